@@ -20,7 +20,7 @@ from tierwall.api.algebra.request import ConditionData
 from tierwall.api.authorizers import expression
 from tierwall.api.model import chain_of
 from tierwall.api.wire.answer import reply
-from tierwall.api.wire.review import Review, review_of
+from tierwall.api.wire.review import DecodedReview, decode_review
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -102,7 +102,7 @@ def run() -> None:
         chain = chain_of(Snapshot.of(policies(count)))
         built = time.process_time() - start
         asked = reviews(count)
-        attributes = [review_of(msgspec.convert(review, Review)).attributes for review in asked]
+        attributes = [decode_review(msgspec.convert(review, DecodedReview)).attributes for review in asked]
         first = microseconds(chain.authorize, attributes)
         conditional = [one for one in map(chain.authorize, attributes) if one.is_conditional]
         second = microseconds(lambda one: one.evaluate(data), conditional)
@@ -116,7 +116,7 @@ def run() -> None:
 
 
 def _review(chain: Chain, raw: bytes) -> bytes:
-    review = review_of(msgspec.json.decode(raw, type=Review))
+    review = decode_review(msgspec.json.decode(raw, type=DecodedReview))
     return msgspec.json.encode(reply(review, chain.authorize(review.attributes)))
 
 

@@ -27,7 +27,7 @@ from bench.network import cluster
 from tierwall.cli.collector import CommandLoader
 from tierwall.resources import load as loading
 from tierwall.resources.memory import STEP
-from tierwall.serve.follower import Files
+from tierwall.serve.follower import FileSource
 
 ROUNDS = 21
 PODS, NAMESPACES, POLICIES = 599, 100, 1_000
@@ -51,9 +51,9 @@ def nftables() -> None:
     from tierwall.engines.nftables.kernel.conntrack import cut
     from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
     from tierwall.engines.nftables.table.compile import compile_snapshot
-    from tierwall.engines.nftables.table.options import Options
+    from tierwall.engines.nftables.table.options import TableOptions
     from tierwall.serve import nftables as keeping
-    from tierwall.serve.follower import Outcome
+    from tierwall.serve.follower import LoadOutcome
 
     objects = list(cluster(PODS, NAMESPACES))
     at = next(number for number, one in enumerate(objects) if one["kind"] == "NetworkPolicy")
@@ -84,14 +84,14 @@ def nftables() -> None:
         mock.patch.object(Enforcer, "put", timed("apply", Enforcer.put)),
         mock.patch.object(keeping, "cut", timed("cut", cut)),
     ):
-        keeper, source = keeping.Keeper(Options(), True), Files(CommandLoader([str(files[0].parent)]))
+        keeper, source = keeping.KernelFollower(TableOptions(), True), FileSource(CommandLoader([str(files[0].parent)]))
         keeper.begin(source)
         for _ in range(ROUNDS):
             save()
             begun = time.perf_counter()
             load = keeper.look(source)
             assert load is not None
-            assert keeper.accept(load) is Outcome.TAKEN
+            assert keeper.accept(load) is LoadOutcome.TAKEN
             whole.append(time.perf_counter() - begun)
     namespace.close()
     parts = ", ".join(f"{part} {milliseconds(times[1:])}" for part, times in took.items())

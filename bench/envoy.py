@@ -26,22 +26,22 @@ from envoy.config.route.v3 import route_components_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 
 from tierwall.engines.envoy.config import clusters, external_auth
-from tierwall.engines.envoy.config.checkpoints import Checkpoint, Filters, on
-from tierwall.engines.envoy.config.compile import Resources
+from tierwall.engines.envoy.config.checkpoints import Checkpoint, PolicyFilters, on
+from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.guards import NO_PROTECTION, Protection
-from tierwall.engines.envoy.config.listeners import chain, connection_manager, http_filters, listener
+from tierwall.engines.envoy.config.listeners import connection_manager, filter_chain, http_filters, listener
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import BACKEND_SLOTS, MCP, OPEN, ROUTER, STRICT
-from tierwall.engines.envoy.config.options import Address, Options
-from tierwall.engines.envoy.config.rbac import guard
-from tierwall.engines.envoy.config.routes import Destination, empty_configuration, guarded
-from tierwall.engines.envoy.config.tls import Tls, transport_socket
-from tierwall.engines.envoy.probe.client import Authority
-from tierwall.engines.envoy.probe.standalone import Standalone
+from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
+from tierwall.engines.envoy.config.rbac import compile_policy
+from tierwall.engines.envoy.config.routes import Destination, empty_configuration, protected_routes
+from tierwall.engines.envoy.config.tls import ListenerTls, transport_socket
+from tierwall.engines.envoy.probe.client import CertificateAuthority
+from tierwall.engines.envoy.probe.standalone import StandaloneEnvoy
 from tierwall.resources.resource import Resource
-from tierwall.tool.methods import Method, Names
+from tierwall.tool.methods import MethodClause, NameSet
 from tierwall.tool.request import CALL, Backend
-from tierwall.tool.rules import Identity, Policy, Rule, Rules
+from tierwall.tool.rules import AccessPolicy, AccessRule, AccessRules, CallerIdentity
 
 ROUNDS, REQUESTS, PROCESSES = 6, 1280, 6
 AT_ONCE = (1, 16)
@@ -50,53 +50,55 @@ CALLER = "spiffe://cluster.local/ns/agents/sa/agent-0"
 TOOLS_PER_CALLER = 100
 Connection = ssl.SSLSocket
 PARSING, STRICTLY = "parsing only", "strict parsing only"
-Make = Callable[[Address, int, Authority], Resources]
+Make = Callable[[SocketAddress, int, CertificateAuthority], XdsResources]
 
 
-def policy_of(rules: int) -> Policy:
+def policy_of(rules: int) -> AccessPolicy:
     """A policy with this many rules of one tool each, a hundred a caller; the last of our caller's is asked for."""
     made = []
     for number in range(rules):
         caller, tool = divmod(number, min(TOOLS_PER_CALLER, rules))
-        source = Identity(f"spiffe://cluster.local/ns/agents/sa/agent-{caller}")
-        method = Method(CALL, Names(frozenset((f"tool-{tool}",))))
-        made.append(Rule(f"rules[{number}]", ("spec", "rules", number), f"rule-{number}", source, clauses=(method,)))
+        source = CallerIdentity(f"spiffe://cluster.local/ns/agents/sa/agent-{caller}")
+        method = MethodClause(CALL, NameSet(frozenset((f"tool-{tool}",))))
+        made.append(
+            AccessRule(f"rules[{number}]", ("spec", "rules", number), f"rule-{number}", source, clauses=(method,))
+        )
     resource = Resource("agentic.networking.x-k8s.io", "v1alpha1", "XAccessPolicy", "bench", "policy", {})
-    return Policy(resource, Rules(made), Rules(), (), resource.reference)
+    return AccessPolicy(resource, AccessRules(made), AccessRules(), (), resource.reference)
 
 
 def resources(
     protection: Protection,
     filters: list[Any],
-    backend: Address,
+    backend: SocketAddress,
     port: int,
-    authority: Authority,
+    authority: CertificateAuthority,
     reading: tuple[str, ...] = (),
-) -> Resources:
+) -> XdsResources:
     """A listener with one route to the backend; with nothing to protect, these filters read its requests."""
-    options = Options(static=True)
+    options = EnvoyOptions(static=True)
     routes = empty_configuration("bench")
     virtual = routes.virtual_hosts.add(name="all", domains=["*"])
     route = route_components_pb2.Route(name="bench")
     route.match.prefix = "/"
     route.route.timeout.seconds = 0
-    made = guarded(route, [Destination("backend", 1, protection)], options)
+    made = protected_routes(route, [Destination("backend", 1, protection)], options)
     for one in made if reading else ():
         del one.typed_per_filter_config[OPEN]
         for name in reading:
             one.typed_per_filter_config[name].CopyFrom(on())
     virtual.routes.extend(made)
     manager = connection_manager("bench", routes, options, filters)
-    sock, _ = transport_socket(Tls(authority.server(), authority.pem, True), "bench", static=True)
-    made_listener = listener("bench", Address("127.0.0.1", port), [chain("bench", manager, sock, "")])
-    return Resources({"bench": made_listener}, clusters={"backend": clusters.cluster("backend", backend)})
+    sock, _ = transport_socket(ListenerTls(authority.server(), authority.pem, True), "bench", static=True)
+    made_listener = listener("bench", SocketAddress("127.0.0.1", port), [filter_chain("bench", manager, sock, "")])
+    return XdsResources({"bench": made_listener}, clusters={"backend": clusters.cluster("backend", backend)})
 
 
 def parsing(*reading: str) -> Make:
     """The filters that read messages, as hardened as ever, and nothing else."""
 
-    def make(backend: Address, port: int, authority: Authority) -> Resources:
-        filters = {one.name: one for one in http_filters(Options(static=True), Filters.of({}).messages)}
+    def make(backend: SocketAddress, port: int, authority: CertificateAuthority) -> XdsResources:
+        filters = {one.name: one for one in http_filters(EnvoyOptions(static=True), PolicyFilters.of({}).messages)}
         those = [filters[name] for name in (*reading, ROUTER)]
         return resources(NO_PROTECTION, those, backend, port, authority, reading)
 
@@ -106,20 +108,20 @@ def parsing(*reading: str) -> Make:
 def with_policy(rules: int) -> Make:
     """Everything that a protected route has, with a policy of this many rules."""
 
-    def make(backend: Address, port: int, authority: Authority) -> Resources:
-        found = guard(policy_of(rules), Backend("bench", "backend"), 443, None, 100)
+    def make(backend: SocketAddress, port: int, authority: CertificateAuthority) -> XdsResources:
+        found = compile_policy(policy_of(rules), Backend("bench", "backend"), 443, None, 100)
         checkpoint = Checkpoint.of("backend", ["bench"], [found])
-        filters = http_filters(Options(static=True), Filters.of({checkpoint.name: checkpoint}).messages)
+        filters = http_filters(EnvoyOptions(static=True), PolicyFilters.of({checkpoint.name: checkpoint}).messages)
         return resources(Protection((checkpoint,)), list(filters), backend, port, authority)
 
     return make
 
 
-def with_python(authorizer: Address) -> Make:
+def with_python(authorizer: SocketAddress) -> Make:
     """The MCP filter, and an authorizer in Python that is asked about every call over HTTP."""
 
-    def make(backend: Address, port: int, authority: Authority) -> Resources:
-        filters = {one.name: one for one in http_filters(Options(static=True), Filters.of({}).messages)}
+    def make(backend: SocketAddress, port: int, authority: CertificateAuthority) -> XdsResources:
+        filters = {one.name: one for one in http_filters(EnvoyOptions(static=True), PolicyFilters.of({}).messages)}
         asking = external_auth.slot_filter(BACKEND_SLOTS[0])
         asking.ClearField("filter_enabled_metadata")
         asking.http_service.server_uri.uri = "http://authorizer"
@@ -155,14 +157,14 @@ def serve(port: Any, authorize: bool) -> None:
     server.serve_forever()
 
 
-def started(stack: ExitStack, authorize: bool) -> tuple[Address, int]:
+def started(stack: ExitStack, authorize: bool) -> tuple[SocketAddress, int]:
     """A server process: its address and its id."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, authorize), daemon=True)
     process.start()
     stack.callback(process.kill)
     assert process.pid is not None
-    return Address("127.0.0.1", ours.recv()), process.pid
+    return SocketAddress("127.0.0.1", ours.recv()), process.pid
 
 
 def processor_time(pid: int) -> float:
@@ -207,14 +209,16 @@ def head(connection: Connection) -> bytes:
 class Chain:
     """A chain of filters in several Envoys: processes of one configuration differ by a tenth."""
 
-    def __init__(self, stack: ExitStack, make: Make, backend: Address, helper: int, tool: str, decides: bool) -> None:
-        authority = Authority()
+    def __init__(
+        self, stack: ExitStack, make: Make, backend: SocketAddress, helper: int, tool: str, decides: bool
+    ) -> None:
+        authority = CertificateAuthority()
         context = authority.context(CALLER)
         self.allowed, self._helper = call(tool), helper
-        self.running: list[tuple[Standalone, list[Connection]]] = []
+        self.running: list[tuple[StandaloneEnvoy, list[Connection]]] = []
         self.found: list[list[float]] = [[] for _ in range(PROCESSES)]
         for _ in range(PROCESSES):
-            envoy = stack.enter_context(Standalone(make(backend, 0, authority)))
+            envoy = stack.enter_context(StandaloneEnvoy(make(backend, 0, authority)))
             [port] = envoy.ports().values()
             connections = [stack.enter_context(connect(port, context)) for _ in range(max(AT_ONCE))]
             assert b"x-reached: 1" in ask(connections[0], self.allowed)

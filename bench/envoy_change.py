@@ -19,7 +19,7 @@ from typing import Any
 from examples.agents import certificates
 from tests.labs.waiting import HeldPort
 from tierwall.engines.envoy.config.compile import compile
-from tierwall.engines.envoy.config.options import Address, Certificate, Options
+from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions, SocketAddress
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -71,24 +71,24 @@ async def measure(policies: int, what: str) -> dict[str, list[float]]:
     import ssl
     import tempfile
 
-    from tierwall.engines.envoy.control.process import Process, find_envoy
-    from tierwall.engines.envoy.control.server import Server
+    from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
+    from tierwall.engines.envoy.control.server import XdsServer
 
     authority = certificates.Authority()
     pair, agent = authority.server("localhost"), authority.agent("agents", "shopper")
     held = HeldPort()
     port, backend = held.number, await asyncio.start_server(_answer, "127.0.0.1", 0)
-    where = Address("127.0.0.1", backend.sockets[0].getsockname()[1])
+    where = SocketAddress("127.0.0.1", backend.sockets[0].getsockname()[1])
     snapshot = Snapshot.of(load_objects(list(objects(policies))))
-    options = Options(
-        bind={"shop/g:8443": Address("127.0.0.1", port)},
+    options = EnvoyOptions(
+        bind={"shop/g:8443": SocketAddress("127.0.0.1", port)},
         endpoints={f"XBackend/shop/b{number}": where for number in range((policies + 4) // 5)},
         certificate=Certificate(pair.certificate, pair.key),
         client_authority=authority.pem,
     )
-    server = Server()
+    server = XdsServer()
     await server.start()
-    process = Process(find_envoy(), "127.0.0.1", server.port, "bench", lambda _: None, 1)
+    process = EnvoyProcess(find_envoy(), "127.0.0.1", server.port, "bench", lambda _: None, 1)
     await process.start()
     out: dict[str, list[float]] = {"compile": [], "publish": [], "enforced": []}
     try:

@@ -14,8 +14,8 @@ from typing import Any
 
 from tierwall.analyze.checks import check
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
-from tierwall.gateway.decide import merge
-from tierwall.gateway.model.places import ways
+from tierwall.gateway.decide import merger
+from tierwall.gateway.model.places import reachable_places
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -101,9 +101,9 @@ def main() -> None:
     snapshot = Snapshot.of(load_objects(objects()))
     print(f"Python {platform.python_version()}, {ROUTES:,} routes, {POLICIES:,} policies, one process")
     _timed("admission and index of all policies", lambda: attachments(snapshot, GATEWAY_POLICIES, admitted=True))
-    places = list(ways(snapshot))
+    places = list(reachable_places(snapshot))
     for profile in ("docs", "agentgateway"):
-        this = merge(snapshot, profile, "PostRouting")
+        this = merger(snapshot, profile, "PostRouting")
 
         def run(this: Any = this) -> int:
             return sum(len([merged.setting for merged in this.at(asked).values()]) for asked in places)

@@ -106,9 +106,9 @@ def library(file: str) -> Any:
 
 def ours(file: str) -> Any:
     """The loader as commands use it."""
-    from tierwall.cli.collector import uncollected
+    from tierwall.cli.collector import collector_off
 
-    with uncollected():
+    with collector_off():
         return library(file)
 
 

@@ -110,11 +110,11 @@ def cluster(pods: int, namespaces: int | None = None, seed: int = 0) -> Iterator
 def measure(pods: int, namespaces: int | None = None) -> dict[str, Any]:
     """Seconds of CPU for one size in this process, from plain objects on."""
     from tierwall.network.decide import decide
-    from tierwall.network.model.model import Model
+    from tierwall.network.model.model import NetworkModel
     from tierwall.network.question import NetworkQuestion
-    from tierwall.network.reach.classes import Classes
-    from tierwall.network.reach.listing import entries
-    from tierwall.network.reach.matrix import matrix
+    from tierwall.network.reach.classes import EndpointClasses
+    from tierwall.network.reach.listing import connection_entries
+    from tierwall.network.reach.matrix import reach_matrix
     from tierwall.render import connections
     from tierwall.render.formats import View
     from tierwall.resources.load import load_objects
@@ -126,16 +126,16 @@ def measure(pods: int, namespaces: int | None = None) -> dict[str, Any]:
     times = {"pods": float(pods), "policies": float(sum(one["kind"].endswith("Policy") for one in objects))}
     del objects
     start = time.process_time()
-    model = Model(snapshot)
+    model = NetworkModel(snapshot)
     times["model s"] = time.process_time() - start
     start = time.process_time()
-    classes = Classes(model)
+    classes = EndpointClasses(model)
     times["classes"] = float(len(classes.all))
-    found = matrix(classes)
+    found = reach_matrix(classes)
     times["groups"] = float(len(found.groups))
     times["matrix s"] = time.process_time() - start
     start = time.process_time()
-    written = sum(len(line) + 1 for line in connections.text(entries(found), View()))
+    written = sum(len(line) + 1 for line in connections.text(connection_entries(found), View()))
     times["text s"] = time.process_time() - start
     times["text MB"] = written / 1e6
     chance = random.Random(0)

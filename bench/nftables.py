@@ -72,12 +72,12 @@ def policies(rules: int, spread: int) -> list[Object]:
 def tables() -> dict[str, Any]:
     """The tables to compare, by name; None is no table."""
     from tierwall.engines.nftables.table.compile import compile_model
-    from tierwall.network.model.model import Model
+    from tierwall.network.model.model import NetworkModel
     from tierwall.resources.load import load_objects
     from tierwall.resources.snapshot import Snapshot
 
     def table(rules: int, spread: int) -> Any:
-        return compile_model(Model(Snapshot.of(load_objects([*pods(), *policies(rules, spread)])))).table
+        return compile_model(NetworkModel(Snapshot.of(load_objects([*pods(), *policies(rules, spread)])))).table
 
     return {
         "no table": None,
@@ -168,16 +168,16 @@ def applying(size: int = 1_000) -> None:
     from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
     from tierwall.engines.nftables.table.compile import compile_model
     from tierwall.engines.nftables.table.pods import PodChange
-    from tierwall.engines.nftables.table.table import text
-    from tierwall.network.model.model import Model
+    from tierwall.engines.nftables.table.table import table_script
+    from tierwall.network.model.model import NetworkModel
     from tierwall.resources.load import load_objects
     from tierwall.resources.snapshot import Snapshot
 
     objects = list(cluster(size, size // 3))
     count = sum(one["kind"].endswith("Policy") for one in objects)
-    model, model_s = _timed(lambda: Model(Snapshot.of(load_objects(objects))))
+    model, model_s = _timed(lambda: NetworkModel(Snapshot.of(load_objects(objects))))
     compiled, compile_s = _timed(lambda: compile_model(model))
-    script = text(compiled.table)
+    script = table_script(compiled.table)
     rules = sum(len(chain.rules) for chain in compiled.table.chains.values())
     print(
         f"{size:,} pods, {count:,} policies: {len(compiled.table.chains):,} chains, {rules:,} nftables rules, "

@@ -10,7 +10,7 @@ import platform
 import time
 from collections.abc import Callable
 
-from tierwall.cel.partial_evaluation import Partial, partial, specialise
+from tierwall.cel.partial_evaluation import PartialResult, partial, specialise
 from tierwall.cel.syntax.parser import parse
 
 UNKNOWN = ("object", "oldObject", "options", "operation", "namespaceObject", "impersonatedRequest")
@@ -73,10 +73,10 @@ def main() -> None:
         ready = specialise(tree, UNKNOWN, boolean=True)
         one = ready(requests[1])
 
-        def printed(known: dict[str, object], ready: Callable[..., Partial] = ready) -> str:
+        def printed(known: dict[str, object], ready: Callable[..., PartialResult] = ready) -> str:
             return ready(known).text
 
-        def cold(known: dict[str, object], source: str = source) -> Partial:
+        def cold(known: dict[str, object], source: str = source) -> PartialResult:
             return partial(parse(source), known, UNKNOWN, boolean=True)
 
         rates = [rate(ready, requests), rate(printed, requests), rate(cold, requests)]

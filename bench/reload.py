@@ -24,17 +24,17 @@ import yaml
 from bench.envoy_change import objects, policy
 from examples.agents import certificates
 from tierwall.analyze import admission as admitting
-from tierwall.analyze.admission import admission
+from tierwall.analyze.admission import admission_findings
 from tierwall.cli.collector import CommandLoader
 from tierwall.engines.envoy.config.compile import compile
-from tierwall.engines.envoy.config.options import Address, Certificate, Options
+from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions, SocketAddress
 from tierwall.resources import load as loading
 from tierwall.resources.memory import STEP
 from tierwall.resources.read import read_paths
 from tierwall.serve import envoy as controlling
 from tierwall.serve import follower
-from tierwall.serve.follower import Files
-from tierwall.serve.pages import Metrics
+from tierwall.serve.follower import FileSource
+from tierwall.serve.pages import RunMetrics
 
 POLICIES, ROUNDS = 1000, 41
 PARTS = ("watch", "read", "snapshot", "admission", "compile", "threads")
@@ -70,7 +70,7 @@ class Clock:
     @contextmanager
     def runs(self) -> Iterator[None]:
         """Everything that is loaded meanwhile is timed."""
-        judge = self.timed("admission", lambda snapshot: list(admission(snapshot)))
+        judge = self.timed("admission", lambda snapshot: list(admission_findings(snapshot)))
         with (
             mock.patch.object(loading.Loader, "load", self.timed("load", loading.Loader.load)),
             mock.patch.object(loading, "read_paths", self.timed("read", read_paths)),
@@ -93,21 +93,21 @@ def text(value: Any) -> str:
 
 async def measure(folder: Path, save: Callable[[bool], None]) -> tuple[dict[str, float], list[dict[str, float]]]:
     """The times of the first load, and of each after an edit; `save` writes the policy that changes."""
-    backends = {f"XBackend/shop/b{number}": Address("127.0.0.1", 1) for number in range(POLICIES // 5)}
+    backends = {f"XBackend/shop/b{number}": SocketAddress("127.0.0.1", 1) for number in range(POLICIES // 5)}
     authority = certificates.Authority()
     pair = authority.server("localhost")
-    options = Options(
-        bind={"shop/g:8443": Address("127.0.0.1", 8443)},
+    options = EnvoyOptions(
+        bind={"shop/g:8443": SocketAddress("127.0.0.1", 8443)},
         endpoints=backends,
         certificate=Certificate(pair.certificate, pair.key),
         client_authority=authority.pem,
     )
-    controller = controlling.Controller(options, lambda resources: None, Metrics().count)
+    controller = controlling.EnvoyController(options, lambda resources: None, RunMetrics().count)
     stop, clock = asyncio.Event(), Clock()
     times = []
     with clock.runs():
         saved = now()
-        async for load in controller.follow(Files(CommandLoader([str(folder)])), stop):
+        async for load in controller.follow(FileSource(CommandLoader([str(folder)])), stop):
             assert not load.errors
             times.append(clock.parts(saved, now()))
             if len(times) > ROUNDS:

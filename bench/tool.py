@@ -103,14 +103,14 @@ def run() -> None:
     from tierwall.resources.load import load_objects
     from tierwall.resources.snapshot import Snapshot
     from tierwall.tool.decide import decide
-    from tierwall.tool.question import ToolQuestion, ask, read
-    from tierwall.tool.request import request
+    from tierwall.tool.question import ToolQuestion, ask, read_question
+    from tierwall.tool.request import tool_request
 
     given = list(objects())
     snapshot = Snapshot.of(load_objects(given))
     asked = questions()
     start = time.perf_counter()
-    ready = [read(snapshot, ToolQuestion.from_dict(question)) for question in asked]
+    ready = [read_question(snapshot, ToolQuestion.from_dict(question)) for question in asked]
     loading = time.perf_counter() - start
     print(f"tool plane, Python {platform.python_version()}, {platform.machine()}; {len(given):,} objects")
     print(f"first reading of every policy and {len(asked):,} questions: {loading:.2f} s")
@@ -124,7 +124,7 @@ def run() -> None:
 
     def with_request() -> None:
         for (way, one, answers), question in zip(ready, asked, strict=True):
-            made = request(
+            made = tool_request(
                 way.backend,
                 one.caller,
                 question["method"],

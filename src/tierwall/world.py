@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from tierwall.core.answer import Answer, Omission
-from tierwall.core.diagnostics import Diagnostic, InputError, in_order, input_error, near_miss
+from tierwall.core.diagnostics import Diagnostic, InputError, input_error, near_miss, sorted_diagnostics
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
-from tierwall.resources.finder import Finder
-from tierwall.resources.load import Loaded, load_text, objects_in
+from tierwall.resources.finder import ResourceFinder
+from tierwall.resources.load import Loaded, load_text, read_objects
 from tierwall.resources.load import load as load_paths
-from tierwall.resources.read import NOTHING_READ, Read, repeated_keys
+from tierwall.resources.read import NOTHING_READ, ReadResult, repeated_keys
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tierwall.api.permissions import Permission
     from tierwall.core.protocols import Progress
     from tierwall.network.reach.connections import Connections
-    from tierwall.network.reach.listing import Entry
+    from tierwall.network.reach.listing import ConnectionEntry
     from tierwall.policytest.run import CaseResult, TestReport
     from tierwall.tool.grants import ToolRow
 
@@ -47,7 +47,7 @@ def load(
     InputError has everything that cannot be read. Objects that an API server would refuse are in `World.diagnostics`
     and are judged all the same: what they guard fails closed. `strict` raises where something was not considered.
     """
-    loaded = load_paths([os.fspath(path) for path in paths], namespace, _texts(exclude))
+    loaded = load_paths([os.fspath(path) for path in paths], namespace, _strings(exclude))
     return _world(loaded, objects, namespace, strict)
 
 
@@ -66,7 +66,7 @@ def loads(
 def _world(loaded: Loaded, objects: Iterable[Mapping[str, Any]], namespace: str, strict: bool) -> World:
     if loaded.errors:
         raise InputError(loaded.errors)
-    world = World(_over(loaded.snapshot, objects, namespace), loaded.diagnostics, loaded.read, namespace)
+    world = World(_with_objects(loaded.snapshot, objects, namespace), loaded.diagnostics, loaded.read, namespace)
     if strict and world.not_considered:
         raise InputError(
             Diagnostic("TW703", f"not considered: {omission}", hint=omission.effect)
@@ -79,7 +79,7 @@ def diff(old: World, new: World, planes: Sequence[str] | None = None) -> Iterato
     """Compare two worlds: what a change opens, closes or alters. InputError for a plane that cannot be compared."""
     from tierwall.analyze.diff import differences
 
-    return differences(old.snapshot, new.snapshot, None if planes is None else _texts(planes))
+    return differences(old.snapshot, new.snapshot, None if planes is None else _strings(planes))
 
 
 def run_tests(
@@ -105,7 +105,7 @@ def run_tests(
     return TestReport(tuple(results))
 
 
-def _over(snapshot: Snapshot, objects: Iterable[Any], namespace: str) -> Snapshot:
+def _with_objects(snapshot: Snapshot, objects: Iterable[Any], namespace: str) -> Snapshot:
     """Put plain objects over a snapshot. They are copied: what the caller does with them later changes nothing."""
     if isinstance(objects, Mapping | str):
         raise InputError([Diagnostic("TW006", "expected a list of maps as `objects`, found a single value")])
@@ -117,7 +117,7 @@ def _over(snapshot: Snapshot, objects: Iterable[Any], namespace: str) -> Snapsho
         except (TypeError, ValueError, RecursionError) as error:
             problems.append(Diagnostic("TW006", f"`objects[{index}]` holds what JSON cannot: {error}"))
             continue
-        for item in objects_in(copied, namespace):
+        for item in read_objects(copied, namespace):
             if isinstance(item, Diagnostic):
                 problems.append(msgspec.structs.replace(item, message=f"`objects[{index}]`: {item.message}"))
             elif not item.version:
@@ -130,7 +130,7 @@ def _over(snapshot: Snapshot, objects: Iterable[Any], namespace: str) -> Snapsho
     return snapshot.changed(put=resources) if resources else snapshot
 
 
-def _texts(values: Iterable[object]) -> tuple[str, ...]:
+def _strings(values: Iterable[object]) -> tuple[str, ...]:
     """Make a tuple of what a caller lists. A single string counts as one entry: nobody means its letters."""
     return (values,) if isinstance(values, str) else tuple(map(str, values))
 
@@ -144,7 +144,7 @@ class World:
         self,
         snapshot: Snapshot,
         noticed: tuple[Diagnostic, ...] = (),
-        read: Read = NOTHING_READ,
+        read: ReadResult = NOTHING_READ,
         namespace: str = "default",
     ) -> None:
         """Make a world of objects that are already read. Programs use `load` and `loads`."""
@@ -174,12 +174,12 @@ class World:
         if loaded.errors:
             raise InputError(loaded.errors)
         snapshot = self._snapshot.changed(put=loaded.resources) if loaded.resources else self._snapshot
-        snapshot = _over(snapshot, objects, self._namespace)
+        snapshot = _with_objects(snapshot, objects, self._namespace)
         return World(snapshot, (*self._noticed, *loaded.diagnostics), self._read.joined(loaded.read), self._namespace)
 
     def without(self, *references: str | Reference) -> World:
         """Return this world without these objects."""
-        find = Finder(self._snapshot, [])
+        find = ResourceFinder(self._snapshot, [])
         gone = [resource for reference in references if (resource := find.named(reference)) is not None]
         if find.problems:
             raise input_error(find.problems)
@@ -225,10 +225,10 @@ class World:
         """List who can reach whom on which ports, for all endpoints or for those named."""
         from tierwall.network.reach.connections import connections
 
-        ends = _texts(sources), _texts(destinations)
-        return connections(self._snapshot, *ends, _texts(ports), explain, denied, progress)
+        ends = _strings(sources), _strings(destinations)
+        return connections(self._snapshot, *ends, _strings(ports), explain, denied, progress)
 
-    def exposure(self, *, explain: bool = False) -> Iterator[Entry]:
+    def exposure(self, *, explain: bool = False) -> Iterator[ConnectionEntry]:
         """List what future pods could reach, and what could reach them, by label."""
         from tierwall.network.reach.exposure import exposure
 
@@ -248,7 +248,7 @@ class World:
         """
         from tierwall.tool.grants import grants
 
-        return list(grants(self._snapshot, caller, gateway, backend, _texts(tools)).rows)
+        return list(grants(self._snapshot, caller, gateway, backend, _strings(tools)).rows)
 
     def permissions(
         self,
@@ -262,7 +262,7 @@ class World:
         """List everything that a user may do in a namespace, as far as policies can be listed."""
         from tierwall.api.permissions import permissions
 
-        return permissions(self._snapshot, user, _texts(groups), namespace, uid=uid, extra=extra).listed
+        return permissions(self._snapshot, user, _strings(groups), namespace, uid=uid, extra=extra).listed
 
     # Looking
 
@@ -278,14 +278,16 @@ class World:
 
         With a `namespace`, only what concerns it, judged by its own objects and the cluster-scoped ones alone.
         """
-        from tierwall.analyze.checks import check, concerns, seen_from
+        from tierwall.analyze.checks import check, concerns, visible_from
 
-        snapshot = self._snapshot if namespace is None else seen_from(self._snapshot, namespace)
+        snapshot = self._snapshot if namespace is None else visible_from(self._snapshot, namespace)
         return [
             finding
-            for finding in in_order([*self._noticed, *repeated_keys(self._read.documents), *check(snapshot, progress)])
-            if (select is None or finding.code.startswith(_texts(select)))
-            and not finding.code.startswith(_texts(ignore))
+            for finding in sorted_diagnostics(
+                [*self._noticed, *repeated_keys(self._read.documents), *check(snapshot, progress)]
+            )
+            if (select is None or finding.code.startswith(_strings(select)))
+            and not finding.code.startswith(_strings(ignore))
             and (namespace is None or concerns(finding, namespace))
         ]
 
@@ -302,7 +304,7 @@ class World:
 
     def find(self, reference: str | Reference) -> Resource:
         """Find one object; UnknownName if it does not exist."""
-        find = Finder(self._snapshot, [])
+        find = ResourceFinder(self._snapshot, [])
         resource = find.named(reference)
         if resource is None:
             raise input_error(find.problems)
@@ -315,10 +317,10 @@ class World:
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """Problems noticed while reading, and reasons why an API server would refuse objects."""
-        from tierwall.resources.validity import problems
+        from tierwall.resources.validity import admission_problems
 
-        refused = (problem for resource in self._snapshot for problem in problems(self._snapshot, resource))
-        return in_order([*self._noticed, *refused])
+        refused = (problem for resource in self._snapshot for problem in admission_problems(self._snapshot, resource))
+        return sorted_diagnostics([*self._noticed, *refused])
 
     @property
     def not_considered(self) -> tuple[Omission, ...]:

@@ -14,7 +14,7 @@ from tierwall.api.algebra.chain import Chain, ask_the_rest
 from tierwall.api.algebra.condition import FailureMode
 from tierwall.api.algebra.decision import DENY, Decision
 from tierwall.api.algebra.request import Attributes, ConditionData
-from tierwall.api.authorizers.webhook import Webhook, WebhookError, WebhookSettings
+from tierwall.api.authorizers.webhook import WebhookAuthorizer, WebhookError, WebhookSettings
 from tierwall.api.decide import decide
 from tierwall.api.model import chain_of
 from tierwall.api.permissions import permissions
@@ -76,10 +76,10 @@ class CountingServer:
         raise WebhookError("nobody asks here")
 
 
-def hook(server: CountingServer) -> Webhook:
+def hook(server: CountingServer) -> WebhookAuthorizer:
     # Nothing is cached, so that every question is a call.
     settings = WebhookSettings(authorized_ttl=0.0, unauthorized_ttl=0.0)
-    return Webhook("hook", server, settings, lambda: 0.0)
+    return WebhookAuthorizer("hook", server, settings, lambda: 0.0)
 
 
 @pytest.mark.parametrize("given", [None, data(a=True), data(a=False)])

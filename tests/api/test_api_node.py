@@ -10,7 +10,7 @@ from tests.worlds.api_fakes import condition_sets, objects
 from tierwall.api.algebra.chain import Chain
 from tierwall.api.algebra.condition import NODE_TYPE
 from tierwall.api.algebra.request import Attributes, ConditionData
-from tierwall.api.authorizers.node import Node
+from tierwall.api.authorizers.node import NodeAuthorizer
 
 SNAPSHOT = objects(
     {
@@ -31,7 +31,7 @@ SNAPSHOT = objects(
         "spec": {"volumeName": "pv1"},
     },
 )
-CHAIN = Chain([Node(SNAPSHOT)])
+CHAIN = Chain([NodeAuthorizer(SNAPSHOT)])
 
 
 def ask(verb: str, resource: str, name: str = "", namespace: str = "shop", node: str = "foo", **more: Any) -> Any:

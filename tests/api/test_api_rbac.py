@@ -8,7 +8,7 @@ import pytest
 
 from tests.worlds.api_fakes import objects
 from tierwall.api.algebra.request import Attributes
-from tierwall.api.authorizers.rbac import Rbac
+from tierwall.api.authorizers.rbac import RbacAuthorizer
 from tierwall.resources.snapshot import Snapshot
 
 API = "rbac.authorization.k8s.io/v1"
@@ -40,7 +40,10 @@ def rule(resources: str, verbs: str = "get", groups: str = "", **more: Any) -> d
 
 def allows(snapshot: Snapshot, **attributes: Any) -> bool:
     given = {"user": "alice", "verb": "get", **attributes}
-    return Rbac(snapshot).authorize(Attributes(is_resource_request="path" not in given, **given)).verdict == "Allow"
+    return (
+        RbacAuthorizer(snapshot).authorize(Attributes(is_resource_request="path" not in given, **given)).verdict
+        == "Allow"
+    )
 
 
 def granted(*rules: dict[str, Any]) -> Snapshot:
@@ -168,7 +171,7 @@ def test_malformed_parts_grant_nothing(broken: Any) -> None:
 
 
 def test_the_reason_names_binding_and_role_and_the_step_the_rule() -> None:
-    decision = Rbac(granted(rule("nodes"), rule("pods"))).authorize(
+    decision = RbacAuthorizer(granted(rule("nodes"), rule("pods"))).authorize(
         Attributes(user="alice", verb="get", resource="pods")
     )
     assert decision.reason == "RBAC: allowed by ClusterRoleBinding/r-binding of ClusterRole/r"
@@ -179,4 +182,4 @@ def test_rbac_evaluates_no_conditions() -> None:
     from tierwall.api.algebra.condition import ConditionSet
     from tierwall.api.algebra.request import ConditionData
 
-    assert Rbac(objects()).evaluate(ConditionSet("rbac", ()), ConditionData()).verdict == "Deny"
+    assert RbacAuthorizer(objects()).evaluate(ConditionSet("rbac", ()), ConditionData()).verdict == "Deny"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.worlds.api_fakes import CREATE, Fake, condition, configuration, policy
-from tierwall.api.algebra.chain import Chain, Entry, ask_the_rest
+from tierwall.api.algebra.chain import Chain, ChainEntry, ask_the_rest
 from tierwall.api.algebra.condition import (
     CEL_TYPE,
     PACKED_CEL_TYPE,
@@ -28,7 +28,7 @@ from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
 from tierwall.api.authorizers.webhook import (
     ReviewClient,
-    Webhook,
+    WebhookAuthorizer,
     WebhookError,
     WebhookSettings,
     read_settings,
@@ -37,8 +37,8 @@ from tierwall.api.model import chain_of
 from tierwall.api.wire import condition_sets, series
 from tierwall.api.wire.answer import ConditionsReview, conditions_request, reply, status
 from tierwall.api.wire.condition_sets import CONDITION_SET_CHAIN, CONDITIONS_CHAIN, read_sets, write_sets
-from tierwall.api.wire.review import AccessReview, Review, Shape, WireError, review_of, spec_of
-from tierwall.api.wire.seal import Seal, SealError
+from tierwall.api.wire.review import AccessReview, DecodedReview, WireError, WireShape, decode_review, spec_of
+from tierwall.api.wire.seal import Sealer, SealError
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.time import parse_seconds
 
@@ -53,15 +53,15 @@ def review(version: str = "v1", **spec: Any) -> dict[str, Any]:
 
 def read_review(value: dict[str, Any]) -> AccessReview:
     try:
-        return review_of(msgspec.json.decode(json.dumps(value), type=Review))
+        return decode_review(msgspec.json.decode(json.dumps(value), type=DecodedReview))
     except msgspec.ValidationError as why:
         raise WireError(str(why)) from None
 
 
-SHAPES: dict[Shape, dict[str, Any]] = {
-    Shape.CONDITIONS_CHAIN: {"conditionalAuthorization": {"mode": "HumanReadable"}},
-    Shape.SERIES: {"authorizationOptions": {"handledDecisionTypes": SERIES_TYPES}},
-    Shape.PLAIN: {},
+SHAPES: dict[WireShape, dict[str, Any]] = {
+    WireShape.CONDITIONS_CHAIN: {"conditionalAuthorization": {"mode": "HumanReadable"}},
+    WireShape.SERIES: {"authorizationOptions": {"handledDecisionTypes": SERIES_TYPES}},
+    WireShape.PLAIN: {},
 }
 CHAIN = chain_of(
     Snapshot.of(
@@ -90,13 +90,13 @@ def test_a_review_becomes_attributes() -> None:
 
 
 def test_v1beta1_spells_groups_group_and_knows_no_conditions() -> None:
-    asked = read_review(review("v1beta1", group=["a"], groups=["b"], **SHAPES[Shape.CONDITIONS_CHAIN]))
+    asked = read_review(review("v1beta1", group=["a"], groups=["b"], **SHAPES[WireShape.CONDITIONS_CHAIN]))
     assert asked.attributes.groups == ("a",)
     assert asked.attributes.conditions_mode is ConditionsMode.NONE
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_shape_follows_from_what_the_caller_sends(shape: Shape) -> None:
+def test_the_shape_follows_from_what_the_caller_sends(shape: WireShape) -> None:
     assert read_review(review(**SHAPES[shape])).shape is shape
 
 
@@ -163,7 +163,7 @@ def test_r075_optimized_leaves_out_descriptions_and_means_the_same() -> None:
 
 
 def test_r076_to_r081_the_chain_of_a_conditional_answer() -> None:
-    status = answer(**SHAPES[Shape.CONDITIONS_CHAIN])
+    status = answer(**SHAPES[WireShape.CONDITIONS_CHAIN])
     assert status == {
         "allowed": False,
         "conditionsChain": [
@@ -194,7 +194,7 @@ def test_r076_to_r081_the_chain_of_a_conditional_answer() -> None:
 def test_r077_an_old_reader_sees_no_opinion() -> None:
     from tierwall.api.wire.review import read_concrete
 
-    assert read_concrete(answer(**SHAPES[Shape.CONDITIONS_CHAIN])).verdict is NO_OPINION
+    assert read_concrete(answer(**SHAPES[WireShape.CONDITIONS_CHAIN])).verdict is NO_OPINION
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_r080_two_sets_of_one_name_are_refused() -> None:
 
 
 def test_r083_conditions_are_returned_for_any_verb() -> None:
-    asked = read_review(review(resourceAttributes={**RESOURCE, "verb": "list"}, **SHAPES[Shape.CONDITIONS_CHAIN]))
+    asked = read_review(review(resourceAttributes={**RESOURCE, "verb": "list"}, **SHAPES[WireShape.CONDITIONS_CHAIN]))
     assert "conditionsChain" in status(asked, CHAIN.authorize(asked.attributes))
 
 
@@ -231,7 +231,7 @@ def test_r029_an_unknown_effect_falls_to_the_failure_mode(effect: str) -> None:
 
 
 def test_the_series_shape_of_a_conditional_answer() -> None:
-    tree = answer(**SHAPES[Shape.SERIES])["conditionalDecision"]
+    tree = answer(**SHAPES[WireShape.SERIES])["conditionalDecision"]
     assert tree["type"] == "Union"
     assert [member["authorizerName"] for member in tree["union"]] == ["guard", "policies"]
     assert tree["union"][1]["decision"] == {
@@ -274,17 +274,17 @@ ENTRIES = st.lists(
 )
 
 
-def named(decisions: list[Decision]) -> tuple[Entry, ...]:
+def named(decisions: list[Decision]) -> tuple[ChainEntry, ...]:
     out = []
     for number, decision in enumerate(decisions):
         if isinstance(decision, Conditional):
             decision = replace(decision, conditions=replace(decision.conditions, authorizer=f"a{number}"))
         if decision.verdict is not NO_OPINION:
-            out.append(Entry(f"a{number}", decision))
+            out.append(ChainEntry(f"a{number}", decision))
     return tuple(out)
 
 
-def meaning(entries: tuple[Entry, ...], *, modes: bool = True) -> list[Any]:
+def meaning(entries: tuple[ChainEntry, ...], *, modes: bool = True) -> list[Any]:
     contents: list[Any] = []
     for name, decision in entries:
         if isinstance(decision, Conditional):
@@ -377,18 +377,20 @@ def test_what_was_not_packed_here_is_refused(packed: str) -> None:
 DATA = ConditionData(operation="CREATE", object={"metadata": {"labels": {"env": "dev"}}, "spec": {"replicas": 2}})
 
 
-def entries_for(shape: Shape) -> dict[str, Any]:
-    entries = ask_the_rest(CHAIN.authorize(read_review(review(**SHAPES[Shape.CONDITIONS_CHAIN])).attributes)).entries
+def entries_for(shape: WireShape) -> dict[str, Any]:
+    entries = ask_the_rest(
+        CHAIN.authorize(read_review(review(**SHAPES[WireShape.CONDITIONS_CHAIN])).attributes)
+    ).entries
     return conditions_request(shape, entries, DATA)
 
 
-@pytest.mark.parametrize("shape", [Shape.CONDITIONS_CHAIN, Shape.KEP, Shape.SERIES])
-def test_r085_to_r088_and_r098_any_replica_evaluates_what_another_returned(shape: Shape) -> None:
+@pytest.mark.parametrize("shape", [WireShape.CONDITIONS_CHAIN, WireShape.KEP, WireShape.SERIES])
+def test_r085_to_r088_and_r098_any_replica_evaluates_what_another_returned(shape: WireShape) -> None:
     asked = ConditionsReview(json.loads(json.dumps(entries_for(shape))))
     assert asked.shape is shape
     reply = asked.reply(CHAIN.recall(asked.entries).evaluate(asked.data))
     assert reply["kind"] == "AuthorizationConditionsReview"
-    if shape is Shape.SERIES:
+    if shape is WireShape.SERIES:
         assert reply["response"]["uid"] == series.UID
         assert reply["response"]["decision"]["type"] == "Allow"
     else:
@@ -416,7 +418,7 @@ def test_r089_strange_text_is_an_error_and_never_code(text: str) -> None:
 
 
 def test_r089_a_seal_tells_what_was_issued_here_from_what_was_not() -> None:
-    seal, other = Seal(b"k" * 32), Seal(b"x" * 32)
+    seal, other = Sealer(b"k" * 32), Sealer(b"x" * 32)
     conditions = (Condition("dev/a", Effect.DENY, "true"), Condition("b", Effect.ALLOW, "false", description="d"))
     issued = conditional("a", conditions)
     sealed = seal.sealed(issued)
@@ -461,7 +463,7 @@ def test_r089_a_seal_tells_what_was_issued_here_from_what_was_not() -> None:
 class Server:
     """A webhook server in this process: a chain of its own, reached through JSON. Counts its calls."""
 
-    def __init__(self, chain: Chain, shape: Shape = Shape.CONDITIONS_CHAIN) -> None:
+    def __init__(self, chain: Chain, shape: WireShape = WireShape.CONDITIONS_CHAIN) -> None:
         self.chain, self.shape = chain, shape
         self.accesses = self.evaluations = 0
         self.is_down = False
@@ -471,8 +473,8 @@ class Server:
         if self.is_down:
             raise WebhookError("connection refused")
         asked = read_review(json.loads(json.dumps(review)))
-        if asked.shape is Shape.CONDITIONS_CHAIN and self.shape is Shape.KEP:
-            asked = replace(asked, shape=Shape.KEP)
+        if asked.shape is WireShape.CONDITIONS_CHAIN and self.shape is WireShape.KEP:
+            asked = replace(asked, shape=WireShape.KEP)
         return json.loads(json.dumps(reply(asked, self.chain.authorize(asked.attributes))))
 
     def conditions(self, review: dict[str, Any]) -> Any:
@@ -491,18 +493,18 @@ class Clock:
 
 
 def webhook(server: ReviewClient, clock: Clock | None = None, **settings: Any) -> Chain:
-    given = {"shape": Shape.CONDITIONS_CHAIN, **settings}
-    return Chain([Webhook("hook", server, WebhookSettings(**given), clock or Clock())])
+    given = {"shape": WireShape.CONDITIONS_CHAIN, **settings}
+    return Chain([WebhookAuthorizer("hook", server, WebhookSettings(**given), clock or Clock())])
 
 
 OPAQUE = Chain([Fake("deep", [condition("Allow", "x")])])
 CEL_CHAIN = chain_of(Snapshot.of([policy("p", "Allow", "object.x == true")]))
 
 
-@pytest.mark.parametrize("shape", [Shape.CONDITIONS_CHAIN, Shape.KEP, Shape.SERIES])
+@pytest.mark.parametrize("shape", [WireShape.CONDITIONS_CHAIN, WireShape.KEP, WireShape.SERIES])
 @pytest.mark.parametrize(("chain", "evaluations"), [(OPAQUE, 1), (CEL_CHAIN, 0)])
 def test_r092_types_known_here_need_no_callback_and_a_cached_answer_no_call(
-    shape: Shape, chain: Chain, evaluations: int
+    shape: WireShape, chain: Chain, evaluations: int
 ) -> None:
     server = Server(chain, shape)
     hook = webhook(server, shape=shape)
@@ -522,7 +524,7 @@ def test_r090_a_failing_endpoint_fails_conditional_requests_only() -> None:
 
 
 def test_r091_without_an_endpoint_conditions_are_not_asked_for() -> None:
-    assert webhook(Server(OPAQUE), shape=Shape.PLAIN).authorize(CREATE).verdict is NO_OPINION
+    assert webhook(Server(OPAQUE), shape=WireShape.PLAIN).authorize(CREATE).verdict is NO_OPINION
 
 
 def test_r093_what_fails_here_is_left_to_the_webhook() -> None:
@@ -676,7 +678,7 @@ def test_specs_go_out_as_they_come_in() -> None:
         {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
-            "spec": spec_of(attributes, shape=Shape.CONDITIONS_CHAIN),
+            "spec": spec_of(attributes, shape=WireShape.CONDITIONS_CHAIN),
         }
     )
-    assert there == AccessReview("authorization.k8s.io/v1", attributes, Shape.CONDITIONS_CHAIN)
+    assert there == AccessReview("authorization.k8s.io/v1", attributes, WireShape.CONDITIONS_CHAIN)

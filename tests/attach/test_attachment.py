@@ -13,9 +13,9 @@ from tests.randomness import examples
 from tests.reference import attach as reference
 from tests.worlds.attach_clusters import cluster
 from tierwall.attach.attachment import attachment
-from tierwall.attach.listener import meet, shared
+from tierwall.attach.listener import narrower_hostname, shared_hostnames
 from tierwall.attach.place import Place
-from tierwall.attach.reach import reach
+from tierwall.attach.reach import gateway_graph
 from tierwall.attach.route import attach_route
 from tierwall.attach.section import sections
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
@@ -179,7 +179,7 @@ def test_a_delegated_route_is_reached_through_its_parent_and_a_cycle_ends() -> N
     target = {"group": API, "kind": "HTTPRoute", "name": "child"}
     assert [str(one) for one in only(GATEWAY, parent, child, SERVICE, policy(target)).gateways] == ["Gateway/ns/gw"]
     snapshot = Snapshot.of(load_objects([GATEWAY, parent, child, SERVICE]))
-    chains = [[route.name for route in way.routes] for way in reach(snapshot).ways()]
+    chains = [[route.name for route in way.routes] for way in gateway_graph(snapshot).ways()]
     assert chains == [["route", "child"]]
 
 
@@ -191,7 +191,7 @@ def test_many_routes_that_delegate_to_many_are_walked_once() -> None:
         )
 
     snapshot = Snapshot.of(load_objects([GATEWAY, *map(delegating, range(40))]))
-    assert len(list(reach(snapshot).ways())) < 100
+    assert len(list(gateway_graph(snapshot).ways())) < 100
 
 
 @pytest.mark.parametrize(
@@ -207,15 +207,15 @@ def test_many_routes_that_delegate_to_many_are_walked_once() -> None:
     ],
 )
 def test_host_names_meet(one: str, other: str, met: str | None) -> None:
-    assert meet(one, other) == met
-    assert meet(other, one) == met
+    assert narrower_hostname(one, other) == met
+    assert narrower_hostname(other, one) == met
 
 
 def test_a_side_without_host_names_takes_those_of_the_other() -> None:
-    assert shared("", ()) == ()
-    assert shared("a.example", ()) == ("a.example",)
-    assert shared("", ("b.example",)) == ("b.example",)
-    assert shared("a.example", ("b.example",)) is None
+    assert shared_hostnames("", ()) == ()
+    assert shared_hostnames("a.example", ()) == ("a.example",)
+    assert shared_hostnames("", ("b.example",)) == ("b.example",)
+    assert shared_hostnames("a.example", ("b.example",)) is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.randomness import examples
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import path_of
-from tierwall.cel.syntax.demands import Demand, constant_conjuncts
+from tierwall.cel.syntax.demands import Demand, demands_of
 from tierwall.cel.syntax.parser import parse
 from tierwall.cel.values import Uint, equal
 
@@ -35,7 +35,7 @@ from tierwall.cel.values import Uint, equal
     ],
 )
 def test_demands_are_read_off_equalities_and_memberships(source: str, expected: dict[str, tuple[object, ...]]) -> None:
-    assert {".".join(each.path): each.values for each in constant_conjuncts(parse(source))} == expected
+    assert {".".join(each.path): each.values for each in demands_of(parse(source))} == expected
 
 
 def admits(demand: Demand, value: object) -> bool:
@@ -43,12 +43,12 @@ def admits(demand: Demand, value: object) -> bool:
 
 
 def test_a_demand_compares_as_cel_does() -> None:
-    (demand,) = constant_conjuncts(parse("a in [1, true]"))
+    (demand,) = demands_of(parse("a in [1, true]"))
     assert admits(demand, 1.0)
     assert admits(demand, Uint(1))
     assert admits(demand, True)
     assert not admits(demand, 2)
-    (other,) = constant_conjuncts(parse("a == 1"))
+    (other,) = demands_of(parse("a == 1"))
     assert not admits(other, True)
 
 
@@ -129,7 +129,7 @@ CONDITIONS: st.SearchStrategy[ast.Expr] = st.recursive(
 @given(CONDITIONS, st.dictionaries(st.sampled_from(["a", "b", "c"]), st.sampled_from(VALUES)))
 @settings(max_examples=examples(2000))
 def test_where_a_demand_is_not_met_the_expression_is_false(tree: ast.Expr, variables: dict[str, object]) -> None:
-    for demand in constant_conjuncts(tree):
+    for demand in demands_of(tree):
         (name,) = demand.path
         if name in variables and not admits(demand, variables[name]):
             assert model(tree, variables) is False

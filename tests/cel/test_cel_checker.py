@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tests.worlds.cel_trees import LITERALS, TREES
-from tierwall.cel.check.checker import Checked, check, compile_source
+from tierwall.cel.check.checker import CheckedExpression, check, compile_source
 from tierwall.cel.check.structural import escape, schema_type, unescape
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError, ParseError
 from tierwall.cel.library.table import Overload
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.printer import to_text
-from tierwall.cel.types import BOOL, DYN, INT, STRING, Object, Type, TypeNameError, list_of, map_of, parse_type
+from tierwall.cel.types import BOOL, DYN, INT, STRING, ObjectType, Type, TypeNameError, list_of, map_of, parse_type
 
 NAMES = {
     "i": "int",
@@ -186,7 +186,7 @@ def test_the_answer_has_a_type_for_every_node() -> None:
     assert checked.types[checked.expr] == BOOL
 
 
-def verdict(tree: ast.Expr) -> Checked | CheckError:
+def verdict(tree: ast.Expr) -> CheckedExpression | CheckError:
     try:
         return check(tree, ENVIRONMENT, to_text(tree))
     except CheckError as error:
@@ -222,7 +222,7 @@ def test_a_tree_that_is_well_typed_by_construction_checks(leaf: ast.Expr) -> Non
     equality = ast.Call("_==_", None, (leaf, leaf))
     trees: dict[ast.Expr, str] = {
         ast.ListExpr((leaf, leaf)): f"list({kind})",
-        ast.MapExpr((ast.Entry(ast.Literal("k"), leaf, False),)): f"map(string, {kind})",
+        ast.MapExpr((ast.MapEntry(ast.Literal("k"), leaf, False),)): f"map(string, {kind})",
         equality: "bool",
         ast.Call("dyn", None, (leaf,)): "dyn",
         ast.Call(ast.CONDITIONAL, None, (equality, leaf, leaf)): kind,
@@ -388,4 +388,4 @@ def test_escaped_names_stand_for_properties() -> None:
 def test_a_schema_that_says_nothing_is_dyn() -> None:
     assert schema_type("x", {}) == DYN
     assert schema_type("x", {"type": "string", "format": "duration"}) == Type("duration")
-    assert isinstance(schema_type("x", {}, resource=True), Object)
+    assert isinstance(schema_type("x", {}, resource=True), ObjectType)

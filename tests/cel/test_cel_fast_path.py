@@ -13,7 +13,7 @@ from tests.randomness import examples
 from tests.worlds.cel_expressions import VARIABLES, Expressions, Values
 from tierwall.cel import CostExceeded, Environment, Failure, ParseError
 from tierwall.cel.evaluate.encode import decode
-from tierwall.cel.evaluate.program import Fast, Program, compile, compiled
+from tierwall.cel.evaluate.program import Fast, Program, compile, fast_path
 from tierwall.cel.library.addresses import IP
 from tierwall.cel.values import Uint
 
@@ -49,7 +49,7 @@ def compare(seed: int) -> tuple[int, int]:
         program = compile(text, ENVIRONMENT)
     except ParseError:
         return 0, 0
-    fast = compiled(program.tree, ENVIRONMENT)
+    fast = fast_path(program.tree, ENVIRONMENT)
     if fast is None:
         return 0, 0
     results = []
@@ -83,7 +83,7 @@ def test_conformance_lines_give_the_same_by_both_paths(shared: object) -> None:
                 program = compile(line["expr"], ENVIRONMENT)
             except ParseError:
                 continue
-            fast = compiled(program.tree, ENVIRONMENT)
+            fast = fast_path(program.tree, ENVIRONMENT)
             if fast is not None:
                 agrees(program, fast, {name: decode(value) for name, value in line.get("vars", {}).items()})
                 tried += 1

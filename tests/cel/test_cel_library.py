@@ -13,7 +13,7 @@ from tierwall.cel.batch import Batch
 from tierwall.cel.evaluate.encode import EncodingError, decode, encode
 from tierwall.cel.evaluate.program import compile
 from tierwall.cel.library import LIBRARIES, library_overloads
-from tierwall.cel.library.authorizer import Authorizer, Decision, Question, ResourceCheck
+from tierwall.cel.library.authorizer import AuthorizerValue, CheckRequest, DecisionValue, ResourceCheck
 from tierwall.cel.values import NONE, Duration, OptionalValue, Timestamp, TypeValue, Uint, make_map
 
 CASES = list(lines(Path(__file__).parent.parent / "conformance" / "cel" / "library.jsonl"))
@@ -65,22 +65,22 @@ def test_a_call_that_no_overload_takes_says_so() -> None:
 
 
 def test_an_authorizer_is_asked_what_the_expression_says() -> None:
-    asked: list[Question] = []
+    asked: list[CheckRequest] = []
 
-    def decide(question: Question) -> Decision:
+    def decide(question: CheckRequest) -> DecisionValue:
         asked.append(question)
-        return Decision(question.verb == "get", reason="because", error="" if question.verb != "fail" else "boom")
+        return DecisionValue(question.verb == "get", reason="because", error="" if question.verb != "fail" else "boom")
 
-    variables: dict[str, object] = {"authorizer": Authorizer(decide)}
+    variables: dict[str, object] = {"authorizer": AuthorizerValue(decide)}
 
     def evaluate(text: str) -> object:
         return compile(text, Environment()).evaluate(variables)
 
     assert evaluate("authorizer.path('/healthz').check('get').allowed()") is True
-    assert asked[-1] == Question(verb="get", path="/healthz")
+    assert asked[-1] == CheckRequest(verb="get", path="/healthz")
     resource = "authorizer.serviceAccount('ns', 'sa').group('apps').resource('deployments')"
     assert evaluate(f"{resource}.subresource('scale').namespace('a').name('b').check('patch').allowed()") is False
-    assert asked[-1] == Question(
+    assert asked[-1] == CheckRequest(
         verb="patch",
         service_account=("ns", "sa"),
         group="apps",
@@ -105,14 +105,16 @@ def test_an_authorizer_is_asked_what_the_expression_says() -> None:
 
 
 def test_a_request_resource_is_checked_as_it_is() -> None:
-    authorizer = Authorizer(lambda question: Decision(question.resource == "pods" and question.namespace == "a"))
-    check = ResourceCheck(authorizer, Question(resource="pods", namespace="a"))
+    authorizer = AuthorizerValue(
+        lambda question: DecisionValue(question.resource == "pods" and question.namespace == "a")
+    )
+    check = ResourceCheck(authorizer, CheckRequest(resource="pods", namespace="a"))
     program = compile("requestResource.check('get').allowed()", Environment())
     assert program.evaluate({"requestResource": check}) is True
 
 
 def test_two_authorization_checks_fit_the_limit_and_three_do_not() -> None:
-    variables: dict[str, object] = {"a": Authorizer(lambda question: Decision(True))}
+    variables: dict[str, object] = {"a": AuthorizerValue(lambda question: DecisionValue(True))}
     check = "a.path('/x').check('get').allowed()"
     assert compile(f"{check} && {check}", Environment()).evaluate(variables) is True
     with pytest.raises(Exception, match="cost limit exceeded"):

@@ -10,7 +10,7 @@ from tierwall.cel.evaluate.evaluator import Evaluator
 from tierwall.cel.library.addresses import CIDR, IP
 from tierwall.cel.library.quantity import Quantity
 from tierwall.cel.library.semver import Semver
-from tierwall.cel.partial_evaluation import Partial, PartialError, partial, report, specialise
+from tierwall.cel.partial_evaluation import PartialError, PartialResult, partial, partial_report, specialise
 from tierwall.cel.syntax.parser import parse
 from tierwall.cel.types import BOOL, DYN, STRING, map_of
 from tierwall.cel.values import NONE, Duration, OptionalValue, Timestamp, TypeValue, Uint, make_map
@@ -26,7 +26,7 @@ REQUEST: dict[str, object] = {
 }
 
 
-def left(source: str, known: dict[str, object] | None = None, unknown: tuple[str, ...] = ("object",)) -> Partial:
+def left(source: str, known: dict[str, object] | None = None, unknown: tuple[str, ...] = ("object",)) -> PartialResult:
     return partial(parse(source), REQUEST if known is None else known, unknown)
 
 
@@ -229,13 +229,13 @@ def test_every_constant_reads_back_as_the_same_value(known: object, text: str) -
 
 
 def test_a_condition_tells_everything_in_json() -> None:
-    assert report(left("object.x == request.name")) == {
+    assert partial_report(left("object.x == request.name")) == {
         "residual": 'object.x == "n"',
         "unknowns": ["object"],
         "outcomes": ["true", "false", "error"],
     }
-    assert report(left("request.name")) == {"value": "n", "unknowns": [], "outcomes": ["other"]}
-    assert report(left("request.no")) == {"error": "no such key: no", "unknowns": [], "outcomes": ["error"]}
+    assert partial_report(left("request.name")) == {"value": "n", "unknowns": [], "outcomes": ["other"]}
+    assert partial_report(left("request.no")) == {"error": "no such key: no", "unknowns": [], "outcomes": ["error"]}
 
 
 def test_only_the_used_part_of_large_data_is_written() -> None:

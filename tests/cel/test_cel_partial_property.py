@@ -18,7 +18,7 @@ from tests.worlds.cel_expressions import VARIABLES, Choose, Expressions, Values
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CostExceeded, EvaluationError
 from tierwall.cel.evaluate.evaluator import Evaluator
-from tierwall.cel.partial_evaluation import Partial, PartialError, partial
+from tierwall.cel.partial_evaluation import PartialError, PartialResult, partial
 from tierwall.cel.partial_evaluation.outcomes import ERROR, of_value
 from tierwall.cel.syntax.ast import Expr
 from tierwall.cel.syntax.parser import parse
@@ -124,7 +124,7 @@ def outcome(value: object) -> int:
     return ERROR if value is FAILED else of_value(value)
 
 
-def left_over(result: Partial, completion: dict[str, object]) -> object:
+def left_over(result: PartialResult, completion: dict[str, object]) -> object:
     if result.residual is not None:
         return evaluate(result.residual, completion)
     return FAILED if result.error is not None else result.value

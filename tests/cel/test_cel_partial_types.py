@@ -9,10 +9,10 @@ import pytest
 
 from tests.randomness import seeds
 from tests.worlds.cel_expressions import VARIABLES, Choose, Expressions, Values
-from tierwall.cel.check.checker import Checked, check
+from tierwall.cel.check.checker import CheckedExpression, check
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError, CostExceeded
-from tierwall.cel.partial_evaluation import Partial, PartialError, partial, well_typed
+from tierwall.cel.partial_evaluation import PartialError, PartialResult, partial, partial_well_typed
 from tierwall.cel.syntax.ast import Expr
 from tierwall.cel.types import DYN, Type, parse_type
 from tierwall.cel.values import type_name
@@ -43,14 +43,14 @@ def declared_value(values: Values, kind: str, declared: Type) -> object:
     return {} if kind == "map" else values.of(kind)
 
 
-def checked_or_none(tree: Expr, environment: Environment) -> Checked | None:
+def checked_or_none(tree: Expr, environment: Environment) -> CheckedExpression | None:
     try:
         return check(tree, environment)
     except CheckError:
         return None
 
 
-def passes(result: Partial, declarations: dict[str, Type], source: str) -> None:
+def passes(result: PartialResult, declarations: dict[str, Type], source: str) -> None:
     environment = Environment(variables=declarations)
     try:
         check(environment.parse(result.text), environment, result.text)
@@ -80,7 +80,7 @@ def check_one(choose: Choose) -> int:
     tree = dynamic.parse(source)
     if checked_or_none(tree, dynamic) is not None:
         with contextlib.suppress(CostExceeded, PartialError):
-            passes(well_typed(tree, known, unknown, dynamic), dict.fromkeys(unknown, DYN), source)
+            passes(partial_well_typed(tree, known, unknown, dynamic), dict.fromkeys(unknown, DYN), source)
             passed += 1
     return passed
 

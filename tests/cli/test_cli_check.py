@@ -80,12 +80,12 @@ def test_junit_fails_the_file_that_has_problems(broken: Path) -> None:
 
 def test_junit_drops_characters_xml_cannot_hold() -> None:
     finding = Diagnostic("TW105", "bad \x01 \ud800 text", Position("a\x00.yaml", 1, 1))
-    ElementTree.fromstring(junit.findings(findings.Checked(Diagnostics([finding]), load([])), View()))
+    ElementTree.fromstring(junit.findings(findings.CheckResult(Diagnostics([finding]), load([])), View()))
 
 
 def test_github_annotations_escape_what_the_runner_would_read(broken: Path) -> None:
     finding = Diagnostic("TW105", "50%\nmore", Position("a,b:c.yaml", 2, 3), hint="x")
-    checked = findings.Checked(Diagnostics([finding]), load([]))
+    checked = findings.CheckResult(Diagnostics([finding]), load([]))
     assert list(findings.github(checked, View())) == [
         "::error file=a%2Cb%3Ac.yaml,line=2,col=3,title=TW105::50%25%0Amore (x)"
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tierwall.cli import collector
-from tierwall.cli.collector import CommandLoader, uncollected
+from tierwall.cli.collector import CommandLoader, collector_off
 
 
 @pytest.fixture
@@ -22,14 +22,14 @@ def freezes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def test_the_collector_is_off_meanwhile_and_then_as_it_was(freezes: list[int]) -> None:
-    with uncollected():
+    with collector_off():
         assert not gc.isenabled()
     assert gc.isenabled()
-    with pytest.raises(KeyError), uncollected():
+    with pytest.raises(KeyError), collector_off():
         raise KeyError
     assert gc.isenabled()
     gc.disable()
-    with uncollected():
+    with collector_off():
         pass
     assert not gc.isenabled()
 
@@ -38,13 +38,13 @@ def test_only_many_objects_are_taken_out_of_its_sight(freezes: list[int]) -> Non
     # Python does not count the few lists that it makes of old ones.
     many = collector.MANY + 1000
     made: list[list[int]] = []
-    with uncollected():
+    with collector_off():
         made += ([number] for number in range(10))
     assert not freezes
-    with uncollected():
+    with collector_off():
         made += ([number] for number in range(many))
     assert len(freezes) == 1
-    with uncollected(first=False):
+    with collector_off(first=False):
         made += ([number] for number in range(many))
     assert len(freezes) == 1
 

@@ -4,7 +4,7 @@ import re
 
 from tests import ROOT
 from tierwall.core.catalogue import CATALOGUE
-from tierwall.core.diagnostics import Diagnostic, in_order, near_miss
+from tierwall.core.diagnostics import Diagnostic, near_miss, sorted_diagnostics
 from tierwall.core.source import Position
 
 DOCS = ROOT / "docs" / "diagnostics.md"
@@ -20,7 +20,7 @@ def test_diagnostics_are_sorted_by_place_and_repeats_dropped() -> None:
     late = Diagnostic("TW101", "b", Position("b.yaml", 1, 1))
     early = Diagnostic("TW102", "a", Position("a.yaml", 10, 1))
     first = Diagnostic("TW102", "a", Position("a.yaml", 9, 1))
-    assert in_order([late, early, first, early]) == (first, early, late)
+    assert sorted_diagnostics([late, early, first, early]) == (first, early, late)
 
 
 def test_a_near_miss_is_named_and_a_far_one_is_not() -> None:

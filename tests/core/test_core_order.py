@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tierwall.core.reference import Reference
-from tierwall.core.source import dotted
-from tierwall.resources.resource import seniority, timestamp
+from tierwall.core.source import format_path
+from tierwall.resources.resource import seniority_key, timestamp
 
 
 def test_older_comes_first_then_the_whole_name_then_what_has_no_timestamp() -> None:
@@ -16,7 +16,7 @@ def test_older_comes_first_then_the_whole_name_then_what_has_no_timestamp() -> N
         ("2026-01-02T00:00:00.5Z", "a", "half-a-second-later"),
         ("not a time", "a", "a"),
     ]
-    ordered = sorted(objects, key=lambda one: seniority(*one))
+    ordered = sorted(objects, key=lambda one: seniority_key(*one))
     assert [name for _, _, name in ordered] == [
         "earlier-in-utc", "p-10", "p-9", "half-a-second-later", "a", "first-name",
     ]  # fmt: skip
@@ -24,7 +24,12 @@ def test_older_comes_first_then_the_whole_name_then_what_has_no_timestamp() -> N
 
 def test_the_tie_is_one_string_and_not_two() -> None:
     names = [("", "a-b"), ("", "a.b"), ("", "a0"), ("a", "z")]
-    assert sorted(names, key=lambda one: seniority(None, *one)) == [("", "a-b"), ("", "a.b"), ("a", "z"), ("", "a0")]
+    assert sorted(names, key=lambda one: seniority_key(None, *one)) == [
+        ("", "a-b"),
+        ("", "a.b"),
+        ("a", "z"),
+        ("", "a0"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -51,5 +56,5 @@ def test_a_malformed_reference_is_refused_with_its_text(text: str) -> None:
 
 
 def test_a_path_prints_as_kubernetes_prints_it() -> None:
-    assert dotted(("spec", "ingress", 0, "from", 1)) == "spec.ingress[0].from[1]"
-    assert dotted(("metadata", "labels", "a.b/c")) == "metadata.labels[a.b/c]"
+    assert format_path(("spec", "ingress", 0, "from", 1)) == "spec.ingress[0].from[1]"
+    assert format_path(("metadata", "labels", "a.b/c")) == "metadata.labels[a.b/c]"

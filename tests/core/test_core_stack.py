@@ -8,8 +8,8 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierwall.core.outcome import ALLOW, DENY, PASS, Claim, Outcome
-from tierwall.core.stack import DEFAULT_ALLOW, Ask, Combining, Tier, fall, most_specific
+from tierwall.core.outcome import ALLOW, DENY, PASS, Outcome, RuleEffect
+from tierwall.core.stack import DEFAULT_ALLOW, AskPolicy, CombiningRule, Tier, evaluate, most_specific
 from tierwall.core.verdict import StepVerdict
 
 CASES = 6
@@ -26,8 +26,8 @@ class Rule(NamedTuple):
 
 
 @st.composite
-def tiers(draw: st.DrawFn, name: str, combining: Combining) -> Tier[tuple[Rule, ...]]:
-    union = combining is Combining.UNION_WITH_ISOLATION
+def tiers(draw: st.DrawFn, name: str, combining: CombiningRule) -> Tier[tuple[Rule, ...]]:
+    union = combining is CombiningRule.UNION_WITH_ISOLATION
     verdicts = [ALLOW] if union else [ALLOW, DENY, PASS]
     masks = st.integers(0, EVERY)
     rule = st.tuples(st.sampled_from(verdicts), masks, st.just(0) if union else masks)
@@ -43,19 +43,19 @@ def tiers(draw: st.DrawFn, name: str, combining: Combining) -> Tier[tuple[Rule, 
 
 
 stacks = st.tuples(
-    tiers("Admin", Combining.FIRST_MATCH),
-    tiers("Namespace", Combining.UNION_WITH_ISOLATION),
-    tiers("Baseline", Combining.FIRST_MATCH),
+    tiers("Admin", CombiningRule.FIRST_MATCH),
+    tiers("Namespace", CombiningRule.UNION_WITH_ISOLATION),
+    tiers("Baseline", CombiningRule.FIRST_MATCH),
 )
 
 
-def asked_about(cases: int) -> Ask[tuple[Rule, ...]]:
+def asked_about(cases: int) -> AskPolicy[tuple[Rule, ...]]:
     """Asks policies about some of the cases."""
 
-    def ask(tier: Tier[tuple[Rule, ...]], policy: tuple[Rule, ...]) -> Iterable[Claim]:
+    def ask(tier: Tier[tuple[Rule, ...]], policy: tuple[Rule, ...]) -> Iterable[RuleEffect]:
         for rule in policy:
             name = (f"{tier.name} {rule.number}",)
-            yield Claim((tier.name, rule.number), rule.verdict, rule.surely & cases, rule.maybe & cases, name)
+            yield RuleEffect((tier.name, rule.number), rule.verdict, rule.surely & cases, rule.maybe & cases, name)
 
     return ask
 
@@ -67,36 +67,36 @@ def applicable(stack: Iterable[Tier[tuple[Rule, ...]]]) -> list[Tier[tuple[Rule,
 
 @given(stacks)
 def test_many_cases_at_once_fare_as_each_does_alone(stack: tuple[Tier[tuple[Rule, ...]], ...]) -> None:
-    together = fall(applicable(stack), EVERY, asked_about(EVERY))
+    together = evaluate(applicable(stack), EVERY, asked_about(EVERY))
     for number in range(CASES):
         case = 1 << number
-        ((alone, _),) = fall(applicable(stack), case, asked_about(case))
+        ((alone, _),) = evaluate(applicable(stack), case, asked_about(case))
         assert [outcome for outcome, those in together if those & case] == [alone]
 
 
 @given(stacks)
 def test_without_names_only_verdicts_and_conditions_are_told_apart(stack: tuple[Tier[tuple[Rule, ...]], ...]) -> None:
     named: dict[Outcome, int] = {}
-    for outcome, those in fall(applicable(stack), EVERY, asked_about(EVERY)):
+    for outcome, those in evaluate(applicable(stack), EVERY, asked_about(EVERY)):
         plain = Outcome(outcome.verdict, None, (), outcome.conditions)
         named[plain] = named.get(plain, 0) | those
-    assert dict(fall(applicable(stack), EVERY, asked_about(EVERY), False)) == named
+    assert dict(evaluate(applicable(stack), EVERY, asked_about(EVERY), False)) == named
 
 
 @given(stacks)
 def test_every_case_ends_somewhere_and_only_once(stack: tuple[Tier[tuple[Rule, ...]], ...]) -> None:
-    parts = fall(applicable(stack), EVERY, asked_about(EVERY))
+    parts = evaluate(applicable(stack), EVERY, asked_about(EVERY))
     assert sum(those.bit_count() for _, those in parts) == CASES
     assert sum(those for _, those in parts) == EVERY
 
 
 def test_a_question_that_no_tier_settles_is_allowed_by_the_default() -> None:
-    assert fall((), 1, asked_about(1)) == ((DEFAULT_ALLOW, 1),)
+    assert evaluate((), 1, asked_about(1)) == ((DEFAULT_ALLOW, 1),)
 
 
 def test_a_lock_ends_the_walk_to_the_most_specific() -> None:
     stack: tuple[Tier[object], ...] = tuple(
-        Tier(name, (), Combining.MOST_SPECIFIC) for name in ("Gateway", "Route", "Rule")
+        Tier(name, (), CombiningRule.MOST_SPECIFIC) for name in ("Gateway", "Route", "Rule")
     )
     assert most_specific(stack, lambda tier: False) == (2, False)
     assert most_specific(stack, lambda tier: tier.name == "Route") == (1, True)

@@ -32,7 +32,7 @@ from tierwall.resources.admission import admit
 from tierwall.resources.definition.structure import SCHEMA_WORDS
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import judge
+from tierwall.resources.validity import admit_with_definitions
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -118,7 +118,7 @@ class Installed:
         found = self._definition(value)
         assert found is not None
         theirs = self.server.refusal(path_of(found, value["apiVersion"]), value)
-        ours = [problem.message for problem in judge(self.snapshot, value) if problem.refuses]
+        ours = [problem.message for problem in admit_with_definitions(self.snapshot, value) if problem.refuses]
         assert bool(theirs) == bool(ours), (value, theirs, ours)
         return not theirs
 

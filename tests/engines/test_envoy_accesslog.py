@@ -19,12 +19,12 @@ from tierwall.engines.envoy.config.names import (
     decider,
     place_of,
 )
-from tierwall.engines.envoy.control.accesslog import Settled, event, settled
+from tierwall.engines.envoy.control.accesslog import LoggedDecision, event, logged_decision
 from tierwall.render.engines import request_document
 
 GATEWAY, BACKEND = GATEWAY_SLOTS[0], BACKEND_SLOTS[0]
 ALLOW, DENY = StepVerdict.ALLOW, StepVerdict.DENY
-REFUSED = Settled(DENY, refused=True)
+REFUSED = LoggedDecision(DENY, refused=True)
 
 
 def said(*entries: tuple[Any, str, str]) -> dict[str, str]:
@@ -34,34 +34,34 @@ def said(*entries: tuple[Any, str, str]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("metadata", "details", "expected"),
     [
-        ({}, "via_upstream", Settled(ALLOW)),
+        ({}, "via_upstream", LoggedDecision(ALLOW)),
         (
             said((GATEWAY, "allowed", "P/a/b rules[0]"), (BACKEND, "allowed", "P/a/c rules[1]")),
             "via_upstream",
-            Settled(ALLOW, decider("P/a/c rules[1]"), "Backend"),
+            LoggedDecision(ALLOW, decider("P/a/c rules[1]"), "Backend"),
         ),
         (
             said((GATEWAY, "allowed", "P/a/b rules[0] ask first")),
             "ext_authz_denied",
-            Settled(DENY, Decider(Reference("P", "a", "b"), "rules[0]", "ask first"), "Gateway"),
+            LoggedDecision(DENY, Decider(Reference("P", "a", "b"), "rules[0]", "ask first"), "Gateway"),
         ),
         (
             said((GATEWAY, "allowed", "P/a/b rules[0]"), (BACKEND, "denied", "P/a/c")),
             "rbac_access_denied_matched_policy[P/a/c]",
-            Settled(DENY, Decider(Reference("P", "a", "c")), "Backend"),
+            LoggedDecision(DENY, Decider(Reference("P", "a", "c")), "Backend"),
         ),
         (
             said((GATEWAY, "allowed", "P/a/b rules[0]")),
             "ext_authz_denied",
-            Settled(DENY, decider("P/a/b rules[0]"), "Gateway"),
+            LoggedDecision(DENY, decider("P/a/b rules[0]"), "Gateway"),
         ),
         ({}, "mcp_reject_no_mcp", REFUSED),
         ({}, "route_not_found", REFUSED),
-        ({}, "upstream_reset_before_response_started{x}", Settled(ALLOW)),
+        ({}, "upstream_reset_before_response_started{x}", LoggedDecision(ALLOW)),
         (
             said((GATEWAY, "allowed", "P/a/b rules[0]")),
             "request_payload_too_large",
-            Settled(DENY, decider("P/a/b rules[0]"), "Gateway"),
+            LoggedDecision(DENY, decider("P/a/b rules[0]"), "Gateway"),
         ),
         (said((GATEWAY, "allowed", "P/a/b rules[0]")), "http2.remote_reset", REFUSED),
         ({}, "lua_response", REFUSED),
@@ -69,16 +69,16 @@ def said(*entries: tuple[Any, str, str]) -> dict[str, str]:
     ],
 )
 def test_the_verdict_is_that_of_the_policy_that_denied_or_of_the_last_that_allowed(
-    metadata: dict[str, str], details: str, expected: Settled
+    metadata: dict[str, str], details: str, expected: LoggedDecision
 ) -> None:
-    assert settled(metadata, details) == expected
+    assert logged_decision(metadata, details) == expected
 
 
 def test_a_stream_that_the_client_ends_was_let_through() -> None:
     allowed = said((GATEWAY, "allowed", "P/a/b rules[0]"))
     for details in ("http2.remote_reset", "downstream_remote_disconnect", ""):
-        assert settled(allowed, details, reached=True).verdict is ALLOW
-        assert settled({}, details, reached=True) == Settled(ALLOW)
+        assert logged_decision(allowed, details, reached=True).verdict is ALLOW
+        assert logged_decision({}, details, reached=True) == LoggedDecision(ALLOW)
 
 
 def test_a_request_that_no_policy_was_asked_about_says_what_was_wrong_with_it() -> None:

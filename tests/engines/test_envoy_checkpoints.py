@@ -21,8 +21,8 @@ from tests.labs.envoy_attacks import calls, policy
 from tests.labs.envoy_passed import Passed, denies_unknown, passed
 from tests.randomness import examples
 from tests.worlds.tool_objects import thing
-from tierwall.engines.envoy.config.compile import Resources, State, compile, straightened
-from tierwall.engines.envoy.config.options import Options
+from tierwall.engines.envoy.config.compile import CompileState, XdsResources, canonicalized, compile
+from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -30,24 +30,24 @@ from tierwall.resources.snapshot import Snapshot
 NETWORKING, GATEWAY_API = "agentic.networking.x-k8s.io", "gateway.networking.k8s.io"
 BACKENDS = ("one", "two", "three")
 Object = dict[str, Any]
-OPTIONS = Options()
+OPTIONS = EnvoyOptions()
 
 
 class ControlPlane:
     """Compiles one snapshot after another, each from the state that the last one left."""
 
     def __init__(self) -> None:
-        self.state = State()
+        self.state = CompileState()
 
-    def compile(self, snapshot: Snapshot) -> Resources:
+    def compile(self, snapshot: Snapshot) -> XdsResources:
         resources, self.state = compile(snapshot, OPTIONS, self.state)
         return resources
 
-    def compile_objects(self, *policies: Object) -> Resources:
+    def compile_objects(self, *policies: Object) -> XdsResources:
         return self.compile(Snapshot.of(load_objects([*places(), *policies])))
 
-    def straighten(self) -> Resources:
-        resources, self.state = straightened(self.state)
+    def straighten(self) -> XdsResources:
+        resources, self.state = canonicalized(self.state)
         return resources
 
     def settle(self) -> None:
@@ -55,7 +55,7 @@ class ControlPlane:
         self.state = self.state.settle(self.state.number)
 
 
-def fresh(snapshot: Snapshot) -> Resources:
+def fresh(snapshot: Snapshot) -> XdsResources:
     """What a control plane that starts anew gives."""
     return ControlPlane().compile(snapshot)
 
@@ -119,7 +119,7 @@ STEPS = st.lists(
 class Proxy:
     """What a proxy has, and all that its routes may mean: what they meant in states since it was last in step."""
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: XdsResources) -> None:
         self.routes, self.filters = resources.routes, dict(resources.extension_configs)
         self.states: list[dict[str, Any]] = []
 
@@ -129,7 +129,7 @@ class Proxy:
             if not (skipped and is_unknown(way)):
                 assert any(way.content == state.get(name) for state in self.states), name
 
-    def take(self, resources: Resources, order: list[str]) -> None:
+    def take(self, resources: XdsResources, order: list[str]) -> None:
         self.look()
         for name in order:
             self.filters[name] = resources.extension_configs[name]
@@ -143,7 +143,7 @@ def is_unknown(way: Passed) -> bool:
     return any(policy.decision is None for policy in way.policies)
 
 
-def contents(resources: Resources) -> dict[str, Any]:
+def contents(resources: XdsResources) -> dict[str, Any]:
     return {name: way.content for name, way in passed(resources.routes, resources.extension_configs).items()}
 
 
@@ -197,7 +197,7 @@ def test_a_request_passes_what_was_in_force_at_one_time(steps: list[Any], data: 
                 plane.settle()
 
 
-def wire(resources: Resources) -> dict[str, dict[str, bytes]]:
+def wire(resources: XdsResources) -> dict[str, dict[str, bytes]]:
     kinds = ("listeners", "routes", "clusters", "secrets", "extension_configs")
     return {
         kind: {

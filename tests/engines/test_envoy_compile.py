@@ -23,30 +23,32 @@ from tests.labs.envoy_attacks import NETWORKING, calls, objects, policy
 from tests.labs.envoy_passed import Policy, passed
 from tests.worlds.tool_objects import thing
 from tierwall.cli.envoy import compile as command
-from tierwall.engines.envoy.config.compile import Resources, State, compile
-from tierwall.engines.envoy.config.options import Address, Denial, Options, Reveal
-from tierwall.engines.envoy.probe.client import Authority
+from tierwall.engines.envoy.config.compile import CompileState, XdsResources, compile
+from tierwall.engines.envoy.config.options import Denial, EnvoyOptions, Reveal, SocketAddress
+from tierwall.engines.envoy.probe.client import CertificateAuthority
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
 Object = dict[str, Any]
 
 
-OPTIONS = Options()
+OPTIONS = EnvoyOptions()
 
 
-def compiled(extra: Sequence[Object] = (), options: Options = OPTIONS) -> Resources:
-    return following(extra, State(), options)[0]
+def compiled(extra: Sequence[Object] = (), options: EnvoyOptions = OPTIONS) -> XdsResources:
+    return following(extra, CompileState(), options)[0]
 
 
-def following(extra: Sequence[Object], state: State, options: Options = OPTIONS) -> tuple[Resources, State]:
+def following(
+    extra: Sequence[Object], state: CompileState, options: EnvoyOptions = OPTIONS
+) -> tuple[XdsResources, CompileState]:
     return compile(Snapshot.of(load_objects([*objects(), *extra])), options, state)
 
 
 KINDS = ("listeners", "routes", "clusters", "secrets", "extension_configs")
 
 
-def wire(resources: Resources) -> dict[str, dict[str, bytes]]:
+def wire(resources: XdsResources) -> dict[str, dict[str, bytes]]:
     return {
         kind: {
             name: message.SerializeToString(deterministic=True) for name, message in getattr(resources, kind).items()
@@ -55,18 +57,18 @@ def wire(resources: Resources) -> dict[str, dict[str, bytes]]:
     }
 
 
-def policies(resources: Resources, route: str) -> tuple[Policy, ...]:
+def policies(resources: XdsResources, route: str) -> tuple[Policy, ...]:
     """The policies that requests of a route pass."""
     return passed(resources.routes, resources.extension_configs)[f"* {route}"].policies
 
 
-def contents(resources: Resources) -> dict[str, Any]:
+def contents(resources: XdsResources) -> dict[str, Any]:
     """What requests pass by each route; only names of checkpoints may differ."""
     ways = passed(resources.routes, resources.extension_configs)
     return {name: way.content for name, way in ways.items()}
 
 
-def codes(resources: Resources) -> list[str]:
+def codes(resources: XdsResources) -> list[str]:
     return [diagnostic.code for diagnostic in resources.diagnostics]
 
 
@@ -90,7 +92,7 @@ def test_policies_are_in_filters_that_routes_turn_on_and_never_in_listeners() ->
 
 
 def test_what_has_not_changed_is_the_same_object() -> None:
-    first, state = following([], State())
+    first, state = following([], CompileState())
     again, state = following([], state)
     for kind in KINDS:
         before, after = getattr(first, kind), getattr(again, kind)
@@ -100,7 +102,7 @@ def test_what_has_not_changed_is_the_same_object() -> None:
 
 
 def test_a_state_changes_nothing_but_names_of_checkpoints() -> None:
-    state = State()
+    state = CompileState()
     versions = [
         [],
         [policy("another", "mcp", [calls("sub")])],
@@ -150,7 +152,7 @@ def test_a_pattern_that_is_too_large_for_envoy_is_reported_and_never_matches() -
     rules = [{"authorization": {"type": "Inline", "paths": paths}}]
     resources = compiled([policy("large", "open", rules)])
     assert "TW651" in codes(resources)
-    assert "TW651" not in codes(compiled([policy("large", "open", rules)], Options(largest_pattern=100_000)))
+    assert "TW651" not in codes(compiled([policy("large", "open", rules)], EnvoyOptions(largest_pattern=100_000)))
 
 
 def test_an_authorizer_that_is_not_there_closes_what_it_would_be_asked_about() -> None:
@@ -237,7 +239,7 @@ def authority_map(pem: bytes) -> Object:
 
 
 def test_certificates_come_from_secrets_and_authorities_from_config_maps() -> None:
-    authority = Authority()
+    authority = CertificateAuthority()
     server = authority.server()
     resources = compiled([https("cert", frontend=FRONTEND), secret("cert", *server), authority_map(authority.pem)])
     assert codes(resources) == []
@@ -260,7 +262,7 @@ def test_certificates_come_from_secrets_and_authorities_from_config_maps() -> No
     ],
 )
 def test_a_listener_whose_certificate_cannot_be_used_is_not_opened(damage: str, words: str) -> None:
-    authority = Authority()
+    authority = CertificateAuthority()
     pair, other = authority.server(), authority.server()
     chain = b"nonsense" if damage == "no pem" else pair.chain
     key = {"other key": other.key, "no key": b""}.get(damage, pair.key)
@@ -274,7 +276,7 @@ def test_a_listener_whose_certificate_cannot_be_used_is_not_opened(damage: str, 
 
 
 def test_a_listener_without_an_authority_is_noted() -> None:
-    resources = compiled([https("cert"), secret("cert", *Authority().server())])
+    resources = compiled([https("cert"), secret("cert", *CertificateAuthority().server())])
     assert codes(resources) == ["TW654"]
 
 
@@ -284,7 +286,7 @@ def test_two_gateways_do_not_share_a_port() -> None:
     resources = compiled([twin])
     assert codes(resources) == ["TW658"]
     assert list(resources.listeners) == ["gateway/prod/gate/80"]
-    bound = compiled([twin], Options(bind={"prod/twin:80": Address("127.0.0.1", 81)}))
+    bound = compiled([twin], EnvoyOptions(bind={"prod/twin:80": SocketAddress("127.0.0.1", 81)}))
     assert codes(bound) == []
     assert len(bound.listeners) == 2
 
@@ -326,19 +328,19 @@ def test_listener_sets_of_both_kinds_with_one_name_have_routes_of_their_own() ->
 
 
 def test_only_the_gateways_that_are_asked_for_are_served() -> None:
-    assert not compiled(options=Options(gateways=frozenset(("prod/other",)))).listeners
+    assert not compiled(options=EnvoyOptions(gateways=frozenset(("prod/other",)))).listeners
 
 
 def test_denials_reveal_what_they_are_told_to() -> None:
     told = str(compiled().listeners)
-    secretive = str(compiled(options=Options(reveal=Reveal.NOTHING)).listeners)
+    secretive = str(compiled(options=EnvoyOptions(reveal=Reveal.NOTHING)).listeners)
     assert "response.code_details" in told
     assert "response.code_details" not in secretive
-    assert str(compiled(options=Options(denial=Denial.HTTP)).listeners) != told
+    assert str(compiled(options=EnvoyOptions(denial=Denial.HTTP)).listeners) != told
 
 
 def test_the_command_prints_the_configuration_without_keys(tmp_path: Any) -> None:
-    server = Authority().server()
+    server = CertificateAuthority().server()
     file = tmp_path / "all.yaml"
     file.write_text(yaml.safe_dump_all([*objects(), https("cert"), secret("cert", *server)]))
     result = CliRunner().invoke(command, ["-f", str(file), "-o", "json"])

@@ -20,7 +20,7 @@ from tests.labs.http2_client import Answer, Header, Http2, post
 from tests.labs.waiting import HeldPort
 from tests.worlds.tool_objects import thing
 from tierwall.engines.envoy.config import external_auth
-from tierwall.engines.envoy.config.options import Address
+from tierwall.engines.envoy.config.options import SocketAddress
 from tierwall.engines.envoy.config.rbac import NO_AUTHORIZER
 from tierwall.tool.question import ToolQuestion, ask
 
@@ -49,7 +49,7 @@ class Authorizer:
         )
         service = grpc.method_handlers_generic_handler("envoy.service.auth.v3.Authorization", {"Check": handler})
         self._server.add_generic_rpc_handlers((service,))
-        self.address = Address("127.0.0.1", self._server.add_insecure_port("127.0.0.1:0"))
+        self.address = SocketAddress("127.0.0.1", self._server.add_insecure_port("127.0.0.1:0"))
         self._server.start()
 
     def _check(self, request: Any, context: Any) -> Any:
@@ -87,7 +87,7 @@ class WebAuthorizer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.address = Address("127.0.0.1", self._server.server_port)
+        self.address = SocketAddress("127.0.0.1", self._server.server_port)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
@@ -169,9 +169,9 @@ class World:
         self.authorizer, self.web = Authorizer(), WebAuthorizer()
         # Somebody listens there who never takes a connection up.
         self._silent = socket.create_server(("127.0.0.1", 0), backlog=8)
-        silent = Address("127.0.0.1", self._silent.getsockname()[1])
+        silent = SocketAddress("127.0.0.1", self._silent.getsockname()[1])
         self._nobody = HeldPort()
-        nobody = Address("127.0.0.1", self._nobody.number)
+        nobody = SocketAddress("127.0.0.1", self._nobody.number)
         addresses = (self.authorizer.address, self.web.address, silent, nobody)
         endpoints = dict(zip((f"Service/prod/{service}" for service in SERVICES), addresses, strict=True))
         self.attacked = Attacked(objects(), endpoints)

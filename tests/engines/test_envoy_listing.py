@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples
-from tierwall.engines.envoy.control.toolslist import filtered
+from tierwall.engines.envoy.control.toolslist import filter_tools
 
 JSON, EVENTS = "application/json", "text/event-stream; charset=utf-8"
 
@@ -33,7 +33,7 @@ def may(tool: str) -> bool:
 
 
 def test_only_tools_that_the_caller_may_call_are_shown_and_the_rest_of_the_answer_stays() -> None:
-    body = filtered(json.dumps(listing("a", "b", "ab")).encode(), JSON, may)
+    body = filter_tools(json.dumps(listing("a", "b", "ab")).encode(), JSON, may)
     assert shown(body) == ["a", "ab"]
     assert body is not None
     assert json.loads(body)["result"]["nextCursor"] == "c"
@@ -42,7 +42,7 @@ def test_only_tools_that_the_caller_may_call_are_shown_and_the_rest_of_the_answe
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 def test_events_are_cut_line_ending_by_line_ending(ending: str) -> None:
     text = ending.join(["event: message", "id: 7", f"data: {json.dumps(listing('a', 'b'))}", "", ""])
-    body = filtered(text.encode(), EVENTS, may)
+    body = filter_tools(text.encode(), EVENTS, may)
     assert body is not None
     lines = body.decode().split("\n")
     assert lines[:2] == ["event: message", "id: 7"]
@@ -51,22 +51,22 @@ def test_events_are_cut_line_ending_by_line_ending(ending: str) -> None:
 
 def test_data_over_several_lines_is_one_message() -> None:
     text = "\n".join(f"data: {line}" for line in json.dumps(listing("a", "b"), indent=1).splitlines()) + "\n\n"
-    body = filtered(text.encode(), EVENTS, may)
+    body = filter_tools(text.encode(), EVENTS, may)
     assert body is not None
     assert b'"b"' not in body
     assert b'"a"' in body
 
 
 def test_an_event_without_its_last_empty_line_is_cut_too() -> None:
-    body = filtered(f"data: {json.dumps(listing('a', 'b'))}".encode(), EVENTS, may)
+    body = filter_tools(f"data: {json.dumps(listing('a', 'b'))}".encode(), EVENTS, may)
     assert body is not None
     assert b'"b"' not in body
 
 
 def test_messages_that_are_no_result_stay() -> None:
     note = b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}'
-    assert filtered(note, JSON, may) == note
-    assert filtered(b": ping\n\n", EVENTS, may) == b": ping\n\n"
+    assert filter_tools(note, JSON, may) == note
+    assert filter_tools(b": ping\n\n", EVENTS, may) == b": ping\n\n"
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_messages_that_are_no_result_stay() -> None:
     ],
 )
 def test_what_is_not_recognised_is_replaced_by_an_error(body: bytes, content_type: str) -> None:
-    out = filtered(body, content_type, may)
+    out = filter_tools(body, content_type, may)
     assert out is not None
     assert b'"b"' not in out
     assert b"error" in out
 
 
 def test_a_place_that_is_not_known_shows_nothing() -> None:
-    out = filtered(json.dumps(listing("a", identity="x")).encode(), JSON, None)
+    out = filter_tools(json.dumps(listing("a", identity="x")).encode(), JSON, None)
     assert out is not None
     assert json.loads(out)["id"] == "x"
     assert "error" in json.loads(out)
@@ -98,14 +98,14 @@ def test_a_place_that_is_not_known_shows_nothing() -> None:
 
 def test_entries_that_are_no_tools_are_not_shown() -> None:
     message = {"id": 1, "result": {"tools": [{"name": 3}, "a", None, {"title": "a"}, {"name": "a"}]}}
-    assert shown(filtered(json.dumps(message).encode(), JSON, may)) == ["a"]
+    assert shown(filter_tools(json.dumps(message).encode(), JSON, may)) == ["a"]
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.text(max_size=5), max_size=6), st.sets(st.text(max_size=5)), st.booleans())
 def test_shown_is_what_is_listed_and_may_be_called_in_order(names: list[str], good: set[str], stream: bool) -> None:
     text = json.dumps(listing(*names))
-    body = filtered(
+    body = filter_tools(
         f"data: {text}\n\n".encode() if stream else text.encode(), EVENTS if stream else JSON, good.__contains__
     )
     assert body is not None

@@ -10,8 +10,8 @@ import pytest
 from tests import ROOT
 from tests.worlds import tool_objects as objects
 from tests.worlds import tool_worlds
-from tierwall.policytest.run import replies, run
-from tierwall.policytest.suite import Case, Suite, suites
+from tierwall.policytest.run import ask_engine, run
+from tierwall.policytest.suite import PolicyCase, PolicySuite, suites
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.envoy import Envoy
@@ -22,16 +22,16 @@ Object = dict[str, Any]
 COMPARED = ("plane", "verdict", "level", "evaluated", "request")
 
 
-def suite_of(snapshot: Snapshot, questions: list[Object]) -> Suite:
-    cases = tuple(Case(str(number), "tool", question, {}, ()) for number, question in enumerate(questions))
-    return Suite("", "", Resource("", "v1", "PolicyTest", "", "t", {}), snapshot, {}, cases)
+def suite_of(snapshot: Snapshot, questions: list[Object]) -> PolicySuite:
+    cases = tuple(PolicyCase(str(number), "tool", question, {}, ()) for number, question in enumerate(questions))
+    return PolicySuite("", "", Resource("", "v1", "PolicyTest", "", "t", {}), snapshot, {}, cases)
 
 
 def differences(snapshot: Snapshot, questions: list[Object]) -> tuple[list[Any], int, list[str]]:
     """What Envoy and model do not agree about, the number of cases compared, and why others were not."""
     wrong: list[Any] = []
     compared, skipped = 0, []
-    for question, answer in zip(questions, replies(suite_of(snapshot, questions), Envoy()), strict=True):
+    for question, answer in zip(questions, ask_engine(suite_of(snapshot, questions), Envoy()), strict=True):
         if answer.skipped:
             skipped.append(answer.skipped)
             continue

@@ -26,7 +26,7 @@ from examples.agents import certificates
 from tests import ROOT
 from tests.labs.envoy_lab import EXAMPLE, Caller
 from tests.labs.waiting import PATIENCE_S, eventually, unused_port
-from tierwall.engines.envoy.control.process import Process, find_envoy
+from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
 
 pytestmark = pytest.mark.engine
 AGENTS = [("agents", "shopper"), ("agents", "clerk")]
@@ -360,7 +360,7 @@ def test_envoys_that_it_only_feeds_go_on_when_it_is_killed_and_obey_the_next_one
     try:
         with agents.running("--no-envoy", "--xds=127.0.0.1:0") as first:
             xds = first.port("xDS on")
-            process = Process(find_envoy(), "127.0.0.1", xds, "fed", lambda _: None, 1)
+            process = EnvoyProcess(find_envoy(), "127.0.0.1", xds, "fed", lambda _: None, 1)
             loop.run_until_complete(process.start())
             eventually(lambda: caller.call("refund_order") == guarded, "the first policies")
             os.kill(first.process.pid, signal.SIGKILL)

@@ -28,18 +28,18 @@ from tierwall.engines.nftables.kernel.apply import (
     check,
     difference,
     execute,
-    exists,
-    held,
-    listing,
+    list_text,
+    read_table,
     remove,
     script_to,
+    table_exists,
 )
 from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
 from tierwall.engines.nftables.kernel.programs import find
-from tierwall.engines.nftables.table.compile import Compiled, compile_model
+from tierwall.engines.nftables.table.compile import CompiledTable, compile_model
 from tierwall.engines.nftables.table.pods import PodChange
-from tierwall.engines.nftables.table.table import Kind, Table, text
-from tierwall.network.model.model import Model
+from tierwall.engines.nftables.table.table import SetKind, Table, table_script
+from tierwall.network.model.model import NetworkModel
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -51,8 +51,8 @@ IN_KERNEL: Any = {"suppress_health_check": [HealthCheck.function_scoped_fixture]
 KILLS = rounds(100)
 
 
-def compiled(objects: list[Any]) -> Compiled:
-    return compile_model(Model(Snapshot.of(load_objects(objects))))
+def compiled(objects: list[Any]) -> CompiledTable:
+    return compile_model(NetworkModel(Snapshot.of(load_objects(objects))))
 
 
 def parts(table: Table | None) -> Any:
@@ -61,7 +61,7 @@ def parts(table: Table | None) -> Any:
     elements = {
         name: dict(part.elements)
         for name, part in table.sets.items()
-        if part.kind in (Kind.ADDRESSES, Kind.NAMED, Kind.VERDICTS)
+        if part.kind in (SetKind.ADDRESSES, SetKind.NAMED, SetKind.VERDICTS)
     }
     marks = {name: chain.mark for name, chain in table.chains.items()}
     return table.counters, set(table.sets), elements, marks
@@ -81,12 +81,12 @@ def test_a_step_ends_where_a_fresh_start_does(
     with fresh_namespace.entered():
         remove()
         apply(new)
-        fresh = listing()
-        assert parts(held()) == parts(new)
+        fresh = list_text()
+        assert parts(read_table()) == parts(new)
         remove()
         apply(old)
         apply(new)
-        assert in_order(listing()) == in_order(fresh)
+        assert in_order(list_text()) == in_order(fresh)
         assert script_to(new) == ""
         assert difference(new) == ""
 
@@ -119,7 +119,7 @@ def test_following_pods_ends_where_compiling_does(
             if not follow(enforcer, PodChange(old, new[0] if new else None)):
                 put = anew
                 enforcer.put(put)
-            in_kernel = parts(held())
+            in_kernel = parts(read_table())
             want = parts(anew.table)
             # A class whose last pod has gone stays until policies change, and so do lines for the last IPv6 address,
             # say, or the last pod with several; everything else is the same.
@@ -132,7 +132,7 @@ def test_following_pods_ends_where_compiling_does(
                 break
 
 
-def address_kinds(result: Compiled) -> tuple[set[int], bool]:
+def address_kinds(result: CompiledTable) -> tuple[set[int], bool]:
     """The families of addresses that there are, and whether anybody has several."""
     return result.compiler.sets.families, bool(result.compiler.sets.several)
 
@@ -176,16 +176,16 @@ def test_one_pod_more_is_elements_only(fresh_namespace: NetworkNamespace) -> Non
     enforcer = Enforcer()
     with fresh_namespace.entered():
         enforcer.put(compiled(objects))
-        before = held()
+        before = read_table()
         (second,) = load_objects([pod("shop/web-1", "10.0.0.2", app="web")])
         assert follow(enforcer, PodChange(None, second))
-        after = held()
+        after = read_table()
         assert before is not None
         assert after is not None
         assert after.chains == before.chains
         assert parts(after) == parts(compiled([*objects, second.value]).table)
         assert follow(enforcer, PodChange(second, None))
-        assert parts(held()) == parts(before)
+        assert parts(read_table()) == parts(before)
 
 
 def test_a_pod_is_followed_though_somebody_else_touched_the_table(fresh_namespace: NetworkNamespace) -> None:
@@ -201,7 +201,7 @@ def test_a_pod_is_followed_though_somebody_else_touched_the_table(fresh_namespac
             spoil()
             assert follow(enforcer, PodChange(second, None))
             assert follow(enforcer, PodChange(None, second))
-            assert parts(held()) == parts(want)
+            assert parts(read_table()) == parts(want)
             remove()
 
 
@@ -209,7 +209,7 @@ def test_a_refused_table_leaves_the_last_good_one(fresh_namespace: NetworkNamesp
     good = compiled([namespace("shop"), pod("shop/a", "10.0.0.1"), network_policy("shop/p", podSelector={})]).table
     with fresh_namespace.entered():
         apply(good)
-        before = listing()
+        before = list_text()
         chains = {**good.chains, "broken_1": msgspec.structs.replace(good.chains["egress"], rules=("nonsense",))}
         bad = msgspec.structs.replace(good, chains=chains)
         with pytest.raises(InputError) as caught:
@@ -217,15 +217,15 @@ def test_a_refused_table_leaves_the_last_good_one(fresh_namespace: NetworkNamesp
         assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["TW604"]
         with pytest.raises(InputError):
             check("add rule inet nowhere at all\n")
-        assert listing() == before
+        assert list_text() == before
 
 
 def test_removing_leaves_nothing_behind(fresh_namespace: NetworkNamespace) -> None:
     with fresh_namespace.entered():
         apply(compiled([namespace("shop"), pod("shop/a", "10.0.0.1"), network_policy("shop/p", podSelector={})]).table)
-        assert exists()
+        assert table_exists()
         remove()
-        assert not exists()
+        assert not table_exists()
         remove()
         nft = subprocess.run([find("nft"), "list", "ruleset"], capture_output=True, text=True, check=True)
         assert nft.stdout == ""
@@ -235,14 +235,14 @@ def test_what_others_did_to_the_table_is_set_right(fresh_namespace: NetworkNames
     table = compiled([namespace("shop"), pod("shop/a", "10.0.0.1"), network_policy("shop/p", podSelector={})]).table
     with fresh_namespace.entered():
         apply(table)
-        before = listing()
+        before = list_text()
         execute("insert rule inet tierwall forward accept\nadd chain inet tierwall mine\n")
         assert difference(table)
         apply(table)
-        assert in_order(listing()) == in_order(before)
+        assert in_order(list_text()) == in_order(before)
         execute("flush chain inet tierwall forward\nadd set inet tierwall pods9 { type ipv4_addr; }\n")
         apply(table)
-        assert in_order(listing()) == in_order(before)
+        assert in_order(list_text()) == in_order(before)
 
 
 def two_tables() -> tuple[Table, Table]:
@@ -301,7 +301,7 @@ def test_killed_at_any_moment_the_kernel_holds_the_old_table_or_the_new(fresh_na
         listings, scripts = [], []
         for table, other in (tables, tables[::-1]):
             apply(table)
-            listings.append(in_order(listing()))
+            listings.append(in_order(list_text()))
             scripts.append(script_to(other))
         assert listings[0] != listings[1]
         apply(tables[0])
@@ -312,7 +312,7 @@ def test_killed_at_any_moment_the_kernel_holds_the_old_table_or_the_new(fresh_na
             nft.stdin.write(scripts[now].encode())
             nft.stdin.close()
             moment.kill(nft)
-            in_kernel = in_order(listing())
+            in_kernel = in_order(list_text())
             assert in_kernel in listings
             moment.was(too_late=in_kernel == listings[1 - now])
             now = listings.index(in_kernel)
@@ -342,7 +342,7 @@ def test_killed_as_a_whole_the_command_leaves_the_old_table_or_the_new(
                 [*command, str(files[1 - now])], stderr=subprocess.DEVNULL, start_new_session=True
             )
             moment.kill(process)
-            in_kernel = parts(held())
+            in_kernel = parts(read_table())
             assert in_kernel in wanted
             moment.was(too_late=in_kernel == wanted[1 - now])
             now = wanted.index(in_kernel)
@@ -354,5 +354,5 @@ def test_killed_as_a_whole_the_command_leaves_the_old_table_or_the_new(
 def test_the_text_of_a_table_is_what_the_kernel_then_holds(fresh_namespace: NetworkNamespace) -> None:
     table, _ = two_tables()
     with fresh_namespace.entered():
-        execute(text(table))
-        assert parts(held()) == parts(table)
+        execute(table_script(table))
+        assert parts(read_table()) == parts(table)

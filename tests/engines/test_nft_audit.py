@@ -17,16 +17,16 @@ import pytest
 from tests.labs.nft_kernel import need_kernel
 from tests.worlds.nft_clusters import address, admin_policy, namespace, network_policy, pod, shadowed
 from tierwall.core.diagnostics import InputError
-from tierwall.core.protocols import Event
+from tierwall.core.protocols import DecisionEvent
 from tierwall.engines.nftables.kernel.apply import apply
-from tierwall.engines.nftables.kernel.audit import Names, event, hits
-from tierwall.engines.nftables.kernel.nflog import Log as Reader
+from tierwall.engines.nftables.kernel.audit import AuditNames, event, hits
+from tierwall.engines.nftables.kernel.nflog import LogReader as Reader
 from tierwall.engines.nftables.kernel.nflog import parse_packet
-from tierwall.engines.nftables.probe.packets import Fate, Probe, probe, sctp_init
+from tierwall.engines.nftables.probe.packets import Probe, ProbeResult, sctp_init, send_probes
 from tierwall.engines.nftables.probe.topology import Topology
 from tierwall.engines.nftables.table.compile import compile_model
-from tierwall.engines.nftables.table.options import Log, Options
-from tierwall.network.model.model import Model
+from tierwall.engines.nftables.table.options import LogScope, TableOptions
+from tierwall.network.model.model import NetworkModel
 from tierwall.render import engines
 from tierwall.render.engines import event_document, event_line
 from tierwall.render.formats import View
@@ -55,19 +55,23 @@ def topology() -> Iterator[Topology]:
 
 
 def tried(
-    topology: Topology, policies: list[Any], probes: list[tuple[str, str, str, int]], log: Log = Log.DROP, rate: int = 0
-) -> tuple[list[Fate], list[Event]]:
+    topology: Topology,
+    policies: list[Any],
+    probes: list[tuple[str, str, str, int]],
+    log: LogScope = LogScope.DROP,
+    rate: int = 0,
+) -> tuple[list[ProbeResult], list[DecisionEvent]]:
     """What became of some packets, and what an audit in another group saw of them."""
-    model = Model(Snapshot.of(load_objects([*BASE, *policies])))
+    model = NetworkModel(Snapshot.of(load_objects([*BASE, *policies])))
     wanted = [
         Probe(address(source), address(destination), protocol, port) for source, destination, protocol, port in probes
     ]
     with topology.router.entered():
-        apply(compile_model(model, Options(log=log, group=OTHER, rate=rate)).table)
+        apply(compile_model(model, TableOptions(log=log, group=OTHER, rate=rate)).table)
         audit, fates_log = Reader(OTHER, at_once=True), Reader(GROUP, at_once=True)
         try:
-            fates = probe(topology, wanted, fates_log, patience=1.0)
-            names = Names()
+            fates = send_probes(topology, wanted, fates_log, patience=1.0)
+            names = AuditNames()
             events = [event(logged, names) for logged in audit.read()]
         finally:
             audit.close()
@@ -75,7 +79,7 @@ def tried(
     return fates, events
 
 
-def told(event: Event) -> dict[str, Any]:
+def told(event: DecisionEvent) -> dict[str, Any]:
     """The document of an event without what differs from run to run."""
     document = event_document(event)
     del document["time"], document["from"]["port"]
@@ -152,10 +156,10 @@ def test_allows_are_logged_where_asked(topology: Topology) -> None:
     allow = network_policy("data/allow", podSelector={}, ingress=[{"ports": [{"protocol": "UDP", "port": 53}]}])
     fates, events = tried(topology, [allow], [(WEB, DB, "UDP", 53)])
     assert (fates[0].arrived, events) == (True, [])
-    fates, events = tried(topology, [allow], [(WEB, DB, "UDP", 53)], log=Log.ALL)
+    fates, events = tried(topology, [allow], [(WEB, DB, "UDP", 53)], log=LogScope.ALL)
     assert fates[0].arrived
     assert [(event.verdict, event.decided_by[0].rule) for event in events] == [("Allow", "ingress[0]")]
-    _, events = tried(topology, [DENY_ALL], [(WEB, DB, "UDP", 53)], log=Log.NONE)
+    _, events = tried(topology, [DENY_ALL], [(WEB, DB, "UDP", 53)], log=LogScope.NONE)
     assert events == []
 
 
@@ -203,15 +207,15 @@ def test_every_rule_counts_what_it_settles(topology: Topology) -> None:
     ) in engines.metrics(counted, View())
     # Counts outlive a change of policies that leaves the rule as it was.
     with topology.router.entered():
-        apply(compile_model(Model(Snapshot.of(load_objects([*BASE, deny])))).table)
+        apply(compile_model(NetworkModel(Snapshot.of(load_objects([*BASE, deny])))).table)
         assert [hit.packets for hit in hits()] == [2]
 
 
 def test_the_command_streams_what_is_dropped(topology: Topology) -> None:
-    model = Model(Snapshot.of(load_objects([*BASE, DENY_ALL])))
+    model = NetworkModel(Snapshot.of(load_objects([*BASE, DENY_ALL])))
     command = [str(Path(sys.executable).parent / "tierwall"), "audit", "-o", "json", "--count", "1", "--seconds", "90"]
     with topology.router.entered():
-        apply(compile_model(model, Options()).table)
+        apply(compile_model(model, TableOptions()).table)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with topology.at(address(WEB)).entered():
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -22,14 +22,14 @@ from tests.worlds.nft_clusters import admin_policy, namespace, network_policy, p
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables.kernel import apply, programs
-from tierwall.engines.nftables.kernel.apply import exists, listing
+from tierwall.engines.nftables.kernel.apply import list_text, table_exists
 from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
 from tierwall.engines.nftables.probe import packets
-from tierwall.engines.nftables.table.options import Options
-from tierwall.policytest.run import replies
+from tierwall.engines.nftables.table.options import TableOptions
+from tierwall.policytest.run import ask_engine
 from tierwall.resources.load import Loader
-from tierwall.serve.follower import Files
-from tierwall.serve.nftables import Keeper, Nftables
+from tierwall.serve.follower import FileSource
+from tierwall.serve.nftables import KernelFollower, Nftables
 
 __all__ = ["fresh_namespace", "nft_engine"]
 
@@ -113,7 +113,7 @@ def test_without_the_program_its_package_is_named(monkeypatch: pytest.MonkeyPatc
     assert done.stderr.startswith("error[TW602]: the program `nft` is not on this machine")
     assert "package nftables" in done.stderr
     with pytest.raises(InputError) as caught:
-        list(replies(suite(OBJECTS, [{"from": "shop/web-0", "to": "shop/db-0", "port": 80}]), Nftables()))
+        list(ask_engine(suite(OBJECTS, [{"from": "shop/web-0", "to": "shop/db-0", "port": 80}]), Nftables()))
     assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["TW602"]
 
 
@@ -168,12 +168,12 @@ def test_sctp_that_cannot_be_sent_is_not_testable_here(nft_engine: Nftables, mon
 
     question = {"from": "shop/web-0", "to": "shop/db-0", "port": 80}
     asked = suite(OBJECTS, [{**question, "protocol": protocol} for protocol in ("SCTP", "TCP")])
-    assert [bool(reply.skipped) for reply in replies(asked, nft_engine)] == [False, False]
+    assert [bool(reply.skipped) for reply in ask_engine(asked, nft_engine)] == [False, False]
     monkeypatch.setattr(socket, "socket", refuse)
     assert "protocol not supported" in packets.sctp_problem()
     monkeypatch.undo()
     monkeypatch.setattr("tierwall.engines.nftables.probe.asking.sctp_problem", lambda: "SCTP needs raw sockets")
-    first, second = replies(asked, nft_engine)
+    first, second = ask_engine(asked, nft_engine)
     assert first.skipped == "not testable here: SCTP needs raw sockets"
     assert second.answer is not None
 
@@ -181,14 +181,14 @@ def test_sctp_that_cannot_be_sent_is_not_testable_here(nft_engine: Nftables, mon
 def test_questions_of_other_planes_are_left_out(nft_engine: Nftables) -> None:
     asked = suite(OBJECTS, [{}])
     other = msgspec.structs.replace(asked, cases=(msgspec.structs.replace(asked.cases[0], plane="tool"),))
-    (answer,) = replies(other, nft_engine)
+    (answer,) = ask_engine(other, nft_engine)
     assert answer.skipped == "this engine answers network questions, not `tool`"
 
 
 def test_the_engine_leaves_nothing_on_the_machine(nft_engine: Nftables) -> None:
-    before = devices(), exists()
-    list(replies(suite(OBJECTS, [{"from": "shop/web-0", "to": "shop/db-0", "port": 80}]), nft_engine))
-    assert (devices(), exists()) == before
+    before = devices(), table_exists()
+    list(ask_engine(suite(OBJECTS, [{"from": "shop/web-0", "to": "shop/db-0", "port": 80}]), nft_engine))
+    assert (devices(), table_exists()) == before
 
 
 def devices() -> list[str]:
@@ -201,9 +201,9 @@ def test_enforcing_by_the_command_line(fresh_namespace: NetworkNamespace, manife
         done = tierwall("enforce", "nft", manifests, "--diff")
         assert done.exit_code == 4
         assert "+\tchain forward {" in done.stdout
-        assert not exists()
+        assert not table_exists()
         script = tierwall("enforce", "nft", manifests, "--dry-run")
-        assert (script.exit_code, exists()) == (0, False)
+        assert (script.exit_code, table_exists()) == (0, False)
         assert script.stdout == tierwall("compile", "nft", "-f", manifests).stdout
         assert tierwall("enforce", "nft", manifests).stderr.endswith(" applied\n")
         assert tierwall("enforce", "nft", manifests).stderr.endswith(" in force already\n")
@@ -212,7 +212,7 @@ def test_enforcing_by_the_command_line(fresh_namespace: NetworkNamespace, manife
         document = msgspec.json.decode(tierwall("audit", "--hits", "-o", "json").stdout)
         assert [hit["policies"] for hit in document["hits"]] == [["NetworkPolicy/shop/closed"]]
         assert tierwall("enforce", "nft", "--remove").exit_code == 0
-        assert not exists()
+        assert not table_exists()
     assert tierwall("enforce", "nft").exit_code == 2
     assert tierwall("enforce", "nft", manifests, "--remove").exit_code == 2
     assert tierwall("enforce", "nft", manifests, "--watch", "--diff").exit_code == 2
@@ -222,7 +222,7 @@ def test_enforcing_by_the_command_line(fresh_namespace: NetworkNamespace, manife
         assert "there is no node `nowhere`" in done.stderr
 
 
-class Edited(Files):
+class Edited(FileSource):
     """Files that are edited before each look but the first."""
 
     def __init__(self, path: Path, edits: list[Callable[[], object]]) -> None:
@@ -240,9 +240,9 @@ def followed(path: Path, edits: list[Callable[[], object]]) -> list[tuple[str, s
     """What is said of each load, and what the kernel holds then."""
 
     async def main() -> list[tuple[str, str]]:
-        keeper = Keeper(Options(), True)
+        keeper = KernelFollower(TableOptions(), True)
         loads = keeper.follow(Edited(path, edits), asyncio.Event())
-        return [(keeper.report(load).words, listing()) async for load in loads]
+        return [(keeper.report(load).words, list_text()) async for load in loads]
 
     return asyncio.run(main())
 
@@ -304,12 +304,12 @@ def test_objects_that_an_api_server_refuses_are_not_enforced(
     assert tierwall("check", refused).exit_code == 4
     with fresh_namespace.entered():
         assert tierwall("enforce", "nft", manifests).exit_code == 0
-        before = listing()
+        before = list_text()
         for mode in ((), ("--watch",), ("--dry-run",), ("--diff",)):
             done = tierwall("enforce", "nft", refused, *mode)
             assert done.exit_code == 1, mode
             assert "error[TW104]" in done.stderr
-        assert listing() == before
+        assert list_text() == before
 
 
 def test_the_command_follows_files_and_leaves_the_table_when_told_to_stop(
@@ -337,7 +337,7 @@ def test_the_command_follows_files_and_leaves_the_table_when_told_to_stop(
         finally:
             process.kill()
             process.communicate()
-        assert "10.0.0.4" in listing()
+        assert "10.0.0.4" in list_text()
 
 
 def test_an_edit_within_a_tick_of_the_clock_is_followed_though_time_and_size_stay(

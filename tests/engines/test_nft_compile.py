@@ -19,13 +19,13 @@ from tests.worlds.nft_clusters import admin_policy, clusters, namespace, network
 from tierwall.cli.main import root
 from tierwall.core.answer import Decider
 from tierwall.core.reference import Reference
-from tierwall.engines.nftables.table.compile import Compiled, compile_model
+from tierwall.engines.nftables.table.compile import CompiledTable, compile_model
 from tierwall.engines.nftables.table.names import Label
-from tierwall.engines.nftables.table.options import Log, Options
+from tierwall.engines.nftables.table.options import LogScope, TableOptions
 from tierwall.engines.nftables.table.sets import spans_of
-from tierwall.engines.nftables.table.table import Kind, text, transaction
-from tierwall.network.model.model import model_with_shadow
-from tierwall.network.model.rules import Action, Direction
+from tierwall.engines.nftables.table.table import SetKind, table_script, transaction
+from tierwall.network.model.model import network_model_with_shadow
+from tierwall.network.model.rules import Direction, RuleAction
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import LAST_IPV4, Block, Span
@@ -33,8 +33,8 @@ from tierwall.values.addresses import LAST_IPV4, Block, Span
 PLAIN = ("forward", "input", "output", "egress", "ingress")
 
 
-def compiled(objects: list[Any], options: Options | None = None) -> Compiled:
-    return compile_model(model_with_shadow(Snapshot.of(load_objects(objects))), options)
+def compiled(objects: list[Any], options: TableOptions | None = None) -> CompiledTable:
+    return compile_model(network_model_with_shadow(Snapshot.of(load_objects(objects))), options)
 
 
 def shop(replicas: int = 1) -> list[Any]:
@@ -56,7 +56,7 @@ def shop(replicas: int = 1) -> list[Any]:
 def test_the_order_of_objects_does_not_matter(objects: list[Any], seed: int) -> None:
     shuffled = objects.copy()
     random.Random(seed).shuffle(shuffled)
-    assert text(compiled(objects).table) == text(compiled(shuffled).table)
+    assert table_script(compiled(objects).table) == table_script(compiled(shuffled).table)
 
 
 @settings(max_examples=examples(60))
@@ -79,7 +79,7 @@ _WORDS = st.text(st.sampled_from("abz019-. "), min_size=1, max_size=20).map(str.
 
 
 @given(
-    st.sampled_from(Action),
+    st.sampled_from(RuleAction),
     st.sampled_from(Direction),
     st.integers(0, 99),
     _WORDS.map(lambda name: name.replace(" ", "-")),
@@ -87,25 +87,25 @@ _WORDS = st.text(st.sampled_from("abz019-. "), min_size=1, max_size=20).map(str.
     st.booleans(),
 )
 def test_what_a_comment_says_of_a_rule_is_read_back(
-    action: Action, direction: Direction, index: int, policy: str, name: str | None, shadow: bool
+    action: RuleAction, direction: Direction, index: int, policy: str, name: str | None, shadow: bool
 ) -> None:
     decider = Decider(Reference("AdminNetworkPolicy", "", policy), f"{direction}[{index}]", name)
     label = Label(action, direction, (decider,), shadow)
     assert Label.parse(label.text()) == label
     isolating = tuple(Decider(Reference("NetworkPolicy", "shop", f"{policy}{number}"), "spec") for number in range(2))
-    label = Label(Action.DENY, direction, isolating, shadow)
+    label = Label(RuleAction.DENY, direction, isolating, shadow)
     assert Label.parse(label.text()) == label
 
 
 @given(st.text(max_size=300), st.text(max_size=120), st.integers(60, 127))
 def test_a_comment_stays_short_and_readable_whatever_names_are_chosen(policy: str, name: str, most: int) -> None:
     decider = Decider(Reference("AdminNetworkPolicy", "", policy), "egress[0]", name)
-    label = Label(Action.DENY, Direction.EGRESS, (decider,))
+    label = Label(RuleAction.DENY, Direction.EGRESS, (decider,))
     text = label.text(most)
     assert len(text.encode()) <= most
     parsed = Label.parse(text)
     assert parsed is not None
-    assert (parsed.action, parsed.decided_by[0].rule) == (Action.DENY, "egress[0]")
+    assert (parsed.action, parsed.decided_by[0].rule) == (RuleAction.DENY, "egress[0]")
     (owned,) = parsed.owned_by(label.owners()).decided_by
     assert len(owned.name or "") == len(name)
 
@@ -136,11 +136,11 @@ def test_a_table_for_one_node_judges_only_its_pods() -> None:
     for resource in objects:
         if resource["kind"] == "Pod":
             resource["spec"]["nodeName"] = "n1" if resource["metadata"]["name"] == "web-0" else "n2"
-    table = compiled(objects, Options(node="n1")).table
+    table = compiled(objects, TableOptions(node="n1")).table
     judged = {
         element
         for name, part in table.sets.items()
-        if part.kind is Kind.VERDICTS and name.startswith("egress4")
+        if part.kind is SetKind.VERDICTS and name.startswith("egress4")
         for element in part.elements
     }
     assert judged == {0x0A000000, "*"}
@@ -148,7 +148,7 @@ def test_a_table_for_one_node_judges_only_its_pods() -> None:
 
 def test_a_node_may_be_exempt_from_the_policies_of_its_pods() -> None:
     assert set(compiled(shop()).table.chains) >= set(PLAIN)
-    exempt = compiled(shop(), Options(exempt_own_node=True)).table.chains
+    exempt = compiled(shop(), TableOptions(exempt_own_node=True)).table.chains
     assert "forward" in exempt
     assert not {"input", "output"} & exempt.keys()
 
@@ -158,7 +158,7 @@ def test_names_of_objects_never_leave_their_comments(name: str) -> None:
     objects = shop()
     objects[3]["metadata"]["name"] = name or "x"
     objects[1]["metadata"]["name"] = name or "x"
-    for line in text(compiled(objects).table).splitlines():
+    for line in table_script(compiled(objects).table).splitlines():
         quoted = re.findall(r'"([^"]*)"', line)
         assert line.count('"') == 2 * len(quoted)
         for comment in quoted:
@@ -166,15 +166,15 @@ def test_names_of_objects_never_leave_their_comments(name: str) -> None:
 
 
 def test_domain_names_close_and_are_told() -> None:
-    def with_rule(action: str) -> Compiled:
+    def with_rule(action: str) -> CompiledTable:
         egress = [
             {"action": action, "to": [{"domainNames": ["example.org"]}], "ports": [{"portNumber": {"port": 443}}]},
             {"action": "Allow", "to": [{"namespaces": {}}]},
         ]
         below = network_policy("shop/closed", podSelector={}, policyTypes=["Egress"])
-        return compiled([*shop()[:3], below, admin_policy("names", egress=egress)], Options(log=Log.NONE))
+        return compiled([*shop()[:3], below, admin_policy("names", egress=egress)], TableOptions(log=LogScope.NONE))
 
-    def lines(compiled: Compiled) -> list[str]:
+    def lines(compiled: CompiledTable) -> list[str]:
         chains = compiled.table.chains.items()
         return [rule for name, chain in chains if name not in PLAIN for rule in chain.rules if "egress[0]" in rule]
 

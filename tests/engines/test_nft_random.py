@@ -14,16 +14,16 @@ from tests.randomness import examples
 from tests.worlds.nft_clusters import ENDS, clusters, pod_names, suite
 from tierwall.core.answer import Answer
 from tierwall.core.verdict import Verdict
-from tierwall.engines.nftables.probe.asking import Asker
+from tierwall.engines.nftables.probe.asking import PacketProbe
 from tierwall.engines.nftables.probe.packets import Probe
 from tierwall.engines.nftables.probe.placement import Placement
 from tierwall.engines.nftables.table import parts
 from tierwall.engines.nftables.table.compile import compile_model
-from tierwall.engines.nftables.table.options import Options
+from tierwall.engines.nftables.table.options import TableOptions
 from tierwall.network.detail import NetworkDetail
-from tierwall.network.model.model import model
+from tierwall.network.model.model import network_model
 from tierwall.network.question import NetworkQuestion, ask
-from tierwall.policytest.run import replies
+from tierwall.policytest.run import ask_engine
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.nftables import Nftables
 
@@ -68,7 +68,7 @@ def test_packets_do_what_the_library_decides(
     monkeypatch.setattr(parts, "FEW", few)
     questions = every_question(objects, ports)
     asked = suite(objects, questions)
-    for question, reply in zip(questions, replies(asked, nft_engine), strict=True):
+    for question, reply in zip(questions, ask_engine(asked, nft_engine), strict=True):
         assert not reply.error, (question, reply.error)
         wanted = asked_of(asked.snapshot, question).verdict
         if reply.answer is None:
@@ -88,14 +88,14 @@ def test_a_pod_without_an_address_is_matched_by_no_block(
         pods[number]["status"] = {}
     questions = every_question(objects, PORTS)
     asked = suite(objects, questions)
-    for question, reply in zip(questions, replies(asked, nft_engine), strict=True):
+    for question, reply in zip(questions, ask_engine(asked, nft_engine), strict=True):
         assert not reply.error, (question, reply.error)
         if reply.answer is not None:
             assert reply.answer.verdict == asked_of(asked.snapshot, question).verdict, (question, reply.answer)
 
 
 @pytest.mark.hypothesis
-def test_what_only_dns_could_allow_does_not_pass(asker: Asker) -> None:
+def test_what_only_dns_could_allow_does_not_pass(asker: PacketProbe) -> None:
     probed = 0
 
     @settings(max_examples=examples(40), **IN_KERNEL)
@@ -103,7 +103,7 @@ def test_what_only_dns_could_allow_does_not_pass(asker: Asker) -> None:
     def does_not_pass(objects: list[Any]) -> None:
         nonlocal probed
         asked = suite(objects, every_question(objects, PORTS))
-        network = model(asked.snapshot)
+        network = network_model(asked.snapshot)
         decisions: list[NetworkDetail] = [asked_of(asked.snapshot, case.question).detail for case in asked.cases]
         unknown = [decision for decision in decisions if decision.verdict is Verdict.CONDITIONAL]
         placement = Placement(network, [(decision.source, decision.destination) for decision in decisions])
@@ -113,7 +113,7 @@ def test_what_only_dns_could_allow_does_not_pass(asker: Asker) -> None:
             for pair in placement.pairs(decision.source, decision.destination)
         ]
         if probes:
-            table = compile_model(network, Options(rate=0), placement.wire).table
+            table = compile_model(network, TableOptions(rate=0), placement.wire).table
             probed += len(probes)
             assert not any(fate.arrived for fate in asker.probed(placement.places(), table, probes))
 

@@ -20,10 +20,10 @@ from tierwall.engines.nftables.kernel.audit import hits
 from tierwall.engines.nftables.kernel.conntrack import cut
 from tierwall.engines.nftables.kernel.programs import run
 from tierwall.engines.nftables.probe.topology import Topology
-from tierwall.engines.nftables.table.compile import Compiled, compile_model
-from tierwall.engines.nftables.table.options import Options
-from tierwall.network.model.model import Model
-from tierwall.network.model.rules import Action
+from tierwall.engines.nftables.table.compile import CompiledTable, compile_model
+from tierwall.engines.nftables.table.options import TableOptions
+from tierwall.network.model.model import NetworkModel
+from tierwall.network.model.rules import RuleAction
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -41,8 +41,8 @@ BASE = [
 ]
 
 
-def compiled(*policies: Any) -> Compiled:
-    return compile_model(Model(Snapshot.of(load_objects([*BASE, *policies]))))
+def compiled(*policies: Any) -> CompiledTable:
+    return compile_model(NetworkModel(Snapshot.of(load_objects([*BASE, *policies]))))
 
 
 def about(team: str, **spec: Any) -> Any:
@@ -74,7 +74,7 @@ def opened(topology: Topology, where: str, kind: int, place: tuple[str, int]) ->
 def dropped(topology: Topology) -> int:
     """How many packets of new connections policies have dropped."""
     with topology.router.entered():
-        return sum(hit.packets for hit in hits() if hit.action is Action.DENY)
+        return sum(hit.packets for hit in hits() if hit.action is RuleAction.DENY)
 
 
 class Busy:
@@ -237,10 +237,10 @@ def test_a_node_and_its_own_pods_are_judged_unless_exempt(topology: Topology, ex
         about("a", egress=[{"action": "Deny", "to": [{"nodes": {}}]}]),
         network_policy("b/closed", podSelector={}),
     ]
-    options = Options(exempt_own_node=exempt)
+    options = TableOptions(exempt_own_node=exempt)
     with topology.router.entered():
         run("ip", "addr", "add", f"{node}/32", "dev", "lo")
-        apply(compile_model(Model(Snapshot.of(load_objects(objects))), options).table)
+        apply(compile_model(NetworkModel(Snapshot.of(load_objects(objects))), options).table)
         at_node = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         at_node.bind((node, OPEN))
     client = opened(topology, CLIENT, socket.SOCK_DGRAM, (CLIENT, 0))

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.core.protocols import Reply
-from tierwall.engines.probe import Asking, replies
+from tierwall.core.protocols import EngineReply
+from tierwall.engines.probe import EngineProbe, replies
 
 
-class Echo(Asking[str]):
+class Echo(EngineProbe[str]):
     """Says each word again; `bad` is no question, and words with an `x` cannot be asked."""
 
     def __init__(self, is_there: bool = True) -> None:
@@ -33,20 +33,20 @@ class Echo(Asking[str]):
         assert case in self.prepared
         return "it has an x" if "x" in case else ""
 
-    def ask(self, cases: Sequence[str]) -> Iterator[Reply]:
+    def ask(self, cases: Sequence[str]) -> Iterator[EngineReply]:
         self.asked = list(cases)
         if not self.is_there:
             raise InputError([Diagnostic("TW632", "nobody is there")])
-        yield from (Reply(error=case) for case in cases)
+        yield from (EngineReply(error=case) for case in cases)
 
 
 @given(st.lists(st.sampled_from(["a", "b", "bad", "x", "ax"])))
 def test_every_question_gets_its_own_reply_in_order(questions: list[str]) -> None:
     echo = Echo()
-    expected = {"bad": Reply(error="not a word")} | dict.fromkeys(
-        ("x", "ax"), Reply(skipped="not testable here: it has an x")
+    expected = {"bad": EngineReply(error="not a word")} | dict.fromkeys(
+        ("x", "ax"), EngineReply(skipped="not testable here: it has an x")
     )
-    assert list(replies(echo, questions)) == [expected.get(one, Reply(error=one)) for one in questions]
+    assert list(replies(echo, questions)) == [expected.get(one, EngineReply(error=one)) for one in questions]
     assert echo.prepared == [one for one in questions if one != "bad"]
 
 
@@ -60,8 +60,8 @@ def test_an_engine_is_not_started_for_nothing(questions: list[str]) -> None:
 def test_an_engine_that_cannot_be_asked_fails_only_what_it_was_asked() -> None:
     found = list(replies(Echo(is_there=False), ["a", "x", "bad", "b"]))
     assert found == [
-        Reply(error="nobody is there"),
-        Reply(skipped="not testable here: it has an x"),
-        Reply(error="not a word"),
-        Reply(error="nobody is there"),
+        EngineReply(error="nobody is there"),
+        EngineReply(skipped="not testable here: it has an x"),
+        EngineReply(error="not a word"),
+        EngineReply(error="nobody is there"),
     ]

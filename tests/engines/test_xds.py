@@ -21,10 +21,10 @@ from examples.agents import certificates
 from tests.labs.waiting import PATIENCE_S
 from tests.randomness import examples
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.envoy.config.compile import Resources
-from tierwall.engines.envoy.control.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE, Cache
-from tierwall.engines.envoy.control.server import SERVICE, Server, Standing, programmed
-from tierwall.engines.envoy.control.stream import MOST_NAMES, Proxy, Stream
+from tierwall.engines.envoy.config.compile import XdsResources
+from tierwall.engines.envoy.control.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE, ResourceCache
+from tierwall.engines.envoy.control.server import SERVICE, ProxyStatus, XdsServer, programmed
+from tierwall.engines.envoy.control.stream import MOST_NAMES, Proxy, XdsStream
 
 _MESSAGES: dict[str, Callable[[str, str], Any]] = {
     CLUSTER: lambda name, text: cluster_pb2.Cluster(name=name, alt_stat_name=text),
@@ -40,13 +40,13 @@ def extension(name: str, text: str) -> Any:
     return out
 
 
-def resources(state: dict[str, dict[str, str]]) -> Resources:
+def resources(state: dict[str, dict[str, str]]) -> XdsResources:
     """A configuration in which each resource says one word."""
     made = {
         type_url: {name: make(name, text) for name, text in state.get(type_url, {}).items()}
         for type_url, make in _MESSAGES.items()
     }
-    return Resources(
+    return XdsResources(
         clusters=made[CLUSTER],
         listeners=made[LISTENER],
         routes=made[ROUTE],
@@ -57,7 +57,7 @@ def resources(state: dict[str, dict[str, str]]) -> Resources:
 class ModelProxy:
     """A proxy that follows the protocol; it refuses any resource that says `bad`, as a whole response."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: XdsStream) -> None:
         self.stream = stream
         self.has: dict[str, dict[str, str]] = {type_url: {} for type_url in ORDER}
         self.versions: dict[str, dict[str, str]] = {type_url: {} for type_url in ORDER}
@@ -120,13 +120,13 @@ def _word(type_url: str, content: bytes) -> str:
     return str(route_pb2.RouteConfiguration.FromString(content).internal_only_headers[0])
 
 
-def connect(cache: Cache) -> ModelProxy:
-    return ModelProxy(Stream(cache, lambda _: None))
+def connect(cache: ResourceCache) -> ModelProxy:
+    return ModelProxy(XdsStream(cache, lambda _: None))
 
 
-def in_step(state: dict[str, dict[str, str]]) -> tuple[Cache, ModelProxy]:
+def in_step(state: dict[str, dict[str, str]]) -> tuple[ResourceCache, ModelProxy]:
     """A proxy that asked for a state, and has it."""
-    cache = Cache()
+    cache = ResourceCache()
     proxy = connect(cache)
     for type_url, words in state.items():
         proxy.ask(type_url, *([] if type_url in (CLUSTER, LISTENER) else words))
@@ -155,7 +155,7 @@ _STEPS = st.lists(
 @settings(max_examples=examples(400), deadline=None)
 @given(_STEPS)
 def test_a_proxy_that_answers_ends_with_exactly_what_is_in_force_and_it_asked_for(steps: list[Any]) -> None:
-    cache = Cache()
+    cache = ResourceCache()
     proxy = connect(cache)
     proxy.ask(CLUSTER)
     proxy.ask(LISTENER)
@@ -209,7 +209,7 @@ def test_publishing_the_same_again_sends_nothing() -> None:
 
 
 def test_what_is_referred_to_comes_first_and_goes_last() -> None:
-    cache = Cache()
+    cache = ResourceCache()
     proxy = connect(cache)
     for type_url in (ROUTE, LISTENER, CLUSTER):
         proxy.ask(type_url, *(["a", "b"] if type_url == ROUTE else []))
@@ -237,7 +237,7 @@ def test_a_refusal_keeps_the_last_good_and_is_told_in_the_proxys_words() -> None
     assert not proxy.stream.is_current
     assert proxy.stream.refusals == ["RouteConfiguration a: it says bad"]
     assert proxy.stream.responses() == [], "what was refused is not sent again and again"
-    standing = Standing(Proxy("p", "1.40.0"), proxy.stream.is_current, tuple(proxy.stream.refusals))
+    standing = ProxyStatus(Proxy("p", "1.40.0"), proxy.stream.is_current, tuple(proxy.stream.refusals))
     condition = programmed([standing], True)
     assert (condition.status, condition.reason) == ("False", "Invalid")
     assert "it says bad" in condition.message
@@ -264,7 +264,7 @@ def test_routes_wait_while_filters_that_they_may_need_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", [ROUTE, LISTENER])
 def test_what_came_with_something_that_was_refused_is_sent_again_without_it(kind: str) -> None:
-    cache = Cache()
+    cache = ResourceCache()
     proxy = connect(cache)
     proxy.ask(kind, *([] if kind == LISTENER else "abcd"))
     cache.publish(resources({kind: dict.fromkeys("abc", "one")}))
@@ -322,7 +322,7 @@ def test_what_the_last_good_routes_lead_to_stays_while_new_ones_are_refused() ->
 
 
 def test_a_proxy_that_comes_back_gets_routes_after_the_filters_that_it_asks_for_next() -> None:
-    cache = Cache()
+    cache = ResourceCache()
     before = connect(cache)
     before.ask(ROUTE, "a")
     before.ask(EXTENSION, "f")
@@ -340,7 +340,7 @@ def test_a_proxy_that_comes_back_gets_routes_after_the_filters_that_it_asks_for_
 
 
 def test_a_proxy_counts_as_settled_only_once_it_has_asked_for_everything() -> None:
-    cache = Cache()
+    cache = ResourceCache()
     proxy = connect(cache)
     cache.publish(resources({CLUSTER: {"c": "one"}, EXTENSION: {"f": "one"}, ROUTE: {"a": "one"}}))
     proxy.ask(CLUSTER)
@@ -355,7 +355,7 @@ def test_a_proxy_counts_as_settled_only_once_it_has_asked_for_everything() -> No
 
 
 def test_a_proxy_that_never_answers_is_sent_one_response_a_kind_however_much_changes() -> None:
-    cache = Cache()
+    cache = ResourceCache()
     silent, other = connect(cache), connect(cache)
     for proxy in (silent, other):
         proxy.ask(ROUTE, "a")
@@ -371,13 +371,13 @@ def test_a_proxy_that_never_answers_is_sent_one_response_a_kind_however_much_cha
 
 
 def test_a_proxy_that_reconnects_is_sent_only_what_it_lacks() -> None:
-    before = Cache()
+    before = ResourceCache()
     proxy = connect(before)
     proxy.ask(LISTENER)
     before.publish(resources({LISTENER: {"a": "one", "b": "one", "c": "one"}}))
     proxy.settle()
     # Another control plane, which knows nothing of the conversation.
-    cache = Cache()
+    cache = ResourceCache()
     again = connect(cache)
     again.ask(LISTENER, brings=proxy.versions[LISTENER])
     assert not cache.is_published
@@ -387,7 +387,7 @@ def test_a_proxy_that_reconnects_is_sent_only_what_it_lacks() -> None:
 
 
 def test_a_name_that_is_not_there_is_answered_so_that_nobody_waits_for_it() -> None:
-    cache = Cache()
+    cache = ResourceCache()
     proxy = connect(cache)
     cache.publish(resources({}))
     proxy.ask(ROUTE, "a")
@@ -396,7 +396,7 @@ def test_a_name_that_is_not_there_is_answered_so_that_nobody_waits_for_it() -> N
 
 
 def test_an_answer_to_an_older_response_counts_for_nothing() -> None:
-    cache = Cache()
+    cache = ResourceCache()
     proxy = connect(cache)
     proxy.ask(ROUTE, "a")
     cache.publish(resources({ROUTE: {"a": "one"}}))
@@ -408,13 +408,13 @@ def test_an_answer_to_an_older_response_counts_for_nothing() -> None:
 
 
 def test_the_number_of_names_a_proxy_can_ask_for_is_bounded() -> None:
-    proxy = connect(Cache())
+    proxy = connect(ResourceCache())
     with pytest.raises(OverflowError, match="more than"):
         proxy.ask(ROUTE, *(f"r{number}" for number in range(MOST_NAMES + 1)))
 
 
 def test_an_unknown_kind_is_passed_over() -> None:
-    proxy = connect(Cache())
+    proxy = connect(ResourceCache())
     proxy.ask("type.googleapis.com/unknown", "a")
     assert proxy.stream.subscriptions == {}
 
@@ -424,14 +424,19 @@ def test_an_unknown_kind_is_passed_over() -> None:
     [
         ([], False, "False", "Pending"),
         ([], True, "False", "Pending"),
-        ([Standing(Proxy("p", ""), False, ())], True, "False", "Pending"),
-        ([Standing(Proxy("p", ""), True, ())], True, "True", "Programmed"),
-        ([Standing(Proxy("p", ""), True, ()), Standing(Proxy("q", ""), False, ())], True, "False", "Pending"),
-        ([Standing(Proxy("p", ""), True, ()), Standing(Proxy("q", ""), False, ("no",))], True, "False", "Invalid"),
+        ([ProxyStatus(Proxy("p", ""), False, ())], True, "False", "Pending"),
+        ([ProxyStatus(Proxy("p", ""), True, ())], True, "True", "Programmed"),
+        ([ProxyStatus(Proxy("p", ""), True, ()), ProxyStatus(Proxy("q", ""), False, ())], True, "False", "Pending"),
+        (
+            [ProxyStatus(Proxy("p", ""), True, ()), ProxyStatus(Proxy("q", ""), False, ("no",))],
+            True,
+            "False",
+            "Invalid",
+        ),
     ],
 )
 def test_programmed_is_true_only_when_every_proxy_obeys(
-    standings: list[Standing], published: bool, status: str, reason: str
+    standings: list[ProxyStatus], published: bool, status: str, reason: str
 ) -> None:
     condition = programmed(standings, published)
     assert (condition.status, condition.reason) == (status, reason)
@@ -454,7 +459,7 @@ def test_with_certificates_only_proxies_that_show_one_are_served(tmp_path: Path)
             return next(answers).resources[0].name
 
     async def main() -> None:
-        server = Server()
+        server = XdsServer()
         credentials = grpc.ssl_server_credentials([(shown.key, shown.certificate)], authority.pem, True)
         port = await server.start("127.0.0.1:0", credentials)
         server.publish(resources({LISTENER: {"a": "one"}}))
@@ -471,7 +476,7 @@ def test_with_certificates_only_proxies_that_show_one_are_served(tmp_path: Path)
 
 def test_an_address_in_use_is_told() -> None:
     async def main() -> None:
-        first, second = Server(), Server()
+        first, second = XdsServer(), XdsServer()
         port = await first.start()
         try:
             with pytest.raises(InputError) as caught:

@@ -18,13 +18,13 @@ from tests.worlds.gateway_clusters import LATE, cluster, policy, question
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.answer import DEFAULT, Answer, Decider, Reason, Step
 from tierwall.core.reference import Reference
-from tierwall.gateway.decide import Merged, merge
+from tierwall.gateway.decide import MergedField, merger
 from tierwall.gateway.detail import GatewayDetail
-from tierwall.gateway.model.conditional import ANY_REQUEST, Facts
+from tierwall.gateway.model.conditional import ANY_REQUEST, RequestFacts
 from tierwall.gateway.model.fields import PHASES, PROFILES, Profile
-from tierwall.gateway.model.places import ways
+from tierwall.gateway.model.places import reachable_places
 from tierwall.gateway.question import GatewayQuestion, ask
-from tierwall.gateway.standing import standings
+from tierwall.gateway.standing import policy_effects
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -149,11 +149,11 @@ def test_the_merge_for_any_request_is_the_union_over_all_outcomes_of_the_conditi
     objects, conditions = independent(crowded(rng) if rng.random() < 0.9 else cluster(rng))
     snapshot = Snapshot.of(load_objects(objects))
     every = product((False, True), repeat=len(conditions))
-    outcomes = [Facts(dict(zip(conditions, outcome, strict=True))) for outcome in every]
+    outcomes = [RequestFacts(dict(zip(conditions, outcome, strict=True))) for outcome in every]
     for phase in PHASES:
-        possible = merge(snapshot, profile, phase, ANY_REQUEST)
-        merges = [merge(snapshot, profile, phase, facts) for facts in outcomes]
-        for asked in ways(snapshot):
+        possible = merger(snapshot, profile, phase, ANY_REQUEST)
+        merges = [merger(snapshot, profile, phase, facts) for facts in outcomes]
+        for asked in reachable_places(snapshot):
             in_force: dict[str, set[Reference]] = {}
             for merging in merges:
                 for path, merged in merging.at(asked).items():
@@ -177,12 +177,12 @@ def test_a_setting_takes_effect_exactly_if_it_may_be_in_force_somewhere(seed: in
     in_force = {
         (str(candidate.source), path)
         for phase in PHASES
-        for asked in ways(snapshot)
-        for path, merged in merge(snapshot, "docs", phase, ANY_REQUEST).at(asked).items()
+        for asked in reachable_places(snapshot)
+        for path, merged in merger(snapshot, "docs", phase, ANY_REQUEST).at(asked).items()
         for candidate in merged.taken
     }
     for policy_ in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
-        for path, fate in standings(snapshot).of(policy_).items():
+        for path, fate in policy_effects(snapshot).of(policy_).items():
             assert fate.in_force == ((str(policy_.reference), path) in in_force)
             assert fate.in_force or fate.beaten_by
 
@@ -219,7 +219,7 @@ def independent(objects: list[dict[str, Any]], most: int = 4) -> tuple[list[dict
     return objects, conditions
 
 
-def twice(merged: Merged) -> bool:
+def twice(merged: MergedField) -> bool:
     """Whether a list stands at two levels, where it selects or not together; the merge takes them for two."""
     listed = [
         candidate.source

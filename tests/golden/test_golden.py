@@ -18,11 +18,11 @@ from click.testing import CliRunner
 from tests import ROOT
 from tierwall.cli.main import root
 from tierwall.core.answer import Decider
-from tierwall.core.protocols import Event
+from tierwall.core.protocols import DecisionEvent
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict
-from tierwall.network.detail import ConnectionSeen, Hits, Seen
-from tierwall.network.model.rules import Action, Direction
+from tierwall.network.detail import ObservedConnection, ObservedEndpoint, RuleHits
+from tierwall.network.model.rules import Direction, RuleAction
 from tierwall.render.formats import FORMATS, View, renderer
 from tierwall.render.json import dump
 
@@ -105,15 +105,18 @@ SHOWN = (
     Shown("yaml", "policies", "yaml examples/shop/manifests/policies.yaml"),
 )
 
-SEEN = ConnectionSeen(
-    Direction.INGRESS, "TCP", Seen("10.0.0.1", 40000, "shop", "web-0"), Seen("fd00::2", 5432, "shop", "db-0")
+SEEN = ObservedConnection(
+    Direction.INGRESS,
+    "TCP",
+    ObservedEndpoint("10.0.0.1", 40000, "shop", "web-0"),
+    ObservedEndpoint("fd00::2", 5432, "shop", "db-0"),
 )
 DECIDERS = (
     Decider(Reference("AdminNetworkPolicy", "", "guard"), "ingress[0]", "no web"),
     Decider(Reference("NetworkPolicy", "shop", "db-from-api"), "spec"),
 )
 EVENTS = tuple(
-    Event(
+    DecisionEvent(
         plane="network",
         time=datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC),
         verdict=StepVerdict.DENY,
@@ -124,7 +127,9 @@ EVENTS = tuple(
     for decider, shadow in zip(DECIDERS, (False, True), strict=True)
 )
 HITS = tuple(
-    Hits(decided_by=(decider,), direction=Direction.INGRESS, action=Action.DENY, shadow=shadow, packets=3, bytes=180)
+    RuleHits(
+        decided_by=(decider,), direction=Direction.INGRESS, action=RuleAction.DENY, shadow=shadow, packets=3, bytes=180
+    )
     for decider, shadow in zip(DECIDERS, (False, True), strict=True)
 )
 # What the kernel reports is made up here: an audit runs until it is ended.

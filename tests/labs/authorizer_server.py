@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.worlds.api_fakes import policies_text
-from tierwall.api.wire.review import Shape
+from tierwall.api.wire.review import WireShape
 from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.app import App
 from tierwall.serve.authorizer.issued import Issuer
-from tierwall.serve.authorizer.metrics import Metrics
-from tierwall.serve.authorizer.policies import Store
+from tierwall.serve.authorizer.metrics import AuthorizerMetrics
+from tierwall.serve.authorizer.policies import PolicyFollower
 from tierwall.serve.authorizer.reviews import Reviews
 from tierwall.serve.decisionlog import DecisionLog
-from tierwall.serve.follower import Files, Outcome
+from tierwall.serve.follower import FileSource, LoadOutcome
 
 KEY = b"0123456789abcdef0123456789abcdef"
 CLAIMS = 'request.apiGroup == "" && request.resource == "persistentvolumeclaims"'
@@ -71,7 +71,7 @@ class Served:
         policies: Iterable[tuple[str, str, str]] = POLICIES,
         *,
         bridged: bool = False,
-        shape: Shape = Shape.CONDITIONS_CHAIN,
+        shape: WireShape = WireShape.CONDITIONS_CHAIN,
         key: bytes = KEY,
         settle: float = 0.0,
         read_seconds: float = 10.0,
@@ -80,12 +80,12 @@ class Served:
         self.folder = folder
         self.clock = Clock()
         self.write(policies)
-        self.files = Files(Loader([str(folder)]))
-        self.store = Store(clock=self.clock)
+        self.files = FileSource(Loader([str(folder)]))
+        self.store = PolicyFollower(clock=self.clock)
         self.store.begin(self.files)
         self.issuer = Issuer(key)
         self.reviews = Reviews(self.store, self.issuer, bridged=bridged, shape=shape, settle=settle)
-        self.metrics = Metrics(self.store)
+        self.metrics = AuthorizerMetrics(self.store)
         self.log = BytesIO() if log is None else log
         # What the process would tell its operator.
         self.said: list[str] = []
@@ -105,7 +105,7 @@ class Served:
     def reload(self) -> bool:
         """What the process does after a change; whether the policies came into force."""
         load = self.store.look(self.files)
-        return load is not None and self.store.accept(load) is Outcome.TAKEN
+        return load is not None and self.store.accept(load) is LoadOutcome.TAKEN
 
     def post(self, path: str, value: Any) -> Answer:
         """Send a body: bytes as they are, anything else as JSON."""

@@ -21,10 +21,10 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from tests.labs.waiting import PATIENCE_S
 from tests.worlds.tool_objects import thing
 from tierwall.engines.envoy.config.compile import compile
-from tierwall.engines.envoy.config.options import Address, Options
-from tierwall.engines.envoy.probe.client import Authority
-from tierwall.engines.envoy.probe.recorder import REACHED, Recorded, Recorder
-from tierwall.engines.envoy.probe.standalone import Standalone
+from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
+from tierwall.engines.envoy.probe.client import CertificateAuthority
+from tierwall.engines.envoy.probe.recorder import REACHED, RecordedRequest, RecordingBackend
+from tierwall.engines.envoy.probe.standalone import StandaloneEnvoy
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -223,16 +223,18 @@ def _answer(incoming: BinaryIO, method: bytes) -> bytes:
 class Attacked:
     """The Envoy under attack; `recorder` is all that was let through. At `tls_port` callers have certificates."""
 
-    def __init__(self, more: Sequence[Object] = (), endpoints: Mapping[str, Address] = MappingProxyType({})) -> None:
-        self.recorder = Recorder()
-        self.authority = Authority()
+    def __init__(
+        self, more: Sequence[Object] = (), endpoints: Mapping[str, SocketAddress] = MappingProxyType({})
+    ) -> None:
+        self.recorder = RecordingBackend()
+        self.authority = CertificateAuthority()
         self.snapshot = snapshot = Snapshot.of(load_objects([*objects(secure=True), *more]))
         backends = {
             str(resource.reference): self.recorder.address for resource in snapshot if resource.kind == "XBackend"
         }
-        options = Options(
+        options = EnvoyOptions(
             static=True,
-            bind={f"prod/gate:{number}": Address("127.0.0.1", 0) for number in (80, 443)},
+            bind={f"prod/gate:{number}": SocketAddress("127.0.0.1", 0) for number in (80, 443)},
             endpoints={**backends, **endpoints},
             certificate=self.authority.server(),
             client_authority=self.authority.pem,
@@ -241,7 +243,7 @@ class Attacked:
         for listener in self.resources.listeners.values():
             for chain in listener.filter_chains:
                 _hangs_up_at_once(chain.filters[0])
-        self.envoy = Standalone(self.resources)
+        self.envoy = StandaloneEnvoy(self.resources)
         ports = self.envoy.ports()
         self.port, self.tls_port = ports["gateway/prod/gate/80"], ports["gateway/prod/gate/443"]
 
@@ -264,7 +266,7 @@ class Attacked:
         """POST a body with its true length."""
         return self.send(request("POST", path, body, headers))
 
-    def leaked(self) -> list[Recorded]:
+    def leaked(self) -> list[RecordedRequest]:
         """What reached the backend and may be read as a call of the secret tool."""
         return [request for request in self.recorder.requests if any(SECRET in text for text in readings(request))]
 
@@ -305,7 +307,7 @@ def call(tool: str, arguments: Object | None = None) -> Object:
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments or {}}}
 
 
-def readings(request: Recorded) -> list[str]:
+def readings(request: RecordedRequest) -> list[str]:
     """A request in every reading that a lenient server might make of it, in small letters without white space."""
     head = "\n".join([request.method, request.path, *(f"{name}:{value}" for name, value in request.headers.items())])
     texts = [head, unquote_to_bytes(head).decode(errors="replace")]

@@ -22,16 +22,16 @@ from examples.agents import certificates
 from tests import ROOT
 from tests.labs.waiting import PATIENCE_S, HeldPort, eventually
 from tierwall.core.diagnostics import Diagnostics
-from tierwall.core.protocols import Event
-from tierwall.engines.envoy.config.options import Address, Options
+from tierwall.core.protocols import DecisionEvent
+from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.control import accesslog, toolslist
-from tierwall.engines.envoy.control.process import Process, find_envoy
-from tierwall.engines.envoy.control.server import Server
+from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
+from tierwall.engines.envoy.control.server import XdsServer
 from tierwall.render.engines import request_document
 from tierwall.resources.load import Loaded, load_objects
-from tierwall.resources.read import Read
+from tierwall.resources.read import ReadResult
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.envoy import Controller
+from tierwall.serve.envoy import EnvoyController
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -139,9 +139,9 @@ class Lab:
         self._thread.start()
         self.decisions: list[Object] = []
         self.said: list[str] = []
-        self.options = Options(
-            bind={"shop/agents:8443": Address("127.0.0.1", self.port)},
-            endpoints={"XBackend/shop/orders": Address("127.0.0.1", self.backend.port)},
+        self.options = EnvoyOptions(
+            bind={"shop/agents:8443": SocketAddress("127.0.0.1", self.port)},
+            endpoints={"XBackend/shop/orders": SocketAddress("127.0.0.1", self.backend.port)},
             access_logs=(accesslog.access_log(),),
             http_filters=(toolslist.http_filter(),),
         )
@@ -150,21 +150,21 @@ class Lab:
         self.process = self.do(self._envoy("one"))
         self._callers: list[Caller] = []
 
-    def new_controller(self) -> Controller:
+    def new_controller(self) -> EnvoyController:
         """One that has nothing but the files."""
-        return Controller(self.options, lambda resources: self.server.publish(resources))
+        return EnvoyController(self.options, lambda resources: self.server.publish(resources))
 
-    async def _serve(self, port: int) -> Server:
-        def decided(event: Event) -> None:
+    async def _serve(self, port: int) -> XdsServer:
+        def decided(event: DecisionEvent) -> None:
             self.decisions.append(request_document(event))
 
         services = (accesslog.service(decided), toolslist.service(self.controller.permitted))
-        server = Server(lambda: self.controller.settle() if server.is_settled else None, services)
+        server = XdsServer(lambda: self.controller.settle() if server.is_settled else None, services)
         await server.start(f"127.0.0.1:{port}")
         return server
 
-    async def _envoy(self, node: str) -> Process:
-        process = Process(find_envoy(), "127.0.0.1", self.server.port, node, self.said.append, 1)
+    async def _envoy(self, node: str) -> EnvoyProcess:
+        process = EnvoyProcess(find_envoy(), "127.0.0.1", self.server.port, node, self.said.append, 1)
         await process.start()
         return process
 
@@ -254,7 +254,7 @@ async def later(do: Any) -> None:
 def loaded(objects: list[Object]) -> Loaded:
     """Objects as if they had been read from files."""
     resources = load_objects(objects)
-    return Loaded(resources, Snapshot.of(resources), Diagnostics(), Read((), (), {}))
+    return Loaded(resources, Snapshot.of(resources), Diagnostics(), ReadResult((), (), {}))
 
 
 def policy(name: str, *tools: str, on: str = "Gateway", account: str = "shopper", created: int = 1) -> Object:

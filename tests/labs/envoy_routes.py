@@ -11,10 +11,10 @@ from tests.labs.envoy_attacks import GATEWAY_API, Object
 from tests.labs.waiting import PATIENCE_S
 from tests.worlds.tool_objects import thing
 from tierwall.engines.envoy.config.compile import compile
-from tierwall.engines.envoy.config.options import Address, Options
-from tierwall.engines.envoy.probe.client import Authority
-from tierwall.engines.envoy.probe.recorder import Recorded, Recorder
-from tierwall.engines.envoy.probe.standalone import Standalone
+from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
+from tierwall.engines.envoy.probe.client import CertificateAuthority
+from tierwall.engines.envoy.probe.recorder import RecordedRequest, RecordingBackend
+from tierwall.engines.envoy.probe.standalone import StandaloneEnvoy
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -28,7 +28,7 @@ class Got(NamedTuple):
     status: int
     headers: Mapping[str, str]
     backend: str | None
-    request: Recorded | None
+    request: RecordedRequest | None
 
     @property
     def path(self) -> str | None:
@@ -56,11 +56,11 @@ class Routed:
     def __init__(
         self,
         objects: list[Object],
-        endpoints: Mapping[str, Address] | None = None,
+        endpoints: Mapping[str, SocketAddress] | None = None,
         hosts: Mapping[str, str] | None = None,
     ) -> None:
-        self.recorders = {name: Recorder() for name in SERVICES}
-        self._authority = Authority()
+        self.recorders = {name: RecordingBackend() for name in SERVICES}
+        self._authority = CertificateAuthority()
         listeners = [{"name": name, "port": port, "protocol": protocol} for name, (port, protocol) in LISTENERS.items()]
         # More listeners on the port of the first, each with a host name of its own.
         listeners += [
@@ -73,15 +73,15 @@ class Routed:
         # Every XBackend is the first of them, too.
         first = self.recorders[SERVICES[0]].address
         addresses |= {str(resource.reference): first for resource in self.snapshot if resource.kind == "XBackend"}
-        options = Options(
+        options = EnvoyOptions(
             static=True,
-            bind={f"prod/gate:{port}": Address("127.0.0.1", 0) for port, _ in LISTENERS.values()},
+            bind={f"prod/gate:{port}": SocketAddress("127.0.0.1", 0) for port, _ in LISTENERS.values()},
             endpoints={**addresses, **(endpoints or {})},
             certificate=self._authority.server(),
             client_authority=self._authority.pem,
         )
         self.resources, _ = compile(self.snapshot, options)
-        self._envoy = Standalone(self.resources)
+        self._envoy = StandaloneEnvoy(self.resources)
         ports = self._envoy.ports()
         self._ports = {name: ports.get(f"gateway/prod/gate/{port}") for name, (port, _) in LISTENERS.items()}
 
@@ -125,7 +125,7 @@ class Routed:
             recorder.close()
 
 
-def silent() -> tuple[socket.socket, Address]:
+def silent() -> tuple[socket.socket, SocketAddress]:
     """Somebody who listens and never answers."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=8)
-    return listening, Address("127.0.0.1", listening.getsockname()[1])
+    return listening, SocketAddress("127.0.0.1", listening.getsockname()[1])

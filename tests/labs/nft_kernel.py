@@ -11,7 +11,7 @@ import pytest
 from tests.needs import unavailable
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
-from tierwall.engines.nftables.probe.asking import Asker
+from tierwall.engines.nftables.probe.asking import PacketProbe
 from tierwall.serve.nftables import Nftables
 
 
@@ -33,10 +33,10 @@ def nft_engine() -> Iterator[Nftables]:
 
 
 @pytest.fixture(scope="module")
-def asker() -> Iterator[Asker]:
+def asker() -> Iterator[PacketProbe]:
     """What sends packets for the engine."""
     need_kernel()
-    asker = Asker()
+    asker = PacketProbe()
     yield asker
     asker.close()
 

@@ -17,16 +17,16 @@ from tests.worlds.network_snapshots import snapshot
 from tierwall.cli.main import root
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
-from tierwall.network.model.ends import End, address_end
-from tierwall.network.model.model import Model
-from tierwall.network.reach.compare import Difference, compare, differences
+from tierwall.network.model.ends import Endpoint, address_endpoint
+from tierwall.network.model.model import NetworkModel
+from tierwall.network.reach.compare import ChangedConnections, compare_connections, differences
 from tierwall.values.addresses import parse_address
 
 Object = dict[str, Any]
 Fate = dict[tuple[str, str, str, int], tuple[Verdict, tuple[str, ...]]]
 
 
-def fates(model: Model, outside: list[End]) -> Fate:
+def fates(model: NetworkModel, outside: list[Endpoint]) -> Fate:
     """Every connection that passes, by the names of its ends."""
     out: Fate = {}
     ends = [*model.pods, *model.nodes, *outside]
@@ -44,7 +44,7 @@ def fates(model: Model, outside: list[End]) -> Fate:
     return out
 
 
-def members(one: Difference, mask: int, outside: list[End]) -> Iterator[str]:
+def members(one: ChangedConnections, mask: int, outside: list[Endpoint]) -> Iterator[str]:
     for found in one.side.classes.members(mask):
         if found.spans:
             for end in outside:
@@ -57,10 +57,10 @@ def members(one: Difference, mask: int, outside: list[End]) -> Iterator[str]:
 @settings(max_examples=examples(150))
 @given(clusters(most_policies=4), clusters(most_policies=4))
 def test_a_comparison_names_exactly_the_connections_that_differ(before: list[Object], after: list[Object]) -> None:
-    models = [Model(snapshot(objects)) for objects in (before, after)]
+    models = [NetworkModel(snapshot(objects)) for objects in (before, after)]
     inside = {address for model in models for end in (*model.pods, *model.nodes) for address in end.addresses}
     parsed = [address for text in OUTSIDE if (address := parse_address(text)) is not None]
-    outside = [address_end(address) for address in parsed if address not in inside]
+    outside = [address_endpoint(address) for address in parsed if address not in inside]
     then, now = (fates(model, outside) for model in models)
     wanted = {
         (key, "added" if key not in then else "removed" if key not in now else "changed")
@@ -93,7 +93,7 @@ def test_a_comparison_names_exactly_the_connections_that_differ(before: list[Obj
 @settings(max_examples=examples(100))
 @given(clusters(most_policies=6))
 def test_nothing_differs_from_itself(objects: list[Object]) -> None:
-    assert list(compare(snapshot(objects), snapshot(list(reversed(objects))))) == []
+    assert list(compare_connections(snapshot(objects), snapshot(list(reversed(objects))))) == []
 
 
 POD = "{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: shop, labels: {app: %s}}}\n---\n"

@@ -12,7 +12,7 @@ from tests.worlds.network_objects import network_policy, pod
 from tests.worlds.network_snapshots import snapshot
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
-from tierwall.network.model.model import model
+from tierwall.network.model.model import network_model
 from tierwall.network.reach.exposure import exposure, with_stand_ins
 
 Object = dict[str, Any]
@@ -68,7 +68,7 @@ def test_without_policies_every_sort_of_pod_reaches_everything() -> None:
 @given(clusters(most_policies=4))
 def test_a_stand_in_is_treated_as_a_pod_with_its_labels_is(objects: list[Object]) -> None:
     hypothetical = with_stand_ins(snapshot(objects))
-    this = model(hypothetical.snapshot)
+    this = network_model(hypothetical.snapshot)
     real = [end for end in this.pods if (end.namespace, end.name) not in hypothetical.sorts and end.under_policy]
     allowed = {
         (str(hypothetical.sorts[end.namespace, end.name]), str(other), protocol, port)

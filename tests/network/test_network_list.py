@@ -18,13 +18,13 @@ from tests.randomness import examples
 from tests.worlds.network_clusters import clusters
 from tests.worlds.network_snapshots import snapshot
 from tierwall.cli.main import root
-from tierwall.network.model.model import Model
+from tierwall.network.model.model import NetworkModel
 from tierwall.network.reach import naming
-from tierwall.network.reach.classes import Classes
+from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.connections import connections
-from tierwall.network.reach.listing import TooManyBlocks, entries, pair_entries, picture
-from tierwall.network.reach.matrix import matrix
-from tierwall.network.reach.naming import Hint, Named, Names
+from tierwall.network.reach.listing import TooManyBlocks, connection_entries, pair_entries, picture
+from tierwall.network.reach.matrix import reach_matrix
+from tierwall.network.reach.naming import EndpointNames, NamedEndpoints, NamedMask
 from tierwall.render import connections as lists
 from tierwall.render import pictures
 from tierwall.render.formats import View
@@ -32,7 +32,7 @@ from tierwall.render.formats import View
 Object = dict[str, Any]
 
 
-def members(classes: Classes, names: tuple[str, ...], hints: dict[str, int], possible: int) -> int:
+def members(classes: EndpointClasses, names: tuple[str, ...], hints: dict[str, int], possible: int) -> int:
     """The set that some names stand for, read back."""
     out = 0
     for name in names:
@@ -45,7 +45,7 @@ def members(classes: Classes, names: tuple[str, ...], hints: dict[str, int], pos
     return out
 
 
-def _spelled(classes: Classes, name: str, possible: int) -> int:
+def _spelled(classes: EndpointClasses, name: str, possible: int) -> int:
     found = 0
     for one in classes.all:
         texts = [str(end) for end in one.members] + [str(span) for span in one.spans]
@@ -71,15 +71,15 @@ def naming_address(text: str) -> int:
 @settings(max_examples=examples(200))
 @given(clusters(), st.data())
 def test_the_name_of_a_set_reads_back_as_that_set(objects: list[Object], data: st.DataObject) -> None:
-    classes = Classes(Model(snapshot(objects)), refine=id)  # every pod a class of its own
+    classes = EndpointClasses(NetworkModel(snapshot(objects)), refine=id)  # every pod a class of its own
     subsets = st.integers(0, classes.everybody)
-    pods = Names(classes).pods
+    pods = EndpointNames(classes).pods
     possible = data.draw(st.sampled_from((classes.everybody, classes.under_policy)))
     mask = data.draw(subsets) & possible
-    hints = [Hint(f"h{number}", data.draw(subsets) & pods & possible) for number in range(3)]
+    hints = [NamedMask(f"h{number}", data.draw(subsets) & pods & possible) for number in range(3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(naming, "LARGE", data.draw(st.sampled_from((0, 32))))
-        named = Names(classes).describe(mask, possible, hints[:2], hints[2:])
+        named = EndpointNames(classes).describe(mask, possible, hints[:2], hints[2:])
     known = {hint.name: hint.mask for hint in hints}
     whole = members(classes, named.all, known, possible) & ~members(classes, named.excepts, known, possible)
     # Outside addresses of several spans may share a class; the spans must be there one and all.
@@ -92,7 +92,9 @@ def test_a_list_does_not_depend_on_the_order_of_objects(objects: list[Object], c
     shuffled = list(objects)
     chance.shuffle(shuffled)
     first, second = (connections(snapshot(some), explain=True, denied=True).matrix for some in (objects, shuffled))
-    assert list(lists.text(entries(first, True), View())) == list(lists.text(entries(second, True), View()))
+    assert list(lists.text(connection_entries(first, True), View())) == list(
+        lists.text(connection_entries(second, True), View())
+    )
 
 
 CLUSTER = """
@@ -265,7 +267,7 @@ def test_names_that_attack_the_format_stay_names() -> None:
         assert all(cell[:1] not in ("=", "+", "-", "@") for cell in row)
     assert all(line.count('"') % 2 == 0 for line in pictures.mermaid(picture(found), View()))
     assert "\\n" not in "".join(pictures.dot(picture(found), View()))
-    assert json.loads("\n".join(lists.json(entries(found), View())))
+    assert json.loads("\n".join(lists.json(connection_entries(found), View())))
 
 
 def test_a_picture_of_too_many_groups_is_refused(tmp_path: Path) -> None:
@@ -280,17 +282,17 @@ def test_a_picture_of_too_many_groups_is_refused(tmp_path: Path) -> None:
         )
     (tmp_path / "many.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
     with pytest.raises(TooManyBlocks):
-        picture(matrix(Classes(Model(snapshot(objects)))))
+        picture(reach_matrix(EndpointClasses(NetworkModel(snapshot(objects)))))
     done = CliRunner().invoke(root, ["list", str(tmp_path), "-o", "html"])
     assert done.exit_code == 1
     assert "too large for a picture" in done.output
 
 
 def test_words_for_sets() -> None:
-    assert str(Named(("*",))) == "everyone"
-    assert str(Named(("*/*",), ("a/*", "b/x"))) == "every pod except a/*, b/x"
-    assert str(Named(("[t=1]/*",), ("a/*",), ("c/y",))) == "[t=1]/* except a/*; also c/y"
-    assert str(Named((), (), ())) == "nobody"
+    assert str(NamedEndpoints(("*",))) == "everyone"
+    assert str(NamedEndpoints(("*/*",), ("a/*", "b/x"))) == "every pod except a/*, b/x"
+    assert str(NamedEndpoints(("[t=1]/*",), ("a/*",), ("c/y",))) == "[t=1]/* except a/*; also c/y"
+    assert str(NamedEndpoints((), (), ())) == "nobody"
 
 
 def test_what_fails_closed_is_told_on_stderr(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.worlds.network_snapshots import document, snapshot
-from tierwall.network.model.model import Model
-from tierwall.values.addresses import Span, joined, parse_address, parse_cidr, show
+from tierwall.network.model.model import NetworkModel
+from tierwall.values.addresses import Span, format_address, merge_ranges, parse_address, parse_cidr
 
 Object = dict[str, Any]
 
@@ -31,7 +31,7 @@ def pod(name: str, owner: tuple[str, str, str] | None = None, **more: Any) -> Ob
 
 
 def pods(*objects: Object) -> list[str]:
-    return sorted(str(one) for one in Model(snapshot(objects)).pods)
+    return sorted(str(one) for one in NetworkModel(snapshot(objects)).pods)
 
 
 def test_a_template_has_as_many_pods_as_replicas_but_at_most_two() -> None:
@@ -59,7 +59,7 @@ def test_a_workload_whose_pods_are_there_adds_none() -> None:
     assert pods(deployment, replica_set) == ["shop/web-0", "shop/web-1"]
     shown = pod("web-abc-x", ("apps/v1", "ReplicaSet", "web-abc"))
     assert pods(deployment, replica_set, shown) == ["shop/web-abc-x"]
-    (one,) = Model(snapshot([deployment, replica_set, shown])).pods
+    (one,) = NetworkModel(snapshot([deployment, replica_set, shown])).pods
     assert str(one.workload) == "Deployment/shop/web"
     # An owner that is not in the snapshot is no reason to leave a workload out.
     assert pods(replica_set) == ["shop/web-abc-0", "shop/web-abc-1"]
@@ -85,7 +85,7 @@ def test_two_workloads_of_one_name_keep_their_pods_apart() -> None:
 def test_a_cidr_is_its_masked_range(text: str, low: str, high: str) -> None:
     found = parse_cidr(text)
     assert found is not None
-    assert (show(found.low), show(found.high)) == (low, high)
+    assert (format_address(found.low), format_address(found.high)) == (low, high)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_an_ipv4_address_written_as_ipv6_is_the_ipv4_address() -> None:
 
 
 def test_neighbouring_spans_are_joined_but_never_across_families() -> None:
-    assert joined([Span(5, 9), Span(0, 4), Span(2**32 - 1, 2**32 - 1), Span(2**32, 2**32 + 1)]) == [
+    assert merge_ranges([Span(5, 9), Span(0, 4), Span(2**32 - 1, 2**32 - 1), Span(2**32, 2**32 + 1)]) == [
         Span(0, 9),
         Span(2**32 - 1, 2**32 - 1),
         Span(2**32, 2**32 + 1),

@@ -11,10 +11,10 @@ from tests.worlds.network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
 from tests.worlds.network_snapshots import snapshot
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
-from tierwall.network.model.ends import End, address_end
-from tierwall.network.model.model import Model
-from tierwall.network.reach.classes import Classes, EndClass
-from tierwall.network.reach.matrix import Matrix, Passages, matrix
+from tierwall.network.model.ends import Endpoint, address_endpoint
+from tierwall.network.model.model import NetworkModel
+from tierwall.network.reach.classes import EndpointClass, EndpointClasses
+from tierwall.network.reach.matrix import ConnectionPassages, ReachMatrix, reach_matrix
 from tierwall.network.reach.spaces import PortSpace, bits
 from tierwall.values.addresses import parse_address
 
@@ -22,7 +22,7 @@ Object = dict[str, Any]
 ASKED = (*PORTS, 9, 65535)
 
 
-def every_end(model: Model, classes: Classes) -> list[tuple[End, EndClass]]:
+def every_end(model: NetworkModel, classes: EndpointClasses) -> list[tuple[Endpoint, EndpointClass]]:
     """Pods and nodes, and addresses outside the cluster, each with its class."""
     found = [(end, classes.of(end)) for end in (*model.pods, *model.nodes)]
     inside = {address for end in (*model.pods, *model.nodes) for address in end.addresses}
@@ -32,13 +32,13 @@ def every_end(model: Model, classes: Classes) -> list[tuple[End, EndClass]]:
         if address not in inside:
             holding = [one for one in classes.all if any(low <= address <= high for low, high in one.spans)]
             assert len(holding) == 1
-            found.append((address_end(address), holding[0]))
+            found.append((address_endpoint(address), holding[0]))
     return found
 
 
-def expanded(found: Matrix) -> dict[tuple[int, int], Passages]:
+def expanded(found: ReachMatrix) -> dict[tuple[int, int], ConnectionPassages]:
     """Passages by pair of classes; no pair may be there twice."""
-    out: dict[tuple[int, int], Passages] = {}
+    out: dict[tuple[int, int], ConnectionPassages] = {}
     for group in found.groups:
         for destination in bits(group.destinations):
             for sources, passages in group.sources:
@@ -63,9 +63,9 @@ def pieces(ports: PortSpace) -> dict[tuple[str, int], int]:
 @settings(max_examples=examples(150))
 @given(clusters(most_policies=6))
 def test_the_matrix_equals_asking_about_each_pair(objects: list[Object]) -> None:
-    model = Model(snapshot(objects))
-    classes = Classes(model)
-    plain, full = matrix(classes), matrix(classes, why=True, denied=True)
+    model = NetworkModel(snapshot(objects))
+    classes = EndpointClasses(model)
+    plain, full = reach_matrix(classes), reach_matrix(classes, why=True, denied=True)
     passing, settled = expanded(plain), expanded(full)
     at_plain, at_full = pieces(plain.ports), pieces(full.ports)
     ends = every_end(model, classes)
@@ -87,10 +87,10 @@ def test_the_matrix_equals_asking_about_each_pair(objects: list[Object]) -> None
 @settings(max_examples=examples(100))
 @given(clusters(most_policies=6))
 def test_a_part_of_the_matrix_is_the_same_as_in_the_whole(objects: list[Object]) -> None:
-    classes = Classes(Model(snapshot(objects)))
-    whole = expanded(matrix(classes))
+    classes = EndpointClasses(NetworkModel(snapshot(objects)))
+    whole = expanded(reach_matrix(classes))
     some = sum(1 << one.bit for one in classes.all if one.bit % 2)
-    part = expanded(matrix(classes, sources=some, destinations=~some))
+    part = expanded(reach_matrix(classes, sources=some, destinations=~some))
     assert part == {
         (source, destination): passages
         for (source, destination), passages in whole.items()

@@ -17,7 +17,7 @@ from tests.worlds.network_objects import network_policy, pod
 from tests.worlds.network_snapshots import document, snapshot
 from tierwall.analyze.network import network
 from tierwall.cli.main import root
-from tierwall.network.reach.compare import compare
+from tierwall.network.reach.compare import compare_connections
 from tierwall.network.reach.connections import connections
 
 Object = dict[str, Any]
@@ -101,8 +101,8 @@ def test_the_list_and_the_comparison_leave_policies_in_shadow_mode_out() -> None
     bare, watched, strict = (snapshot([*PODS, *more]) for more in ([], [shadowed(isolating("np"))], [isolating("np")]))
     listed = [[str(entry) for entry in connections(one)] for one in (bare, watched, strict)]
     assert listed[0] == listed[1] != listed[2]
-    assert not list(compare(bare, watched))
-    assert list(compare(watched, strict))
+    assert not list(compare_connections(bare, watched))
+    assert list(compare_connections(watched, strict))
 
 
 def test_the_checks_name_policies_in_shadow_mode_and_judge_only_the_others() -> None:

@@ -17,9 +17,9 @@ from tests.randomness import examples
 from tests.reference import network as reference
 from tests.reference.cluster import Cluster
 from tests.worlds.network_snapshots import snapshot
-from tierwall.analyze.network_shadowed import Shadows
-from tierwall.network.model.model import model
-from tierwall.network.model.rules import Rule
+from tierwall.analyze.network_shadowed import ShadowProver
+from tierwall.network.model.model import network_model
+from tierwall.network.model.rules import NetworkRule
 
 Object = dict[str, Any]
 
@@ -203,8 +203,8 @@ def _with_probes(policy: Object, direction: str) -> Object:
 
 def proved(objects: list[Object]) -> set[str]:
     """The rules that are proved to be in vain."""
-    this = model(snapshot(objects))
-    shadows = Shadows(this)
+    this = network_model(snapshot(objects))
+    shadows = ShadowProver(this)
     return {
         str(rule)
         for tier in this.tiers
@@ -214,7 +214,7 @@ def proved(objects: list[Object]) -> set[str]:
     }
 
 
-def all_rules(policy: Any) -> tuple[Rule, ...]:
+def all_rules(policy: Any) -> tuple[NetworkRule, ...]:
     return (*(policy.egress or ()), *(policy.ingress or ()))
 
 

@@ -24,7 +24,7 @@ from tests.randomness import rounds
 from tierwall import InputError, World
 from tierwall.planes import plane
 from tierwall.policytest.suite import suites
-from tierwall.resources.document import Source
+from tierwall.resources.document import SourceText
 
 THREADS, ROUNDS, QUESTIONS = 8, rounds(10), 40
 EXAMPLES = ROOT / "examples"
@@ -56,7 +56,7 @@ def test_eight_threads_get_the_answers_that_one_gets(tmp_path: Path) -> None:
 def test_eight_threads_find_the_lines_of_a_long_text() -> None:
     data = b"a line of a long text\n" * 100_000
     for _ in range(20):
-        source = Source("long.txt", data)
+        source = SourceText("long.txt", data)
         first, *others = ask_all(source, [[lambda source: str(source.position(len(data)))] for _ in range(THREADS)])
         assert first == ["long.txt:100001:1"]
         assert others == [first] * (THREADS - 1)

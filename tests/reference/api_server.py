@@ -16,7 +16,7 @@ import msgspec
 from tierwall.api.algebra.chain import Chain, ChainDecision, ask_the_rest
 from tierwall.api.algebra.decision import ALLOW, Decision
 from tierwall.api.algebra.request import OPERATIONS, Attributes, ConditionData
-from tierwall.api.decide import admitted
+from tierwall.api.decide import enforce_conditions
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ def judge(chain: Chain, attributes: Attributes, *data: ConditionData) -> Outcome
     if not proceeds(attributes, decision):
         return Outcome(_refused(decision), "authorization")
     for given in data:
-        final = admitted(decision, given)
+        final = enforce_conditions(decision, given)
         if final.verdict is not ALLOW:
             return Outcome(final, "admission", given)
     return Outcome(Decision(ALLOW, decision.reason), "admission" if data else "authorization")

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import Always
+from tierwall.api.algebra.authorizer import ConstantAuthorizer
 from tierwall.api.algebra.chain import Chain, ChainDecision, ask_the_rest
 from tierwall.api.algebra.condition import (
     CEL_TYPE,
@@ -26,16 +26,16 @@ from tierwall.api.algebra.condition import (
     FailureMode,
     conditional,
 )
-from tierwall.api.algebra.condition_fit import fitted
-from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision, failed_closed
+from tierwall.api.algebra.condition_fit import pack_if_too_long
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision, fail_closed
 from tierwall.api.algebra.request import UNKNOWN, Attributes, ConditionData
 from tierwall.api.authorizers.expression import (
     AUTHORIZER,
     ENVIRONMENT,
-    Failed,
+    FailedExpression,
     condition_text,
-    evaluated,
-    outcome,
+    evaluate_conditions,
+    outcome_of,
     parse,
 )
 from tierwall.api.authorizers.settlement import Settlement
@@ -67,20 +67,20 @@ def staged(decision: Decision, impersonated_request: Mapping[str, Any]) -> Decis
     for condition in conditions.conditions:
         try:
             tree = parse(condition_text(condition))
-            left = outcome(partial(tree, known, _LATER, boolean=True, environment=ENVIRONMENT))
+            left = outcome_of(partial(tree, known, _LATER, boolean=True, environment=ENVIRONMENT))
         except (ConditionError, ParseError, Failure, PartialError) as why:
-            left = Failed(str(why))
+            left = FailedExpression(str(why))
         settlement.add(condition, left)
     return settlement.decision()
 
 
-class _Stage(Always):
+class _Stage(ConstantAuthorizer):
     """An authorizer's answer after a stage; CEL conditions are all it has."""
 
     condition_types = CEL_TYPES
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        return evaluated(conditions, data.variables())
+        return evaluate_conditions(conditions, data.variables())
 
 
 def carried(decision: ChainDecision) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def _denials(conditions: ConditionSet) -> Iterator[Condition]:
         yield msgspec.structs.replace(condition, effect=Effect.DENY)
     grants = " || ".join(f"({condition_text(allow)})" for allow in conditions.of(Effect.ALLOW)) or "false"
     description = "the impersonation is not allowed"
-    yield fitted(Condition("not-allowed", Effect.DENY, f"!({grants})", CEL_TYPE, description))
+    yield pack_if_too_long(Condition("not-allowed", Effect.DENY, f"!({grants})", CEL_TYPE, description))
 
 
 class CarriedConditions:
@@ -131,11 +131,11 @@ class CarriedConditions:
             (text,) = values
             ((_, found),) = read_sets([msgspec.json.decode(text)])
         except (ValueError, msgspec.MsgspecError) as why:
-            return failed_closed(self.name, DENY, f"`{EXTRA_KEY}` cannot be read: {why}")
+            return fail_closed(self.name, DENY, f"`{EXTRA_KEY}` cannot be read: {why}")
         if not isinstance(found, Conditional) or found.can_become_allowed:
-            return failed_closed(self.name, DENY, f"`{EXTRA_KEY}` holds something else than Deny conditions")
+            return fail_closed(self.name, DENY, f"`{EXTRA_KEY}` holds something else than Deny conditions")
         return conditional(self.name, found.conditions.conditions, FailureMode.DENY)
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """The second phase."""
-        return evaluated(conditions, data.variables())
+        return evaluate_conditions(conditions, data.variables())

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from tierwall.resources.admission.wording import shown
+from tierwall.resources.admission.wording import go_value
 from tierwall.resources.kinds.registry import Kind, all_kinds
-from tierwall.resources.schema import Rule, Schema
+from tierwall.resources.schema import Schema, ValidationRule
 
 _WORTH_POINTING_AT = 2  # fields; smaller fragments are simply repeated
 
@@ -128,7 +128,7 @@ def _limits(schema: Schema) -> str:
         if one.list_map_keys:
             facts.append(f"unique {', '.join(f'`{name}`' for name in one.list_map_keys)}")
         if one.default is not UNSET:
-            facts.append(f"default `{shown(one.default)}`")
+            facts.append(f"default `{go_value(one.default)}`")
     return f"({'; '.join(facts)})" if facts else ""
 
 
@@ -145,7 +145,7 @@ def _bounds(what: str, least: int | None, most: int | None) -> list[str]:
     return [f"at most {most}{tail}"] if most is not None else []
 
 
-def _rules(rules: Iterable[Rule], indent: str) -> Iterator[str]:
+def _rules(rules: Iterable[ValidationRule], indent: str) -> Iterator[str]:
     for one in rules:
         word = "warning" if one.warning else "rule"
         message = (one.message or one.message_expression or "must hold").replace("\n", " ")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tierwall.resources.admission import admit
-from tierwall.resources.admission.problem import Problem
-from tierwall.resources.admission.validate import MOST_PROBLEMS, Compiler
+from tierwall.resources.admission.problem import AdmissionProblem
+from tierwall.resources.admission.validate import MOST_PROBLEMS, SchemaCompiler
 from tierwall.resources.crd import open_api
 from tierwall.resources.kinds.registry import Kind, all_kinds
 from tierwall.resources.schema import Schema, read_schema
@@ -71,7 +71,7 @@ def _node(document: Any, path: tuple[str | int, ...]) -> Any:
     return document
 
 
-def _check(document: Any) -> list[Problem]:
+def _check(document: Any) -> list[AdmissionProblem]:
     problems = admit(document)
     assert len(problems) <= MOST_PROBLEMS
     for problem in problems:
@@ -147,6 +147,6 @@ _plain_objects = st.dictionaries(st.sampled_from([part.name for part in PLAIN.pr
 @settings(max_examples=examples(600))
 @given(_plain_objects)
 def test_the_structural_part_agrees_with_json_schema(value: dict[str, Any]) -> None:
-    problems: list[Problem] = []
-    Compiler(strict=False, native=False).compile(PLAIN)(value, None, problems)
+    problems: list[AdmissionProblem] = []
+    SchemaCompiler(strict=False, native=False).compile(PLAIN)(value, None, problems)
     assert (not problems) == jsonschema.Draft4Validator(open_api(PLAIN)).is_valid(value), problems

@@ -17,7 +17,7 @@ from tierwall.resources.crd import crd_documents
 from tierwall.resources.kinds.registry import all_kinds
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import has_other_defaults, is_judged, is_valid, problems, unread
+from tierwall.resources.validity import admission_problems, has_other_defaults, is_judged, is_valid, unknown_parts
 
 KNOWN = {one["metadata"]["name"]: one for one in crd_documents(all_kinds())}
 GATEWAYS = "gateways.gateway.networking.k8s.io"
@@ -54,7 +54,7 @@ def snapshot(*objects: dict[str, Any]) -> Snapshot:
 def judged(*objects: dict[str, Any], kind: str = "Widget") -> list[Diagnostic]:
     """What is said about the objects of one kind among these."""
     these = snapshot(*objects)
-    return [problem for resource in these if resource.kind == kind for problem in problems(these, resource)]
+    return [problem for resource in these if resource.kind == kind for problem in admission_problems(these, resource)]
 
 
 def messages(schema: str, spec: str) -> list[str]:
@@ -180,7 +180,7 @@ def test_objects_are_judged_by_the_schema(case: dict[str, Any]) -> None:
         for spec in case[word]:
             these = snapshot(definition(yaml.dump(case["schema"])), widget("{}", spec=spec))
             (resource,) = these.of_kind("example.com", "Widget")
-            found = problems(these, resource)
+            found = admission_problems(these, resource)
             assert is_valid(these, resource) is (word == "good"), (spec, found)
 
 
@@ -236,7 +236,7 @@ def test_a_cluster_scoped_object_has_no_namespace() -> None:
 def test_a_definition_that_is_refused_says_nothing_about_objects() -> None:
     these = snapshot(definition("{type: text}"), widget("{}"))
     (resource,) = these.of_kind("example.com", "Widget")
-    (found,) = problems(these, resource)
+    (found,) = admission_problems(these, resource)
     assert (found.code, str(found.severity)) == ("TW113", "warning")
     assert not is_judged(these, resource)
     broken = deepcopy(KNOWN[GATEWAYS])
@@ -266,7 +266,7 @@ def installed(name: str, change: Any) -> dict[str, Any]:
 def test_a_definition_as_tierwall_knows_it_changes_nothing() -> None:
     for name, document in KNOWN.items():
         these = snapshot(document)
-        assert [problems(these, resource) for resource in these] == [()], name
+        assert [admission_problems(these, resource) for resource in these] == [()], name
     assert judged(KNOWN[GATEWAYS], gateway(), kind="Gateway") == []
     plain = judged(gateway(listener=[]), kind="Gateway")
     assert [problem.message for problem in plain] == ['unknown field "spec.listener"']
@@ -291,11 +291,11 @@ def test_what_only_the_installed_definition_admits_of_a_gateway_is_passed_over()
     document = newer("Gateway")
     these = snapshot(document, gateway(colour="red"))
     (resource,) = these.of_kind("gateway.networking.k8s.io", "Gateway")
-    (found,) = problems(these, resource)
+    (found,) = admission_problems(these, resource)
     assert (found.code, str(found.severity), found.hint) == ("TW114", "note", "what is not known is passed over")
     assert found.message.endswith('unknown field "spec.colour"')
     assert is_valid(these, resource)
-    assert unread(these, resource) == ()
+    assert unknown_parts(these, resource) == ()
     assert ask(these, AdmitQuestion(object=gateway(colour="red"))).verdict == "Allow"
     assert ask(these, AdmitQuestion(object=gateway(colour=1))).verdict == "Deny"
 
@@ -346,7 +346,7 @@ def test_what_was_judged_is_judged_anew_when_the_definition_changes() -> None:
     after = before.changed(put=[other])
     assert is_valid(after, objects[1])
     assert not is_valid(before, objects[1])
-    assert problems(before, objects[1]) is problems(before, objects[1])
+    assert admission_problems(before, objects[1]) is admission_problems(before, objects[1])
 
 
 # hostile definitions
@@ -397,7 +397,7 @@ def test_anything_at_all_may_be_called_a_definition() -> None:
     for spec in specs:
         document = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
         these = snapshot(document)
-        assert [resource for resource in these if not problems(these, resource)] == []
+        assert [resource for resource in these if not admission_problems(these, resource)] == []
 
 
 def test_a_word_that_no_schema_has_is_refused_where_decoding_is_strict() -> None:

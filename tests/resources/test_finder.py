@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tierwall.core.diagnostics import Diagnostic, InputError, UnknownName, input_error, no_such_name
-from tierwall.resources.finder import Finder, near_or_all
+from tierwall.core.diagnostics import Diagnostic, InputError, UnknownName, input_error, unknown_name_diagnostic
+from tierwall.resources.finder import ResourceFinder, name_hint
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -27,11 +27,11 @@ SNAPSHOT = Snapshot.of(
 )
 
 
-def find() -> Finder:
-    return Finder(SNAPSHOT, [])
+def find() -> ResourceFinder:
+    return ResourceFinder(SNAPSHOT, [])
 
 
-def said(finder: Finder) -> list[tuple[str, str, str]]:
+def said(finder: ResourceFinder) -> list[tuple[str, str, str]]:
     return [(problem.code, problem.message, problem.hint) for problem in finder.problems]
 
 
@@ -108,13 +108,13 @@ def test_a_reference_is_found() -> None:
 
 
 def test_names_inside_an_object_are_all_given_where_none_is_near() -> None:
-    assert near_or_all("wbe", ["web", "tls"], "listeners") == "did you mean `web`?"
-    assert near_or_all("zzz", ["web", "tls", "web"], "listeners") == "its listeners are web, tls"
-    assert near_or_all("zzz", [], "listeners") == "it has no listeners"
+    assert name_hint("wbe", ["web", "tls"], "listeners") == "did you mean `web`?"
+    assert name_hint("zzz", ["web", "tls", "web"], "listeners") == "its listeners are web, tls"
+    assert name_hint("zzz", [], "listeners") == "it has no listeners"
 
 
 def test_only_names_that_do_not_exist_make_an_unknown_name() -> None:
-    absent, wrong = no_such_name("there is no x"), Diagnostic("TW703", "expected y")
+    absent, wrong = unknown_name_diagnostic("there is no x"), Diagnostic("TW703", "expected y")
     assert type(input_error([absent, absent])) is UnknownName
     assert type(input_error([absent, wrong])) is InputError
     assert type(input_error([])) is InputError

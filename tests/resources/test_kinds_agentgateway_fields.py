@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from tierwall.resources.crd import open_api
 from tierwall.resources.kinds.registry import Kind, all_kinds
-from tierwall.resources.schema import Rule, Schema
+from tierwall.resources.schema import Schema, ValidationRule
 
 LINE = re.compile(r"^(?P<name>[A-Za-z0-9]+)(?P<required>\*?): (?P<rest>.*)$")
 RULE = re.compile(r"^`(?P<expression>.*)` => (?P<message>.*)$")
@@ -185,7 +185,7 @@ def limit_differences(text: str, schema: Schema, path: str) -> Iterator[str]:
             yield f"{path}: pattern {schema.pattern}, want {pattern}"
 
 
-def rule_differences(want: list[tuple[str, str]], have: list[Rule], path: str) -> Iterator[str]:
+def rule_differences(want: list[tuple[str, str]], have: list[ValidationRule], path: str) -> Iterator[str]:
     wanted = Counter(want)
     had = Counter((squeeze(rule.expression), rule.message) for rule in have if not rule.warning)
     yield from (f"{path}: lacks rule {item}" for item in (wanted - had))

@@ -6,7 +6,7 @@ import pytest
 
 from tierwall.resources.admission import admit
 from tierwall.resources.kinds import registry
-from tierwall.resources.kinds.registry import all_kinds, find_kind, misnamed
+from tierwall.resources.kinds.registry import all_kinds, find_kind, misspelled_kind_hint
 
 
 def test_every_kind_is_found_by_its_own_name() -> None:
@@ -51,8 +51,8 @@ def test_a_kind_that_is_nearly_ours_is_an_error_with_a_hint(api_version: str, ki
 
 
 def test_other_kinds_of_a_shared_group_are_not_misnamed() -> None:
-    assert misnamed("networking.k8s.io/v1", "Ingress") is None
-    assert misnamed("example.com/v1", "NetworkPolicy") is None
+    assert misspelled_kind_hint("networking.k8s.io/v1", "Ingress") is None
+    assert misspelled_kind_hint("example.com/v1", "NetworkPolicy") is None
 
 
 def test_a_document_without_a_type_is_told_what_it_lacks() -> None:
@@ -66,5 +66,5 @@ def test_every_file_is_the_definition_of_the_kind_that_it_is_named_after() -> No
     listed = {f"{kind.group or 'core'}/{kind.kind}.json" for kind in all_kinds()}
     assert {str(file.relative_to(data)) for file in data.glob("*/*")} == listed
     for kind in all_kinds():
-        names = registry.definition_of(kind.group, kind.kind)["metadata"]["name"], f"{kind.plural}.{kind.group}"
+        names = registry.built_in_definition(kind.group, kind.kind)["metadata"]["name"], f"{kind.plural}.{kind.group}"
         assert names[0] == names[1].rstrip(".")

@@ -9,11 +9,11 @@ from tierwall.cel.check.structural import schema_type
 from tierwall.cel.environment import Environment
 from tierwall.cel.types import BOOL, STRING
 from tierwall.resources.admission.expression import compile_expression
-from tierwall.resources.admission.rules import field_steps, optional_field
+from tierwall.resources.admission.rules import optional_field, parse_field_path
 from tierwall.resources.crd import open_api
-from tierwall.resources.kinds.meta import whole_object
+from tierwall.resources.kinds.meta import object_schema
 from tierwall.resources.kinds.registry import Kind, all_kinds
-from tierwall.resources.schema import Rule, Schema
+from tierwall.resources.schema import Schema, ValidationRule
 
 KINDS = list(all_kinds())
 
@@ -33,13 +33,13 @@ def nodes(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
         stack += [(place, inner) for inner in (*one.any_of, *one.one_of, *one.all_of)]
 
 
-def rules(kind: Kind) -> Iterator[tuple[str, Schema, Rule]]:
-    for place, schema in nodes(whole_object(kind)):
+def rules(kind: Kind) -> Iterator[tuple[str, Schema, ValidationRule]]:
+    for place, schema in nodes(object_schema(kind)):
         for rule in schema.rules:
             yield place, schema, rule
 
 
-def _environment(place: str, schema: Schema, rule: Rule) -> Environment:
+def _environment(place: str, schema: Schema, rule: ValidationRule) -> Environment:
     described = open_api(schema)
     names = {"self": schema_type("self", described, resource=not place)}
     if rule.each:
@@ -62,7 +62,7 @@ def test_every_rule_is_a_bool_over_its_own_schema(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind}-{kind.api_version}")
 def test_every_rule_points_at_a_field_of_its_schema(kind: Kind) -> None:
     for place, schema, rule in rules(kind):
-        path = map(str, field_steps(rule.field_path))
+        path = map(str, parse_field_path(rule.field_path))
         assert schema.at(*path) is not None, (place, rule.field_path)
 
 

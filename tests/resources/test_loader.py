@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples
-from tierwall.analyze.admission import admission
+from tierwall.analyze.admission import admission_findings
 from tierwall.resources import memory, read, validity
 from tierwall.resources.admission import admit
 from tierwall.resources.load import Loaded, Loader, load
@@ -104,7 +104,7 @@ class World:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        stamp, lasting = memory.stamp, memory.lasting_stamp
+        stamp, lasting = memory.stamp, memory.reliable_stamp
         with (
             mock.patch.object(read, "now", side_effect=lambda: self.clock),
             mock.patch.object(read, "stamp", side_effect=lambda status: stamp(self.seen(status))),
@@ -255,7 +255,7 @@ def said(loaded: Loaded) -> dict[str, Any]:
         ],
         "read": loaded.read.diagnostics,
         "sources": [(name, source.data) for name, source in loaded.read.sources.items()],
-        "admission": list(admission(loaded.snapshot)),
+        "admission": list(admission_findings(loaded.snapshot)),
     }
 
 
@@ -358,7 +358,7 @@ def test_a_document_that_moves_in_its_file_keeps_its_value_and_learns_its_new_pl
     file.write_text("---\n".join(map(pod, "abc")))
     loader = Loader([str(file)])
     before = loader.load()
-    assert list(admission(before.snapshot)) == []
+    assert list(admission_findings(before.snapshot)) == []
     with mock.patch.object(validity, "admit", side_effect=AssertionError("judged again")):
         file.write_text("# a line more\n" + "---\n".join([pod("a"), pod("c"), pod("b")]))
         after = loader.load()
@@ -369,7 +369,7 @@ def test_a_document_that_moves_in_its_file_keeps_its_value_and_learns_its_new_pl
             # The first document has another text: the comment belongs to it.
             assert (one.value is old.value) == (one.name != "a")
             if one.name != "a":
-                assert not list(admission(type(after.snapshot).of([one])))
+                assert not list(admission_findings(type(after.snapshot).of([one])))
     assert [one.position() and str(one.position()).rpartition("all.yaml:")[2] for one in after.resources] == [
         "2:1",
         "9:1",
@@ -393,9 +393,9 @@ def test_problems_of_an_object_that_moves_are_told_at_its_new_place(tmp_path: Pa
     wrong = POLICY.format("x", "n") + "spec: {podSelector: {}, polcyTypes: []}\n"
     file.write_text(pod("a") + "---\n" + wrong)
     loader = Loader([str(file)])
-    before = [one.at for one in admission(loader.load().snapshot)]
+    before = [one.at for one in admission_findings(loader.load().snapshot)]
     file.write_text(pod("a") + "    l: more\n---\n" + wrong)
-    after = [one.at for one in admission(loader.load().snapshot)]
+    after = [one.at for one in admission_findings(loader.load().snapshot)]
     assert before
     assert after == [one and one._replace(line=one.line + 1) for one in before]
 
@@ -417,11 +417,11 @@ def test_what_admission_said_of_an_object_is_not_asked_again(tmp_path: Path) -> 
     for name in "ab":
         (tmp_path / f"{name}.yaml").write_text(pod(name))
     loader = Loader([str(tmp_path)])
-    list(admission(loader.load().snapshot))
+    list(admission_findings(loader.load().snapshot))
     (tmp_path / "b.yaml").write_text(pod("b") + "status: {phase: 7}\n")
     with mock.patch.object(validity, "admit", wraps=admit) as asked:
-        found = list(admission(loader.load().snapshot))
-        assert found == list(admission(loader.load().snapshot))
+        found = list(admission_findings(loader.load().snapshot))
+        assert found == list(admission_findings(loader.load().snapshot))
     assert [call.args[0]["metadata"]["name"] for call in asked.call_args_list] == ["b"]
 
 
@@ -468,7 +468,7 @@ def test_standard_input_and_pipes_are_read_once_and_count_for_every_load(
     (tmp_path / "stdin").write_text(pod("file"))
     monkeypatch.chdir(tmp_path)
     paths = ["-", "stdin", "-", f"/dev/fd/{ours}"]
-    found = memory.Memory()
+    found = memory.FileCache()
     first = read.read_paths(paths, limits=read.Limits(file_octets=200), memory=found)
     for _ in range(2):
         again = read.read_paths(paths, limits=read.Limits(file_octets=200), memory=found)

@@ -15,11 +15,11 @@ from tests.worlds.api_fakes import document
 from tests.worlds.network_objects import EVERYBODY, admin, namespace, pod, rule
 from tests.worlds.newer_definitions import newer
 from tierwall.cli.main import root
-from tierwall.network.model.model import model
+from tierwall.network.model.model import network_model
 from tierwall.network.question import NetworkQuestion
 from tierwall.resources.load import load_objects, load_text
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import is_understood, is_valid, problems, unread
+from tierwall.resources.validity import admission_problems, is_understood, is_valid, unknown_parts
 from tierwall.serve.authorizer.policies import policy_set_of
 from tierwall.serve.follower import problems as kept_out_by
 from tierwall.world import World
@@ -49,12 +49,12 @@ def test_check_takes_a_gateway_and_warns_of_a_policy(tmp_path: Path) -> None:
 def test_a_policy_is_valid_but_not_understood() -> None:
     these = snapshot(newer("AdminNetworkPolicy"), admin("a", rule("Deny"), colour="red"), admin("b", rule("Deny")))
     unknown, known = these.of_kind(*ADMIN)
-    assert problems(these, known) == ()
-    (warning,) = problems(these, unknown)
+    assert admission_problems(these, known) == ()
+    (warning,) = admission_problems(these, unknown)
     assert (warning.code, str(warning.severity), warning.hint) == ("TW112", "warning", "the policy fails closed")
     assert is_valid(these, unknown)
     assert not is_understood(these, unknown)
-    assert [problem.path for problem in unread(these, unknown)] == [("spec", "colour")]
+    assert [problem.path for problem in unknown_parts(these, unknown)] == [("spec", "colour")]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_policy_of_an_unknown_version_closes_every_rule() -> None:
     assert verdict(definition, later) == "Deny"
     these = snapshot(definition, later)
     assert kept_out_by(load_text(yaml.safe_dump_all([definition, later]), "objects.yaml")).errors == ()
-    (read,) = model(these).policies
+    (read,) = network_model(these).policies
     assert "no matches for kind" in read.closed
 
 

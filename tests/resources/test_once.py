@@ -12,13 +12,13 @@ from weakref import ref
 
 import pytest
 
-from tierwall.analyze.admission import admission
+from tierwall.analyze.admission import admission_findings
 from tierwall.attach.acceptance import refusals
 from tierwall.resources.load import load_objects
 from tierwall.resources.once import per_resource, per_snapshot, provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import problems
+from tierwall.resources.validity import admission_problems
 
 THREADS = 8
 T = TypeVar("T")
@@ -162,8 +162,8 @@ def test_nothing_that_is_kept_with_an_object_keeps_the_object() -> None:
         ]
     )
     snapshot = Snapshot.of(resources)
-    assert list(admission(snapshot))
-    assert all(problems(snapshot, resource) for resource in resources)
+    assert list(admission_findings(snapshot))
+    assert all(admission_problems(snapshot, resource) for resource in resources)
     assert refusals(resources[1])
     values = [ref(resource.value) for resource in resources]
     del resources, snapshot

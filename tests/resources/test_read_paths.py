@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tierwall.resources.read import Limits, Read, read_paths, read_text, repeated_keys
+from tierwall.resources.read import Limits, ReadResult, read_paths, read_text, repeated_keys
 
 
 def write(folder: Path, files: dict[str, str | bytes]) -> None:
@@ -18,11 +18,11 @@ def write(folder: Path, files: dict[str, str | bytes]) -> None:
         file.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def values(read: Read) -> list[object]:
+def values(read: ReadResult) -> list[object]:
     return [document.value for document in read.documents]
 
 
-def problems(read: Read) -> list[tuple[str, str]]:
+def problems(read: ReadResult) -> list[tuple[str, str]]:
     return [(one.code, one.message) for one in read.diagnostics]
 
 

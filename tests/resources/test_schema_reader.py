@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from tierwall.resources.crd import open_api
 from tierwall.resources.kinds.registry import all_kinds, read_kinds, schema_of
-from tierwall.resources.schema import Reader, Rule, read_schema
+from tierwall.resources.schema import SchemaReader, ValidationRule, read_schema
 
 # What a CRD can say, each in the order in which it is printed.
 PRINTED = """
@@ -56,7 +56,7 @@ def test_words_of_our_own_are_read_and_not_printed() -> None:
     assert schema.max_bytes == 9
     assert schema.keys is not None
     assert schema.keys.format == "k8s-label-key"
-    assert schema.rules == (Rule("a", hint="try b"), Rule("b", "doubtful", warning=True))
+    assert schema.rules == (ValidationRule("a", hint="try b"), ValidationRule("b", "doubtful", warning=True))
     assert open_api(schema) == {
         "type": "object",
         "additionalProperties": {"type": "string"},
@@ -65,7 +65,7 @@ def test_words_of_our_own_are_read_and_not_printed() -> None:
 
 
 def test_a_fragment_is_one_schema_wherever_it_stands() -> None:
-    reader = Reader({"Name": {"type": "string", "maxLength": 5}})
+    reader = SchemaReader({"Name": {"type": "string", "maxLength": 5}})
     words = {"a": {"$ref": "Name", "description": "the first", "x-tierwall-hint": "short"}, "b": {"$ref": "Name"}}
     first, second = reader.read({"type": "object", "properties": words}).properties
     assert first.schema is second.schema

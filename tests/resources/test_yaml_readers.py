@@ -15,12 +15,12 @@ from tierwall.resources.document import Document
 from tierwall.resources.read import Limits, read_text
 from tierwall.resources.yaml.decode import read_exactly
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.fast import FastReader
-from tierwall.resources.yaml.line_place import LinePlaces
+from tierwall.resources.yaml.fast import LibyamlReader
+from tierwall.resources.yaml.line_place import LineLocator
 from tierwall.resources.yaml.lines import FLOW_DEPTH, LineReader, flow_collection, is_regular
-from tierwall.resources.yaml.place import YamlPlaces
+from tierwall.resources.yaml.place import YamlLocator
 
-FLOW = FastReader(FLOW_DEPTH).value
+FLOW = LibyamlReader(FLOW_DEPTH).value
 
 
 def one_document(text: str | bytes) -> Document:
@@ -37,7 +37,7 @@ def one_document(text: str | bytes) -> Document:
 @example("[a:,]")
 def test_whatever_the_fast_reader_reads_the_exact_one_reads_equally(text: str) -> None:
     document = text.replace("\r\n", "\n") + "\n"
-    fast = FastReader(10_000).value(document.encode())
+    fast = LibyamlReader(10_000).value(document.encode())
     if fast is None:
         return
     exact = read_exactly(document)
@@ -66,7 +66,7 @@ def test_all_readers_agree_on_what_pyyaml_prints(value: Any, indent: int, width:
     text = text.removesuffix("...\n")
     exact = read_exactly(text)
     if is_regular(text.encode()):
-        for found in (LineReader(10_000, FLOW).value(text), FastReader(10_000).value(text.encode())):
+        for found in (LineReader(10_000, FLOW).value(text), LibyamlReader(10_000).value(text.encode())):
             assert found is None or same(found, (exact.value, bool(exact.repeats)))
 
 
@@ -239,7 +239,7 @@ def assert_same_places(text: str) -> None:
         value = read_exactly(text).value
     except YamlError:
         return
-    by_lines, exact = LinePlaces(text), YamlPlaces(text)
+    by_lines, exact = LineLocator(text), YamlLocator(text)
     for path, _ in nodes_of(value):
         for place in (path, (*path, "missing"), (*path, 7, "missing")):
             for key in (False, True):
@@ -265,14 +265,14 @@ def test_places_found_by_lines_in_what_pyyaml_prints(value: Any, indent: int, fl
 
 def test_places_of_a_usual_manifest_need_no_other_reader() -> None:
     text = "kind: Pod\nspec:\n  containers:\n  - name: a\n    ports: [{containerPort: 80}]\n"
-    places = LinePlaces(text)
+    places = LineLocator(text)
     for path in [("kind",), ("spec", "containers", 0, "name"), ("spec", "containers", 0, "ports", 0, "containerPort")]:
         places.offset(path)
     assert "_exact" not in vars(places)
 
 
 def test_a_document_of_many_dashes_is_not_walked_by_lines() -> None:
-    assert LinePlaces("- " * 50_000 + "a\n")._lines is None
+    assert LineLocator("- " * 50_000 + "a\n")._lines is None
 
 
 def test_a_missing_node_is_placed_at_its_nearest_ancestor() -> None:

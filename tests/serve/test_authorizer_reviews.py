@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from tests.labs.authorizer_server import POLICIES, Served, access, claim, conditions, readable, series
-from tierwall.api.wire.review import Shape
-from tierwall.serve.authorizer.metrics import SECONDS, Metrics
-from tierwall.serve.authorizer.record import Record
+from tierwall.api.wire.review import WireShape
+from tierwall.serve.authorizer.metrics import SECONDS, AuthorizerMetrics
+from tierwall.serve.authorizer.record import DecisionRecord
 from tierwall.serve.authorizer.reviews import Reviews
 
 
@@ -79,7 +79,7 @@ def test_handled_decision_types_bring_the_conditional_decision(served: Served) -
 
 
 def test_the_newest_text_of_the_proposal_can_be_asked_for(tmp_path: Path) -> None:
-    served = Served(tmp_path, shape=Shape.KEP)
+    served = Served(tmp_path, shape=WireShape.KEP)
     chain = status(served, access(**readable()))["conditionSetChain"]
     assert chain[0]["conditionsType"] == "k8s.io/authorization-cel"
     assert response(served, conditions(conditionSetChain=chain, object=claim()))["allowed"] is True
@@ -143,13 +143,13 @@ def test_a_set_with_plain_and_packed_conditions_survives_every_shape(tmp_path: P
     )
     fields = {f"field{n}": "" for n in range(40)}
     good = {"spec": {"storageClassName": "dev", **fields}}
-    for index, shape in enumerate((Shape.CONDITIONS_CHAIN, Shape.KEP)):
+    for index, shape in enumerate((WireShape.CONDITIONS_CHAIN, WireShape.KEP)):
         folder = tmp_path / str(index)
         folder.mkdir()
         served = Served(folder, policies, shape=shape)
         name, back = (
             ("conditionsChain", "conditionSets")
-            if shape is Shape.CONDITIONS_CHAIN
+            if shape is WireShape.CONDITIONS_CHAIN
             else ("conditionSetChain", "conditionSetChain")
         )
         chain = status(served, access(**readable()))[name]
@@ -517,12 +517,12 @@ def test_while_policies_are_made_ready_reviews_are_answered_and_readiness_is_den
 
 
 def test_the_latencies_add_up_as_prometheus_counts_them(served: Served) -> None:
-    metrics, plain = Metrics(served.store), CollectorRegistry()
+    metrics, plain = AuthorizerMetrics(served.store), CollectorRegistry()
     name = "tierwall_authorizer_request_duration_seconds"
     words = "From the first byte of a review's body to its answer."
     histogram = Histogram(name, words, ("phase",), buckets=SECONDS, registry=plain)
     for seconds in (0.0, 0.00005, 0.00006, 0.001, 0.3, 5.0, 10.0, 11.0):
-        metrics.observe(Record("authorize", "Allow"), seconds)
+        metrics.observe(DecisionRecord("authorize", "Allow"), seconds)
         histogram.labels("authorize").observe(seconds)
     ours, theirs = (set(generate_latest(registry).decode().splitlines()) for registry in (metrics.registry, plain))
     assert {line for line in theirs if "_created" not in line} <= ours

@@ -14,14 +14,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.labs.authorizer_server import KEY, POLICIES, Served, access
 from tests.labs.waiting import PATIENCE_S
-from tierwall.api.authorizers.cel_policies import CelPolicies
+from tierwall.api.authorizers.cel_policies import CelAuthorizer
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loader
-from tierwall.serve.authorizer.issued import derived, sealing_key
-from tierwall.serve.authorizer.policies import MOST_RETAINED, PolicySet, Store
-from tierwall.serve.authorizer.reviews import KeptAnswers
-from tierwall.serve.authorizer.run import Server, Settings
-from tierwall.serve.follower import Files, Outcome
+from tierwall.serve.authorizer.issued import derived_key, sealing_key
+from tierwall.serve.authorizer.policies import MOST_RETAINED, PolicyFollower, PolicySet
+from tierwall.serve.authorizer.reviews import AnswerCache
+from tierwall.serve.authorizer.run import AuthorizerServer, AuthorizerSettings
+from tierwall.serve.follower import FileSource, LoadOutcome
 
 GOOD = [("p", "Allow", 'request.verb == "get"')]
 
@@ -91,7 +91,7 @@ def test_policies_that_vanish_are_a_broken_edit(served: Served) -> None:
 def test_nothing_starts_on_broken_policies(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICY % ("Perhaps", "1 +"))
     with pytest.raises(InputError):
-        Store().begin(Files(Loader([str(tmp_path)])))
+        PolicyFollower().begin(FileSource(Loader([str(tmp_path)])))
 
 
 def test_the_revision_tells_content_not_files(tmp_path: Path) -> None:
@@ -172,31 +172,31 @@ def test_superseded_policies_share_what_has_not_changed_and_go_when_their_time_i
 
 
 def _expressions(policies: PolicySet) -> dict[str, object]:
-    [cel] = [member for member in policies.chain.members() if isinstance(member, CelPolicies)]
+    [cel] = [member for member in policies.chain.members() if isinstance(member, CelAuthorizer)]
     return {policy.id: policy.made for policy in cel.policies}
 
 
 def test_without_the_bridge_nothing_superseded_is_kept_and_no_change_waits(served: Served) -> None:
     for bridge in (True, False):
-        files = Files(Loader([str(served.folder)]))
-        server = Server(files, Settings(bridge=bridge))
+        files = FileSource(Loader([str(served.folder)]))
+        server = AuthorizerServer(files, AuthorizerSettings(bridge=bridge))
         served.write([("p", "Allow", f'request.verb == "{bridge}"')])
         load = server.store.look(files)
         assert load is not None
-        assert server.store.accept(load) is Outcome.TAKEN
+        assert server.store.accept(load) is LoadOutcome.TAKEN
         assert len(server.store.retained) == int(bridge)
 
 
 def test_an_edit_is_taken_once_however_often_it_is_looked_at(
     served: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def main() -> Server:
-        files = Files(Loader([str(served.folder)]))
-        server = Server(files, Settings())
+    async def main() -> AuthorizerServer:
+        files = FileSource(Loader([str(served.folder)]))
+        server = AuthorizerServer(files, AuthorizerSettings())
         following = asyncio.create_task(server.follow())
         served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
         async with asyncio.timeout(PATIENCE_S):
-            while not server.store.outcomes[Outcome.TAKEN]:
+            while not server.store.outcomes[LoadOutcome.TAKEN]:
                 files.nudge()
                 await asyncio.sleep(0.01)
         for _ in range(3):
@@ -231,11 +231,11 @@ def test_replicas_with_one_tls_key_derive_one_sealing_key() -> None:
         private.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
         for form in (serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL)
     ]
-    assert derived(forms[0]) == derived(forms[1])
-    assert len(derived(forms[0])) == 32
+    assert derived_key(forms[0]) == derived_key(forms[1])
+    assert len(derived_key(forms[0])) == 32
     assert sealing_key(None, None) != sealing_key(None, None), "a random one"
     with pytest.raises(InputError, match="private key"):
-        derived(b"no key")
+        derived_key(b"no key")
 
 
 # answers that were given before
@@ -261,7 +261,7 @@ def test_an_answer_is_kept_only_while_policies_and_key_hold(tmp_path: Path) -> N
 
 
 def test_kept_answers_are_bounded_and_long_requests_are_not_kept() -> None:
-    kept: KeptAnswers[int] = KeptAnswers(most=10)
+    kept: AnswerCache[int] = AnswerCache(most=10)
     kept.get("state", b"")
     for n in range(1000):
         kept.put("state", str(n).encode(), n)

@@ -17,15 +17,15 @@ from tests.worlds.gateway_objects import gateway
 from tests.worlds.network_objects import admin, rule
 from tests.worlds.newer_definitions import newer
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.engines.envoy.config.compile import Resources
-from tierwall.engines.envoy.config.options import Options
+from tierwall.engines.envoy.config.compile import XdsResources
+from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.resources.load import Loaded, Loader, load_text
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.envoy import Controller
-from tierwall.serve.follower import Files, Follower, Load, Outcome, Prepared
-from tierwall.serve.pages import Metrics
+from tierwall.serve.envoy import EnvoyController
+from tierwall.serve.follower import FileSource, Follower, Load, LoadOutcome, Prepared
+from tierwall.serve.pages import RunMetrics
 
-TAKEN, UNCHANGED, REFUSED, WAITING = Outcome.TAKEN, Outcome.UNCHANGED, Outcome.REFUSED, Outcome.WAITING
+TAKEN, UNCHANGED, REFUSED, WAITING = LoadOutcome.TAKEN, LoadOutcome.UNCHANGED, LoadOutcome.REFUSED, LoadOutcome.WAITING
 
 
 def namespaces(*names: str) -> Loaded:
@@ -88,10 +88,10 @@ class Names(Follower[list[str]]):
         return changed
 
 
-def outcomes(follower: Names, source: Any) -> list[tuple[Outcome | None, list[str]]]:
+def outcomes(follower: Names, source: Any) -> list[tuple[LoadOutcome | None, list[str]]]:
     """What became of each load, and what was obeyed then."""
 
-    async def main() -> list[tuple[Outcome | None, list[str]]]:
+    async def main() -> list[tuple[LoadOutcome | None, list[str]]]:
         return [(load.outcome, follower.obeyed) async for load in follower.follow(source, asyncio.Event())]
 
     return asyncio.run(main())
@@ -283,7 +283,7 @@ def test_a_source_that_can_tell_no_more_ends_the_following_and_leaves_what_is_in
 
 
 def test_loads_are_counted() -> None:
-    metrics = Metrics()
+    metrics = RunMetrics()
     outcomes(Names(metrics.count), Told(namespaces("a"), namespaces("Refused"), namespaces("a", "b")))
     sample = metrics.registry.get_sample_value
     assert sample("tierwall_loads_total", {"outcome": "good"}) == 2
@@ -299,12 +299,15 @@ def test_envoys_are_given_good_loads_only_and_a_bad_one_leaves_no_trace(tmp_path
     tls = certificates.manifests(authority, authority.server("localhost"))
     (folder / "tls.yaml").write_text(tls)
     orders = (folder / "orders.yaml").read_text()
-    published: list[Resources] = []
-    metrics = Metrics()
-    controller, files = Controller(Options(), published.append, metrics.count), Files(Loader([str(folder)]))
+    published: list[XdsResources] = []
+    metrics = RunMetrics()
+    controller, files = (
+        EnvoyController(EnvoyOptions(), published.append, metrics.count),
+        FileSource(Loader([str(folder)])),
+    )
     controller.begin(files)
 
-    def edit(name: str, text: str) -> Outcome:
+    def edit(name: str, text: str) -> LoadOutcome:
         (folder / name).write_text(text)
         load = controller.look(files)
         assert load is not None

@@ -18,15 +18,15 @@ from tests.labs.waiting import PATIENCE_S
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loaded, Loader
 from tierwall.serve.decisionlog import LONGEST_TEXT, DecisionLog
-from tierwall.serve.follower import Files
-from tierwall.serve.pages import HttpServer, Metrics, Readiness, bind, health
+from tierwall.serve.follower import FileSource
+from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, bind, health
 
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: NAME}\n"
 
 
 async def loads(loader: Loader, stop: asyncio.Event) -> AsyncGenerator[Loaded, None]:
     """What is read whenever files may have changed, where it is news."""
-    files = Files(loader)
+    files = FileSource(loader)
     async with aclosing(files.changes(stop)) as changes:
         async for _ in changes:
             loaded = await asyncio.to_thread(files.read)
@@ -36,7 +36,7 @@ async def loads(loader: Loader, stop: asyncio.Event) -> AsyncGenerator[Loaded, N
 
 def test_readiness_names_every_check_that_does_not_hold() -> None:
     async def main() -> None:
-        checks, metrics = {"good": lambda: Readiness(True)}, Metrics()
+        checks, metrics = {"good": lambda: Readiness(True)}, RunMetrics()
         metrics.decisions.labels("tool", "Allow", "AccessPolicy/a/b", "rules[0]", "pay").inc()
         server = HttpServer([*health(checks), Route("/metrics", metrics.page)])
         port = await server.start("127.0.0.1", 0)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples
-from tierwall.attach.acceptance import excesses
+from tierwall.attach.acceptance import exceeded_limits
 from tierwall.attach.place import Place
 from tierwall.attach.target import ACCESS_POLICIES, attachments
 from tierwall.resources.load import load_objects
@@ -100,4 +100,4 @@ def look(snapshot: Snapshot) -> list[Any]:
 
 
 def said(snapshot: Snapshot, one: Resource) -> list[Any]:
-    return [(excess.place, excess.limit, list(map(id, excess.holders))) for excess in excesses(snapshot, one)]
+    return [(excess.place, excess.limit, list(map(id, excess.holders))) for excess in exceeded_limits(snapshot, one)]

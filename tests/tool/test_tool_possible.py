@@ -28,8 +28,8 @@ from tierwall.tool.decide import decide
 from tierwall.tool.grants import Grants, grants, known_tools
 from tierwall.tool.model import model
 from tierwall.tool.possible import OTHER, possible
-from tierwall.tool.request import request
-from tierwall.tool.ways import combinations
+from tierwall.tool.request import tool_request
+from tierwall.tool.ways import unrouted_ways
 
 VERDICTS = (Verdict.ALLOW, Verdict.DENY)
 
@@ -39,15 +39,15 @@ VERDICTS = (Verdict.ALLOW, Verdict.DENY)
 def test_what_is_always_or_never_possible_is_so_in_every_case(seed: int) -> None:
     world, chance = World(seed), random.Random(seed)
     loaded = snapshot(world.objects)
-    for way in combinations(loaded):
+    for way in unrouted_ways(loaded):
         stack = model(loaded).stack(way.gateway, way.listener, way.resource)
         caller = chance.choice((None, "spiffe://cluster.local/ns/a/sa/one"))
         known = sorted({*known_tools(stack, way.backend), *TOOLS})
         for tool in (*chance.sample(known, 2), OTHER):
-            possibility = possible(stack, request(way.backend, caller, "tools/call", tool, port=way.listener.port))
+            possibility = possible(stack, tool_request(way.backend, caller, "tools/call", tool, port=way.listener.port))
             name = "a-name-that-no-rule-has" if tool == OTHER else tool
             for _ in range(4):
-                full_request = request(
+                full_request = tool_request(
                     way.backend,
                     caller,
                     "tools/call",

@@ -34,7 +34,7 @@ from tierwall.core.expectation import mismatches
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.tool.detail import ToolDetail
-from tierwall.tool.model import Level
+from tierwall.tool.model import PolicyLevel
 from tierwall.tool.question import EXPECTATIONS, ToolQuestion, ask
 
 PLAIN = [gateway(), backend()]
@@ -245,7 +245,7 @@ def test_an_invalid_policys_trace_says_what_is_wrong_with_it() -> None:
 A, B = Reference("XAccessPolicy", "prod", "a"), Reference("XAccessPolicy", "prod", "b")
 
 
-def answer(level: Level, evaluated: tuple[Reference, ...], *decided_by: Decider) -> Answer:
+def answer(level: PolicyLevel, evaluated: tuple[Reference, ...], *decided_by: Decider) -> Answer:
     """An allowing answer with what expectations look at."""
     plain = [gateway(), backend()]
     request = ask(snapshot(plain), ToolQuestion(gateway="prod/prod-gateway", backend="prod/payment-service")).detail
@@ -253,8 +253,8 @@ def answer(level: Level, evaluated: tuple[Reference, ...], *decided_by: Decider)
     return Answer(plane="tool", verdict=Verdict.ALLOW, sentence="", decided_by=decided_by, steps=(), detail=detail)
 
 
-GOT = answer(Level.BACKEND, (A, B), Decider(A, "rules[0]"), Decider(B, "rules[1]", "pay"))
-BY_DEFAULT = answer(Level.DEFAULT, (), DEFAULT)
+GOT = answer(PolicyLevel.BACKEND, (A, B), Decider(A, "rules[0]"), Decider(B, "rules[1]", "pay"))
+BY_DEFAULT = answer(PolicyLevel.DEFAULT, (), DEFAULT)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from tests.worlds.tool_objects import (
     verdict,
 )
 from tests.worlds.tool_worlds import snapshot
-from tierwall.resources.validity import problems
+from tierwall.resources.validity import admission_problems
 from tierwall.tool.model import model
 
 ANY = {"source": spiffe()}
@@ -493,7 +493,9 @@ def test_a_tools_name_may_be_128_characters_long() -> None:
     assert verdict(guarded({"authorization": mcp(calls("x" * 129))}), tool="x" * 129) == "Deny"
     loaded = snapshot(objects)
     policy = next(resource for resource in loaded if resource.kind == "XAccessPolicy")
-    assert [(problem.code, str(problem.severity)) for problem in problems(loaded, policy)] == [("TW109", "warning")]
+    assert [(problem.code, str(problem.severity)) for problem in admission_problems(loaded, policy)] == [
+        ("TW109", "warning")
+    ]
 
 
 # docs/semantics.md#messages-that-cannot-be-read-are-denied

@@ -55,8 +55,8 @@ def _macros(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
 
 
 def _aggregates(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
-    entries = st.lists(st.builds(ast.Entry, inner, inner, st.booleans()), max_size=3).map(tuple)
-    fields = st.lists(st.builds(ast.Entry, FIELDS.map(ast.Literal), inner, st.booleans()), max_size=2).map(tuple)
+    entries = st.lists(st.builds(ast.MapEntry, inner, inner, st.booleans()), max_size=3).map(tuple)
+    fields = st.lists(st.builds(ast.MapEntry, FIELDS.map(ast.Literal), inner, st.booleans()), max_size=2).map(tuple)
     marked = st.lists(st.tuples(inner, st.booleans()), max_size=3)
     return st.one_of(
         marked.map(
@@ -65,7 +65,7 @@ def _aggregates(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Exp
             )
         ),
         st.builds(ast.MapExpr, entries),
-        st.builds(ast.Message, st.sampled_from(["T", "a.b.T", ".c.T", "if.T"]), fields),
+        st.builds(ast.MessageExpr, st.sampled_from(["T", "a.b.T", ".c.T", "if.T"]), fields),
     )
 
 
@@ -91,6 +91,6 @@ def same(left: object, right: object) -> bool:
     if isinstance(left, tuple):
         assert isinstance(right, tuple)
         return len(left) == len(right) and all(map(same, left, right))
-    if isinstance(left, ast.Node | ast.Entry):
+    if isinstance(left, ast.ExprNode | ast.MapEntry):
         return all(same(getattr(left, name), getattr(right, name)) for name in left.__struct_fields__ if name != "at")
     return repr(left) == repr(right)

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.worlds.network_clusters import NAMESPACES, admin_policies, baselines, labels, network_policies, pods
-from tierwall.policytest.suite import Case, Suite
+from tierwall.policytest.suite import PolicyCase, PolicySuite
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Address, parse_address
@@ -50,16 +50,16 @@ def pod_names(objects: list[Object]) -> list[str]:
     return [f"{one['namespace']}/{one['name']}" for one in found]
 
 
-def suite(objects: list[Object], questions: list[Object], expect: list[Object] | None = None) -> Suite:
+def suite(objects: list[Object], questions: list[Object], expect: list[Object] | None = None) -> PolicySuite:
     """Questions about some objects as a policy test."""
     snapshot = Snapshot.of(load_objects(objects))
     resource = next(iter(snapshot))
     wanted = expect or [{} for _ in questions]
     cases = tuple(
-        Case(f"{number}", "network", question, want, ())
+        PolicyCase(f"{number}", "network", question, want, ())
         for number, (question, want) in enumerate(zip(questions, wanted, strict=True))
     )
-    return Suite("", "random", resource, snapshot, {}, cases)
+    return PolicySuite("", "random", resource, snapshot, {}, cases)
 
 
 def namespace(name: str, **labels: str) -> Object:

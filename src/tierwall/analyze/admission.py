@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import built_in_problems, definitions, problems
+from tierwall.resources.validity import admission_problems, built_in_problems, installed_definitions
 
 
-def admission(snapshot: Snapshot) -> Iterator[Diagnostic]:
+def admission_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """The problems admission has with each object of a kind that is ours to judge."""
     # Whoever follows a source asks this of every object at every change, and few sources hold definitions.
-    defined = definitions(snapshot)
+    defined = installed_definitions(snapshot)
     for resource in snapshot:
-        yield from problems(snapshot, resource) if defined else built_in_problems(resource)
+        yield from admission_problems(snapshot, resource) if defined else built_in_problems(resource)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tierwall.analyze.api_witness import failing_field, matching, paths_in
+from tierwall.analyze.api_witness import failing_field, matching_request, object_paths
 from tierwall.api.algebra.chain import Chain
 from tierwall.api.algebra.condition import MAX_CONDITION_BYTES, Effect
 from tierwall.api.algebra.decision import ALLOW
 from tierwall.api.algebra.request import UNKNOWN
-from tierwall.api.authorizers.cel_policies import CelPolicies, Policy, policies_of
+from tierwall.api.authorizers.cel_policies import CelAuthorizer, CelPolicy, policies_of
 from tierwall.api.authorizers.demands import demands
-from tierwall.api.authorizers.expression import AUTHORIZER, ENVIRONMENT, Expression, Left
+from tierwall.api.authorizers.expression import AUTHORIZER, ENVIRONMENT, Expression, ResidualExpression
 from tierwall.api.model import chain_of
 from tierwall.cel.check.checker import check
 from tierwall.cel.environment import Environment
@@ -20,13 +20,13 @@ from tierwall.cel.library import authorizer
 from tierwall.cel.partial_evaluation import PartialError, partial
 from tierwall.cel.syntax.ast import Expr
 from tierwall.cel.syntax.printer import to_text
-from tierwall.cel.types import BOOL, DYN, STRING, Object, Type, list_of, map_of
+from tierwall.cel.types import BOOL, DYN, STRING, ObjectType, Type, list_of, map_of
 from tierwall.core.answer import Step
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
-from tierwall.core.source import Position, dotted
+from tierwall.core.source import Position, format_path
 from tierwall.resources.snapshot import Snapshot
 
-_USER = Object(
+_USER = ObjectType(
     "userInfo",
     fields={
         "username": STRING,
@@ -36,7 +36,7 @@ _USER = Object(
     },
 )
 _TEXTS = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "namespace", "name", "path")
-_REQUEST = Object(
+_REQUEST = ObjectType(
     "request",
     fields={
         **dict.fromkeys(_TEXTS, STRING),
@@ -80,12 +80,12 @@ def api(snapshot: Snapshot) -> Iterator[Diagnostic]:
 
 
 def _finding(
-    code: str, policy: Policy, message: str, hint: str = "", related: tuple[tuple[str, Position | None], ...] = ()
+    code: str, policy: CelPolicy, message: str, hint: str = "", related: tuple[tuple[str, Position | None], ...] = ()
 ) -> Diagnostic:
     return policy.resource.diagnostic(code, message, ("spec", "expression"), hint=hint, related=related)
 
 
-def _expression(policy: Policy) -> Iterator[Diagnostic]:
+def _expression(policy: CelPolicy) -> Iterator[Diagnostic]:
     if policy.tree is None:
         yield _finding("TW509", policy, policy.error)
         return
@@ -100,15 +100,15 @@ def _expression(policy: Policy) -> Iterator[Diagnostic]:
         yield _finding("TW509", policy, f"expected a bool, found `{checked.type}`")
 
 
-def _membership(policy: Policy, chain: Chain) -> Iterator[Diagnostic]:
-    names = [one.name for one in chain.members() if isinstance(one, CelPolicies)]
+def _membership(policy: CelPolicy, chain: Chain) -> Iterator[Diagnostic]:
+    names = [one.name for one in chain.members() if isinstance(one, CelAuthorizer)]
     if policy.authorizer not in names:
         known = ", ".join(f"`{name}`" for name in names) or "none"
         message = f"authorizer `{policy.authorizer}` is not a CEL authorizer of the chain, which has {known}"
         yield _finding("TW508", policy, message, near_miss(policy.authorizer, names))
 
 
-def _reach(policy: Policy, tree: Expr) -> Iterator[Diagnostic]:
+def _reach(policy: CelPolicy, tree: Expr) -> Iterator[Diagnostic]:
     """A namespaced policy that asks for what is not its own."""
     if not policy.namespace:
         return
@@ -121,7 +121,7 @@ def _reach(policy: Policy, tree: Expr) -> Iterator[Diagnostic]:
         yield _finding("TW506", policy, f"asks for a path, but holds only in namespace `{policy.namespace}`")
 
 
-def _never(policy: Policy, tree: Expr) -> Iterator[Diagnostic]:
+def _never(policy: CelPolicy, tree: Expr) -> Iterator[Diagnostic]:
     """An Allow that is true for no request and no object, as far as partial evaluation can tell."""
     if policy.effect is not Effect.ALLOW:
         return
@@ -138,46 +138,46 @@ def _never(policy: Policy, tree: Expr) -> Iterator[Diagnostic]:
         yield _finding("TW502", policy, f"the expression is {word} for every request and object")
 
 
-def _can_fail(policy: Policy) -> Iterator[Diagnostic]:
+def _can_fail(policy: CelPolicy) -> Iterator[Diagnostic]:
     if policy.effect is not Effect.DENY:
         return
     found = failing_field(policy)
     if found is not None:
         verb, path = found
-        message = f"fails on a {verb} whose {path[0]} has no `{dotted(path[1:])}`"
-        guard = f"has({dotted(path)})" if all(part.isidentifier() for part in path) else f'"{path[-1]}" in …'
+        message = f"fails on a {verb} whose {path[0]} has no `{format_path(path[1:])}`"
+        guard = f"has({format_path(path)})" if all(part.isidentifier() for part in path) else f'"{path[-1]}" in …'
         yield _finding("TW503", policy, message, f"guard it with `{guard}`")
 
 
-def _versions(policy: Policy, tree: Expr) -> Iterator[Diagnostic]:
+def _versions(policy: CelPolicy, tree: Expr) -> Iterator[Diagnostic]:
     if demands(tree).get("group") == frozenset(("",)):
         return  # the core group has one version
-    read = sorted(path for path in paths_in(tree) if path[0] in ("object", "oldObject") and len(path) > 1)
+    read = sorted(path for path in object_paths(tree) if path[0] in ("object", "oldObject") and len(path) > 1)
     if any(path[1] == "apiVersion" for path in read) or "apiVersion" in policy.expression:
         return
     fields = [path for path in read if path[1] not in ("metadata", "kind")]
     if fields:
-        yield _finding("TW505", policy, f"reads `{dotted(fields[0])}` whatever `request.apiVersion` is")
+        yield _finding("TW505", policy, f"reads `{format_path(fields[0])}` whatever `request.apiVersion` is")
 
 
-def _length(policy: Policy, tree: Expr) -> Iterator[Diagnostic]:
-    attributes = matching(policy)
+def _length(policy: CelPolicy, tree: Expr) -> Iterator[Diagnostic]:
+    attributes = matching_request(policy)
     found = Expression(tree).first(attributes.request(), name_unknown=attributes.is_name_unknown)
-    if isinstance(found, Left):
+    if isinstance(found, ResidualExpression):
         size = len(to_text(found.tree).encode("utf-8", "surrogatepass"))
         if size > MAX_CONDITION_BYTES:
             yield _finding("TW504", policy, f"leaves a condition of {size:,} bytes, more than {MAX_CONDITION_BYTES:,}")
 
 
-def _wider(policy: Policy, tree: Expr, chain: Chain) -> Iterator[Diagnostic]:
+def _wider(policy: CelPolicy, tree: Expr, chain: Chain) -> Iterator[Diagnostic]:
     """A conditional Allow beside something that allows the same request without condition."""
     needed = demands(tree)
     if policy.effect is not Effect.ALLOW or not ({"user", "groups"} & set(needed)) or "verb" not in needed:
         return
     for verb in sorted(needed["verb"])[:8]:
-        attributes = matching(policy, verb)
+        attributes = matching_request(policy, verb)
         found = Expression(tree).first(attributes.request(), name_unknown=attributes.is_name_unknown)
-        if not isinstance(found, Left) or not found.can_be_true:
+        if not isinstance(found, ResidualExpression) or not found.can_be_true:
             continue
         for member in chain.members():
             answer = member.authorize(attributes)

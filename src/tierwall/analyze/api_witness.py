@@ -12,11 +12,11 @@ from typing import Any
 
 from tierwall.api.algebra.condition import ConditionError
 from tierwall.api.algebra.request import OPERATIONS, UNKNOWN, WRITE_VERBS, Attributes
-from tierwall.api.authorizers.cel_policies import Policy
+from tierwall.api.authorizers.cel_policies import CelPolicy
 from tierwall.api.authorizers.demands import GROUPS, demands
-from tierwall.api.authorizers.expression import decide, program_of
+from tierwall.api.authorizers.expression import evaluate_bool, program_of
 from tierwall.cel.partial_evaluation.tree import operands
-from tierwall.cel.syntax.ast import Call, Comprehension, Expr, Has, Literal, bodies, path_of
+from tierwall.cel.syntax.ast import Call, Comprehension, Expr, Has, Literal, bound_bodies, path_of
 
 Path = tuple[str, ...]
 _OBJECTS = ("object", "oldObject", "namespaceObject", "options")
@@ -26,7 +26,7 @@ _OF_BOOLS = ("_&&_", "_||_", "!_", "_?_:_")
 MAX_FIELDS = 40
 
 
-def failing_field(policy: Policy) -> tuple[str, Path] | None:
+def failing_field(policy: CelPolicy) -> tuple[str, Path] | None:
     """The verb and the field whose absence makes a policy fail, or None if none was found."""
     if policy.tree is None:
         return None
@@ -36,7 +36,7 @@ def failing_field(policy: Policy) -> tuple[str, Path] | None:
         fields.setdefault(found, value)  # a use comes before the mere mention
     prefixes = sorted({path[:end] for path in fields for end in range(2, len(path) + 1)})[:MAX_FIELDS]
     for verb in sorted(demands(policy.tree).get("verb", WRITE_VERBS) & WRITE_VERBS):
-        attributes = matching(policy, verb)
+        attributes = matching_request(policy, verb)
         data = _data(fields, verb)
         if _fails(run, attributes, data):
             continue
@@ -48,7 +48,7 @@ def failing_field(policy: Policy) -> tuple[str, Path] | None:
     return None
 
 
-def matching(policy: Policy, verb: str = "") -> Attributes:
+def matching_request(policy: CelPolicy, verb: str = "") -> Attributes:
     """A request that meets what a policy demands outright."""
     needed = demands(policy.tree) if policy.tree is not None else {}
     texts: dict[str, Any] = {field: min(values) for field, values in needed.items() if field != GROUPS and values}
@@ -60,7 +60,7 @@ def matching(policy: Policy, verb: str = "") -> Attributes:
     return Attributes(groups=groups, is_resource_request="path" not in texts, **texts)
 
 
-def paths_in(tree: Expr) -> Iterator[Path]:
+def object_paths(tree: Expr) -> Iterator[Path]:
     """Every path below an object that an expression reads."""
     return (path for path, _ in _fields(tree))
 
@@ -91,7 +91,7 @@ def _fields(tree: Expr) -> Iterator[tuple[Path, Any]]:
             yield path, "x"
             continue
         todo.extend(operands(node))
-        todo.extend(bodies(node)[1])
+        todo.extend(bound_bodies(node)[1])
 
 
 def _object_path(node: Expr) -> Path | None:
@@ -101,9 +101,9 @@ def _object_path(node: Expr) -> Path | None:
 
 def _data(fields: dict[Path, Any], verb: str) -> dict[str, Any]:
     """Every field present; which object there is follows from the verb."""
-    found: dict[str, Any] = {"namespaceObject": _whole(), "options": {}}
-    found["object"] = _whole() if verb not in ("delete", "deletecollection") else None
-    found["oldObject"] = _whole() if verb != "create" else None
+    found: dict[str, Any] = {"namespaceObject": _whole_object(), "options": {}}
+    found["object"] = _whole_object() if verb not in ("delete", "deletecollection") else None
+    found["oldObject"] = _whole_object() if verb != "create" else None
     for path in sorted(fields, key=len):
         place = found[path[0]]
         for key in path[1:-1]:
@@ -117,7 +117,7 @@ def _data(fields: dict[Path, Any], verb: str) -> dict[str, Any]:
     return {**found, "operation": OPERATIONS[verb]}
 
 
-def _whole() -> dict[str, Any]:
+def _whole_object() -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}}
 
 
@@ -131,7 +131,7 @@ def _without(value: Any, path: Path) -> Any:
 
 def _fails(run: Any, attributes: Attributes, data: dict[str, Any]) -> bool:
     try:
-        decide(run, {**dict.fromkeys(UNKNOWN), **data, "request": attributes.request()})
+        evaluate_bool(run, {**dict.fromkeys(UNKNOWN), **data, "request": attributes.request()})
     except ConditionError:
         return True
     return False

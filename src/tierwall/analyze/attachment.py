@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tierwall.attach.attachment import Attached, attachment
+from tierwall.attach.attachment import TargetAttachment, attachment
 from tierwall.attach.listener import parent_gateway
 from tierwall.attach.place import LISTENER_SET, ROUTES, X_LISTENER_SET
 from tierwall.attach.route import attach_route
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 
 NOWHERE, PARTLY, NO_PARENT = "TW301", "TW302", "TW308"
@@ -36,7 +36,7 @@ def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
                     yield policy.diagnostic(PARTLY, words, target.path, found=str(target.problem), hint=target.hint)
 
 
-def _nowhere(policy: Resource, failed: list[Attached]) -> Diagnostic:
+def _nowhere(policy: Resource, failed: list[TargetAttachment]) -> Diagnostic:
     first, *rest = failed
     return policy.diagnostic(
         NOWHERE,
@@ -52,7 +52,7 @@ def parents(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Routes and ListenerSets with a parentRef that leads nowhere; a route may also be a child of another route."""
     for key in ROUTES:
         for route in snapshot.of_kind(*key):
-            listed = list(maps(route.spec.get("parentRefs")))
+            listed = list(list_of_maps(route.spec.get("parentRefs")))
             for refused in attach_route(snapshot, route)[1]:
                 if listed[refused.parent].get("kind", "Gateway") in ("Gateway", "ListenerSet", "XListenerSet"):
                     path = ("spec", "parentRefs", refused.parent)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tierwall.core.diagnostics import Diagnostic, UnknownName, near_miss, no_such_name
+from tierwall.core.diagnostics import Diagnostic, UnknownName, near_miss, unknown_name_diagnostic
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -47,7 +47,7 @@ class Check(Struct, frozen=True):
 
 
 CHECKS = (
-    Check("admit", "admission:admission"),
+    Check("admit", "admission:admission_findings"),
     Check("network", "network:network", _NETWORK),
     Check("gateway", "attachment:policies", (*_SETTINGS, *_ACCESS)),
     Check("gateway", "attachment:parents", _ROUTES),
@@ -71,12 +71,12 @@ def check(snapshot: Snapshot, progress: Progress | None = None) -> Iterator[Diag
             progress(f"check {entry.target.partition(':')[0]}", number, len(CHECKS))
 
 
-def seen_from(snapshot: Snapshot, namespace: str) -> Snapshot:
+def visible_from(snapshot: Snapshot, namespace: str) -> Snapshot:
     """The snapshot without the objects of other namespaces; UnknownName if nothing is in the namespace."""
     known = {_home(resource) for resource in snapshot} - {""}
     if namespace not in known:
         words = f"nothing is in namespace `{namespace}`"
-        raise UnknownName([no_such_name(words, near_miss(namespace, known))])
+        raise UnknownName([unknown_name_diagnostic(words, near_miss(namespace, known))])
     return Snapshot.of(resource for resource in snapshot if _home(resource) in ("", namespace))
 
 

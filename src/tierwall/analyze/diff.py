@@ -13,8 +13,8 @@ from msgspec import Struct
 from tierwall.core.answer import Decider
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.core.verdict import Verdict
-from tierwall.network.reach.compare import ADDED, CHANGED, REMOVED, ChangedFlow, compare
-from tierwall.network.reach.listing import Entry, Flow
+from tierwall.network.reach.compare import ADDED, CHANGED, REMOVED, ChangedFlow, compare_connections
+from tierwall.network.reach.listing import ConnectionEntry, ConnectionFlow
 from tierwall.resources.snapshot import Snapshot
 
 PLANES = ("network",)
@@ -24,7 +24,7 @@ _CHANGES: Mapping[str, Change] = {ADDED: "opens", REMOVED: "closes", CHANGED: "a
 _VERBS = {"opens": "can now reach", "closes": "can no longer reach", "alters": "can reach, by other domain names,"}
 
 
-class Settled(Struct, frozen=True):
+class SettledVerdict(Struct, frozen=True):
     """How a question was settled before a change, or is after it."""
 
     verdict: Verdict
@@ -38,8 +38,8 @@ class Difference(Struct, frozen=True):
     change: Change
     # The question, by the keys that a policy test has for it; ends may be groups.
     question: Mapping[str, str]
-    before: Settled | None
-    after: Settled | None
+    before: SettledVerdict | None
+    after: SettledVerdict | None
     sentence: str
 
     def __str__(self) -> str:
@@ -55,11 +55,11 @@ def differences(old: Snapshot, new: Snapshot, planes: Sequence[str] | None = Non
             Diagnostic("TW703", f"{expected}, found `{plane}`", hint=near_miss(plane, PLANES)) for plane in unknown
         )
     if planes is None or "network" in planes:
-        return (difference for entry in compare(old, new) for difference in _network(entry))
+        return (difference for entry in compare_connections(old, new) for difference in _network(entry))
     return iter(())
 
 
-def _network(entry: Entry) -> Iterator[Difference]:
+def _network(entry: ConnectionEntry) -> Iterator[Difference]:
     change = _CHANGES[entry.change]
     for flow in entry.flows:
         before = flow.was if isinstance(flow, ChangedFlow) else None
@@ -73,7 +73,7 @@ def _network(entry: Entry) -> Iterator[Difference]:
         )
 
 
-def _settled(flow: Flow | None) -> Settled | None:
+def _settled(flow: ConnectionFlow | None) -> SettledVerdict | None:
     if flow is None:
         return None
-    return Settled(flow.verdict, tuple(dict.fromkeys((*(flow.egress or ()), *(flow.ingress or ())))))
+    return SettledVerdict(flow.verdict, tuple(dict.fromkeys((*(flow.egress or ()), *(flow.ingress or ())))))

@@ -15,12 +15,12 @@ from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.answer import Reason
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
-from tierwall.core.words import listed
-from tierwall.gateway.decide import Candidate, Merged, merge
-from tierwall.gateway.model.fields import FIELDS, PHASES, SECTIONS, Field, Phase, Written
-from tierwall.gateway.model.places import ways
-from tierwall.gateway.sentence import BEATS, seniority
-from tierwall.gateway.standing import Overlap, allows, prospects, standings
+from tierwall.core.words import join_names
+from tierwall.gateway.decide import Candidate, MergedField, merger
+from tierwall.gateway.model.fields import FIELDS, PHASES, SECTIONS, Phase, PolicyField, WrittenField
+from tierwall.gateway.model.places import reachable_places
+from tierwall.gateway.sentence import BEATS, seniority_phrase
+from tierwall.gateway.standing import FieldOverlap, is_allow, policy_effects, prospective_effects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -33,7 +33,7 @@ _NAMED = 5  # how many others a finding shows
 def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Settings that another one replaces at every place, those to come included; and those of equal precedence."""
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
-        for path, fate in standings(snapshot).of(policy).items():
+        for path, fate in policy_effects(snapshot).of(policy).items():
             before = [rival for rival, first in fate.rivals.values() if not first]
             if before:
                 yield _disputed(path, fate.candidate, min(before, key=lambda rival: rival.resource.seniority))
@@ -53,12 +53,12 @@ def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
 
 def _may_come(snapshot: Snapshot, policy: Resource, path: str) -> bool:
     """Whether a setting is a default for routes and ListenerSets that may be added."""
-    hoped = prospects(snapshot).of(policy).get(path)
+    hoped = prospective_effects(snapshot).of(policy).get(path)
     return hoped is not None and hoped.in_force
 
 
 def _disputed(path: str, loser: Candidate, winner: Candidate) -> Diagnostic:
-    why = seniority(winner.resource, loser.resource)
+    why = seniority_phrase(winner.resource, loser.resource)
     return _finding(
         DISPUTED,
         loser,
@@ -72,7 +72,7 @@ def widened_authorization(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """An Allow that is joined to a less specific Allow lets requests through that the latter alone would deny."""
     joined = (
         (path, overlap)
-        for (_, _, path), overlap in standings(snapshot).joined.items()
+        for (_, _, path), overlap in policy_effects(snapshot).joined.items()
         if overlap.lower_level.before_routing and not overlap.upper_level.before_routing and _wider(overlap)
     )
     yield from _overlapping(
@@ -86,23 +86,23 @@ def widened_authorization(snapshot: Snapshot) -> Iterator[Diagnostic]:
 
 
 def _overlapping(
-    code: str, overlaps: Iterable[tuple[str, Overlap]], does: str, why: str, hint: str, other: str
+    code: str, overlaps: Iterable[tuple[str, FieldOverlap]], does: str, why: str, hint: str, other: str
 ) -> Iterator[Diagnostic]:
     """What a setting does to less specific ones: all in one finding, so that a busy Gateway does not repeat it."""
-    by_upper: dict[tuple[str, Resource], list[Overlap]] = {}
+    by_upper: dict[tuple[str, Resource], list[FieldOverlap]] = {}
     for path, overlap in overlaps:
         by_upper.setdefault((path, overlap.upper.resource), []).append(overlap)
     for (path, _), several in by_upper.items():
         several.sort(key=lambda overlap: str(overlap.lower.source))
         _, _, upper, upper_level = several[0]
-        lower = listed([f"{overlap.lower.source} ({overlap.lower_level})" for overlap in several], 1)
+        lower = join_names([f"{overlap.lower.source} ({overlap.lower_level})" for overlap in several], 1)
         message = f"{upper.source} ({upper_level}) {does} `{path}` of {lower}{why}"
         related = ((f"{overlap.lower.source} {other}", overlap.lower) for overlap in several)
         yield _finding(code, upper, message, related, hint)
 
 
-def _wider(overlap: Overlap) -> bool:
-    return allows(overlap.upper) and not _expressions(overlap.upper) <= _expressions(overlap.lower)
+def _wider(overlap: FieldOverlap) -> bool:
+    return is_allow(overlap.upper) and not _expressions(overlap.upper) <= _expressions(overlap.lower)
 
 
 def _expressions(candidate: Candidate) -> set[str]:
@@ -116,7 +116,7 @@ def lost_halves(snapshot: Snapshot) -> Iterator[Diagnostic]:
     for half in _HALVES:
         replaced = (
             (path, overlap)
-            for (_, _, path), overlap in standings(snapshot).replaced.items()
+            for (_, _, path), overlap in policy_effects(snapshot).replaced.items()
             if _has_halves(FIELDS[path])
             and half in _halves(overlap.lower.written, any)
             and half not in _halves(overlap.upper.written, all)
@@ -126,12 +126,12 @@ def lost_halves(snapshot: Snapshot) -> Iterator[Diagnostic]:
 
 
 @cache
-def _has_halves(field: Field) -> bool:
+def _has_halves(field: PolicyField) -> bool:
     schema = SECTIONS[field.section].at(*field.keys)
     return schema is not None and all(schema.at(half) is not None for half in _HALVES)
 
 
-def _halves(written: Written, needed: Callable[[Iterable[bool]], bool]) -> set[str]:
+def _halves(written: WrittenField, needed: Callable[[Iterable[bool]], bool]) -> set[str]:
     """The halves that an object writes; of a conditional list those that any (or all) of its entries have."""
     values = [written.value] if written.entries is None else [entry.get("policy") for entry in written.entries]
     return {half for half in _HALVES if needed(isinstance(value, dict) and half in value for value in values)}
@@ -150,8 +150,8 @@ def profiles_that_differ(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Where the published page and the code of agentgateway settle a field differently; once for each pair."""
     seen = set()
     for phase in _phases(snapshot):
-        docs, code = merge(snapshot, "docs", phase), merge(snapshot, "agentgateway", phase)
-        for asked in ways(snapshot):
+        docs, code = merger(snapshot, "docs", phase), merger(snapshot, "agentgateway", phase)
+        for asked in reachable_places(snapshot):
             one, other = docs.at(asked), code.at(asked)
             for path in dict.fromkeys((*one, *other)):
                 in_force = _in_force(one.get(path)), _in_force(other.get(path))
@@ -171,7 +171,7 @@ def _phases(snapshot: Snapshot) -> tuple[Phase, ...]:
     return PHASES if early else PHASES[:1]
 
 
-def _in_force(merged: Merged | None) -> tuple[tuple[Reference, int | None], ...]:
+def _in_force(merged: MergedField | None) -> tuple[tuple[Reference, int | None], ...]:
     """Who sets a field, and by which entry: the values are equal if these are."""
     if merged is None:
         return ()

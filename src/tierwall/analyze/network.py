@@ -15,32 +15,32 @@ from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from tierwall.analyze.network_shadowed import Settler, Shadows
+from tierwall.analyze.network_shadowed import SettlingPart, ShadowProver
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.outcome import Claim
-from tierwall.core.stack import Stack, Tier, fall
-from tierwall.core.words import listed
-from tierwall.network.model.ends import End
-from tierwall.network.model.model import Model, model
-from tierwall.network.model.policies import notes
+from tierwall.core.outcome import RuleEffect
+from tierwall.core.stack import Stack, Tier, evaluate
+from tierwall.core.words import join_names
+from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.model import NetworkModel, network_model
+from tierwall.network.model.policies import shadow_notes
 from tierwall.network.model.rules import (
-    Action,
     AddressPeer,
     Direction,
     DomainPeer,
+    NetworkRule,
     NodePeer,
     Peer,
     PodPeer,
-    Policy,
     Related,
     Relation,
-    Rule,
+    RuleAction,
+    TieredPolicy,
     TierName,
-    isolates,
+    tier_isolates,
 )
-from tierwall.network.reach.classes import Classes
-from tierwall.network.reach.exposure import Hypothetical, with_stand_ins
-from tierwall.network.reach.membership import Claims, Matched, cells
+from tierwall.network.reach.classes import EndpointClasses
+from tierwall.network.reach.exposure import HypotheticalSnapshot, with_stand_ins
+from tierwall.network.reach.membership import MatchedRule, RuleEffects, port_cells
 from tierwall.network.reach.rows import Rows
 from tierwall.network.reach.spaces import bits
 from tierwall.resources.snapshot import Snapshot
@@ -51,24 +51,24 @@ MOST_PAIRS = 50
 MOST_NAMED = 5
 
 # Rules, each with the ends that it takes.
-_Shares: TypeAlias = list[tuple[Rule, int]]
+_Shares: TypeAlias = list[tuple[NetworkRule, int]]
 
 
 def network(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """All findings of the network plane."""
-    yield from notes(snapshot)
-    this = model(snapshot)
+    yield from shadow_notes(snapshot)
+    this = network_model(snapshot)
     if not this.policies:
         return
     # What admission refuses never comes to count, and of what is not known nobody can say more.
     refused = {one.reference for one in this.policies if not is_understood(snapshot, one.resource)}
-    walk = Walk(with_stand_ins(snapshot, named_ports=True))
+    walk = RuleWalk(with_stand_ins(snapshot, named_ports=True))
     findings = chain(_selecting_nothing(this), _without_tenancy_label(this), walk.findings())
     yield from (one for one in findings if one.reference not in refused)
 
 
-def _selecting_nothing(this: Model) -> Iterator[Diagnostic]:
-    rows = Rows(Classes(this), False)
+def _selecting_nothing(this: NetworkModel) -> Iterator[Diagnostic]:
+    rows = Rows(EndpointClasses(this), False)
     for policy in this.policies:
         selected = rows.membership.subjects(policy.namespaces, policy.pods)
         if not selected:
@@ -106,7 +106,7 @@ def _compared_keys(peer: Peer) -> tuple[str, ...]:
             assert_never(peer)
 
 
-def _without_tenancy_label(this: Model) -> Iterator[Diagnostic]:
+def _without_tenancy_label(this: NetworkModel) -> Iterator[Diagnostic]:
     """Domains of trust: whom `notSameLabels` says nothing about, and where the KEP's other wording would differ."""
     for policy in this.policies:
         for rule in policy.all_rules:
@@ -119,11 +119,11 @@ def _without_tenancy_label(this: Model) -> Iterator[Diagnostic]:
                 if lacking:
                     side = rule.direction.peers_key
                     shown = ", ".join(f"`{key}`" for key in keys)
-                    named = listed(lacking, MOST_NAMED)
+                    named = join_names(lacking, MOST_NAMED)
                     words = f"notSameLabels of {rule} never selects namespaces without {shown}: {named}"
                     hint = f"label every namespace with {shown}, or add a rule for those that lack it"
                     if bare:
-                        bare_named = listed(bare, MOST_NAMED)
+                        bare_named = join_names(bare, MOST_NAMED)
                         hint += f"; by the KEP's other wording (none of the labels) it would select {bare_named}"
                     yield rule.resource.diagnostic("TW206", words, (*rule.path, side, number), hint=hint)
 
@@ -131,59 +131,59 @@ def _without_tenancy_label(this: Model) -> Iterator[Diagnostic]:
 class Witness(Struct, frozen=True):
     """A connection that shows a finding."""
 
-    subject: End
-    other: End
+    subject: Endpoint
+    other: Endpoint
     direction: Direction
     port: str
 
 
-class _Cell(Struct, frozen=True):
+class _ConnectionCell(Struct, frozen=True):
     """Connections of one subject in one direction, on ports and with others that all its rules treat alike."""
 
-    subject: End
+    subject: Endpoint
     direction: Direction
     ports: int
     others: int
 
 
-class _Taken:
+class _TakenEndpoints:
     """What the rules of first-match tiers take of one cell of ports, as the walk tells it."""
 
-    def __init__(self, claims: Mapping[str, Claims]) -> None:
-        self.rules: set[Rule] = set()
+    def __init__(self, claims: Mapping[str, RuleEffects]) -> None:
+        self.rules: set[NetworkRule] = set()
         self._claims = claims
         self._taken: _Shares = []
 
-    def ask(self, tier: Tier[Policy], policy: Policy) -> list[Claim]:
+    def ask(self, tier: Tier[TieredPolicy], policy: TieredPolicy) -> list[RuleEffect]:
         """The claims of one policy."""
         return self._claims[tier.name](tier, policy)
 
-    def watch(self, tier: Tier[Policy], claim: Claim, surely: int, maybe: int) -> None:
+    def watch(self, tier: Tier[TieredPolicy], claim: RuleEffect, surely: int, maybe: int) -> None:
         """Note a claim; the default's and those of isolation are nobody's rule."""
-        if claim.by is not None and not isolates(tier):
+        if claim.by is not None and not tier_isolates(tier):
             self.rules.add(claim.by)
             if surely:
                 self._taken.append((claim.by, surely))
 
-    def of(self, action: Action) -> _Shares:
+    def of(self, action: RuleAction) -> _Shares:
         """What rules with this action take."""
         return [(rule, mask) for rule, mask in self._taken if rule.action is action]
 
 
-class Walk:
+class RuleWalk:
     """Every sort of subject, both directions, all ports: which rules ever count, and which undo which."""
 
-    def __init__(self, hypothetical: Hypothetical) -> None:
+    def __init__(self, hypothetical: HypotheticalSnapshot) -> None:
         self.sorts = hypothetical.sorts
-        self.model = model(hypothetical.snapshot)
-        self.classes = Classes(self.model)
+        self.model = network_model(hypothetical.snapshot)
+        self.classes = EndpointClasses(self.model)
         self.rows = Rows(self.classes, True)
-        self.shadows = Shadows(self.model)
-        self.counted: set[Rule] = set()
-        self.clashes: dict[tuple[Rule, Rule], Witness] = {}
-        self.allowing: set[Rule] = set()
-        self.undone: dict[Rule, dict[Rule, Witness]] = {}
-        self.opened: dict[tuple[Policy, Rule], Witness] = {}
+        self.shadows = ShadowProver(self.model)
+        self.counted: set[NetworkRule] = set()
+        self.clashes: dict[tuple[NetworkRule, NetworkRule], Witness] = {}
+        self.allowing: set[NetworkRule] = set()
+        self.undone: dict[NetworkRule, dict[NetworkRule, Witness]] = {}
+        self.opened: dict[tuple[TieredPolicy, NetworkRule], Witness] = {}
 
     def findings(self) -> Iterator[Diagnostic]:
         """Everything that the walk shows."""
@@ -202,25 +202,25 @@ class Walk:
         yield from self._overridden()
         yield from self._shadowed()
 
-    def _subject(self, subject: End, direction: Direction, stack: Stack[Policy]) -> None:
+    def _subject(self, subject: Endpoint, direction: Direction, stack: Stack[TieredPolicy]) -> None:
         matched = {tier.name: self.rows.membership.matched(tier, subject, direction) for tier in stack}
         alone = len(self.classes.of(subject).members) == 1
         others = self.classes.everybody & ~(1 << self.classes.of(subject).bit if alone else 0)
         rules = [rule for tier in matched.values() for policy in tier.values() for rule in policy]
-        for ports in cells(self.rows.ports.everything, rules):
-            cell = _Cell(subject, direction, ports, others)
-            taken = _Taken({name: Claims(policies, ports) for name, policies in matched.items()})
-            fall(stack, others, taken.ask, True, taken.watch)
+        for ports in port_cells(self.rows.ports.everything, rules):
+            cell = _ConnectionCell(subject, direction, ports, others)
+            taken = _TakenEndpoints({name: RuleEffects(policies, ports) for name, policies in matched.items()})
+            evaluate(stack, others, taken.ask, True, taken.watch)
             self.counted |= taken.rules
             for tier in stack:
                 if tier.name == TierName.ADMIN:
                     self._clash(cell, matched[tier.name])
-                if isolates(tier):
+                if tier_isolates(tier):
                     self._union(cell, tier, matched[tier.name], taken)
 
-    def _clash(self, cell: _Cell, policies: Mapping[Policy, list[Matched]]) -> None:
+    def _clash(self, cell: _ConnectionCell, policies: Mapping[TieredPolicy, list[MatchedRule]]) -> None:
         """Policies of one priority that would treat the same connection differently."""
-        by_priority: dict[int, list[list[Matched]]] = {}
+        by_priority: dict[int, list[list[MatchedRule]]] = {}
         for policy, rules in policies.items():
             by_priority.setdefault(policy.priority, []).append(rules)
         above = 0
@@ -235,20 +235,26 @@ class Walk:
                 for _, mask in share:
                     above |= mask
 
-    def _compare(self, cell: _Cell, earlier: _Shares, later: _Shares) -> None:
+    def _compare(self, cell: _ConnectionCell, earlier: _Shares, later: _Shares) -> None:
         for first, mask in earlier:
             for second, other in later:
                 both = mask & other
                 if both and first.action is not second.action and (first, second) not in self.clashes:
                     self.clashes[first, second] = self._witness(cell, both)
 
-    def _union(self, cell: _Cell, tier: Tier[Policy], policies: Mapping[Policy, list[Matched]], taken: _Taken) -> None:
+    def _union(
+        self,
+        cell: _ConnectionCell,
+        tier: Tier[TieredPolicy],
+        policies: Mapping[TieredPolicy, list[MatchedRule]],
+        taken: _TakenEndpoints,
+    ) -> None:
         """What tiers above deny of what these policies allow, and allow of what they would drop."""
         permitted = 0
         for matched in (rule for rules in policies.values() for rule in rules):
             mine = matched.on(cell.ports)[0] & cell.others
             permitted |= mine
-            for rule, mask in taken.of(Action.DENY):
+            for rule, mask in taken.of(RuleAction.DENY):
                 if mask & mine:
                     undone = self.undone.setdefault(matched.rule, {})
                     if rule not in undone:
@@ -256,14 +262,14 @@ class Walk:
                     mine &= ~mask
             if mine:
                 self.allowing.add(matched.rule)
-        for rule, mask in taken.of(Action.ALLOW):
+        for rule, mask in taken.of(RuleAction.ALLOW):
             opened = mask & cell.others & ~permitted
             if opened:
                 for policy in tier.policies:
                     if (policy, rule) not in self.opened:
                         self.opened[policy, rule] = self._witness(cell, opened)
 
-    def _witness(self, cell: _Cell, others: int) -> Witness:
+    def _witness(self, cell: _ConnectionCell, others: int) -> Witness:
         (bit,) = bits(others & -others)
         members = self.classes.all[bit].members
         other = next((member for member in members if member is not cell.subject), members[0])
@@ -275,7 +281,7 @@ class Walk:
         source, destination = witness.direction.connection(subject, other)
         return f"{source} to {destination} on {witness.port}"
 
-    def _end(self, end: End) -> str:
+    def _end(self, end: Endpoint) -> str:
         sort = self.sorts.get((end.namespace, end.name))
         return str(sort if sort is not None else end)
 
@@ -311,18 +317,18 @@ class Walk:
             )
 
     def _shadowed(self) -> Iterator[Diagnostic]:
-        first_match = (tier for tier in self.model.tiers if not isolates(tier))
+        first_match = (tier for tier in self.model.tiers if not tier_isolates(tier))
         for policy in (policy for tier in first_match for policy in tier.policies):
             for rule in policy.all_rules:
                 settlers = [] if rule in self.counted else self.shadows.settled_before(rule)
                 if settlers:
                     yield self._in_vain(rule, settlers)
 
-    def _in_vain(self, rule: Rule, settlers: list[Settler]) -> Diagnostic:
+    def _in_vain(self, rule: NetworkRule, settlers: list[SettlingPart]) -> Diagnostic:
         names = [settler.decider.short for settler in settlers]
         return rule.resource.diagnostic(
             "TW207",
-            f"{rule} can never count: whatever it matches is settled before by {listed(names, MOST_NAMED)}",
+            f"{rule} can never count: whatever it matches is settled before by {join_names(names, MOST_NAMED)}",
             rule.path,
             related=tuple(
                 ("settled here", settler.resource.position(settler.path)) for settler in settlers[:MOST_NAMED]
@@ -330,7 +336,7 @@ class Walk:
         )
 
 
-def _shares(rules: list[Matched], ports: int, others: int) -> _Shares:
+def _shares(rules: list[MatchedRule], ports: int, others: int) -> _Shares:
     """What each rule of a policy takes where the policy is asked alone."""
     shares: _Shares = []
     for matched in rules:

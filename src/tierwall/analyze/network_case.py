@@ -26,22 +26,22 @@ _MOST_WAYS = 1000
 _OPPOSITE = {"In": "NotIn", "NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
 
 
-class Values(Struct, frozen=True):
+class LabelValues(Struct, frozen=True):
     """What a label may be: absent or not, and only some values or all but some."""
 
     absent: bool
     named: frozenset[str]
     only: bool
 
-    def meet(self, other: Values) -> Values:
+    def meet(self, other: LabelValues) -> LabelValues:
         """What both allow."""
         absent = self.absent and other.absent
         if self.only and other.only:
-            return Values(absent, self.named & other.named, True)
+            return LabelValues(absent, self.named & other.named, True)
         if self.only or other.only:
             some, but = (self, other) if self.only else (other, self)
-            return Values(absent, some.named - but.named, True)
-        return Values(absent, self.named | other.named, False)
+            return LabelValues(absent, some.named - but.named, True)
+        return LabelValues(absent, self.named | other.named, False)
 
     @property
     def possible(self) -> bool:
@@ -54,17 +54,17 @@ class Values(Struct, frozen=True):
         return next(iter(self.named)) if self.only and not self.absent and len(self.named) == 1 else None
 
 
-ANY = Values(True, frozenset(), False)
-PRESENT = Values(False, frozenset(), False)
-ABSENT = Values(True, frozenset(), True)
+ANY = LabelValues(True, frozenset(), False)
+PRESENT = LabelValues(False, frozenset(), False)
+ABSENT = LabelValues(True, frozenset(), True)
 
 
-def allowed(requirement: Requirement) -> Values:
+def allowed_values(requirement: Requirement) -> LabelValues:
     """The values that meet a requirement."""
     values = frozenset(requirement.values)
     return {
-        "In": Values(False, values, True),
-        "NotIn": Values(True, values, False),
+        "In": LabelValues(False, values, True),
+        "NotIn": LabelValues(True, values, False),
         "Exists": PRESENT,
         "DoesNotExist": ABSENT,
     }[requirement.operator]
@@ -75,10 +75,10 @@ def opposite(requirement: Requirement) -> Requirement:
     return requirement._replace(operator=_OPPOSITE[requirement.operator])
 
 
-class Case(Struct, frozen=True):
+class ConnectionCase(Struct, frozen=True):
     """The conditions so far; every method adds one and gives None where no connection is left."""
 
-    labels: Mapping[tuple[Whose, str], Values]
+    labels: Mapping[tuple[Whose, str], LabelValues]
     ports: int
     named: Mapping[str, bool]
     # Whether the two ends are in one namespace, and label keys that both namespaces have, with equal values or not.
@@ -94,7 +94,7 @@ class Case(Struct, frozen=True):
     nodes: frozenset[Selector] = frozenset()
     no_nodes: frozenset[Selector] = frozenset()
 
-    def label(self, whose: Whose, key: str, values: Values) -> Case | None:
+    def label(self, whose: Whose, key: str, values: LabelValues) -> ConnectionCase | None:
         """A label is one of these."""
         before = self.labels.get((whose, key)) or _anything(key)
         found = before.meet(values)
@@ -102,13 +102,13 @@ class Case(Struct, frozen=True):
             return self
         return replace(self, labels={**self.labels, (whose, key): found})._settled() if found.possible else None
 
-    def together(self, same: bool) -> Case | None:
+    def together(self, same: bool) -> ConnectionCase | None:
         """The two ends are in one namespace, or are not."""
         if self.same is not None:
             return self if self.same is same else None
         return replace(self, same=same)._settled()
 
-    def compared(self, key: str, equal: bool) -> Case | None:
+    def compared(self, key: str, equal: bool) -> ConnectionCase | None:
         """Both namespaces have a label, with one value or with two."""
         if key == NAMESPACE_NAME:
             return self.together(equal)
@@ -118,43 +118,43 @@ class Case(Struct, frozen=True):
             return replace(self, equal=self.equal | {key})._settled()
         return replace(self, differ=self.differ | {key})._settled()
 
-    def on(self, ports: int) -> Case | None:
+    def on(self, ports: int) -> ConnectionCase | None:
         """The port is one of these pieces."""
         found = self.ports & ports
         return self if found == self.ports else replace(self, ports=found) if found else None
 
-    def called(self, name: str, holds: bool) -> Case | None:
+    def called(self, name: str, holds: bool) -> ConnectionCase | None:
         """The destination has this name for the port, or does not."""
         known = self.named.get(name)
         if known is not None:
             return self if known is holds else None
         return replace(self, named={**self.named, name: holds})
 
-    def selectable(self, pod: bool) -> Case | None:
+    def selectable(self, pod: bool) -> ConnectionCase | None:
         """Labels can select the other end, or it is something that has only an address."""
         if self.pod is not None:
             return self if self.pod is pod else None
         return replace(self, pod=pod)
 
-    def has_address(self, addresses: int) -> Case | None:
+    def has_address(self, addresses: int) -> ConnectionCase | None:
         """The other end has one of these addresses."""
         if any(not one & ~addresses for one in self.hits):
             return self
         return replace(self, hits=self.hits | {addresses})._addressed()
 
-    def has_no_address(self, addresses: int) -> Case | None:
+    def has_no_address(self, addresses: int) -> ConnectionCase | None:
         """The other end has none of these addresses."""
         return self if not addresses & ~self.barred else replace(self, barred=self.barred | addresses)._addressed()
 
-    def at_node(self, selector: Selector) -> Case | None:
+    def at_node(self, selector: Selector) -> ConnectionCase | None:
         """The other end has an address of a selected node."""
         return self if selector in self.nodes else replace(self, nodes=self.nodes | {selector})._addressed()
 
-    def at_no_node(self, selector: Selector) -> Case | None:
+    def at_no_node(self, selector: Selector) -> ConnectionCase | None:
         """The other end has no address of a selected node."""
         return self if selector in self.no_nodes else replace(self, no_nodes=self.no_nodes | {selector})._addressed()
 
-    def _addressed(self) -> Case | None:
+    def _addressed(self) -> ConnectionCase | None:
         if not all(one & ~self.barred for one in self.hits):
             return None
         # An end may have any number of addresses, each of a node of its own, so each selector may be met alone.
@@ -163,7 +163,7 @@ class Case(Struct, frozen=True):
             return self
         return self if all(_some_node(one.requirements, {}, refused) for one in self.nodes) else None
 
-    def _settled(self) -> Case | None:
+    def _settled(self) -> ConnectionCase | None:
         """The case with what follows for the labels of the two namespaces, which are one if they have one name."""
         mine = self.labels.get(("subject's namespace", NAMESPACE_NAME), PRESENT)
         theirs = self.labels.get(("other's namespace", NAMESPACE_NAME), PRESENT)
@@ -188,17 +188,17 @@ class Case(Struct, frozen=True):
         return replace(self, labels=labels, same=same)
 
 
-def _anything(key: str) -> Values:
+def _anything(key: str) -> LabelValues:
     return PRESENT if key == NAMESPACE_NAME else ANY
 
 
 def _some_node(
-    wanted: Iterable[Requirement], labels: Mapping[str, Values], refused: list[tuple[Requirement, ...]]
+    wanted: Iterable[Requirement], labels: Mapping[str, LabelValues], refused: list[tuple[Requirement, ...]]
 ) -> bool:
     """Whether a node can meet all requirements and, of each group that is refused, not all."""
     found = dict(labels)
     for requirement in wanted:
-        found[requirement.key] = found.get(requirement.key, ANY).meet(allowed(requirement))
+        found[requirement.key] = found.get(requirement.key, ANY).meet(allowed_values(requirement))
         if not found[requirement.key].possible:
             return False
     return not refused or any(_some_node([opposite(one)], found, refused[1:]) for one in refused[0])

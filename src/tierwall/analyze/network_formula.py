@@ -12,82 +12,91 @@ from typing import TypeAlias, assert_never
 
 from msgspec import Struct
 
-from tierwall.analyze.network_case import ABSENT, NAMESPACES, PRESENT, Case, Values, Whose, allowed, opposite
+from tierwall.analyze.network_case import (
+    ABSENT,
+    NAMESPACES,
+    PRESENT,
+    ConnectionCase,
+    LabelValues,
+    Whose,
+    allowed_values,
+    opposite,
+)
 from tierwall.core.labels import Selector
 from tierwall.network.model.ends import LAST_PORT
-from tierwall.network.model.model import Model
+from tierwall.network.model.model import NetworkModel
 from tierwall.network.model.rules import (
     AddressPeer,
     DomainPeer,
     NamedPort,
+    NetworkRule,
     NodePeer,
     Peer,
     PodPeer,
-    Policy,
     Port,
     PortRange,
     Related,
     Relation,
-    Rule,
+    TieredPolicy,
 )
-from tierwall.network.reach.classes import Attention
+from tierwall.network.reach.classes import RelevantAttributes
 from tierwall.network.reach.spaces import AddressSpace, PortSpace, union
 
-Condition: TypeAlias = Callable[[Case], Case | None]
+CaseCondition: TypeAlias = Callable[[ConnectionCase], ConnectionCase | None]
 
 
-class All(Struct, frozen=True):
+class AllOf(Struct, frozen=True):
     """Every part holds."""
 
     parts: tuple[Formula, ...]
 
 
-class Either(Struct, frozen=True):
+class AnyOf(Struct, frozen=True):
     """Some part holds."""
 
     parts: tuple[Formula, ...]
 
 
-Formula: TypeAlias = All | Either | Condition
+Formula: TypeAlias = AllOf | AnyOf | CaseCondition
 
-ALWAYS, NEVER = All(()), Either(())
+ALWAYS, NEVER = AllOf(()), AnyOf(())
 
 
-class TooMuch(Exception):
+class SearchTooLong(Exception):
     """The search would take too long."""
 
 
-class Formulas:
+class RuleFormulas:
     """The rules of a model as formulas; ports and addresses are bits over the pieces that its rules tell apart."""
 
-    def __init__(self, model: Model) -> None:
-        attention = Attention(model)
+    def __init__(self, model: NetworkModel) -> None:
+        attention = RelevantAttributes(model)
         self._ports = PortSpace(attention.port_ranges)
         self._addresses = AddressSpace(attention.blocks)
 
-    def anything(self) -> Case:
+    def anything(self) -> ConnectionCase:
         """The case about which nothing is known."""
-        return Case({}, self._ports.everything, {})
+        return ConnectionCase({}, self._ports.everything, {})
 
-    def may_match(self, policy: Policy, rule: Rule) -> All:
+    def may_match(self, policy: TieredPolicy, rule: NetworkRule) -> AllOf:
         """The rule is about the subject and matches the connection, or may if DNS says so."""
         return self._matches(policy, rule, rule.peers)
 
-    def matches(self, policy: Policy, rule: Rule) -> All:
+    def matches(self, policy: TieredPolicy, rule: NetworkRule) -> AllOf:
         """The rule is about the subject and matches the connection, whatever DNS says."""
         sure = None if rule.peers is None else tuple(peer for peer in rule.peers if not isinstance(peer, DomainPeer))
         return self._matches(policy, rule, sure)
 
-    def _matches(self, policy: Policy, rule: Rule, sorts: tuple[Peer, ...] | None) -> All:
-        peers = ALWAYS if sorts is None else Either(tuple(self._peer(peer, True) for peer in sorts))
-        ports = ALWAYS if rule.ports is None else Either(tuple(self._port(port, True) for port in rule.ports))
-        return All((about(policy), peers, ports))
+    def _matches(self, policy: TieredPolicy, rule: NetworkRule, sorts: tuple[Peer, ...] | None) -> AllOf:
+        peers = ALWAYS if sorts is None else AnyOf(tuple(self._peer(peer, True) for peer in sorts))
+        ports = ALWAYS if rule.ports is None else AnyOf(tuple(self._port(port, True) for port in rule.ports))
+        return AllOf((selects_subject(policy), peers, ports))
 
-    def misses(self, policy: Policy, rule: Rule) -> Either:
+    def misses(self, policy: TieredPolicy, rule: NetworkRule) -> AnyOf:
         """The rule is not about the subject, or does not surely match the connection."""
-        peers = NEVER if rule.peers is None else All(tuple(self._peer(peer, False) for peer in rule.peers))
-        ports = NEVER if rule.ports is None else All(tuple(self._port(port, False) for port in rule.ports))
-        return Either((*not_about(policy).parts, peers, ports))
+        peers = NEVER if rule.peers is None else AllOf(tuple(self._peer(peer, False) for peer in rule.peers))
+        ports = NEVER if rule.ports is None else AllOf(tuple(self._port(port, False) for port in rule.ports))
+        return AnyOf((*does_not_select_subject(policy).parts, peers, ports))
 
     def _peer(self, peer: Peer, holds: bool) -> Formula:
         """The other end is such a peer, or surely is not."""
@@ -99,22 +108,24 @@ class Formulas:
                     where = _selected("other's namespace", wanted, holds)
                 labels = where, _selected("other", pods, holds)
                 if holds:
-                    return All((partial(Case.selectable, pod=True), *labels))
-                return _either(*labels, All((partial(Case.selectable, pod=False), self._somewhere())))
+                    return AllOf((partial(ConnectionCase.selectable, pod=True), *labels))
+                return _any_of(*labels, AllOf((partial(ConnectionCase.selectable, pod=False), self._somewhere())))
             case AddressPeer():
                 addresses = union(map(self._addresses.mask, peer.blocks))
-                return partial(Case.has_address if holds else Case.has_no_address, addresses=addresses)
+                return partial(
+                    ConnectionCase.has_address if holds else ConnectionCase.has_no_address, addresses=addresses
+                )
             case NodePeer():
                 if holds:
-                    return All((self._somewhere(), partial(Case.at_node, selector=peer.nodes)))
-                return partial(Case.at_no_node, selector=peer.nodes)
+                    return AllOf((self._somewhere(), partial(ConnectionCase.at_node, selector=peer.nodes)))
+                return partial(ConnectionCase.at_no_node, selector=peer.nodes)
             case DomainPeer():
                 return self._somewhere() if holds else ALWAYS
             case _:
                 assert_never(peer)
 
-    def _somewhere(self) -> Condition:
-        return partial(Case.has_address, addresses=self._addresses.everything)
+    def _somewhere(self) -> CaseCondition:
+        return partial(ConnectionCase.has_address, addresses=self._addresses.everything)
 
     def _port(self, port: Port, holds: bool) -> Formula:
         """The port is one of these, or is not."""
@@ -124,26 +135,26 @@ class Formulas:
             case NamedPort():
                 protocol = PortRange(port.protocol, 1, LAST_PORT) if port.protocol else None
                 ports = self._ports.everything if protocol is None else self._ports.mask(protocol)
-                parts = partial(Case.called, name=port.name, holds=holds), self._on(ports, holds)
-                return All(parts) if holds else Either(parts)
+                parts = partial(ConnectionCase.called, name=port.name, holds=holds), self._on(ports, holds)
+                return AllOf(parts) if holds else AnyOf(parts)
             case _:
                 assert_never(port)
 
-    def _on(self, ports: int, holds: bool) -> Condition:
-        return partial(Case.on, ports=ports if holds else self._ports.everything & ~ports)
+    def _on(self, ports: int, holds: bool) -> CaseCondition:
+        return partial(ConnectionCase.on, ports=ports if holds else self._ports.everything & ~ports)
 
 
-def about(policy: Policy) -> All:
+def selects_subject(policy: TieredPolicy) -> AllOf:
     """The policy selects the subject."""
-    return All(tuple(_about(policy, True)))
+    return AllOf(tuple(_about(policy, True)))
 
 
-def not_about(policy: Policy) -> Either:
+def does_not_select_subject(policy: TieredPolicy) -> AnyOf:
     """The policy does not select the subject."""
-    return _either(*_about(policy, False))
+    return _any_of(*_about(policy, False))
 
 
-def _about(policy: Policy, holds: bool) -> Iterator[Formula]:
+def _about(policy: TieredPolicy, holds: bool) -> Iterator[Formula]:
     yield _selected("subject's namespace", policy.namespaces, holds)
     yield _selected("subject", policy.pods, holds)
 
@@ -151,55 +162,57 @@ def _about(policy: Policy, holds: bool) -> Iterator[Formula]:
 def _selected(whose: Whose, selector: Selector, holds: bool) -> Formula:
     """A selector selects these labels, or does not."""
     wanted = selector.requirements if holds else map(opposite, selector.requirements)
-    parts = tuple(partial(Case.label, whose=whose, key=one.key, values=allowed(one)) for one in wanted)
-    return All(parts) if holds else Either(parts)
+    parts = tuple(partial(ConnectionCase.label, whose=whose, key=one.key, values=allowed_values(one)) for one in wanted)
+    return AllOf(parts) if holds else AnyOf(parts)
 
 
 def _related(wanted: Related, holds: bool) -> Formula:
     """The namespace of the other end is so related to the subject's, or is not."""
     match wanted.relation:
         case Relation.SELF:
-            return partial(Case.together, same=holds)
+            return partial(ConnectionCase.together, same=holds)
         case Relation.NOT_SELF:
-            return partial(Case.together, same=not holds)
+            return partial(ConnectionCase.together, same=not holds)
         case Relation.SAME_LABELS:
             if not wanted.keys:
                 return NEVER if holds else ALWAYS
             compared = _compared(wanted, equal=holds)
-            return All(compared) if holds else Either((*_labelled(wanted, ABSENT), *compared))
+            return AllOf(compared) if holds else AnyOf((*_labelled(wanted, ABSENT), *compared))
         case Relation.NOT_SAME_LABELS:
             compared = _compared(wanted, equal=not holds)
             if holds:
-                return All((*_labelled(wanted, PRESENT), Either(compared)))
-            return Either((*_labelled(wanted, ABSENT), All(compared)))
+                return AllOf((*_labelled(wanted, PRESENT), AnyOf(compared)))
+            return AnyOf((*_labelled(wanted, ABSENT), AllOf(compared)))
         case _:
             assert_never(wanted.relation)
 
 
-def _labelled(wanted: Related, values: Values) -> tuple[Condition, ...]:
+def _labelled(wanted: Related, values: LabelValues) -> tuple[CaseCondition, ...]:
     """Each key has such values on each of the two namespaces."""
     return tuple(
-        partial(Case.label, whose=whose, key=key, values=values) for key in wanted.keys for whose in NAMESPACES
+        partial(ConnectionCase.label, whose=whose, key=key, values=values)
+        for key in wanted.keys
+        for whose in NAMESPACES
     )
 
 
-def _compared(wanted: Related, equal: bool) -> tuple[Condition, ...]:
-    return tuple(partial(Case.compared, key=key, equal=equal) for key in wanted.keys)
+def _compared(wanted: Related, equal: bool) -> tuple[CaseCondition, ...]:
+    return tuple(partial(ConnectionCase.compared, key=key, equal=equal) for key in wanted.keys)
 
 
-def _either(*formulas: Formula) -> Either:
+def _any_of(*formulas: Formula) -> AnyOf:
     """Some of these holds; the parts of an alternative are alternatives themselves."""
-    nested = (one.parts if isinstance(one, Either) else (one,) for one in formulas)
-    return Either(tuple(part for parts in nested for part in parts))
+    nested = (one.parts if isinstance(one, AnyOf) else (one,) for one in formulas)
+    return AnyOf(tuple(part for parts in nested for part in parts))
 
 
-class Search:
+class CaseSearch:
     """Whether some case meets formulas; `steps` is how many conditions may still be tried."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
-    def meets(self, case: Case, formulas: Iterable[Formula]) -> bool:
+    def meets(self, case: ConnectionCase, formulas: Iterable[Formula]) -> bool:
         """Whether a case can be made to meet all formulas; TooMuch if that takes too long."""
         found = self.narrowed(case, formulas)
         if found is None:
@@ -207,7 +220,7 @@ class Search:
         case, choices = found
         while choices:
             fewest: list[Formula] | None = None
-            rest: list[Either] = []
+            rest: list[AnyOf] = []
             for choice in choices:
                 open_parts = self._open(case, choice)
                 if open_parts is None:
@@ -229,14 +242,14 @@ class Search:
             choices = [*more, *rest]
         return True
 
-    def narrowed(self, case: Case, formulas: Iterable[Formula]) -> tuple[Case, list[Either]] | None:
+    def narrowed(self, case: ConnectionCase, formulas: Iterable[Formula]) -> tuple[ConnectionCase, list[AnyOf]] | None:
         """The case with every condition that must hold, and the choices that remain."""
-        choices: list[Either] = []
+        choices: list[AnyOf] = []
         todo = list(formulas)
         for one in todo:
-            if isinstance(one, All):
+            if isinstance(one, AllOf):
                 todo += one.parts
-            elif isinstance(one, Either):
+            elif isinstance(one, AnyOf):
                 choices.append(one)
             else:
                 found = self._tried(case, one)
@@ -245,12 +258,12 @@ class Search:
                 case = found
         return case, choices
 
-    def fits(self, case: Case, formula: Formula) -> bool:
+    def fits(self, case: ConnectionCase, formula: Formula) -> bool:
         """Whether a case may meet a formula, at a glance."""
         found = self.narrowed(case, (formula,))
         return found is not None and all(any(self.fits(found[0], part) for part in one.parts) for one in found[1])
 
-    def _open(self, case: Case, choice: Either) -> list[Formula] | None:
+    def _open(self, case: ConnectionCase, choice: AnyOf) -> list[Formula] | None:
         """The alternatives that are left; None if the case already meets one."""
         out: list[Formula] = []
         for part in choice.parts:
@@ -262,8 +275,8 @@ class Search:
             out.append(part)
         return out
 
-    def _tried(self, case: Case, condition: Condition) -> Case | None:
+    def _tried(self, case: ConnectionCase, condition: CaseCondition) -> ConnectionCase | None:
         if self.steps <= 0:
-            raise TooMuch
+            raise SearchTooLong
         self.steps -= 1
         return condition(case)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from tierwall.attach.acceptance import excesses, refusals
+from tierwall.attach.acceptance import exceeded_limits, refusals
 from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.place import GATEWAY, Place
 from tierwall.attach.target import ACCESS_POLICIES, attachments
@@ -16,16 +16,34 @@ from tierwall.cel.syntax.ast import path_of
 from tierwall.core.diagnostics import Diagnostic, near_miss
 from tierwall.core.stack import Tier
 from tierwall.core.verdict import Verdict
-from tierwall.core.words import listed
+from tierwall.core.words import join_names
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.grants import declared_tools, offered_tools
-from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, Scoped, SessionHttp
-from tierwall.tool.model import BACKENDS, Level, Model, is_on_gateways, model
+from tierwall.tool.methods import (
+    AllButCalls,
+    AnythingClause,
+    BaseProtocol,
+    Clause,
+    MethodCategory,
+    MethodClause,
+    ScopedTool,
+    SessionHttp,
+)
+from tierwall.tool.model import BACKENDS, PolicyLevel, ToolModel, is_on_gateways, model
 from tierwall.tool.possible import possible
-from tierwall.tool.request import CALL, request
-from tierwall.tool.rules import TRUST_DOMAIN, Everybody, Identity, Nobody, Policy, Rule, Source, named_caller
-from tierwall.tool.ways import Passage, passages
+from tierwall.tool.request import CALL, tool_request
+from tierwall.tool.rules import (
+    TRUST_DOMAIN,
+    AccessPolicy,
+    AccessRule,
+    AnyCaller,
+    CallerIdentity,
+    NoCaller,
+    RuleSource,
+    named_caller,
+)
+from tierwall.tool.ways import BackendWay, routed_ways
 
 NEVER_SOURCE, NO_ACCOUNT, NO_BASE = "TW403", "TW404", "TW405"
 OVER_LIMIT, NOT_PORTABLE, NEVER_RULE, NO_IDENTITY = "TW409", "TW410", "TW411", "TW412"
@@ -37,7 +55,7 @@ def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
     policies = model(snapshot)
     for resource in policies.resources:
         yield from refusals(resource)
-        for excess in excesses(snapshot, resource):
+        for excess in exceeded_limits(snapshot, resource):
             words = f"{resource.reference} is rejected on all its targets: {excess}"
             yield resource.diagnostic(OVER_LIMIT, words, ("spec", "targetRefs"))
         policy = policies.policy(resource)
@@ -48,17 +66,17 @@ def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
         yield from _base(policy)
 
 
-def _source(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
+def _source(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule) -> Iterator[Diagnostic]:
     path = (*rule.path, "source")
     match rule.source:
-        case Everybody():
+        case AnyCaller():
             return
-        case Nobody(why=why):
+        case NoCaller(why=why):
             words = f"the source of {rule} matches nobody: {why}"
             yield policy.resource.diagnostic(
                 NEVER_SOURCE, words, path, hint="give the member that `type` names, and no other"
             )
-        case Identity(spiffe=spiffe):
+        case CallerIdentity(spiffe=spiffe):
             yield from _account(snapshot, policy, rule, spiffe)
             listeners = guarded_listeners(snapshot, policy)
             if listeners and all(listener.protocol == "HTTP" for listener in listeners):
@@ -69,7 +87,7 @@ def _source(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnost
             assert_never(rule.source)
 
 
-def _account(snapshot: Snapshot, policy: Policy, rule: Rule, spiffe: str) -> Iterator[Diagnostic]:
+def _account(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule, spiffe: str) -> Iterator[Diagnostic]:
     """A ServiceAccount that its namespace, as far as the manifests show it, does not have."""
     parts = spiffe.removeprefix(f"spiffe://{TRUST_DOMAIN}/ns/").split("/")
     if len(parts) != 3 or parts[1] != "sa" or not spiffe.startswith(f"spiffe://{TRUST_DOMAIN}/ns/"):
@@ -85,7 +103,7 @@ def _account(snapshot: Snapshot, policy: Policy, rule: Rule, spiffe: str) -> Ite
         yield policy.resource.diagnostic(NO_ACCOUNT, words, (*rule.path, "source"), hint=near_miss(name, known))
 
 
-def guarded_listeners(snapshot: Snapshot, policy: Policy) -> list[Listener]:
+def guarded_listeners(snapshot: Snapshot, policy: AccessPolicy) -> list[Listener]:
     """The listeners that a policy on Gateways guards."""
     guarded: list[Listener] = []
     for target in attachments(snapshot, ACCESS_POLICIES, admitted=False).of(policy.resource):
@@ -99,7 +117,7 @@ def guarded_listeners(snapshot: Snapshot, policy: Policy) -> list[Listener]:
     return guarded
 
 
-def _never(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
+def _never(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule) -> Iterator[Diagnostic]:
     if not rule.clauses:
         words = f"{rule} can never match: its expression is about tools/call, which its `mcp` leaves out"
         yield policy.resource.diagnostic(
@@ -114,7 +132,7 @@ def _never(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnosti
         )
 
 
-def _portable(policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
+def _portable(policy: AccessPolicy, rule: AccessRule) -> Iterator[Diagnostic]:
     for method in rule.methods:
         if method.condition is not None and _uses_arguments(method.condition.program.tree):
             words = f"{rule} looks at `request.mcp.arguments`, which other implementations do not have"
@@ -132,12 +150,12 @@ def _uses_arguments(tree: ast.Expr) -> bool:
     return False
 
 
-def _base(policy: Policy) -> Iterator[Diagnostic]:
+def _base(policy: AccessPolicy) -> Iterator[Diagnostic]:
     """Callers that may call tools but cannot open a session, each source once."""
-    seen: set[Source] = set()
+    seen: set[RuleSource] = set()
     for rule in policy.allows.all:
         source = rule.source
-        if source in seen or isinstance(source, Nobody) or not any(map(_grants_calls, rule.clauses)):
+        if source in seen or isinstance(source, NoCaller) or not any(map(_grants_calls, rule.clauses)):
             continue
         seen.add(source)
         if not _opens(policy.allows.of(named_caller(source))):
@@ -148,11 +166,11 @@ def _base(policy: Policy) -> Iterator[Diagnostic]:
 
 def _grants_calls(clause: Clause) -> bool:
     match clause:
-        case Anything():
+        case AnythingClause():
             return True
-        case Method(name=name):
+        case MethodClause(name=name):
             return name == CALL
-        case Category(name=name):
+        case MethodCategory(name=name):
             return CALL.startswith(f"{name}/")
         case BaseProtocol() | SessionHttp() | AllButCalls():
             return False
@@ -160,16 +178,16 @@ def _grants_calls(clause: Clause) -> bool:
             assert_never(clause)
 
 
-def _opens(rules: Iterable[Rule]) -> bool:
+def _opens(rules: Iterable[AccessRule]) -> bool:
     """Whether some rule lets `initialize` through."""
     return any(_grants_initialize(clause) for rule in rules for clause in rule.clauses)
 
 
 def _grants_initialize(clause: Clause) -> bool:
     match clause:
-        case Anything() | BaseProtocol() | AllButCalls():
+        case AnythingClause() | BaseProtocol() | AllButCalls():
             return True
-        case Method() | Category() | SessionHttp():  # no rule can name it as its method
+        case MethodClause() | MethodCategory() | SessionHttp():  # no rule can name it as its method
             return False
         case _:
             assert_never(clause)
@@ -177,51 +195,51 @@ def _grants_initialize(clause: Clause) -> bool:
 
 ONE_LEVEL, AMBIGUOUS, NO_SCOPE = "TW406", "TW407", "TW408"
 MOST_SHOWN = 5
-OTHER_LEVEL = {Level.GATEWAY: Level.BACKEND, Level.BACKEND: Level.GATEWAY}
+OTHER_LEVEL = {PolicyLevel.GATEWAY: PolicyLevel.BACKEND, PolicyLevel.BACKEND: PolicyLevel.GATEWAY}
 
 
-class Levels:
+class LevelStacks:
     """The ways of routes by the policies on them, and what each level says to a caller and a tool."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.model: Model = model(snapshot)
-        self._stacks = {way: self.model.stack(way.gateway, way.listener, way.resource) for way in passages(snapshot)}
-        self._ways: dict[tuple[str, Policy], list[Passage]] = {}
-        self._denied: dict[tuple[Passage, Level, str | None, str], bool] = {}
+        self.model: ToolModel = model(snapshot)
+        self._stacks = {way: self.model.stack(way.gateway, way.listener, way.resource) for way in routed_ways(snapshot)}
+        self._ways: dict[tuple[str, AccessPolicy], list[BackendWay]] = {}
+        self._denied: dict[tuple[BackendWay, PolicyLevel, str | None, str], bool] = {}
         for way, stack in self._stacks.items():
             for tier in stack:
                 for policy in tier.policies:
                     self._ways.setdefault((tier.name, policy), []).append(way)
 
-    def ways(self, level: Level, policy: Policy) -> list[Passage]:
+    def ways(self, level: PolicyLevel, policy: AccessPolicy) -> list[BackendWay]:
         """The ways that a policy guards at a level."""
         return self._ways.get((level, policy), [])
 
-    def tier(self, way: Passage, level: Level) -> Tier[Policy]:
+    def tier(self, way: BackendWay, level: PolicyLevel) -> Tier[AccessPolicy]:
         """The policies of one level of a way."""
         return next(tier for tier in self._stacks[way] if tier.name == level)
 
-    def denied(self, way: Passage, level: Level, callers: Iterable[str | None], tool: str) -> bool:
+    def denied(self, way: BackendWay, level: PolicyLevel, callers: Iterable[str | None], tool: str) -> bool:
         """Whether one level of a way denies a tool to every one of these callers."""
         return all(self._denies(way, level, caller, tool) for caller in callers)
 
-    def _denies(self, way: Passage, level: Level, caller: str | None, tool: str) -> bool:
+    def _denies(self, way: BackendWay, level: PolicyLevel, caller: str | None, tool: str) -> bool:
         key = way, level, caller, tool
         if key not in self._denied:
-            asked = request(way.backend, caller, CALL, tool, port=way.listener.port)
+            asked = tool_request(way.backend, caller, CALL, tool, port=way.listener.port)
             self._denied[key] = possible((self.tier(way, level),), asked).verdict is Verdict.DENY
         return self._denied[key]
 
-    def callers(self, way: Passage, level: Level, rule: Rule) -> set[str | None]:
+    def callers(self, way: BackendWay, level: PolicyLevel, rule: AccessRule) -> set[str | None]:
         """Whom a rule at a level is about: its caller, or everybody whom the other level knows."""
         match rule.source:
-            case Identity(spiffe=spiffe):
+            case CallerIdentity(spiffe=spiffe):
                 return {spiffe}
-            case Everybody():
+            case AnyCaller():
                 others = self.tier(way, OTHER_LEVEL[level]).policies
                 return {None, *(caller for policy in others for caller in policy.allows.callers())}
-            case Nobody():
+            case NoCaller():
                 return set()
             case _:
                 assert_never(rule.source)
@@ -229,43 +247,47 @@ class Levels:
 
 def levels(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Tools that a rule grants and the other level never lets through."""
-    stacks = Levels(snapshot)
+    stacks = LevelStacks(snapshot)
     for resource in stacks.model.resources:
         policy = stacks.model.policy(resource)
-        level = Level.GATEWAY if is_on_gateways(resource) else Level.BACKEND
+        level = PolicyLevel.GATEWAY if is_on_gateways(resource) else PolicyLevel.BACKEND
         ways = stacks.ways(level, policy)
         if not ways or policy.closed:
             continue
         for rule in policy.allows.all:
-            if isinstance(rule.source, Nobody):
+            if isinstance(rule.source, NoCaller):
                 continue
             dead = [tool for tool in _tools(rule) if _dead(stacks, ways, level, rule, tool)]
             if dead:
                 yield _one_level(policy, rule, dead, ways, level)
 
 
-def _tools(rule: Rule) -> list[Scoped | str]:
+def _tools(rule: AccessRule) -> list[ScopedTool | str]:
     """The tools that a rule names, scoped ones with their backend."""
-    tools: set[Scoped | str] = set()
+    tools: set[ScopedTool | str] = set()
     for method in rule.methods:
         if method.name == CALL and method.names is not None:
             tools |= method.names.bare | method.names.scoped
     return sorted(tools, key=str)
 
 
-def _dead(stacks: Levels, ways: list[Passage], level: Level, rule: Rule, tool: Scoped | str) -> bool:
+def _dead(
+    stacks: LevelStacks, ways: list[BackendWay], level: PolicyLevel, rule: AccessRule, tool: ScopedTool | str
+) -> bool:
     """Whether the other level denies the tool on every way where the rule grants it."""
     name = tool
-    if isinstance(tool, Scoped):
+    if isinstance(tool, ScopedTool):
         ways = [way for way in ways if (way.backend.namespace, way.backend.name) == tool[:2]]
         name = tool.tool
     other = OTHER_LEVEL[level]
     return bool(ways) and all(stacks.denied(way, other, stacks.callers(way, level, rule), str(name)) for way in ways)
 
 
-def _one_level(policy: Policy, rule: Rule, dead: list[Scoped | str], ways: list[Passage], level: Level) -> Diagnostic:
-    on_gateway = level is Level.GATEWAY
-    names = listed([f"`{tool}`" for tool in dead], MOST_SHOWN)
+def _one_level(
+    policy: AccessPolicy, rule: AccessRule, dead: list[ScopedTool | str], ways: list[BackendWay], level: PolicyLevel
+) -> Diagnostic:
+    on_gateway = level is PolicyLevel.GATEWAY
+    names = join_names([f"`{tool}`" for tool in dead], MOST_SHOWN)
     others = {str(way.backend) if on_gateway else str(way.gateway.reference) for way in ways}
     where = "no backend behind the Gateway" if on_gateway else "no Gateway in front of the backend"
     words = f"{rule} grants {names} to {rule.source}, but {where} does: {', '.join(sorted(others)[:MOST_SHOWN])}"
@@ -279,7 +301,7 @@ def names(snapshot: Snapshot) -> Iterator[Diagnostic]:
     offered = {backend: offered_tools(policies, backend) for backend in backends}
     declared = {tool for backend in backends for tool in declared_tools(backend)}
     behind: dict[Place, dict[Resource, None]] = {}
-    for way in passages(snapshot):
+    for way in routed_ways(snapshot):
         if way.resource in offered:
             behind.setdefault(Place.of(way.gateway), {})[way.resource] = None
     for resource in policies.resources:
@@ -293,14 +315,14 @@ def names(snapshot: Snapshot) -> Iterator[Diagnostic]:
         )
         for rule in policy.allows.all:
             for tool in _tools(rule):
-                if isinstance(tool, Scoped):
+                if isinstance(tool, ScopedTool):
                     continue
                 yield from _ambiguous(policy, rule, tool, [backend for backend in reached if tool in offered[backend]])
                 if "/" in tool and tool not in declared:
                     yield _no_scope(snapshot, policy, rule, tool)
 
 
-def _ambiguous(policy: Policy, rule: Rule, tool: str, offering: list[Resource]) -> Iterator[Diagnostic]:
+def _ambiguous(policy: AccessPolicy, rule: AccessRule, tool: str, offering: list[Resource]) -> Iterator[Diagnostic]:
     if len(offering) > 1:
         listed = sorted(f"{backend.namespace}/{backend.name}" for backend in offering)
         words = f"{rule} names tool `{tool}`, which {len(offering)} backends offer: {', '.join(listed[:MOST_SHOWN])}"
@@ -312,7 +334,7 @@ def _ambiguous(policy: Policy, rule: Rule, tool: str, offering: list[Resource]) 
         )
 
 
-def _no_scope(snapshot: Snapshot, policy: Policy, rule: Rule, tool: str) -> Diagnostic:
+def _no_scope(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule, tool: str) -> Diagnostic:
     scope = tool.rpartition("/")[0]
     namespace = policy.resource.namespace
     known: set[str] = set()

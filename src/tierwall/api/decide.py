@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import msgspec
 
-from tierwall.api.algebra.chain import Chain, ChainDecision, Entry, ask_the_rest
+from tierwall.api.algebra.chain import Chain, ChainDecision, ChainEntry, ask_the_rest
 from tierwall.api.algebra.decision import DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.core.answer import Step
 
 
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
+class TwoPhaseDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What a request comes to: in the first phase, and in the end if that can be said."""
 
     attributes: Attributes
     first: ChainDecision
     final: Decision | None
     # What every authorizer says, where the first phase is conditional.
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[ChainEntry, ...] = ()
 
     @property
     def last(self) -> Decision:
@@ -51,21 +51,21 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
         return self.final.steps if isinstance(self.final, ChainDecision) else self.first.steps
 
 
-def decide(chain: Chain, attributes: Attributes, data: ConditionData | None = None) -> Decided:
+def decide(chain: Chain, attributes: Attributes, data: ConditionData | None = None) -> TwoPhaseDecision:
     """The first phase, and the second if there is data or there cannot be any. Asks each authorizer at most once."""
     first = chain.authorize(attributes)
     if not first.is_conditional:
-        return Decided(attributes=attributes, first=first, final=first)
+        return TwoPhaseDecision(attributes=attributes, first=first, final=first)
     complete = ask_the_rest(first)
     final: Decision | None = None
     if data is not None:
         final = complete.evaluate(data)
     elif not attributes.supports_conditions:
         final = Decision(complete.failure, "conditions cannot be enforced on this request", complete.error)
-    return Decided(attributes=attributes, first=complete, final=final, entries=complete.entries)
+    return TwoPhaseDecision(attributes=attributes, first=complete, final=final, entries=complete.entries)
 
 
-def admitted(decision: ChainDecision, data: ConditionData) -> Decision:
+def enforce_conditions(decision: ChainDecision, data: ConditionData) -> Decision:
     """What admission makes of an answer: anything but Allow is refused (KEP-5681, "AuthorizationConditionsEnforcer").
 
     Both objects must be in one API version, since a condition cannot know which of two it looks at.

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tierwall.api.algebra.chain import Entry
+from tierwall.api.algebra.chain import ChainEntry
 from tierwall.api.algebra.condition import Condition, Conditional, Effect, FailureMode
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.expectation import Expectation, list_of_texts, malformed, one_of
+from tierwall.core.expectation import Expectation, list_of_strings, malformed_expectation, one_of
 from tierwall.core.verdict import Verdict
 
 
@@ -58,12 +58,12 @@ class ApiDetail(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def opinions_of(entries: Iterable[Entry]) -> tuple[AuthorizerOpinion, ...]:
+def authorizer_opinions(entries: Iterable[ChainEntry]) -> tuple[AuthorizerOpinion, ...]:
     """What the authorizers of a chain said, as an answer shows it."""
     return tuple(map(_opinion, entries))
 
 
-def _opinion(entry: Entry) -> AuthorizerOpinion:
+def _opinion(entry: ChainEntry) -> AuthorizerOpinion:
     decision = entry.decision
     if not isinstance(decision, Conditional):
         return AuthorizerOpinion(entry.authorizer, decision.verdict)
@@ -73,7 +73,7 @@ def _opinion(entry: Entry) -> AuthorizerOpinion:
 
 def _error_problems(key: str, value: Any) -> Iterator[Diagnostic]:
     if not isinstance(value, bool):
-        yield malformed(key, "true or false", value)
+        yield malformed_expectation(key, "true or false", value)
 
 
 def _error_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
@@ -84,7 +84,7 @@ def _error_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
 
 def _set_problems(key: str, value: Any) -> Iterator[Diagnostic]:
     if not isinstance(value, list) or not all(map(_is_set, value)):
-        yield malformed(key, "a list of `{authorizer, allowed | denied | effects}`", value)
+        yield malformed_expectation(key, "a list of `{authorizer, allowed | denied | effects}`", value)
 
 
 def _is_set(value: Any) -> bool:
@@ -129,5 +129,5 @@ EXPECTATIONS: Mapping[str, Expectation] = {
     "final": one_of((Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION), lambda answer: answer.detail.final),
     "conditionSets": Expectation(_set_problems, _set_differences),
     "error": Expectation(_error_problems, _error_differences),
-    "called": list_of_texts("authorizer names", lambda answer: answer.detail.called),
+    "called": list_of_strings("authorizer names", lambda answer: answer.detail.called),
 }

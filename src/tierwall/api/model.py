@@ -13,11 +13,11 @@ from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import Always, Authorizer
+from tierwall.api.algebra.authorizer import Authorizer, ConstantAuthorizer
 from tierwall.api.algebra.chain import Chain
 from tierwall.api.algebra.condition import FailureMode, label_key_problem
-from tierwall.api.authorizers.cel_policies import DEFAULT_AUTHORIZER, CelPolicies
-from tierwall.api.authorizers.rbac import Rbac
+from tierwall.api.authorizers.cel_policies import DEFAULT_AUTHORIZER, CelAuthorizer
+from tierwall.api.authorizers.rbac import RbacAuthorizer
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.core.source import Path
 from tierwall.core.verdict import Verdict
@@ -44,7 +44,7 @@ class AuthorizerType(StrEnum):
 REPEATABLE = frozenset((AuthorizerType.CEL, AuthorizerType.WEBHOOK))
 
 
-class Member(msgspec.Struct, frozen=True):
+class AuthorizerConfig(msgspec.Struct, frozen=True):
     """One authorizer of a configuration."""
 
     type: AuthorizerType
@@ -53,10 +53,13 @@ class Member(msgspec.Struct, frozen=True):
     webhook: Mapping[str, Any] = {}
 
 
-DEFAULT_MEMBERS = (Member(AuthorizerType.CEL, DEFAULT_AUTHORIZER), Member(AuthorizerType.RBAC, "rbac"))
+DEFAULT_MEMBERS = (
+    AuthorizerConfig(AuthorizerType.CEL, DEFAULT_AUTHORIZER),
+    AuthorizerConfig(AuthorizerType.RBAC, "rbac"),
+)
 
 
-def members_of(snapshot: Snapshot) -> tuple[Member, ...]:
+def configured_authorizers(snapshot: Snapshot) -> tuple[AuthorizerConfig, ...]:
     """The authorizers of the snapshot's configuration, in order, or the default ones."""
     configurations = list(snapshot.of_kind(GROUP, KIND))
     if not configurations:
@@ -69,10 +72,10 @@ def members_of(snapshot: Snapshot) -> tuple[Member, ...]:
     return tuple(members)
 
 
-def read_configuration(resource: Resource) -> tuple[list[Member], list[Diagnostic]]:
+def read_configuration(resource: Resource) -> tuple[list[AuthorizerConfig], list[Diagnostic]]:
     """The authorizers, and everything that is wrong with them."""
     problems: list[Diagnostic] = []
-    members: list[Member] = []
+    members: list[AuthorizerConfig] = []
 
     def problem(message: str, *path: str | int, hint: str = "") -> None:
         place: Path = ("authorizers", *path)
@@ -112,51 +115,53 @@ def read_configuration(resource: Resource) -> tuple[list[Member], list[Diagnosti
 
             for path, words in read_settings(webhook)[1]:
                 problem(f"webhook `{name}`: {words}", index, "webhook", *path)
-        members.append(Member(kind, name, FailureMode(mode), webhook))
+        members.append(AuthorizerConfig(kind, name, FailureMode(mode), webhook))
     return members, problems
 
 
 # Makes the authorizer of one webhook; the library itself has no way to call one.
-Webhooks: TypeAlias = Callable[[Member], Authorizer]
+WebhookFactory: TypeAlias = Callable[[AuthorizerConfig], Authorizer]
 
 
 @per_snapshot
 def chain_of(snapshot: Snapshot) -> Chain:
     """The chain of a snapshot; InputError if its configuration cannot be used."""
-    return build(snapshot, members_of(snapshot))
+    return build_chain(snapshot, configured_authorizers(snapshot))
 
 
-def build(snapshot: Snapshot, members: tuple[Member, ...], webhooks: Webhooks | None = None) -> Chain:
+def build_chain(
+    snapshot: Snapshot, members: tuple[AuthorizerConfig, ...], webhooks: WebhookFactory | None = None
+) -> Chain:
     """A chain over a snapshot. Webhooks that nothing can call answer as if they could not be reached."""
-    chain = Chain(_authorizer(snapshot, member, webhooks or unreachable) for member in members)
+    chain = Chain(_authorizer(snapshot, member, webhooks or unreachable_webhook) for member in members)
     for authorizer in chain.members():
-        if isinstance(authorizer, CelPolicies):
+        if isinstance(authorizer, CelAuthorizer):
             authorizer.check_through(chain)
     return chain
 
 
-def _authorizer(snapshot: Snapshot, member: Member, webhooks: Webhooks) -> Authorizer:
+def _authorizer(snapshot: Snapshot, member: AuthorizerConfig, webhooks: WebhookFactory) -> Authorizer:
     match member.type:
         case AuthorizerType.CEL:
-            return CelPolicies(snapshot, member.name, member.failure_mode)
+            return CelAuthorizer(snapshot, member.name, member.failure_mode)
         case AuthorizerType.RBAC:
-            return Rbac(snapshot, member.name)
+            return RbacAuthorizer(snapshot, member.name)
         case AuthorizerType.NODE:
-            from tierwall.api.authorizers.node import Node
+            from tierwall.api.authorizers.node import NodeAuthorizer
 
-            return Node(snapshot, member.name)
+            return NodeAuthorizer(snapshot, member.name)
         case AuthorizerType.WEBHOOK:
             return webhooks(member)
         case AuthorizerType.ALWAYS_ALLOW:
-            return Always.allowing(member.name)
+            return ConstantAuthorizer.allowing(member.name)
         case AuthorizerType.ALWAYS_DENY | AuthorizerType.ABAC:
             # Neither ever denies, so no opinion is the closed side of both.
-            return Always.without_opinion(member.name, f"`{member.type}` has no opinion here")
+            return ConstantAuthorizer.without_opinion(member.name, f"`{member.type}` has no opinion here")
         case _:
             assert_never(member.type)
 
 
-def unreachable(member: Member) -> Authorizer:
+def unreachable_webhook(member: AuthorizerConfig) -> Authorizer:
     """A webhook that cannot be called: its failure policy decides."""
     verdict = Verdict.NO_OPINION if member.webhook.get("failurePolicy") == "NoOpinion" else Verdict.DENY
-    return Always.unreachable(member.name, verdict, f"webhook `{member.name}` cannot be called from here")
+    return ConstantAuthorizer.unreachable(member.name, verdict, f"webhook `{member.name}` cannot be called from here")

@@ -13,14 +13,20 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import Always
+from tierwall.api.algebra.authorizer import ConstantAuthorizer
 from tierwall.api.algebra.condition import Effect
-from tierwall.api.algebra.request import UNKNOWN, Attributes, extra_of
-from tierwall.api.authorizers.cel_policies import CelPolicies, Policy
+from tierwall.api.algebra.request import UNKNOWN, Attributes, hashable_extra
+from tierwall.api.authorizers.cel_policies import CelAuthorizer, CelPolicy
 from tierwall.api.authorizers.demands import FIELDS, demands
-from tierwall.api.authorizers.expression import AUTHORIZER, ENVIRONMENT, Failed, Left, outcome
-from tierwall.api.authorizers.node import Node, node_of
-from tierwall.api.authorizers.rbac import Rbac
+from tierwall.api.authorizers.expression import (
+    AUTHORIZER,
+    ENVIRONMENT,
+    FailedExpression,
+    ResidualExpression,
+    outcome_of,
+)
+from tierwall.api.authorizers.node import NodeAuthorizer, node_name
+from tierwall.api.authorizers.rbac import RbacAuthorizer
 from tierwall.api.model import chain_of
 from tierwall.cel.errors import Failure
 from tierwall.cel.partial_evaluation import PartialError, partial
@@ -68,30 +74,30 @@ def permissions(
 ) -> Permissions:
     """What a user may do in a namespace; InputError if the chain cannot be used."""
     requester = Attributes(
-        user=user, groups=tuple(groups), namespace=namespace, uid=uid, extra=extra_of(extra) if extra else ()
+        user=user, groups=tuple(groups), namespace=namespace, uid=uid, extra=hashable_extra(extra) if extra else ()
     )
     listed: list[Permission] = []
     unlisted: list[str] = []
     for authorizer in chain_of(snapshot).members():
         match authorizer:
-            case CelPolicies():
+            case CelAuthorizer():
                 for policy in authorizer.policies:
                     listed += _of_policy(authorizer, policy, requester)
-            case Rbac():
+            case RbacAuthorizer():
                 listed += _of_rbac(authorizer, requester)
-            case Always():
+            case ConstantAuthorizer():
                 listed += _of_always(authorizer)
                 if authorizer.decision.error and authorizer.decision.verdict is Verdict.NO_OPINION:
                     unlisted.append(authorizer.name)
-            case Node():
-                if node_of(requester):
+            case NodeAuthorizer():
+                if node_name(requester):
                     unlisted.append(authorizer.name)
             case _:  # a webhook, or an authorizer of the caller's own
                 unlisted.append(authorizer.name)
     return Permissions(listed, tuple(unlisted))
 
 
-def _of_always(authorizer: Always) -> Iterator[Permission]:
+def _of_always(authorizer: ConstantAuthorizer) -> Iterator[Permission]:
     decision = authorizer.decision
     if decision.verdict is not Verdict.NO_OPINION:
         every = ("*",)
@@ -106,7 +112,7 @@ def _of_always(authorizer: Always) -> Iterator[Permission]:
         )
 
 
-def _of_rbac(authorizer: Rbac, attributes: Attributes) -> Iterator[Permission]:
+def _of_rbac(authorizer: RbacAuthorizer, attributes: Attributes) -> Iterator[Permission]:
     for rule, binding in authorizer.rules_for(attributes):
         yield Permission(
             authorizer=authorizer.name,
@@ -120,7 +126,7 @@ def _of_rbac(authorizer: Rbac, attributes: Attributes) -> Iterator[Permission]:
         )
 
 
-def _of_policy(authorizer: CelPolicies, policy: Policy, attributes: Attributes) -> Iterator[Permission]:
+def _of_policy(authorizer: CelAuthorizer, policy: CelPolicy, attributes: Attributes) -> Iterator[Permission]:
     if policy.namespace and policy.namespace != attributes.namespace:
         return
     if policy.tree is None:
@@ -138,24 +144,32 @@ def _of_policy(authorizer: CelPolicies, policy: Policy, attributes: Attributes) 
     request = {**attributes.request(), **fixed}
     unknown = (*UNKNOWN, AUTHORIZER, *(f"request.{key}" for key in _OPEN if key not in fixed))
     try:
-        result = outcome(partial(policy.tree, {"request": request}, unknown, boolean=True, environment=ENVIRONMENT))
+        result = outcome_of(partial(policy.tree, {"request": request}, unknown, boolean=True, environment=ENVIRONMENT))
     except (Failure, PartialError) as why:
-        result = Failed(str(why))
-    if isinstance(result, Failed):
+        result = FailedExpression(str(why))
+    if isinstance(result, FailedExpression):
         yield from _of_failure(authorizer, policy, result.message, needed)
-    elif result is True or (isinstance(result, Left) and (result.can_be_true or policy.effect is not Effect.ALLOW)):
-        condition = to_text(result.tree) if isinstance(result, Left) else ""
+    elif result is True or (
+        isinstance(result, ResidualExpression) and (result.can_be_true or policy.effect is not Effect.ALLOW)
+    ):
+        condition = to_text(result.tree) if isinstance(result, ResidualExpression) else ""
         yield _line(authorizer, policy, policy.effect, needed, condition=condition)
 
 
-def _of_failure(authorizer: CelPolicies, policy: Policy, why: str, needed: Demands) -> Iterator[Permission]:
+def _of_failure(authorizer: CelAuthorizer, policy: CelPolicy, why: str, needed: Demands) -> Iterator[Permission]:
     said = policy.effect.if_failed(authorizer.failure_mode)
     if said is not StepVerdict.NO_MATCH:  # an Allow that fails allows nothing
         yield _line(authorizer, policy, Effect(said), needed, error=why)
 
 
 def _line(
-    authorizer: CelPolicies, policy: Policy, effect: Effect, needed: Demands, *, condition: str = "", error: str = ""
+    authorizer: CelAuthorizer,
+    policy: CelPolicy,
+    effect: Effect,
+    needed: Demands,
+    *,
+    condition: str = "",
+    error: str = "",
 ) -> Permission:
     return Permission(
         authorizer=authorizer.name,

@@ -11,13 +11,13 @@ from typing import Any, ClassVar, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode, extra_of
-from tierwall.api.decide import Decided, decide
-from tierwall.api.detail import EXPECTATIONS, ApiDetail, opinions_of
+from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode, hashable_extra
+from tierwall.api.decide import TwoPhaseDecision, decide
+from tierwall.api.detail import EXPECTATIONS, ApiDetail, authorizer_opinions
 from tierwall.api.model import chain_of
-from tierwall.api.resource_names import spelled_out
+from tierwall.api.resource_names import expand_short_name
 from tierwall.api.sentence import sentence
-from tierwall.core.answer import Answer, Decider, deciders
+from tierwall.core.answer import Answer, Decider, unique_deciders
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.labels import Requirement
 from tierwall.core.question import Question
@@ -75,7 +75,7 @@ def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic
     """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
     wrong = list(problems)
     attributes = attributes_of(question, wrong)
-    if not wrong and (spelled := spelled_out(snapshot, question)) is not question:
+    if not wrong and (spelled := expand_short_name(snapshot, question)) is not question:
         attributes = attributes_of(spelled, wrong)
     data = data_of(question, attributes, wrong)
     if wrong:
@@ -83,11 +83,11 @@ def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic
     return answer(decide(chain_of(snapshot), attributes, data))
 
 
-def answer(decided: Decided) -> Answer:
+def answer(decided: TwoPhaseDecision) -> Answer:
     """What a request came to, as every plane answers."""
     detail = ApiDetail(
         final=decided.final.verdict if decided.final is not None else None,
-        condition_sets=opinions_of(decided.entries),
+        condition_sets=authorizer_opinions(decided.entries),
         called=decided.called,
         error=bool(decided.error),
         evaluation_error=decided.error,
@@ -97,7 +97,7 @@ def answer(decided: Decided) -> Answer:
         plane=ApiQuestion.plane,
         verdict=decided.first.verdict,
         sentence=sentence(decided),
-        decided_by=deciders(map(Decider, decided.decided_by)),
+        decided_by=unique_deciders(map(Decider, decided.decided_by)),
         steps=decided.steps,
         detail=detail,
     )
@@ -163,7 +163,7 @@ def _extra(value: Any) -> tuple[tuple[str, tuple[str, ...]], ...] | None:
         return None
     if not all(isinstance(key, str) and _texts(values) is not None for key, values in value.items()):
         return None
-    return extra_of(value)
+    return hashable_extra(value)
 
 
 def _mode(value: Any) -> ConditionsMode | None:

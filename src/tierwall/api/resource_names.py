@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tierwall.api.algebra.request import OPERATIONS
 from tierwall.core.diagnostics import near_miss
 from tierwall.core.words import with_hint
-from tierwall.resources.resource import maps
+from tierwall.resources.resource import list_of_maps
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -110,19 +110,19 @@ def _defined(spec: Any) -> Iterator[ApiResource]:
         return
     short = names.get("shortNames")
     others = [names.get("singular"), *(short if isinstance(short, list) else ())]
-    stored = next((version.get("name") for version in maps(versions) if version.get("storage") is True), None)
+    stored = next((version.get("name") for version in list_of_maps(versions) if version.get("storage") is True), None)
     version = stored if isinstance(stored, str) else ""
     yield ApiResource(plural, group, version, tuple(name for name in others if isinstance(name, str)))
 
 
-class Resolved(NamedTuple):
+class ResolvedQuestion(NamedTuple):
     """A question that can be asked, and what in it nobody has heard of; that may still be meant."""
 
     question: ApiQuestion
     doubts: tuple[str, ...]
 
 
-def spelled_out(snapshot: Snapshot, question: ApiQuestion) -> ApiQuestion:
+def expand_short_name(snapshot: Snapshot, question: ApiQuestion) -> ApiQuestion:
     """The question with its resource by plural, group and version, if it is written in another way that is known."""
     known = api_resources(snapshot)
     if not question.resource or any(served.plural == question.resource for served in known):
@@ -130,7 +130,7 @@ def spelled_out(snapshot: Snapshot, question: ApiQuestion) -> ApiQuestion:
     return _completed(question, known) or question
 
 
-def resolve(snapshot: Snapshot, question: ApiQuestion) -> Resolved:
+def resolve(snapshot: Snapshot, question: ApiQuestion) -> ResolvedQuestion:
     """Complete a question: resource, group, version and subresource from the name, and the operation from the verb.
 
     What the question gives beside the name (`group`, `version`, `subresource`, `operation`) is kept as it is, also if
@@ -147,7 +147,7 @@ def resolve(snapshot: Snapshot, question: ApiQuestion) -> Resolved:
         question = completed or _in_parts(question)
         if completed is None and question.resource != "*":
             doubts.append(_unknown_resource(question, known))
-    return Resolved(question, tuple(doubts))
+    return ResolvedQuestion(question, tuple(doubts))
 
 
 def _completed(question: ApiQuestion, known: Iterable[ApiResource]) -> ApiQuestion | None:

@@ -7,12 +7,12 @@ from tierwall.api.algebra.condition import CEL_TYPE, Condition, ConditionError
 from tierwall.api.algebra.decision import ALLOW, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes
 from tierwall.api.authorizers.expression import condition_text
-from tierwall.api.decide import Decided
+from tierwall.api.decide import TwoPhaseDecision
 
 _MAY, _MAY_NOT = "may", "may not"
 
 
-def sentence(decided: Decided) -> str:
+def sentence(decided: TwoPhaseDecision) -> str:
     """The answer in one sentence."""
     first, final, request = decided.first, decided.final, decided.attributes
     if not first.is_conditional:
@@ -36,7 +36,7 @@ def _plain(request: Attributes, decision: Decision, decided_by: str, thing: str 
     return f"{request.sentence(modal)}{what}: authorizer `{decided_by}` {word} it{why}{error}"
 
 
-def readable(condition: Condition) -> str:
+def readable_condition(condition: Condition) -> str:
     """The condition for a person: its CEL, or its text and type where it is opaque."""
     try:
         return condition_text(condition)

@@ -20,24 +20,24 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from tierwall.attach.place import Place
-from tierwall.attach.target import ACCESS_POLICIES, attachments, wholes
+from tierwall.attach.target import ACCESS_POLICIES, attachments, whole_objects
 from tierwall.cel.check.checker import compile_source
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError, ParseError, SourceError
-from tierwall.cel.library.regex import compiled
-from tierwall.cel.types import BOOL, DYN, STRING, TIMESTAMP, Object, map_of
+from tierwall.cel.library.regex import compile_pattern
+from tierwall.cel.types import BOOL, DYN, STRING, TIMESTAMP, ObjectType, map_of
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Path
 from tierwall.resources.kinds.registry import schema_of
 from tierwall.resources.once import per_resource, per_snapshot
-from tierwall.resources.resource import Resource, inside, maps
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.schema import Schema
 from tierwall.resources.snapshot import Snapshot
 
 BAD_EXPRESSION, BAD_PATTERN = "TW401", "TW402"
 
-_MCP = Object("request.mcp", fields={"tool_name": STRING, "arguments": map_of(STRING, DYN)})
-_REQUEST = Object(
+_MCP = ObjectType("request.mcp", fields={"tool_name": STRING, "arguments": map_of(STRING, DYN)})
+_REQUEST = ObjectType(
     "request",
     fields={
         "method": STRING,
@@ -59,16 +59,16 @@ def refusals(policy: Resource) -> tuple[Diagnostic, ...]:
 
 
 def _refusals(policy: Resource) -> Iterator[Diagnostic]:
-    for index, rule in enumerate(maps(policy.spec.get("rules"))):
-        authorization = inside(rule, "authorization")
+    for index, rule in enumerate(list_of_maps(policy.spec.get("rules"))):
+        authorization = nested_map(rule, "authorization")
         place: Path = ("spec", "rules", index, "authorization")
-        text = inside(authorization, "cel").get("expression")
+        text = nested_map(authorization, "cel").get("expression")
         for message, hint in expression_problems(text) if isinstance(text, str) else ():
             path = (*place, "cel", "expression")
             expected = "a CEL expression of type bool"
             yield policy.diagnostic(BAD_EXPRESSION, message, path, expected=expected, hint=hint)
         for field in ("paths", "headers"):
-            for number, matcher in enumerate(maps(authorization.get(field))):
+            for number, matcher in enumerate(list_of_maps(authorization.get(field))):
                 pattern = matcher.get("value") if matcher.get("type") == "RegularExpression" else None
                 if isinstance(pattern, str) and (problem := pattern_problem(pattern)):
                     path = (*place, field, number, "value")
@@ -93,7 +93,7 @@ def expression_problems(text: str) -> tuple[tuple[str, str], ...]:
 def pattern_problem(pattern: str) -> str:
     """What keeps a regular expression from being used, or nothing."""
     try:
-        compiled(pattern)
+        compile_pattern(pattern)
     except EvaluationError as error:
         return str(error)
     return ""
@@ -103,7 +103,7 @@ _ENVIRONMENT = Environment(extensions=True)
 _FRAGMENT = "CELExpression"
 
 
-class Broken(NamedTuple):
+class BrokenExpression(NamedTuple):
     """An expression that is no CEL, where it is written, and what is wrong with it."""
 
     path: tuple[str | int, ...]
@@ -117,10 +117,10 @@ class Broken(NamedTuple):
 
 
 @per_resource
-def broken_expressions(policy: Resource) -> tuple[Broken, ...]:
+def broken_expressions(policy: Resource) -> tuple[BrokenExpression, ...]:
     """Every expression of the policy that does not parse, in the order they are written."""
     return tuple(
-        Broken(path, text, message)
+        BrokenExpression(path, text, message)
         for path, text in _expressions(policy.value, schema_of("agentgateway.dev/v1alpha1", "AgentgatewayPolicy"), ())
         if (message := _message(text))
     )
@@ -153,7 +153,7 @@ MOST_POLICIES = 5
 MOST_EXTERNAL_AUTH = 1
 
 
-class Excess(NamedTuple):
+class ExceededLimit(NamedTuple):
     """A target that had its fill before this policy came: the limit, and the policies that hold its places."""
 
     place: Place
@@ -168,26 +168,26 @@ class Excess(NamedTuple):
 
 
 @per_snapshot
-def excesses(snapshot: Snapshot, policy: Resource) -> tuple[Excess, ...]:
+def exceeded_limits(snapshot: Snapshot, policy: Resource) -> tuple[ExceededLimit, ...]:
     """Each limit that a policy goes beyond, by target; none if it is within all of them."""
     return tuple(_excesses(snapshot, policy))
 
 
 def is_rejected(snapshot: Snapshot, policy: Resource) -> bool:
     """Whether a policy is over a limit somewhere, and so counts nowhere."""
-    return bool(excesses(snapshot, policy))
+    return bool(exceeded_limits(snapshot, policy))
 
 
-def _excesses(snapshot: Snapshot, policy: Resource) -> Iterator[Excess]:
+def _excesses(snapshot: Snapshot, policy: Resource) -> Iterator[ExceededLimit]:
     index = attachments(snapshot, ACCESS_POLICIES, admitted=False)
-    for place in wholes(index.of(policy)):
+    for place in whole_objects(index.of(policy)):
         standing = index.on(place)  # the most senior first
         if all(senior is not policy for senior in standing[:MOST_POLICIES]):
-            yield Excess(place, MOST_POLICIES, standing[:MOST_POLICIES], False)
+            yield ExceededLimit(place, MOST_POLICIES, standing[:MOST_POLICIES], False)
         if _asks(policy):
             askers = tuple(islice(filter(_asks, standing), MOST_EXTERNAL_AUTH))
             if all(asker is not policy for asker in askers):
-                yield Excess(place, MOST_EXTERNAL_AUTH, askers, True)
+                yield ExceededLimit(place, MOST_EXTERNAL_AUTH, askers, True)
 
 
 def _asks(policy: Resource) -> bool:

@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tierwall.attach.place import GATEWAY, SERVICE, Place
-from tierwall.attach.reach import reach
-from tierwall.attach.section import WORDS, has, sections
-from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, Entry, entries, resolve
+from tierwall.attach.reach import gateway_graph
+from tierwall.attach.section import WORDS, has_section, sections
+from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, TargetEntry, entries, resolve
 from tierwall.core.diagnostics import near_miss
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
@@ -19,7 +19,7 @@ from tierwall.resources.snapshot import Snapshot
 GUARDED = (GATEWAY, *((group, "XBackend") for group in ACCESS_GROUPS))
 
 
-class Problem(StrEnum):
+class AttachmentProblem(StrEnum):
     """Why a policy does not attach to a target."""
 
     WRONG_KIND = "wrong kind"
@@ -31,10 +31,10 @@ class Problem(StrEnum):
     @property
     def is_missing(self) -> bool:
         """Whether the target itself is not there."""
-        return self not in (Problem.NOT_REACHED, Problem.WRONG_KIND)
+        return self not in (AttachmentProblem.NOT_REACHED, AttachmentProblem.WRONG_KIND)
 
 
-class Attached(NamedTuple):
+class TargetAttachment(NamedTuple):
     """One target: the Gateways through which it is reached, or the problem with its words and a hint.
 
     `place` is None only where a selector selects nothing.
@@ -43,45 +43,47 @@ class Attached(NamedTuple):
     place: Place | None
     path: tuple[str | int, ...]
     gateways: tuple[Place, ...] = ()
-    problem: Problem | None = None
+    problem: AttachmentProblem | None = None
     message: str = ""
     hint: str = ""
 
 
 @per_snapshot
-def attachment(snapshot: Snapshot, policy: Resource) -> tuple[Attached, ...]:
+def attachment(snapshot: Snapshot, policy: Resource) -> tuple[TargetAttachment, ...]:
     """Each target of a policy, places that are named twice once."""
-    by_place: dict[Place | tuple[str | int, ...], Attached] = {}
+    by_place: dict[Place | tuple[str | int, ...], TargetAttachment] = {}
     for entry in entries(policy):
         for attached in _entry(snapshot, policy, entry):
             by_place.setdefault(attached.place or attached.path, attached)
     return tuple(by_place.values())
 
 
-def _entry(snapshot: Snapshot, policy: Resource, entry: Entry) -> Iterator[Attached]:
+def _entry(snapshot: Snapshot, policy: Resource, entry: TargetEntry) -> Iterator[TargetAttachment]:
     targets = resolve(snapshot, policy, entry)
     if not targets:
         words = f"no {entry.kind} matching selector found in namespace {policy.namespace}"
-        yield Attached(None, entry.path, problem=Problem.NOTHING_SELECTED, message=words)
+        yield TargetAttachment(None, entry.path, problem=AttachmentProblem.NOTHING_SELECTED, message=words)
     for target in targets:
         place, resource = target.place, target.resource
         name = f"{place.kind} {place.namespace}/{place.name}"
         if (policy.group, policy.kind) in ACCESS_POLICIES and place.key not in GUARDED:
             words = f"expected a Gateway or an XBackend as target, found {name} of group `{place.group}`"
-            yield Attached(place, target.path, (), Problem.WRONG_KIND, words)
+            yield TargetAttachment(place, target.path, (), AttachmentProblem.WRONG_KIND, words)
         elif resource is None:
             hint = _other_object(snapshot, place)
-            yield Attached(place, target.path, (), Problem.NO_OBJECT, f"{name} not found", hint)
-        elif not has(snapshot, resource, place):
-            yield Attached(place, target.path, (), Problem.NO_SECTION, *_no_section(resource, place, name))
-        elif not (gateways := reach(snapshot).gateways(place)):
+            yield TargetAttachment(place, target.path, (), AttachmentProblem.NO_OBJECT, f"{name} not found", hint)
+        elif not has_section(snapshot, resource, place):
+            yield TargetAttachment(
+                place, target.path, (), AttachmentProblem.NO_SECTION, *_no_section(resource, place, name)
+            )
+        elif not (gateways := gateway_graph(snapshot).gateways(place)):
             words = f"{name} is not attached to any Gateway"
-            yield Attached(place, target.path, (), Problem.NOT_REACHED, words)
-        elif place.key == SERVICE and not reach(snapshot).port_used(place):
+            yield TargetAttachment(place, target.path, (), AttachmentProblem.NOT_REACHED, words)
+        elif place.key == SERVICE and not gateway_graph(snapshot).port_used(place):
             words = f"no route or policy refers to port {place.section} of {name}"
-            yield Attached(place, target.path, (), Problem.NOT_REACHED, words)
+            yield TargetAttachment(place, target.path, (), AttachmentProblem.NOT_REACHED, words)
         else:
-            yield Attached(place, target.path, gateways)
+            yield TargetAttachment(place, target.path, gateways)
 
 
 def _no_section(resource: Resource, place: Place, name: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tierwall.attach.place import GATEWAY_API, ROUTES, Place
 from tierwall.attach.section import rules
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 
 
@@ -37,7 +37,7 @@ class BackendRef(NamedTuple):
             return False
         if self.place.key in ROUTES and names_parent(target, self.route):
             return True
-        return permitted(snapshot, self.route, self.place)
+        return is_permitted(snapshot, self.route, self.place)
 
     @property
     def delegates(self) -> bool:
@@ -45,7 +45,7 @@ class BackendRef(NamedTuple):
         return self.place.key in ROUTES
 
 
-def refer(value: Mapping[str, Any], namespace: str) -> Place | None:
+def referenced_place(value: Mapping[str, Any], namespace: str) -> Place | None:
     """What a BackendObjectReference names; the core group, `Service` and the own namespace are the defaults."""
     group, kind, name = value.get("group") or "", value.get("kind") or "Service", value.get("name")
     target = value.get("namespace") or namespace
@@ -58,8 +58,8 @@ def backend_refs(route: Resource) -> tuple[BackendRef, ...]:
     """All backendRefs of all rules, in the order they are written."""
     out = []
     for number, rule in enumerate(rules(route)):
-        for index, value in enumerate(maps(rule.get("backendRefs"))):
-            place = refer(value, route.namespace)
+        for index, value in enumerate(list_of_maps(rule.get("backendRefs"))):
+            place = referenced_place(value, route.namespace)
             if place is not None:
                 port = value.get("port")
                 out.append(BackendRef(route, number, index, place, port if type(port) is int else 0, value))
@@ -76,11 +76,11 @@ def names_parent(child: Resource, parent: Resource) -> bool:
             parent_ref.get("name"),
         )
         == parent.identity
-        for parent_ref in maps(child.spec.get("parentRefs"))
+        for parent_ref in list_of_maps(child.spec.get("parentRefs"))
     )
 
 
-def permitted(snapshot: Snapshot, source: Resource, target: Place) -> bool:
+def is_permitted(snapshot: Snapshot, source: Resource, target: Place) -> bool:
     """Whether `source` may refer to `target`: in its own namespace always, elsewhere if a grant there says so."""
     if source.namespace == target.namespace:
         return True
@@ -88,12 +88,12 @@ def permitted(snapshot: Snapshot, source: Resource, target: Place) -> bool:
         from_here = any(
             (source_rule.get("group"), source_rule.get("kind"), source_rule.get("namespace"))
             == (source.group, source.kind, source.namespace)
-            for source_rule in maps(grant.spec.get("from"))
+            for source_rule in list_of_maps(grant.spec.get("from"))
         )
         to_there = any(
             (target_rule.get("group"), target_rule.get("kind")) == target.key
             and target_rule.get("name") in (None, "", target.name)
-            for target_rule in maps(grant.spec.get("to"))
+            for target_rule in list_of_maps(grant.spec.get("to"))
         )
         if from_here and to_there:
             return True
@@ -103,7 +103,7 @@ def permitted(snapshot: Snapshot, source: Resource, target: Place) -> bool:
 _DEEPEST = 40  # levels; no schema goes as deep
 
 
-class Nested(NamedTuple):
+class NestedBackendRef(NamedTuple):
     """A `backendRef` somewhere in an object; `port` is 0 where it names none."""
 
     owner: Resource
@@ -114,19 +114,19 @@ class Nested(NamedTuple):
     def problem(self, snapshot: Snapshot) -> tuple[str, str] | None:
         """The reason and message of `ResolvedRefs` where the reference does not lead anywhere."""
         name = f"{self.place.kind} {self.place.namespace}/{self.place.name}"
-        if not permitted(snapshot, self.owner, self.place):
+        if not is_permitted(snapshot, self.owner, self.place):
             return "RefNotPermitted", f"no ReferenceGrant in namespace {self.place.namespace} permits {name}"
         if self.place.resource(snapshot) is None:
             return "BackendNotFound", f"{name} not found"
         return None
 
 
-def nested_refs(owner: Resource) -> Iterator[Nested]:
+def nested_refs(owner: Resource) -> Iterator[NestedBackendRef]:
     """Every `backendRef` inside an object's spec."""
     yield from _inside(owner, owner.spec, ("spec",))
 
 
-def _inside(owner: Resource, value: object, path: tuple[str | int, ...]) -> Iterator[Nested]:
+def _inside(owner: Resource, value: object, path: tuple[str | int, ...]) -> Iterator[NestedBackendRef]:
     if len(path) > _DEEPEST:
         return
     if isinstance(value, list):
@@ -135,9 +135,9 @@ def _inside(owner: Resource, value: object, path: tuple[str | int, ...]) -> Iter
     elif isinstance(value, dict):
         for key, item in value.items():
             if key == "backendRef" and isinstance(item, dict):
-                place = refer(item, owner.namespace)
+                place = referenced_place(item, owner.namespace)
                 if place is not None:
                     port = item.get("port", value.get("port"))  # an MCP target has its port beside the reference
-                    yield Nested(owner, place, port if type(port) is int else 0, (*path, key))
+                    yield NestedBackendRef(owner, place, port if type(port) is int else 0, (*path, key))
             else:
                 yield from _inside(owner, item, (*path, key))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, X_LISTENER_SET
 from tierwall.core.labels import Selector, SelectorError
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource, inside, maps
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 
@@ -33,7 +33,7 @@ class Listener(NamedTuple):
 def listeners(owner: Resource) -> tuple[Listener, ...]:
     """The listeners of a Gateway or ListenerSet; a port that is left out, or no number, is 0."""
     out = []
-    for index, value in enumerate(maps(owner.spec.get("listeners"))):
+    for index, value in enumerate(list_of_maps(owner.spec.get("listeners"))):
         if isinstance(value.get("name"), str):
             port, protocol, hostname = value.get("port"), value.get("protocol"), value.get("hostname")
             out.append(
@@ -52,7 +52,7 @@ def listeners(owner: Resource) -> tuple[Listener, ...]:
 
 def parent_gateway(snapshot: Snapshot, listener_set: Resource) -> tuple[Resource | None, str]:
     """The Gateway that a ListenerSet adds to, or None and the reason."""
-    parent = inside(listener_set.spec, "parentRef")
+    parent = nested_map(listener_set.spec, "parentRef")
     if (parent.get("group", GATEWAY_API), parent.get("kind", "Gateway")) != GATEWAY:
         return None, "parentRef is no Gateway"
     namespace, name = parent.get("namespace") or listener_set.namespace, parent.get("name")
@@ -70,7 +70,7 @@ def lets_listeners_in(gateway: Resource) -> bool:
 
 
 def _allowed(gateway: Resource) -> Mapping[str, Any]:
-    return inside(gateway.spec, "allowedListeners", "namespaces")
+    return nested_map(gateway.spec, "allowedListeners", "namespaces")
 
 
 def listener_sets(snapshot: Snapshot, gateway: Resource) -> tuple[Resource, ...]:
@@ -119,7 +119,7 @@ def namespace_allowed(snapshot: Snapshot, rule: Mapping[str, Any], default: str,
     return source == "All" or (source == "Same" and namespace == other)
 
 
-def meet(first: str, other: str) -> str | None:
+def narrower_hostname(first: str, other: str) -> str | None:
     """The narrower of two host names if they meet, else None. `*.x` stands for every name below x, at any depth."""
     first, other = first.lower(), other.lower()
     if first == other:
@@ -131,10 +131,10 @@ def meet(first: str, other: str) -> str | None:
     return None
 
 
-def shared(listener: str, route: Iterable[str]) -> tuple[str, ...] | None:
+def shared_hostnames(listener: str, route: Iterable[str]) -> tuple[str, ...] | None:
     """The host names that a route serves on a listener (`()`: every one), or None if the two have none in common."""
     wanted = tuple(route)
     if not listener or not wanted:
         return wanted or ((listener,) if listener else ())
-    hostnames = tuple(dict.fromkeys(name for each in wanted if (name := meet(listener, each)) is not None))
+    hostnames = tuple(dict.fromkeys(name for each in wanted if (name := narrower_hostname(listener, each)) is not None))
     return hostnames or None

@@ -18,14 +18,14 @@ from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.labels import Selector, SelectorError
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource, inside, maps
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 # Routes may delegate to routes that delegate; real chains are short.
 LONGEST_CHAIN = 16
 
 
-class Way(NamedTuple):
+class RequestPath(NamedTuple):
     """One way of a request: in at a listener, through a chain of routes (parent first), to a rule and its backend."""
 
     gateway: Resource
@@ -35,7 +35,7 @@ class Way(NamedTuple):
     backend: BackendRef | None
 
 
-class Reach:
+class GatewayGraph:
     """The graph of one snapshot, from its Gateways on."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -72,7 +72,7 @@ class Reach:
         """The routes on a listener, by kind and name."""
         return tuple(self._on.get((Place.of(gateway), Place.of(listener.owner), listener.number), ()))
 
-    def ways(self) -> Iterator[Way]:
+    def ways(self) -> Iterator[RequestPath]:
         """Every way from a listener to a backend; a rule that leads nowhere ends the way there.
 
         A route that several others delegate to is walked once a listener, by the first chain that leads there: what
@@ -86,7 +86,7 @@ class Reach:
 
     def _ways(
         self, gateway: Resource, listener: Listener, chain: tuple[Resource, ...], seen: set[Resource]
-    ) -> Iterator[Way]:
+    ) -> Iterator[RequestPath]:
         if chain[-1] in seen:
             return
         seen.add(chain[-1])
@@ -96,10 +96,10 @@ class Reach:
                 leading.setdefault(ref.rule, []).append(ref)
         for number in range(len(rules(chain[-1]))):
             if number not in leading:
-                yield Way(gateway, listener, chain, number, None)
+                yield RequestPath(gateway, listener, chain, number, None)
             for ref in leading.get(number, ()):
                 if not ref.delegates:
-                    yield Way(gateway, listener, chain, number, ref)
+                    yield RequestPath(gateway, listener, chain, number, ref)
                     continue
                 child = ref.place.resource(self._snapshot)
                 if child is not None and len(chain) < LONGEST_CHAIN:
@@ -142,9 +142,9 @@ class Reach:
 
 
 @per_snapshot
-def reach(snapshot: Snapshot) -> Reach:
+def gateway_graph(snapshot: Snapshot) -> GatewayGraph:
     """The graph of a snapshot."""
-    return Reach(snapshot)
+    return GatewayGraph(snapshot)
 
 
 @per_snapshot
@@ -167,7 +167,7 @@ def _leading(snapshot: Snapshot, owner: Resource) -> Iterator[tuple[Place, int]]
 
 def _selected_services(snapshot: Snapshot, backend: Resource) -> Iterator[tuple[Place, int]]:
     """The Services that the selectors of an MCP backend's targets select; without `namespaces`, in its own."""
-    for target in maps(inside(backend.spec, "mcp").get("targets")):
+    for target in list_of_maps(nested_map(backend.spec, "mcp").get("targets")):
         selector: Any = target.get("selector")
         if not isinstance(selector, dict):
             continue

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tierwall.attach.listener import Listener, listeners, namespace_allowed, parent_gateway, shared
+from tierwall.attach.listener import Listener, listeners, namespace_allowed, parent_gateway, shared_hostnames
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, X_LISTENER_SET
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource, inside, maps
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 # The route kinds that a protocol takes where `allowedRoutes.kinds` does not say.
@@ -25,7 +25,7 @@ _BY_PROTOCOL = {
 }
 
 
-class OnListener(NamedTuple):
+class RouteOnListener(NamedTuple):
     """A route on a listener of a Gateway, with the host names that it serves there (none: every one)."""
 
     route: Resource
@@ -35,7 +35,7 @@ class OnListener(NamedTuple):
     hostnames: tuple[str, ...]
 
 
-class Refused(NamedTuple):
+class RefusedParentRef(NamedTuple):
     """A parentRef through which a route attaches to nothing; `reason` is that of the Gateway API's `Accepted`."""
 
     route: Resource
@@ -45,28 +45,32 @@ class Refused(NamedTuple):
 
 
 @per_snapshot
-def attach_route(snapshot: Snapshot, route: Resource) -> tuple[tuple[OnListener, ...], tuple[Refused, ...]]:
+def attach_route(
+    snapshot: Snapshot, route: Resource
+) -> tuple[tuple[RouteOnListener, ...], tuple[RefusedParentRef, ...]]:
     """The listeners a route attaches to, and the parentRefs that lead nowhere."""
-    on: list[OnListener] = []
-    refused: list[Refused] = []
-    for index, parent in enumerate(maps(route.spec.get("parentRefs"))):
+    on: list[RouteOnListener] = []
+    refused: list[RefusedParentRef] = []
+    for index, parent in enumerate(list_of_maps(route.spec.get("parentRefs"))):
         attached = _through(snapshot, route, index, parent)
-        if isinstance(attached, Refused):
+        if isinstance(attached, RefusedParentRef):
             refused.append(attached)
         else:
             on += attached
     return tuple(on), tuple(refused)
 
 
-def _through(snapshot: Snapshot, route: Resource, index: int, parent: Mapping[str, Any]) -> list[OnListener] | Refused:
+def _through(
+    snapshot: Snapshot, route: Resource, index: int, parent: Mapping[str, Any]
+) -> list[RouteOnListener] | RefusedParentRef:
     key = parent.get("group", GATEWAY_API), parent.get("kind", "Gateway")
     namespace, name = str(parent.get("namespace") or route.namespace), str(parent.get("name"))
     owner = snapshot.get(*key, namespace, name) if key in (GATEWAY, LISTENER_SET, X_LISTENER_SET) else None
     if owner is None:
-        return Refused(route, index, "NoMatchingParent", f"{key[1]} {namespace}/{name} not found")
+        return RefusedParentRef(route, index, "NoMatchingParent", f"{key[1]} {namespace}/{name} not found")
     gateway, why = (owner, "") if key == GATEWAY else parent_gateway(snapshot, owner)
     if gateway is None:
-        return Refused(route, index, "NoMatchingParent", f"{key[1]} {namespace}/{name} is not attached: {why}")
+        return RefusedParentRef(route, index, "NoMatchingParent", f"{key[1]} {namespace}/{name} is not attached: {why}")
     section, port = parent.get("sectionName"), parent.get("port")
     wanted = [
         listener
@@ -75,30 +79,32 @@ def _through(snapshot: Snapshot, route: Resource, index: int, parent: Mapping[st
     ]
     if not wanted:
         which = f"listener {section}" if section else f"port {port}" if port else "listener"
-        return Refused(route, index, "NoMatchingParent", f"no {which} in {key[1]} {namespace}/{name}")
+        return RefusedParentRef(route, index, "NoMatchingParent", f"no {which} in {key[1]} {namespace}/{name}")
     allowed = [listener for listener in wanted if allows(snapshot, listener, route)]
     if not allowed:
         words = f"no listener of {key[1]} {namespace}/{name} allows {route.kind} from namespace {route.namespace}"
-        return Refused(route, index, "NotAllowedByListeners", words)
+        return RefusedParentRef(route, index, "NotAllowedByListeners", words)
     names = route.spec.get("hostnames")
     hostnames = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
     on = [
-        OnListener(route, index, gateway, listener, served)
+        RouteOnListener(route, index, gateway, listener, served)
         for listener in allowed
-        if (served := shared(listener.hostname, hostnames)) is not None
+        if (served := shared_hostnames(listener.hostname, hostnames)) is not None
     ]
     if not on:
         words = f"no listener of {key[1]} {namespace}/{name} has a host name of the route"
-        return Refused(route, index, "NoMatchingListenerHostname", words)
+        return RefusedParentRef(route, index, "NoMatchingListenerHostname", words)
     return on
 
 
 def allows(snapshot: Snapshot, listener: Listener, route: Resource) -> bool:
     """Whether a listener's `allowedRoutes` and protocol let a route attach."""
-    rule = inside(listener.value, "allowedRoutes")
-    if not namespace_allowed(snapshot, inside(rule, "namespaces"), "Same", listener.owner.namespace, route.namespace):
+    rule = nested_map(listener.value, "allowedRoutes")
+    if not namespace_allowed(
+        snapshot, nested_map(rule, "namespaces"), "Same", listener.owner.namespace, route.namespace
+    ):
         return False
-    kinds = [(kind.get("group", GATEWAY_API), kind.get("kind")) for kind in maps(rule.get("kinds"))]
+    kinds = [(kind.get("group", GATEWAY_API), kind.get("kind")) for kind in list_of_maps(rule.get("kinds"))]
     by_protocol = _BY_PROTOCOL.get(listener.protocol)
     if by_protocol is not None and route.kind not in by_protocol:
         return False

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tierwall.attach.listener import gateway_listeners, listeners
 from tierwall.attach.place import BACKEND, GATEWAY, LISTENER_SET, ROUTES, SERVICE, X_LISTENER_SET, Place
 from tierwall.resources.once import per_resource
-from tierwall.resources.resource import Resource, inside, maps
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 WORDS = {
@@ -28,7 +28,7 @@ WORDS = {
 @per_resource
 def rules(route: Resource) -> tuple[Mapping[str, Any], ...]:
     """The rules of a route, by number; an HTTPRoute without rules has one, which the API server fills in."""
-    return tuple(maps(route.spec.get("rules"))) or (({},) if route.kind == "HTTPRoute" else ())
+    return tuple(list_of_maps(route.spec.get("rules"))) or (({},) if route.kind == "HTTPRoute" else ())
 
 
 def rule_name(rule: Mapping[str, Any]) -> str:
@@ -39,7 +39,7 @@ def rule_name(rule: Mapping[str, Any]) -> str:
 
 def service_ports(service: Resource) -> tuple[int, ...]:
     """The port numbers of a Service."""
-    return tuple(port["port"] for port in maps(service.spec.get("ports")) if type(port.get("port")) is int)
+    return tuple(port["port"] for port in list_of_maps(service.spec.get("ports")) if type(port.get("port")) is int)
 
 
 class SubBackend(NamedTuple):
@@ -53,18 +53,18 @@ class SubBackend(NamedTuple):
 
 def sub_backends(backend: Resource) -> Iterator[SubBackend]:
     """MCP targets, AI providers of groups, or the single provider; in the order they are written."""
-    for index, target in enumerate(maps(inside(backend.spec, "mcp").get("targets"))):
+    for index, target in enumerate(list_of_maps(nested_map(backend.spec, "mcp").get("targets"))):
         if isinstance(target.get("name"), str):
             path: tuple[str | int, ...] = ("spec", "mcp", "targets", index, "static", "policies")
-            yield SubBackend(target["name"], target, inside(target, "static", "policies"), path)
-    ai = inside(backend.spec, "ai")
+            yield SubBackend(target["name"], target, nested_map(target, "static", "policies"), path)
+    ai = nested_map(backend.spec, "ai")
     if isinstance(ai.get("provider"), dict):
         yield SubBackend("backend", ai["provider"], {}, ("spec", "ai", "provider"))
-    for outer, group in enumerate(maps(ai.get("groups"))):
-        for inner, provider in enumerate(maps(group.get("providers"))):
+    for outer, group in enumerate(list_of_maps(ai.get("groups"))):
+        for inner, provider in enumerate(list_of_maps(group.get("providers"))):
             if isinstance(provider.get("name"), str):
                 path = ("spec", "ai", "groups", outer, "providers", inner, "policies")
-                yield SubBackend(provider["name"], provider, inside(provider, "policies"), path)
+                yield SubBackend(provider["name"], provider, nested_map(provider, "policies"), path)
 
 
 def sections(resource: Resource) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def sections(resource: Resource) -> tuple[str, ...]:
     return ()
 
 
-def has(snapshot: Snapshot, resource: Resource, place: Place) -> bool:
+def has_section(snapshot: Snapshot, resource: Resource, place: Place) -> bool:
     """Whether the section or port of a place is there; a Gateway's ports are also those of its ListenerSets."""
     if place.port:
         return any(gateway_listener.port == place.port for gateway_listener in gateway_listeners(snapshot, resource))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tierwall.attach.acceptance import broken_expressions, excesses, refusals
-from tierwall.attach.attachment import Attached, Problem, attachment
+from tierwall.attach.acceptance import broken_expressions, exceeded_limits, refusals
+from tierwall.attach.attachment import AttachmentProblem, TargetAttachment, attachment
 from tierwall.attach.backend import nested_refs
 from tierwall.attach.place import AGENTGATEWAY, Place
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
@@ -29,7 +29,7 @@ MOST_ANCESTORS = 16
 CLOSING = ("Invalid", "InvalidCEL")
 
 
-class Condition(NamedTuple):
+class StatusCondition(NamedTuple):
     """A condition without its times."""
 
     type: str
@@ -54,7 +54,7 @@ class Ancestor(NamedTuple):
     """What is said of a policy with respect to one ancestor."""
 
     ref: AncestorRef
-    conditions: tuple[Condition, ...]
+    conditions: tuple[StatusCondition, ...]
 
 
 class PolicyStatus(NamedTuple):
@@ -69,7 +69,7 @@ class PolicyStatus(NamedTuple):
         return CONTROLLERS[self.policy.group, self.policy.kind]
 
 
-class Standing(NamedTuple):
+class MergeStatus(NamedTuple):
     """What merging found out about a policy: by field, who shares its precedence, and who replaces it everywhere."""
 
     conflicts: Mapping[str, str] = {}
@@ -78,7 +78,7 @@ class Standing(NamedTuple):
     wholly: bool = False
 
 
-def ancestors(snapshot: Snapshot, policy: Resource, standing: Standing) -> tuple[Ancestor, ...]:
+def ancestors(snapshot: Snapshot, policy: Resource, standing: MergeStatus) -> tuple[Ancestor, ...]:
     """The ancestors of a policy with their conditions, Gateways and targets in order of name."""
     is_access_policy = (policy.group, policy.kind) in ACCESS_POLICIES
     every = tuple((_access_policy if is_access_policy else _gateway_policy)(snapshot, policy, standing))
@@ -86,17 +86,17 @@ def ancestors(snapshot: Snapshot, policy: Resource, standing: Standing) -> tuple
         return every
     kept, ignored = every[: MOST_ANCESTORS - 1], len(every) - MOST_ANCESTORS + 1
     message = f"{ignored} AncestorRefs ignored due to max status size"
-    return (*kept, Ancestor(SUMMARY, (Condition("StatusSummarized", True, "StatusSummary", message),)))
+    return (*kept, Ancestor(SUMMARY, (StatusCondition("StatusSummarized", True, "StatusSummary", message),)))
 
 
-def _gateway_policy(snapshot: Snapshot, policy: Resource, standing: Standing) -> Iterator[Ancestor]:
+def _gateway_policy(snapshot: Snapshot, policy: Resource, standing: MergeStatus) -> Iterator[Ancestor]:
     accepted = _gateway_accepted(snapshot, policy)
     if not accepted.status:
-        pending = Condition("Attached", False, "Pending", "Policy is not attached due to invalid status")
+        pending = StatusCondition("Attached", False, "Pending", "Policy is not attached due to invalid status")
         yield Ancestor(SUMMARY, (accepted, pending, _programmed(accepted, pending)))
         return
     attached_to = attachment(snapshot, policy)
-    by_gateway: dict[Place, list[Attached]] = {}
+    by_gateway: dict[Place, list[TargetAttachment]] = {}
     for target in attached_to:
         for gateway in target.gateways:
             by_gateway.setdefault(gateway, []).append(target)
@@ -105,21 +105,21 @@ def _gateway_policy(snapshot: Snapshot, policy: Resource, standing: Standing) ->
     for gateway in sorted(by_gateway):
         through = ", ".join(str(target.place) for target in by_gateway[gateway])
         words = "Attached to all targets" if not failed else f"Attached to {through}"
-        attached = Condition("Attached", True, "Attached", words)
+        attached = StatusCondition("Attached", True, "Attached", words)
         rest = (_programmed(accepted, attached), _conflicted(standing), _overridden(standing))
         yield Ancestor(_ref(gateway), (accepted, attached, resolved, *rest))
     if failed:
         words = "\n".join(f"Policy is not attached: {target.message}" for target in failed)
-        pending = Condition("Attached", False, "Pending", words)
+        pending = StatusCondition("Attached", False, "Pending", words)
         yield Ancestor(SUMMARY, (accepted, pending, _programmed(accepted, pending)))
 
 
-def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> Condition:
+def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
     if refused := objections(snapshot, policy):
-        return Condition("Accepted", False, "Invalid", "\n".join(refused))
+        return StatusCondition("Accepted", False, "Invalid", "\n".join(refused))
     broken = broken_expressions(policy)
     if not broken:
-        return Condition("Accepted", True, "Valid", "Policy accepted")
+        return StatusCondition("Accepted", True, "Valid", "Policy accepted")
     words = "\n".join(
         f"{'.'.join(map(str, expression.path[1:]))} is not a valid CEL expression: {expression.text}"
         for expression in broken
@@ -131,76 +131,82 @@ def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> Condition:
         if name != "phase"
     }
     if settings <= {expression.setting for expression in broken}:
-        return Condition("Accepted", False, "Invalid", words)
-    return Condition("Accepted", True, "PartiallyValid", words)
+        return StatusCondition("Accepted", False, "Invalid", words)
+    return StatusCondition("Accepted", True, "PartiallyValid", words)
 
 
-def _access_policy(snapshot: Snapshot, policy: Resource, standing: Standing) -> Iterator[Ancestor]:
+def _access_policy(snapshot: Snapshot, policy: Resource, standing: MergeStatus) -> Iterator[Ancestor]:
     rejected = _access_rejected(snapshot, policy)
     resolved = _resolved(snapshot, policy)
-    over = [excess for excess in excesses(snapshot, policy) if excess.external_auth]
-    conflicted = Condition("Conflicted", False, "NoConflicts", "No other policy holds the same place")
+    over = [excess for excess in exceeded_limits(snapshot, policy) if excess.external_auth]
+    conflicted = StatusCondition("Conflicted", False, "NoConflicts", "No other policy holds the same place")
     if over:
-        conflicted = Condition("Conflicted", True, "ExternalAuthHeld", "\n".join(map(str, over)))
-    overridden = Condition("Overridden", False, "NotOverridden", "All policies of a target must allow, none overrides")
+        conflicted = StatusCondition("Conflicted", True, "ExternalAuthHeld", "\n".join(map(str, over)))
+    overridden = StatusCondition(
+        "Overridden", False, "NotOverridden", "All policies of a target must allow, none overrides"
+    )
     seen = set()
     for target in attachment(snapshot, policy):
         if target.place is None or target.place.whole in seen:
             continue
         seen.add(target.place.whole)
-        accepted = rejected or Condition("Accepted", True, "Accepted", "Policy is accepted")
-        attached = Condition("Attached", True, "Attached", "Attached to the target")
+        accepted = rejected or StatusCondition("Accepted", True, "Accepted", "Policy is accepted")
+        attached = StatusCondition("Attached", True, "Attached", "Attached to the target")
         if target.problem is not None:
-            attached = Condition("Attached", False, "Pending", f"Policy is not attached: {target.message}")
-            if target.problem is Problem.WRONG_KIND and rejected is None:
-                accepted = Condition("Accepted", False, "Invalid", target.message)
+            attached = StatusCondition("Attached", False, "Pending", f"Policy is not attached: {target.message}")
+            if target.problem is AttachmentProblem.WRONG_KIND and rejected is None:
+                accepted = StatusCondition("Accepted", False, "Invalid", target.message)
             elif target.problem.is_missing and rejected is None:
-                accepted = Condition("Accepted", False, "TargetNotFound", target.message)
+                accepted = StatusCondition("Accepted", False, "TargetNotFound", target.message)
         elif rejected is not None:
-            attached = Condition("Attached", False, "Pending", "Policy is not attached due to invalid status")
+            attached = StatusCondition("Attached", False, "Pending", "Policy is not attached due to invalid status")
         programmed = _programmed(accepted, attached)
-        if rejected is not None and rejected.reason in CLOSING and target.problem in (None, Problem.NOT_REACHED):
+        if (
+            rejected is not None
+            and rejected.reason in CLOSING
+            and target.problem in (None, AttachmentProblem.NOT_REACHED)
+        ):
             programmed = programmed._replace(message="Policy is invalid: every request to the target is denied")
         rest = (resolved, programmed, conflicted, overridden)
         yield Ancestor(_ref(target.place.whole), (accepted, attached, *rest))
 
 
-def _access_rejected(snapshot: Snapshot, policy: Resource) -> Condition | None:
+def _access_rejected(snapshot: Snapshot, policy: Resource) -> StatusCondition | None:
     """A policy that is rejected on one target is rejected on all (docs/semantics.md#five-policies-per-target)."""
     if refused := objections(snapshot, policy):
-        return Condition("Accepted", False, "Invalid", "\n".join(refused))
-    if over := excesses(snapshot, policy):
-        return Condition("Accepted", False, "LimitPerTargetExceeded", "\n".join(map(str, over)))
+        return StatusCondition("Accepted", False, "Invalid", "\n".join(refused))
+    if over := exceeded_limits(snapshot, policy):
+        return StatusCondition("Accepted", False, "LimitPerTargetExceeded", "\n".join(map(str, over)))
     if unusable := refusals(policy):
-        return Condition("Accepted", False, "InvalidCEL", "\n".join(refusal.message for refusal in unusable))
+        return StatusCondition("Accepted", False, "InvalidCEL", "\n".join(refusal.message for refusal in unusable))
     return None
 
 
-def _resolved(snapshot: Snapshot, policy: Resource) -> Condition:
+def _resolved(snapshot: Snapshot, policy: Resource) -> StatusCondition:
     wrong = [problem for ref in nested_refs(policy) if (problem := ref.problem(snapshot)) is not None]
     if not wrong:
-        return Condition("ResolvedRefs", True, "ResolvedRefs", "All references are resolved")
-    return Condition("ResolvedRefs", False, wrong[0][0], "\n".join(dict.fromkeys(words for _, words in wrong)))
+        return StatusCondition("ResolvedRefs", True, "ResolvedRefs", "All references are resolved")
+    return StatusCondition("ResolvedRefs", False, wrong[0][0], "\n".join(dict.fromkeys(words for _, words in wrong)))
 
 
-def _programmed(accepted: Condition, attached: Condition) -> Condition:
+def _programmed(accepted: StatusCondition, attached: StatusCondition) -> StatusCondition:
     if accepted.status and attached.status:
-        return Condition("Programmed", True, "Programmed", "Policy is in force")
-    return Condition("Programmed", False, "Pending", "Policy is not in force: it is not accepted and attached")
+        return StatusCondition("Programmed", True, "Programmed", "Policy is in force")
+    return StatusCondition("Programmed", False, "Pending", "Policy is not in force: it is not accepted and attached")
 
 
-def _conflicted(standing: Standing) -> Condition:
+def _conflicted(standing: MergeStatus) -> StatusCondition:
     if not standing.conflicts:
-        return Condition("Conflicted", False, "NoConflicts", "No policy of equal precedence sets the same field")
+        return StatusCondition("Conflicted", False, "NoConflicts", "No policy of equal precedence sets the same field")
     words = "\n".join(f"{field}: {said}" for field, said in standing.conflicts.items())
-    return Condition("Conflicted", True, "EqualPrecedence", words)
+    return StatusCondition("Conflicted", True, "EqualPrecedence", words)
 
 
-def _overridden(standing: Standing) -> Condition:
+def _overridden(standing: MergeStatus) -> StatusCondition:
     if not standing.overridden:
-        return Condition("Overridden", False, "NotOverridden", "Every setting takes effect somewhere")
+        return StatusCondition("Overridden", False, "NotOverridden", "Every setting takes effect somewhere")
     words = "\n".join(f"{field}: {said}" for field, said in standing.overridden.items())
-    return Condition("Overridden", True, "Overridden" if standing.wholly else "PartiallyOverridden", words)
+    return StatusCondition("Overridden", True, "Overridden" if standing.wholly else "PartiallyOverridden", words)
 
 
 def _ref(place: Place) -> AncestorRef:

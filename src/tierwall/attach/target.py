@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from tierwall.attach.place import AGENTGATEWAY, INFERENCE_POOL, SERVICE, Place, service_port
 from tierwall.core.labels import Requirement, Selector
 from tierwall.resources.once import per_snapshot, provide
-from tierwall.resources.resource import Resource, Seniority, maps
+from tierwall.resources.resource import Resource, Seniority, list_of_maps
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.validity import is_understood
 
 
-class Entry(NamedTuple):
+class TargetEntry(NamedTuple):
     """One entry of `targetRefs` (`name`) or `targetSelectors` (`selector`) as it was written."""
 
     group: str
@@ -42,15 +42,15 @@ class Target(NamedTuple):
     path: tuple[str | int, ...]
 
 
-def entries(policy: Resource) -> Iterator[Entry]:
+def entries(policy: Resource) -> Iterator[TargetEntry]:
     """The entries of both lists, in order; what cannot be read is left out."""
     for field in ("targetRefs", "targetSelectors"):
-        for index, value in enumerate(maps(policy.spec.get(field))):
+        for index, value in enumerate(list_of_maps(policy.spec.get(field))):
             if (entry := _entry(field, index, value)) is not None:
                 yield entry
 
 
-def _entry(field: str, index: int, value: Mapping[str, Any]) -> Entry | None:
+def _entry(field: str, index: int, value: Mapping[str, Any]) -> TargetEntry | None:
     group, kind = value.get("group", ""), value.get("kind")
     if not isinstance(group, str) or not isinstance(kind, str):
         return None
@@ -64,15 +64,15 @@ def _entry(field: str, index: int, value: Mapping[str, Any]) -> Entry | None:
     path = ("spec", field, index)
     if field == "targetRefs":
         name = value.get("name")
-        return Entry(group, kind, section, port, path, name) if isinstance(name, str) and name else None
+        return TargetEntry(group, kind, section, port, path, name) if isinstance(name, str) and name else None
     labels = value.get("matchLabels")
     if not isinstance(labels, dict) or not all(isinstance(text, str) for text in labels.values()):
         return None
     requirements = sorted(Requirement(key, "In", (text,)) for key, text in labels.items())
-    return Entry(group, kind, section, port, path, selector=Selector(tuple(requirements)))
+    return TargetEntry(group, kind, section, port, path, selector=Selector(tuple(requirements)))
 
 
-def resolve(snapshot: Snapshot, policy: Resource, entry: Entry) -> tuple[Target, ...]:
+def resolve(snapshot: Snapshot, policy: Resource, entry: TargetEntry) -> tuple[Target, ...]:
     """The targets of one entry; a selector that selects nothing has none."""
     if entry.selector is None:
         place = Place(entry.group, entry.kind, policy.namespace, entry.name, entry.section, entry.port)
@@ -100,7 +100,7 @@ ACCESS_POLICIES: tuple[KindKey, ...] = tuple(
 )
 
 
-class Attachments:
+class AttachedPolicies:
     """Policies of some kinds, by place."""
 
     def __init__(self, snapshot: Snapshot, policies: Iterable[Resource]) -> None:
@@ -112,7 +112,7 @@ class Attachments:
             policy_targets = self._targets[policy] = targets(snapshot, policy)
             for target in policy_targets:
                 by_place.setdefault(target.place, []).append(policy)
-            for place in wholes(policy_targets):
+            for place in whole_objects(policy_targets):
                 by_whole.setdefault(place, []).append(policy)
         self._by_place = {place: tuple(policies) for place, policies in by_place.items()}
         self._by_whole = {place: tuple(policies) for place, policies in by_whole.items()}
@@ -129,7 +129,7 @@ class Attachments:
         """The targets of one of these policies."""
         return self._targets[policy]
 
-    def following(self, snapshot: Snapshot, gone: Iterable[Resource], come: Iterable[Resource]) -> Attachments:
+    def following(self, snapshot: Snapshot, gone: Iterable[Resource], come: Iterable[Resource]) -> AttachedPolicies:
         """The index of a snapshot that differs only in policies: some are gone, some have come."""
         out = copy.copy(self)
         out._targets, out._by_place, out._by_whole = dict(self._targets), dict(self._by_place), dict(self._by_whole)
@@ -147,7 +147,7 @@ class Attachments:
             touched |= {target.place for target in policy_targets}
         for index, places, named in (
             (out._by_place, touched, _places),
-            (out._by_whole, {place.whole for place in touched}, wholes),
+            (out._by_whole, {place.whole for place in touched}, whole_objects),
         ):
             for place in places:
                 stay = [policy for policy in index.pop(place, ()) if policy not in lost]
@@ -162,7 +162,7 @@ class Attachments:
         return tuple(sorted(self._by_place))
 
 
-def wholes(targets: Iterable[Target]) -> tuple[Place, ...]:
+def whole_objects(targets: Iterable[Target]) -> tuple[Place, ...]:
     """The objects that targets are, or are sections of; each once."""
     return tuple(dict.fromkeys(target.place.whole for target in targets))
 
@@ -176,15 +176,17 @@ def policy_order(policy: Resource) -> tuple[Seniority, str, str]:
     return policy.seniority, policy.kind, policy.group
 
 
-def attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], *, admitted: bool) -> Attachments:
+def attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], *, admitted: bool) -> AttachedPolicies:
     """The index of all policies of these kinds; with `admitted`, of those that admission takes and Tierwall knows."""
     return _attachments(snapshot, kinds, admitted)
 
 
 @per_snapshot
-def _attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], admitted: bool) -> Attachments:
+def _attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], admitted: bool) -> AttachedPolicies:
     policies = (policy for group, kind in kinds for policy in snapshot.of_kind(group, kind))
-    return Attachments(snapshot, (policy for policy in policies if not admitted or is_understood(snapshot, policy)))
+    return AttachedPolicies(
+        snapshot, (policy for policy in policies if not admitted or is_understood(snapshot, policy))
+    )
 
 
 def follow(

@@ -73,11 +73,11 @@ class Batch:
         return _value(Program(environment.parse(text), environment).evaluate(variables))
 
     def _partial(self, text: str, known: dict[str, object], unknown: list[str]) -> Answer:
-        from tierwall.cel.partial_evaluation import PartialError, well_typed
+        from tierwall.cel.partial_evaluation import PartialError, partial_well_typed
 
         environment = self._for((*known, *unknown))
         try:
-            left = well_typed(environment.parse(text), known, unknown, environment)
+            left = partial_well_typed(environment.parse(text), known, unknown, environment)
         except PartialError as error:
             return {"error": str(error)}
         if left.residual is not None:

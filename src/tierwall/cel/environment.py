@@ -64,7 +64,7 @@ class Environment:
         self.variables: Mapping[str, Type] = MappingProxyType(dict(variables or {}))
         self.syntax: Syntax = syntax_of(release, extensions)
         extra = tuple(functions)
-        self.functions = Functions(release, extensions, extra) if extra else _functions(release, extensions)
+        self.functions = FunctionTable(release, extensions, extra) if extra else _functions(release, extensions)
         self.type_names = _type_names(release)
         self.dotted = frozenset(name.partition(".")[0] for name in (*self.variables, *self.type_names) if "." in name)
         self.known_calls: dict[object, Type] = {}
@@ -88,7 +88,7 @@ class Environment:
         return self.functions.get(name)
 
 
-class Functions:
+class FunctionTable:
     """The functions of an environment; most expressions name few, so each is put together when it is first named."""
 
     def __init__(self, release: int, extensions: bool, extra: Iterable[Overload] = ()) -> None:
@@ -128,8 +128,8 @@ class Functions:
 
 
 @lru_cache(maxsize=64)
-def _functions(release: int, extensions: bool) -> Functions:
-    return Functions(release, extensions)
+def _functions(release: int, extensions: bool) -> FunctionTable:
+    return FunctionTable(release, extensions)
 
 
 @lru_cache(maxsize=64)
@@ -137,6 +137,6 @@ def _type_names(release: int) -> Mapping[str, Type]:
     return MappingProxyType({name: kind for name, (kind, since) in _TYPE_NAMES.items() if since <= release})
 
 
-def introduced(function: str) -> int | None:
+def first_releases(function: str) -> int | None:
     """The release that first offers a function, for hints (`EXTENSION`: none does); None if there is no such one."""
     return min((overload.since for overload in overloads(function)), default=None)

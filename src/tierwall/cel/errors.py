@@ -37,7 +37,7 @@ def no_such_key(key: object) -> EvaluationError:
     return EvaluationError(f"no such key: {key}")
 
 
-class Problem(msgspec.Struct, frozen=True, gc=False):
+class SourceProblem(msgspec.Struct, frozen=True, gc=False):
     """One thing that is wrong, and where."""
 
     message: str
@@ -55,7 +55,7 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
 class SourceError(TierwallError):
     """An expression that cannot be used. `problems` holds at least one, sorted by place."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[SourceProblem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
         first = self.problems[0]
         self.message = first.message
@@ -81,14 +81,14 @@ class CheckError(SourceError):
     """The expression parses, but its names or types do not fit the environment."""
 
 
-def problem_at(source: str, offset: int, message: str, hint: str | None = None) -> Problem:
+def problem_at(source: str, offset: int, message: str, hint: str | None = None) -> SourceProblem:
     """A problem at an offset of `source` (an offset of -1, a node made and not written, stands at the start)."""
     offset = min(max(offset, 0), len(source))
     start = source.rfind("\n", 0, offset) + 1
     end = source.find("\n", offset)
     text = source[start : len(source) if end < 0 else end].expandtabs(1)
     column = offset - start
-    return Problem(message, source.count("\n", 0, offset) + 1, column + 1, _snippet(text, column), hint)
+    return SourceProblem(message, source.count("\n", 0, offset) + 1, column + 1, _snippet(text, column), hint)
 
 
 def _snippet(text: str, column: int) -> str:

@@ -21,7 +21,7 @@ MAX_DEPTH = 250
 class Type(msgspec.Struct, frozen=True, gc=False):
     """A type: a name and its parameters (`list(int)`, `map(string, dyn)`, `optional_type(T)`).
 
-    A structural type (from a kind's schema) is an `Object`; a type parameter of an overload is a `Param`.
+    A structural type (from a kind's schema) is an `ObjectType`; a type parameter of an overload is a `TypeParam`.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Type(msgspec.Struct, frozen=True, gc=False):
         return "".join(parts)
 
 
-class Object(Type, frozen=True, gc=False, eq=False):
+class ObjectType(Type, frozen=True, gc=False, eq=False):
     """An object of known fields, from a schema (see `structural`); an unknown field is a check error.
 
     As in Kubernetes it is not a map: it is assignable to itself and to `dyn`, and compares with null.
@@ -56,13 +56,13 @@ class Object(Type, frozen=True, gc=False, eq=False):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Object) and self.name == other.name and self.fields == other.fields
+        return isinstance(other, ObjectType) and self.name == other.name and self.fields == other.fields
 
     def __hash__(self) -> int:
         return hash(self.name)
 
 
-class Param(Type, frozen=True, gc=False):
+class TypeParam(Type, frozen=True, gc=False):
     """A type parameter of an overload, such as `A` in `list(A)`."""
 
 
@@ -79,8 +79,8 @@ DURATION = Type("duration")
 # The type of what did not check; it fits everywhere, so that one mistake gives one problem.
 ERROR = Type("error")
 
-A = Param("A")
-B = Param("B")
+A = TypeParam("A")
+B = TypeParam("B")
 
 
 def list_of(item: Type) -> Type:

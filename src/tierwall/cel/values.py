@@ -92,7 +92,7 @@ class OptionalValue(msgspec.Struct, frozen=True):
 NONE: Final = OptionalValue(None, False)
 
 
-class Opaque:
+class OpaqueValue:
     """A value of a type that a library defines: it has functions, but no fields.
 
     Comparing one with a value of another type is an error in CEL, and so it is in Python: code that compares with `==`
@@ -158,7 +158,7 @@ def type_name(value: object) -> str:
     name = _TYPE_NAMES.get(type(value))
     if name is not None:
         return name
-    if isinstance(value, Opaque):
+    if isinstance(value, OpaqueValue):
         return value.cel_type
     # Other mappings and sequences would bring Python's own equality and indexing with them.
     return f"unsupported ({type(value).__name__})"
@@ -173,11 +173,11 @@ def make_map(pairs: Iterable[tuple[object, object]]) -> dict[object, object]:
     """A map from keys that may be of any key type."""
     result: dict[object, object] = {}
     for key, value in pairs:
-        put(result, key, value)
+        put_entry(result, key, value)
     return result
 
 
-def put(mapping: dict[object, object], key: object, value: object) -> None:
+def put_entry(mapping: dict[object, object], key: object, value: object) -> None:
     """Add an entry: of equal keys the last one wins; of equal numbers of different types the first one does."""
     stored = map_key(key)
     if stored in mapping and type(stored) in NUMERIC:
@@ -230,12 +230,12 @@ def equal(left: Any, right: Any) -> bool:
             return _equal_maps(left, right)
         if kind is OptionalValue:
             return left.present is right.present and (not left.present or equal(left.value, right.value))
-        if isinstance(left, Opaque):
+        if isinstance(left, OpaqueValue):
             return left.same(right)
         return left == right  # type: ignore[no-any-return]
     if kind in NUMERIC and other in NUMERIC:
         return _number(left, other) == _number(right, kind)
-    if isinstance(left, Opaque):
+    if isinstance(left, OpaqueValue):
         raise no_such_overload("_==_", left, right)
     return False
 
@@ -281,7 +281,7 @@ def size_of(value: object) -> int:
         return len(value)  # type: ignore[arg-type]
     if kind is OptionalValue:
         return size_of(value.value) if value.present else 1  # type: ignore[attr-defined]
-    return value.size() if isinstance(value, Opaque) else 1
+    return value.size() if isinstance(value, OpaqueValue) else 1
 
 
 def int64(number: int) -> int:

@@ -6,8 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.command import DENIED, Params, argument, choice, exit_code, flag, option, output, runs, several, write
-from tierwall.cli.objects import ReadsObjects, take_stdin
+from tierwall.cli.command import (
+    DENIED,
+    Params,
+    argument,
+    choice,
+    exit_code,
+    flag,
+    option,
+    output,
+    print_output,
+    repeated_option,
+    runs,
+)
+from tierwall.cli.objects import ObjectParams, take_stdin
 
 if TYPE_CHECKING:
     from tierwall.api.question import ApiQuestion
@@ -20,9 +32,11 @@ class UserParams(Params):
     """The user who makes a request, and its namespace (`explain api`, `can-i`)."""
 
     user: str = option("--user", "--as", default="", metavar="NAME", help="Who asks.")
-    groups: tuple[str, ...] = several("--groups", "--as-group", metavar="NAME", help="A group of theirs; repeatable.")
+    groups: tuple[str, ...] = repeated_option(
+        "--groups", "--as-group", metavar="NAME", help="A group of theirs; repeatable."
+    )
     uid: str = option("--uid", "--as-uid", default="", help="Their uid.")
-    extra: tuple[str, ...] = several(metavar="KEY=VALUE", help="A value of `userInfo.extra`; repeatable.")
+    extra: tuple[str, ...] = repeated_option(metavar="KEY=VALUE", help="A value of `userInfo.extra`; repeatable.")
     namespace: str = option("-n", "--namespace", default="", metavar="NAME", help="The namespace of the request.")
 
     def question(self, **request: Any) -> ApiQuestion:
@@ -49,7 +63,7 @@ class UserParams(Params):
         return completed
 
 
-class ExplainApiParams(UserParams, ReadsObjects):
+class ExplainApiParams(UserParams, ObjectParams):
     """The options of `explain api`."""
 
     verb: str = option(required=True, help="create, update, get, impersonate, …")
@@ -107,7 +121,7 @@ def explain(params: ExplainApiParams) -> int:
         **_data(params),
     )
     answer = world.ask(params.resolved(world, question))
-    write("explain", params.output, answer)
+    print_output("explain", params.output, answer)
     return exit_code(answer.detail.final or answer.verdict)
 
 
@@ -122,7 +136,7 @@ def _data(params: ExplainApiParams) -> dict[str, Any]:
     return {**{name: read_document(file) for name, file in files.items()}, **operation}
 
 
-class CanIParams(UserParams, ReadsObjects):
+class CanIParams(UserParams, ObjectParams):
     """The options of `can-i`."""
 
     verb: str | None = argument(required=False)
@@ -163,7 +177,7 @@ def can_i(params: CanIParams) -> int:
     world = params.world()
     answer = world.ask(params.resolved(world, question))
     if params.output == "json" or not params.quiet:
-        write("can-i", params.output, answer)
+        print_output("can-i", params.output, answer)
     may_not = answer.detail.final is None and not answer.detail.can_become_allowed
     return DENIED if may_not else exit_code(answer.detail.final or answer.verdict)
 
@@ -173,7 +187,7 @@ def _list(params: CanIParams, asked: ApiQuestion) -> int:
 
     snapshot = params.world().snapshot
     granted = permissions(snapshot, asked.user, asked.groups, asked.namespace, uid=asked.uid, extra=asked.extra)
-    write("can-i --list", params.output, granted.listed)
+    print_output("can-i --list", params.output, granted.listed)
     for authorizer in granted.unlisted:
         click.echo(f"warning: what authorizer `{authorizer}` allows cannot be listed", err=True)
     return 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from tierwall.cli.command import Params, address, choice, flag, option, runs, several, tell
-from tierwall.cli.objects import ReadsObjects
+from tierwall.cli.command import Params, address, choice, flag, option, print_report, repeated_option, runs
+from tierwall.cli.objects import ObjectParams
 
 
-class ServeParams(ReadsObjects):
+class ServeParams(ObjectParams):
     """The options of `authorizer`."""
 
-    files: tuple[str, ...] = several(
+    files: tuple[str, ...] = repeated_option(
         "--policies", "-f", "--file", metavar="PATH", help="File or folder of policies. May be repeated."
     )
     missing = "Missing option '--policies'."
@@ -68,19 +68,19 @@ def group(params: ServeParams) -> None:
     host, port = address(params.listen, "--listen", "127.0.0.1")
     health = address(params.health_listen, "--health-listen", "127.0.0.1") if params.health_listen else None
 
-    from tierwall.api.wire.review import Shape
+    from tierwall.api.wire.review import WireShape
     from tierwall.engines.table import engine
     from tierwall.serve.authorizer.connections import TlsFiles
-    from tierwall.serve.authorizer.run import Settings
+    from tierwall.serve.authorizer.run import AuthorizerSettings
 
     cert, key = params.tls_cert, params.tls_key
-    settings = Settings(
+    settings = AuthorizerSettings(
         host=host,
         port=port,
         health=health,
         tls=TlsFiles(cert, key, params.client_ca) if cert and key else None,
         bridge=params.bridge,
-        shape=Shape(params.shape),
+        shape=WireShape(params.shape),
         seal_key=params.seal_key,
         log=params.log,
         grace=params.grace,
@@ -88,7 +88,7 @@ def group(params: ServeParams) -> None:
         read_seconds=params.read_timeout,
         header_seconds=params.read_timeout,
     )
-    engine("authorizer", settings=settings).follow(source, tell)
+    engine("authorizer", settings=settings).follow(source, print_report)
 
 
 class InstallParams(Params):
@@ -97,9 +97,11 @@ class InstallParams(Params):
     out: str = option(default="tierwall-authorizer", metavar="FOLDER", help="Where to write.")
     url: str = option(default="https://127.0.0.1:9443", help="Where API servers reach the authorizer.")
     name: str = option(default="tierwall.io", help="Name of the authorizer in the API server.")
-    hosts: tuple[str, ...] = several("--host", metavar="NAME", help="Another name or address for the certificate.")
+    hosts: tuple[str, ...] = repeated_option(
+        "--host", metavar="NAME", help="Another name or address for the certificate."
+    )
     days: int = option(type=click.IntRange(1, 3650), default=365, help="How long certificates hold.")
-    exempt: tuple[str, ...] = several(
+    exempt: tuple[str, ...] = repeated_option(
         "--exempt-group",
         metavar="GROUP",
         help="Users of this group are judged by the other authorizers alone. May be repeated.",

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tierwall.cli.command import FAILED, FOUND, Params, argument, fail, flag, option, output, runs, several, write
+from tierwall.cli.command import (
+    FAILED,
+    FOUND,
+    Params,
+    argument,
+    fail,
+    flag,
+    option,
+    output,
+    print_output,
+    repeated_option,
+    runs,
+)
 
 if TYPE_CHECKING:
     from tierwall.cel.environment import Environment
@@ -51,7 +63,7 @@ def group() -> None:
 
 
 @contextmanager
-def _told(code: int = FAILED) -> Iterator[None]:
+def _report_errors(code: int = FAILED) -> Iterator[None]:
     """Print an error of an expression or its evaluation, and exit with a code."""
     from tierwall.cel.errors import Failure, SourceError
     from tierwall.cel.evaluate.encode import EncodingError
@@ -87,7 +99,7 @@ def evaluate(params: CelEvalParams) -> None:
     from tierwall.cel.types import DYN
     from tierwall.render.cel import json_line
 
-    with _told():
+    with _report_errors():
         values = {name: decode(value) for name, value in read_object(params.variables).items()}
         program = compile(params.expression, params.environment(dict.fromkeys(values, DYN)))
         if params.show_cost:
@@ -102,7 +114,7 @@ class CelCheckParams(CelParams):
     """The options of `cel check`."""
 
     expression: str = argument()
-    declared: tuple[str, ...] = several(
+    declared: tuple[str, ...] = repeated_option(
         "--var", metavar="NAME:TYPE", help="A variable, such as `object:dyn`. Repeatable."
     )
 
@@ -126,7 +138,7 @@ def check(params: CelCheckParams) -> None:
             variables[name] = parse_type(text)
         except TypeNameError as error:
             raise click.BadParameter(str(error), param_hint="--var") from None
-    with _told(FOUND):
+    with _report_errors(FOUND):
         click.echo(str(compile_source(params.expression, params.environment(variables)).type))
 
 
@@ -147,7 +159,7 @@ def batch(params: CelBatchParams) -> None:
     """
     from tierwall.cel.batch import Batch, QuestionError
     from tierwall.cel.environment import NEWEST
-    from tierwall.core.words import count
+    from tierwall.core.words import count_noun
     from tierwall.render.cel import json_line
 
     answers = Batch(params.release or NEWEST, params.extensions)
@@ -163,7 +175,7 @@ def batch(params: CelBatchParams) -> None:
         sys.stdout.write(json_line(reply) + "\n")
     sys.stdout.flush()
     if bad:
-        fail(f"{count(bad, 'line')} could not be read as a question")
+        fail(f"{count_noun(bad, 'line')} could not be read as a question")
 
 
 class CelPartialParams(CelParams):
@@ -171,7 +183,7 @@ class CelPartialParams(CelParams):
 
     expression: str = argument()
     known: str | None = option(metavar="FILE", help="JSON or YAML object: the known variables. `-` is standard input.")
-    unknown: tuple[str, ...] = several(
+    unknown: tuple[str, ...] = repeated_option(
         metavar="NAME[,NAME…]", help="Unknown variables, or paths inside known ones such as `request.name`. Repeatable."
     )
     output: str = output("cel partial")
@@ -188,17 +200,17 @@ def partially(params: CelPartialParams) -> None:
     Example: tierwall cel partial 'request.verb == "create" && object.x == 1' --known request.json --unknown object
     """
     from tierwall.cel.evaluate.encode import decode
-    from tierwall.cel.partial_evaluation import well_typed
+    from tierwall.cel.partial_evaluation import partial_well_typed
     from tierwall.cel.types import DYN
 
     names = [name.strip() for each in params.unknown for name in each.split(",") if name.strip()]
-    with _told():
+    with _report_errors():
         values = {name: decode(value) for name, value in read_object(params.known).items()}
         environment = params.environment(dict.fromkeys((*values, *names), DYN))
-        left = well_typed(environment.parse(params.expression), values, names, environment)
+        left = partial_well_typed(environment.parse(params.expression), values, names, environment)
         if params.output == "text" and left.error is not None:
             fail(left.error)
-        write("cel partial", params.output, left)
+        print_output("cel partial", params.output, left)
 
 
 def _lines(file: str) -> Iterator[str]:

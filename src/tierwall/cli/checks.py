@@ -7,15 +7,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.command import FAILED, FOUND, Params, argument, choice, option, output, runs, show, worlds_read, write
-from tierwall.cli.objects import ReadsPaths, files, load, take_stdin, worlds_from
+from tierwall.cli.command import (
+    FAILED,
+    FOUND,
+    Params,
+    argument,
+    choice,
+    option,
+    output,
+    print_diagnostics,
+    print_output,
+    runs,
+    worlds_read,
+)
+from tierwall.cli.objects import PathParams, files, load, take_stdin, worlds_from
 from tierwall.engines.table import engine, offered_by
 
 if TYPE_CHECKING:
     from tierwall.policytest.run import CaseResult
 
 
-class CheckParams(ReadsPaths):
+class CheckParams(PathParams):
     """The options of `check`."""
 
     namespace: str | None = option(
@@ -33,7 +45,7 @@ def check(params: CheckParams) -> int:
     Exit code 0 when there is nothing to report but notes, 4 when there are findings, 1 when input cannot be read.
     """
     from tierwall.core.diagnostics import Diagnostics, InputError
-    from tierwall.render.findings import Checked
+    from tierwall.render.findings import CheckResult
     from tierwall.world import World
 
     loaded = load(params.objects_from)
@@ -43,8 +55,8 @@ def check(params: CheckParams) -> int:
         findings = Diagnostics(world.check(namespace=params.namespace))
     except InputError as error:
         raise InputError([*loaded.diagnostics, *error.diagnostics]) from None
-    checked = Checked(findings, loaded)
-    write("check", params.output, checked)
+    checked = CheckResult(findings, loaded)
+    print_output("check", params.output, checked)
     if params.output == "text":
         click.echo(checked.summary, err=True)
     if findings.unreadable:
@@ -77,12 +89,12 @@ def test(params: TestParams) -> int:
     passed, 4 when some failed, 1 when a test file cannot be used.
     """
     from tierwall.policytest.run import run
-    from tierwall.policytest.suite import doubts, suites
+    from tierwall.policytest.suite import object_problems, suites
 
     take_stdin(params.paths)
     under = worlds_from(params.files)[0].snapshot if params.files else None
     loaded = suites(params.paths, under)
-    show(doubts(loaded))
+    print_diagnostics(object_problems(loaded))
     failed = 0
 
     def results() -> Iterator[CaseResult]:
@@ -91,5 +103,5 @@ def test(params: TestParams) -> int:
             failed += result.ok is False
             yield result
 
-    write("test", params.output, results())
+    print_output("test", params.output, results())
     return FOUND if failed else 0

@@ -17,7 +17,7 @@ from tierwall.resources.load import Loaded, Loader
 MANY = 100_000
 
 
-def collect_as_usual() -> None:
+def restore_collector() -> None:
     """Restore Python's thresholds.
 
     `__main__` raises them for commands that end soon; in a server, garbage would pile up.
@@ -26,7 +26,7 @@ def collect_as_usual() -> None:
 
 
 @contextmanager
-def uncollected(*, first: bool = True) -> Iterator[None]:
+def collector_off(*, first: bool = True) -> Iterator[None]:
     """Keep the collector off; after the first load, keep it away from the loaded objects too.
 
     Not after later loads: the garbage that a server has by then would never be found.
@@ -47,5 +47,5 @@ class CommandLoader(Loader):
 
     def load(self) -> Loaded:
         """Load everything as it is now. Problems are collected, never raised."""
-        with uncollected(first=not self.has_loaded):
+        with collector_off(first=not self.has_loaded):
             return super().load()

@@ -23,7 +23,7 @@ import click
 
 if TYPE_CHECKING:
     from tierwall.core.diagnostics import Diagnostic
-    from tierwall.core.protocols import Report
+    from tierwall.core.protocols import EngineReport
     from tierwall.core.verdict import Verdict
     from tierwall.world import World
 
@@ -45,7 +45,7 @@ def option(*names: str, last: bool = False, **settings: Any) -> Any:
     return ParamField(click.option, names, {"show_default": settings.get("default", "") != "", **settings}, last)
 
 
-def several(*names: str, **settings: Any) -> Any:
+def repeated_option(*names: str, **settings: Any) -> Any:
     """Declare a field that an option fills, which may be repeated."""
     return option(*names, multiple=True, **settings)
 
@@ -107,7 +107,7 @@ def runs(params: type[P]) -> Callable[[Callable[[P], int | None]], Callable[...,
             try:
                 code = function(params(**given))
             except InputError as error:
-                show(error.diagnostics, *([error.read] if error.read is not None else worlds_read()))
+                print_diagnostics(error.diagnostics, *([error.read] if error.read is not None else worlds_read()))
                 code = FAILED
             if code:
                 sys.exit(code)
@@ -129,7 +129,7 @@ def worlds_read() -> list[World]:
     return context.meta.setdefault("tierwall.worlds", []) if context is not None else []
 
 
-def write(command: str, output: str, subject: Any) -> None:
+def print_output(command: str, output: str, subject: Any) -> None:
     """Print the result of a command in a format."""
     from tierwall.render.formats import View, renderer
 
@@ -145,7 +145,7 @@ def write(command: str, output: str, subject: Any) -> None:
         click.echo(line)
 
 
-def show(diagnostics: Iterable[Diagnostic], *read: Any) -> None:
+def print_diagnostics(diagnostics: Iterable[Diagnostic], *read: Any) -> None:
     """Print diagnostics to stderr; on a terminal with the offending line, which `read` has."""
     from tierwall.render import text
 
@@ -162,9 +162,9 @@ def _line_in(read: Iterable[Any]) -> Callable[[str, int], str | None]:
     return line
 
 
-def tell(report: Report) -> None:
+def print_report(report: EngineReport) -> None:
     """Print the report of an engine to stderr, after its diagnostics."""
-    show(report.diagnostics, *([report.read] if report.read is not None else []))
+    print_diagnostics(report.diagnostics, *([report.read] if report.read is not None else []))
     click.echo(report.words, err=True)
 
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from tierwall.cli.command import FAILED, Params, argument, output, runs, write
+from tierwall.cli.command import FAILED, Params, argument, output, print_output, runs
 
 
 class YamlParams(Params):
@@ -24,11 +24,11 @@ def yaml(params: YamlParams) -> int:
 
     Example: tierwall yaml deployment.yaml | jq .metadata.name
     """
-    from tierwall.cli.collector import uncollected
+    from tierwall.cli.collector import collector_off
     from tierwall.resources.json_text import MAX_DEPTH, json_line
     from tierwall.resources.read import Limits, read_paths, repeated_keys
 
-    with uncollected():
+    with collector_off():
         read = read_paths([params.file], limits=Limits(depth=MAX_DEPTH))
     out = sys.stdout.buffer
     for document in read.documents:
@@ -69,4 +69,4 @@ def crds(params: CrdsParams) -> None:
             hint = near_miss(name, [kind.kind for kind in known])
             raise click.BadParameter(f"no custom resource is called `{name}`" + (f"; {hint}" if hint else ""))
         chosen += named
-    write("crds", params.output, crd_documents(chosen if params.kinds else known))
+    print_output("crds", params.output, crd_documents(chosen if params.kinds else known))

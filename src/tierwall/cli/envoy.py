@@ -7,24 +7,38 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.command import FAILED, address, choice, flag, option, output, runs, several, show, tell, write
-from tierwall.cli.objects import NeedsPaths, ReadsObjects
+from tierwall.cli.command import (
+    FAILED,
+    address,
+    choice,
+    flag,
+    option,
+    output,
+    print_diagnostics,
+    print_output,
+    print_report,
+    repeated_option,
+    runs,
+)
+from tierwall.cli.objects import ObjectParams, RequiredPathParams
 from tierwall.engines.table import engine
 
 if TYPE_CHECKING:
-    from tierwall.engines.envoy.config.options import Address, Certificate
+    from tierwall.engines.envoy.config.options import Certificate, SocketAddress
 
 _FILE = click.Path(exists=True, dir_okay=False)
 
 
-class CompileEnvoyParams(ReadsObjects):
+class CompileEnvoyParams(ObjectParams):
     """The options of `compile envoy`."""
 
     denial: str = choice(
         "json-rpc", "http", help="How a denied MCP request is answered: an error of JSON-RPC, or HTTP 403."
     )
     reveal: str = choice("policy", "nothing", help="What a denied caller is told: which policy denied, or nothing.")
-    gateways: tuple[str, ...] = several("--gateway", metavar="NAMESPACE/NAME", help="Only this Gateway. Repeatable.")
+    gateways: tuple[str, ...] = repeated_option(
+        "--gateway", metavar="NAMESPACE/NAME", help="Only this Gateway. Repeatable."
+    )
     output: str = output("compile envoy")
 
 
@@ -36,7 +50,7 @@ def compile(params: CompileEnvoyParams) -> int:
     Private keys are left out. Exit code 1 when a Gateway is not served as it says.
     """
     from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, near_miss
-    from tierwall.engines.envoy.config.options import Denial, Options, Reveal
+    from tierwall.engines.envoy.config.options import Denial, EnvoyOptions, Reveal
 
     snapshot = params.world().snapshot
     gateways = snapshot.of_kind("gateway.networking.k8s.io", "Gateway")
@@ -48,22 +62,26 @@ def compile(params: CompileEnvoyParams) -> int:
     ]
     if unknown:
         raise InputError(unknown)
-    wanted = Options(
+    wanted = EnvoyOptions(
         gateways=frozenset(params.gateways) or None, denial=Denial(params.denial), reveal=Reveal(params.reveal)
     )
     compiled = engine("envoy", options=wanted).compile(snapshot)
-    show(compiled.diagnostics)
-    write("compile envoy", params.output, compiled)
+    print_diagnostics(compiled.diagnostics)
+    print_output("compile envoy", params.output, compiled)
     return FAILED if Diagnostics(compiled.diagnostics).errors else 0
 
 
-class RunParams(NeedsPaths):
+class RunParams(RequiredPathParams):
     """The options of `run`."""
 
-    gateways: tuple[str, ...] = several("--gateway", metavar="NS/NAME", help="Serve only this Gateway. Repeatable.")
+    gateways: tuple[str, ...] = repeated_option(
+        "--gateway", metavar="NS/NAME", help="Serve only this Gateway. Repeatable."
+    )
     address: str = option(default="0.0.0.0", help="IP address that listeners bind to.")
-    binds: tuple[str, ...] = several("--bind", metavar="NS/NAME:PORT=HOST:PORT", help="Bind one port elsewhere.")
-    endpoints: tuple[str, ...] = several(
+    binds: tuple[str, ...] = repeated_option(
+        "--bind", metavar="NS/NAME:PORT=HOST:PORT", help="Bind one port elsewhere."
+    )
+    endpoints: tuple[str, ...] = repeated_option(
         "--endpoint", metavar="REF=HOST:PORT", help="Where a backend is, instead of DNS."
     )
     certificate: str | None = option(type=_FILE, help="PEM chain for HTTPS listeners that name no certificate.")
@@ -112,13 +130,13 @@ def run(params: RunParams) -> None:
     # gRPC's handlers around `fork` would only warn: no forked process uses gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from tierwall.engines.envoy.config.options import Denial, Options, Reveal
-    from tierwall.serve.run import Settings
+    from tierwall.engines.envoy.config.options import Denial, EnvoyOptions, Reveal
+    from tierwall.serve.run import RunSettings
 
     source = params.followed()
     where = address(params.xds or f"127.0.0.1:{18000 if params.no_envoy else 0}", "--xds")
     _check_xds(where[0], params)
-    options = Options(
+    options = EnvoyOptions(
         gateways=frozenset(params.gateways) or None,
         address=params.address,
         bind=dict(_placed(text, "--bind") for text in params.binds),
@@ -128,7 +146,7 @@ def run(params: RunParams) -> None:
         denial=Denial(params.denial),
         reveal=Reveal(params.reveal),
     )
-    settings = Settings(
+    settings = RunSettings(
         xds=where,
         xds_certificate=_certificate(params.xds_certificate, params.xds_key),
         xds_client_authority=_bytes(params.xds_client_ca),
@@ -139,7 +157,7 @@ def run(params: RunParams) -> None:
         filters_lists=params.filter_lists,
         decision_log=params.decision_log,
     )
-    engine("envoy", options=options, settings=settings).follow(source, tell)
+    engine("envoy", options=options, settings=settings).follow(source, print_report)
 
 
 def _check_xds(host: str, params: RunParams) -> None:
@@ -161,10 +179,10 @@ def _certificate(chain: str | None, key: str | None) -> Certificate | None:
     if chain is None:
         return None
     from tierwall.core.diagnostics import Diagnostic, InputError
-    from tierwall.engines.envoy.config.tls import BAD_CERTIFICATE, unusable
+    from tierwall.engines.envoy.config.tls import BAD_CERTIFICATE, certificate_problem
 
     certificate = Certificate(_bytes(chain) or b"", _bytes(key) or b"")
-    why = unusable(certificate)
+    why = certificate_problem(certificate)
     if why:
         named = why.replace("tls.crt", chain).replace("tls.key", str(key))
         raise InputError([Diagnostic(BAD_CERTIFICATE, f"the certificate cannot be used: {named}")])
@@ -177,10 +195,10 @@ def _bytes(path: str | None) -> bytes | None:
     return Path(path).read_bytes() if path is not None else None
 
 
-def _placed(text: str, option: str) -> tuple[str, Address]:
-    from tierwall.engines.envoy.config.options import Address
+def _placed(text: str, option: str) -> tuple[str, SocketAddress]:
+    from tierwall.engines.envoy.config.options import SocketAddress
 
     name, sign, where = text.partition("=")
     if not sign or not name:
         raise click.BadParameter(f"expected NAME=HOST:PORT, found `{text}`", param_hint=option)
-    return name, Address(*address(where, option))
+    return name, SocketAddress(*address(where, option))

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from tierwall.cli.command import argument, choice, flag, option, output, runs, several, write
-from tierwall.cli.objects import ReadsObjects
+from tierwall.cli.command import argument, choice, flag, option, output, print_output, repeated_option, runs
+from tierwall.cli.objects import ObjectParams
 
 
-class EffectiveParams(ReadsObjects):
+class EffectiveParams(ObjectParams):
     """The options of `effective`."""
 
     gateway: str | None = option(metavar="NS/NAME", help="The Gateway.")
@@ -22,7 +22,9 @@ class EffectiveParams(ReadsObjects):
     backend_section: str | None = option(metavar="SECTION", help="A port of the Service, or a sub-backend.")
     profile: Any = choice("docs", "agentgateway")
     phase: Any = choice("PostRouting", "PreRouting")
-    facts: tuple[str, ...] = several("--request", metavar="NAME=VALUE", help="A fact for conditions: request.path=/x.")
+    facts: tuple[str, ...] = repeated_option(
+        "--request", metavar="NAME=VALUE", help="A fact for conditions: request.path=/x."
+    )
     everywhere: bool = flag("Every place that a request can reach, instead of one.", "--all")
     output: str = output("explain")
 
@@ -59,9 +61,9 @@ def effective(params: EffectiveParams) -> None:
     world = params.world()
     if params.everywhere:
         answers = world.effective_everywhere(profile=params.profile, phase=params.phase, request=question.request)
-        write("effective --all", params.output, answers)
+        print_output("effective --all", params.output, answers)
     else:
-        write("explain", params.output, world.ask(question))
+        print_output("explain", params.output, world.ask(question))
 
 
 def _rule(text: str | None) -> int | str | None:
@@ -85,7 +87,7 @@ def _facts(texts: tuple[str, ...]) -> dict[str, Any]:
     return facts
 
 
-class StatusParams(ReadsObjects):
+class StatusParams(ObjectParams):
     """The options of `status`."""
 
     policies: tuple[str, ...] = argument(nargs=-1, metavar="[POLICY]...")
@@ -102,4 +104,4 @@ def status(params: StatusParams) -> None:
     """
     from tierwall.gateway.standing import statuses
 
-    write("status", params.output, statuses(params.world().snapshot, *params.policies))
+    print_output("status", params.output, statuses(params.world().snapshot, *params.policies))

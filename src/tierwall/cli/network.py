@@ -16,12 +16,12 @@ from tierwall.cli.command import (
     flag,
     option,
     output,
+    print_diagnostics,
+    print_output,
+    repeated_option,
     runs,
-    several,
-    show,
-    write,
 )
-from tierwall.cli.objects import ReadsObjects, ReadsPaths, worlds_from
+from tierwall.cli.objects import ObjectParams, PathParams, worlds_from
 from tierwall.render.formats import LISTS, PICTURES
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ END = "`namespace/pod`, an IP address, or `node:NAME`"
 ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
 
 
-class ExplainNetworkParams(ReadsObjects):
+class ExplainNetworkParams(ObjectParams):
     """The options of `explain network`."""
 
     source: str = option("--from", required=True, metavar="END", help=f"Who opens the connection: {END}.")
@@ -60,7 +60,7 @@ def explain(params: ExplainNetworkParams) -> int:
     ends = _end(params.source), _end(params.destination)
     question = NetworkQuestion(source=ends[0], to=ends[1], port=params.port, protocol=params.protocol.upper())
     answer = params.world().ask(question)
-    write("explain", params.output, answer)
+    print_output("explain", params.output, answer)
     return exit_code(answer.verdict)
 
 
@@ -72,12 +72,12 @@ def _end(text: str) -> str | dict[str, str]:
     return {"node": text.removeprefix("node:")} if text.startswith("node:") else text
 
 
-class ListParams(ReadsPaths):
+class ListParams(PathParams):
     """The options of `list`."""
 
-    sources: tuple[str, ...] = several("--from", metavar="END", help=f"Only connections from these: {ENDS}.")
-    destinations: tuple[str, ...] = several("--to", metavar="END", help="Only connections to these, likewise.")
-    ports: tuple[str, ...] = several(
+    sources: tuple[str, ...] = repeated_option("--from", metavar="END", help=f"Only connections from these: {ENDS}.")
+    destinations: tuple[str, ...] = repeated_option("--to", metavar="END", help="Only connections to these, likewise.")
+    ports: tuple[str, ...] = repeated_option(
         "--port", metavar="PORT", help="Only these ports: `80`, `53/UDP`, `8000-8080/TCP`."
     )
     explain: bool = flag("Name the rules that settle each direction.")
@@ -96,15 +96,19 @@ def list_connections(params: ListParams) -> None:
     Ends that policies treat alike are one line: `shop/web[Deployment] => shop/db[StatefulSet] : TCP 5432`. Pairs of
     which neither end is under policy (nodes, host-network pods, outside addresses) are left out.
     """
-    from tierwall.core.diagnostics import in_order
-    from tierwall.network.model.model import model
-    from tierwall.network.model.policies import failing_closed, notes
+    from tierwall.core.diagnostics import sorted_diagnostics
+    from tierwall.network.model.model import network_model
+    from tierwall.network.model.policies import fail_closed_warnings, shadow_notes
 
     _refuse_what_makes_no_sense(params)
     world = params.world()
-    show(in_order([*failing_closed(model(world.snapshot).policies), *notes(world.snapshot)]))
+    print_diagnostics(
+        sorted_diagnostics(
+            [*fail_closed_warnings(network_model(world.snapshot).policies), *shadow_notes(world.snapshot)]
+        )
+    )
     if params.exposure:
-        write("list", params.output, world.exposure(explain=params.explain))
+        print_output("list", params.output, world.exposure(explain=params.explain))
         return
     whole = params.output == "html"  # The page shows everything, with reasons.
     connections = world.connections(
@@ -118,9 +122,9 @@ def list_connections(params: ListParams) -> None:
         from tierwall.network.reach.listing import picture
 
         drawn = _drawn(lambda: picture(connections.matrix, connections.explain), "narrow it with --from, --to, --port")
-        write("list", params.output, drawn)
+        print_output("list", params.output, drawn)
     else:
-        write("list", params.output, connections.pairs() if params.pairs else connections)
+        print_output("list", params.output, connections.pairs() if params.pairs else connections)
 
 
 def _refuse_what_makes_no_sense(params: ListParams) -> None:
@@ -149,19 +153,19 @@ def diff(params: DiffParams) -> int:
     `+` appears, `-` vanishes, `~` hangs on other domain names; below each stands who settles it now, and who did
     before. Exit code 0 when nothing changes, 4 when anything does.
     """
-    from tierwall.core.diagnostics import in_order
-    from tierwall.network.model.policies import notes
-    from tierwall.network.reach.compare import compare
+    from tierwall.core.diagnostics import sorted_diagnostics
+    from tierwall.network.model.policies import shadow_notes
+    from tierwall.network.reach.compare import compare_connections
 
     before, after = worlds_from([params.old], [params.new])
-    show(in_order([*notes(before.snapshot), *notes(after.snapshot)]))
-    changes = list(compare(before.snapshot, after.snapshot))
+    print_diagnostics(sorted_diagnostics([*shadow_notes(before.snapshot), *shadow_notes(after.snapshot)]))
+    changes = list(compare_connections(before.snapshot, after.snapshot))
     if params.output in PICTURES:
         from tierwall.network.reach.listing import picture_of_changes
 
-        write("diff", params.output, _drawn(lambda: picture_of_changes(changes)))
+        print_output("diff", params.output, _drawn(lambda: picture_of_changes(changes)))
     else:
-        write("diff", params.output, changes)
+        print_output("diff", params.output, changes)
     if not changes and params.output == "text":
         click.echo("no connection changes", err=True)
     return FOUND if changes else 0

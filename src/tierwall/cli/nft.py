@@ -7,12 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.command import FAILED, FOUND, Params, choice, flag, option, output, runs, show, tell, write
-from tierwall.cli.objects import NeedsPaths, ReadsObjects
+from tierwall.cli.command import (
+    FAILED,
+    FOUND,
+    Params,
+    choice,
+    flag,
+    option,
+    output,
+    print_diagnostics,
+    print_output,
+    print_report,
+    runs,
+)
+from tierwall.cli.objects import ObjectParams, RequiredPathParams
 from tierwall.engines.table import engine
 
 if TYPE_CHECKING:
-    from tierwall.engines.nftables.table.options import Options
+    from tierwall.engines.nftables.table.options import TableOptions
 
 
 class TableParams(Params):
@@ -27,14 +39,14 @@ class TableParams(Params):
     exempt_own_node: bool = flag("Do not judge traffic between the node itself and its pods, as Kubernetes exempts it.")
 
     @property
-    def table(self) -> Options:
+    def table(self) -> TableOptions:
         """The options of the compiler."""
-        from tierwall.engines.nftables.table.options import Log, Options
+        from tierwall.engines.nftables.table.options import LogScope, TableOptions
 
-        return Options(self.node, Log(self.log), self.log_group, self.log_rate, self.exempt_own_node)
+        return TableOptions(self.node, LogScope(self.log), self.log_group, self.log_rate, self.exempt_own_node)
 
 
-class CompileNftParams(TableParams, ReadsObjects):
+class CompileNftParams(TableParams, ObjectParams):
     """The options of `compile nft`."""
 
 
@@ -42,14 +54,14 @@ class CompileNftParams(TableParams, ReadsObjects):
 @runs(CompileNftParams)
 def compile(params: CompileNftParams) -> None:
     """Print the nftables table that enforces the network policies on the pods."""
-    from tierwall.engines.nftables.table.table import text
+    from tierwall.engines.nftables.table.table import table_script
 
     compiled = engine("nft", options=params.table).compile(params.world().snapshot)
-    show(compiled.diagnostics)
-    click.echo(text(compiled.table), nl=False)
+    print_diagnostics(compiled.diagnostics)
+    click.echo(table_script(compiled.table), nl=False)
 
 
-class EnforceNftParams(TableParams, NeedsPaths):
+class EnforceNftParams(TableParams, RequiredPathParams):
     """The options of `enforce nft`."""
 
     watch: bool = flag("Stay, and follow changes of the files.")
@@ -89,11 +101,11 @@ def enforce(params: EnforceNftParams) -> int:
     nft = engine("nft", options=params.table, cuts=params.cut)
     source = params.followed(params.interval)
     if params.watch:
-        nft.follow(source, tell)
+        nft.follow(source, print_report)
         click.echo("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)
         return 0
     report = nft.apply(source)
-    tell(report)
+    print_report(report)
     return FAILED if Diagnostics(report.diagnostics).errors else 0
 
 
@@ -108,15 +120,15 @@ def _remove(params: EnforceNftParams) -> None:
 def _preview(params: EnforceNftParams) -> int:
     from tierwall.core.diagnostics import InputError
     from tierwall.engines.nftables.kernel.apply import difference, script_to
-    from tierwall.engines.nftables.table.compile import Compiled
-    from tierwall.serve.nftables import Keeper
+    from tierwall.engines.nftables.table.compile import CompiledTable
+    from tierwall.serve.nftables import KernelFollower
 
-    load = Keeper(params.table, params.cut).look(params.followed())
+    load = KernelFollower(params.table, params.cut).look(params.followed())
     assert load is not None, "the first reading is news"
     if load.errors:
         raise InputError(load.diagnostics, load.loaded)
-    assert isinstance(load.state, Compiled), "there is no table yet whose pods could be followed"
-    show(load.diagnostics, load.loaded)
+    assert isinstance(load.state, CompiledTable), "there is no table yet whose pods could be followed"
+    print_diagnostics(load.diagnostics, load.loaded)
     if not params.diff:
         click.echo(script_to(load.state.table), nl=False)
         return 0
@@ -149,13 +161,13 @@ def audit(params: AuditParams) -> None:
     if params.hits:
         from tierwall.engines.nftables.kernel.audit import hits
 
-        write("audit --hits", params.output, hits())
+        print_output("audit --hits", params.output, hits())
         return
-    from tierwall.engines.nftables.table.options import Options
+    from tierwall.engines.nftables.table.options import TableOptions
     from tierwall.engines.table import engine
 
-    events = engine("nft", options=Options(group=params.log_group)).audit(params.seconds)
+    events = engine("nft", options=TableOptions(group=params.log_group)).audit(params.seconds)
     try:
-        write("audit", params.output, islice(events, params.count))
+        print_output("audit", params.output, islice(events, params.count))
     except KeyboardInterrupt:
         return

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from tierwall.cli.command import FAILED, Params, argument, option, show, worlds_read
+from tierwall.cli.command import FAILED, Params, argument, option, print_diagnostics, worlds_read
 
 if TYPE_CHECKING:
     from tierwall.resources.load import Loaded
-    from tierwall.serve.follower import Files
+    from tierwall.serve.follower import FileSource
     from tierwall.world import World
 
 
@@ -21,7 +21,7 @@ def files(help: str, **settings: Any) -> Any:
     return option("-f", "--file", last=True, multiple=True, metavar="PATH", help=help, **settings)
 
 
-class ReadsObjects(Params):
+class ObjectParams(Params):
     """The options of every command that reads objects."""
 
     files: tuple[str, ...] = files(
@@ -45,24 +45,24 @@ class ReadsObjects(Params):
         (world,) = worlds_from(self.objects_from)
         return world
 
-    def followed(self, *interval: float) -> Files:
+    def followed(self, *interval: float) -> FileSource:
         """Make the source of objects that an engine follows, with the seconds between polls if given."""
-        from tierwall.cli.collector import CommandLoader, collect_as_usual
-        from tierwall.serve.follower import Files
+        from tierwall.cli.collector import CommandLoader, restore_collector
+        from tierwall.serve.follower import FileSource
 
         paths = self.objects_from
         take_stdin(paths)
-        collect_as_usual()
-        return Files(CommandLoader(paths), *interval)
+        restore_collector()
+        return FileSource(CommandLoader(paths), *interval)
 
 
-class ReadsPaths(ReadsObjects):
+class PathParams(ObjectParams):
     """The options of commands that take `PATH...` too."""
 
     paths: tuple[str, ...] = argument(nargs=-1, metavar="[PATH]...")
 
 
-class NeedsPaths(ReadsObjects):
+class RequiredPathParams(ObjectParams):
     """The options of commands that need a path: this folder is not the default."""
 
     paths: tuple[str, ...] = argument(nargs=-1, metavar="PATH...")
@@ -76,7 +76,7 @@ def worlds_from(*folders: Iterable[str]) -> list[World]:
 
     loads = [load(paths) for paths in folders]
     for loaded in loads:
-        show(loaded.errors, loaded)
+        print_diagnostics(loaded.errors, loaded)
     if any(loaded.errors for loaded in loads):
         sys.exit(FAILED)
     worlds = [World.of(loaded) for loaded in loads]

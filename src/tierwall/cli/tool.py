@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.command import Params, exit_code, flag, option, output, runs, several, write
-from tierwall.cli.objects import ReadsObjects
+from tierwall.cli.command import Params, exit_code, flag, option, output, print_output, repeated_option, runs
+from tierwall.cli.objects import ObjectParams
 
 if TYPE_CHECKING:
     from tierwall.core.answer import Answer
@@ -29,7 +29,7 @@ class CallerParams(Params):
         return {"serviceAccount": self.caller}
 
 
-class ExplainToolParams(CallerParams, ReadsObjects):
+class ExplainToolParams(CallerParams, ObjectParams):
     """The options of `explain tool`."""
 
     gateway: str = option(required=True, metavar="NS/NAME", help="The Gateway that the request comes in at.")
@@ -44,8 +44,8 @@ class ExplainToolParams(CallerParams, ReadsObjects):
     http_method: str | None = option(metavar="VERB", help="GET, POST (default), DELETE, …")
     path: str | None = option(metavar="PATH", help="The path of the request; the backend's own by default.")
     host: str | None = option(metavar="HOST", help="The Host header.")
-    headers: tuple[str, ...] = several("--header", metavar="NAME:VALUE", help="A header; may be repeated.")
-    answers: tuple[str, ...] = several(
+    headers: tuple[str, ...] = repeated_option("--header", metavar="NAME:VALUE", help="A header; may be repeated.")
+    answers: tuple[str, ...] = repeated_option(
         "--external-auth",
         metavar="POLICY=ANSWER",
         help="What an authorizer answers, Allow or Deny, by the policy that asks it; others cannot be reached.",
@@ -85,7 +85,7 @@ def explain(params: ExplainToolParams) -> int:
     )
     world = params.world()
     answer = world.ask(question)
-    write("explain", params.output, answer)
+    print_output("explain", params.output, answer)
     if params.output == "text":
         _note_missing_route(answer, world)
     return exit_code(answer.verdict)
@@ -125,12 +125,12 @@ def pairs(given: tuple[str, ...], option: str, separator: str) -> dict[str, str]
     return out
 
 
-class ToolsParams(CallerParams, ReadsObjects):
+class ToolsParams(CallerParams, ObjectParams):
     """The options of `tools`."""
 
     gateway: str | None = option(metavar="NS/NAME", help="Only through this Gateway.")
     backend: str | None = option(metavar="NS/NAME", help="Only at this XBackend, or Service/NS/NAME.")
-    tools: tuple[str, ...] = several("--tool", metavar="NAME", help="A tool to ask about that no policy names.")
+    tools: tuple[str, ...] = repeated_option("--tool", metavar="NAME", help="A tool to ask about that no policy names.")
     everything: bool = flag("List denied tools too, with the policy that denies them.", "--all")
     output: str = output("tools")
 
@@ -154,7 +154,7 @@ def tools(params: ToolsParams) -> None:
         click.echo("no route in the manifests leads there: taking every Gateway to lead to every backend", err=True)
     if params.output == "text" and not granted.ways:
         click.echo("there is no Gateway and backend to list", err=True)
-    write("tools", params.output, (granted, params.everything))
+    print_output("tools", params.output, (granted, params.everything))
     denied = all(row.verdict is Verdict.DENY for row in granted.rows)
     if params.output == "text" and granted.ways and denied and not params.everything:
         hint = nearest_caller(world.snapshot, granted.caller)

@@ -71,20 +71,20 @@ class Decider(msgspec.Struct, frozen=True, order=True):
         return str(self.policy) if self.rule == "spec" and not self.name else str(self)
 
     def __str__(self) -> str:
-        return spelled(self.policy, self.rule, self.name)
+        return format_decider(self.policy, self.rule, self.name)
 
 
 # Stands in `decided_by` where no policy decided.
 DEFAULT = Decider("Default")
 
 
-def spelled(policy: Reference | str, rule: str | None, name: str | None) -> str:
+def format_decider(policy: Reference | str, rule: str | None, name: str | None) -> str:
     """`AdminNetworkPolicy/guard egress[0] (deny-finance)`."""
     place = f"{policy} {rule}" if rule else str(policy)
-    return f"{place} ({on_one_line(name)})" if name else place
+    return f"{place} ({escape_unprintable(name)})" if name else place
 
 
-def on_one_line(name: str) -> str:
+def escape_unprintable(name: str) -> str:
     """A rule's name for texts: what cannot be printed is escaped, so that no name passes for another line."""
     return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
@@ -110,7 +110,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return self.origin.position(self.path) if self.origin is not None else None
 
     def __str__(self) -> str:
-        return spelled(self.policy, self.rule, self.name) if self.policy is not None else self.tier
+        return format_decider(self.policy, self.rule, self.name) if self.policy is not None else self.tier
 
 
 class Omission(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +153,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         raise TypeError("an answer is not a truth value: compare `answer.verdict` with a Verdict")
 
 
-def deciders(candidates: Iterable[Decider]) -> tuple[Decider, ...]:
+def unique_deciders(candidates: Iterable[Decider]) -> tuple[Decider, ...]:
     """Each decider once, in order; `Default` where there is none."""
     return tuple(dict.fromkeys(candidates)) or (DEFAULT,)

@@ -82,7 +82,7 @@ class InputError(TierwallError):
     """The input cannot be used; carries every diagnostic that says why, and the texts that they point into if known."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic], read: Any = None) -> None:
-        self.diagnostics = in_order(diagnostics)
+        self.diagnostics = sorted_diagnostics(diagnostics)
         self.read = read
         super().__init__("; ".join(diagnostic.message for diagnostic in self.diagnostics[:3]))
 
@@ -99,7 +99,7 @@ class UnknownName(InputError):
 NO_SUCH_NAME = "TW704"
 
 
-def no_such_name(message: str, hint: str = "") -> Diagnostic:
+def unknown_name_diagnostic(message: str, hint: str = "") -> Diagnostic:
     """A problem with a name that does not exist."""
     return Diagnostic(NO_SUCH_NAME, message, hint=hint)
 
@@ -111,7 +111,7 @@ def input_error(problems: Iterable[Diagnostic]) -> InputError:
     return UnknownName(problems) if unknown else InputError(problems)
 
 
-def in_order(diagnostics: Iterable[Diagnostic]) -> Diagnostics:
+def sorted_diagnostics(diagnostics: Iterable[Diagnostic]) -> Diagnostics:
     """Sorted by place, repeats dropped."""
     return Diagnostics(sorted(dict.fromkeys(diagnostics), key=Diagnostic.sort_key))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tierwall.core.answer import DEFAULT, Answer, Decider, on_one_line
+from tierwall.core.answer import DEFAULT, Answer, Decider, escape_unprintable
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
 from tierwall.core.verdict import Verdict
 
@@ -41,7 +41,7 @@ def mismatches(expect: Mapping[str, Any], answer: Answer, of_plane: Mapping[str,
     return [line for key, value in known.items() for line in keys[key].differences(key, value, answer)]
 
 
-def malformed(key: str, expected: str, found: Any, hint: str = "") -> Diagnostic:
+def malformed_expectation(key: str, expected: str, found: Any, hint: str = "") -> Diagnostic:
     """A value of `expect` that cannot be compared with anything."""
     return Diagnostic("TW701", f"expected {expected} as `{key}`, found `{found}`", hint=hint)
 
@@ -52,7 +52,7 @@ def one_of(words: Iterable[str], get: Callable[[Answer], str | None]) -> Expecta
 
     def problems(key: str, value: Any) -> Iterator[Diagnostic]:
         if value not in known:
-            yield malformed(key, f"one of {', '.join(known)}", value, near_miss(str(value), known))
+            yield malformed_expectation(key, f"one of {', '.join(known)}", value, near_miss(str(value), known))
 
     def differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
         if (actual := get(answer)) != value:
@@ -61,12 +61,12 @@ def one_of(words: Iterable[str], get: Callable[[Answer], str | None]) -> Expecta
     return Expectation(problems, differences)
 
 
-def list_of_texts(what: str, get: Callable[[Answer], Iterable[str]]) -> Expectation:
+def list_of_strings(what: str, get: Callable[[Answer], Iterable[str]]) -> Expectation:
     """A key that holds an exact, ordered list of texts."""
 
     def problems(key: str, value: Any) -> Iterator[Diagnostic]:
         if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
-            yield malformed(key, f"a list of {what}", value)
+            yield malformed_expectation(key, f"a list of {what}", value)
 
     def differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
         actual = list(get(answer))
@@ -83,7 +83,7 @@ def _decided_by_problems(key: str, value: Any) -> Iterator[Diagnostic]:
                 continue
         elif isinstance(wanted, str) and wanted:
             continue
-        yield malformed(key, "a reference, or a list of them,", wanted)
+        yield malformed_expectation(key, "a reference, or a list of them,", wanted)
 
 
 def _decided_by_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
@@ -110,13 +110,13 @@ def _is_meant(wanted: str | Mapping[str, str], decider: Decider) -> bool:
 
 
 def _written(decider: Decider) -> str:
-    name = on_one_line(decider.name or "")
+    name = escape_unprintable(decider.name or "")
     return " ".join(str(part) for part in (decider.policy, decider.rule, name) if part)
 
 
 def _not_considered_problems(key: str, value: Any) -> Iterator[Diagnostic]:
     if value != []:
-        yield malformed(key, "an empty list", value, "`[]` asks that nothing was left out")
+        yield malformed_expectation(key, "an empty list", value, "`[]` asks that nothing was left out")
 
 
 def _not_considered_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:

@@ -17,7 +17,7 @@ ALLOW, DENY, PASS, CONDITIONAL = StepVerdict.ALLOW, StepVerdict.DENY, StepVerdic
 P = TypeVar("P")
 
 
-class Claim(NamedTuple):
+class RuleEffect(NamedTuple):
     """What one rule or policy says: Allow, Deny or Pass, for the cases that it surely matches or may match."""
 
     by: Any
@@ -40,16 +40,16 @@ class Outcome(msgspec.Struct, frozen=True):
 # Outcomes that do not say who settled them.
 UNNAMED = {verdict: Outcome(verdict, None) for verdict in (ALLOW, DENY)}
 # Disjoint sets of cases by outcome.
-Parts: TypeAlias = tuple[tuple[Outcome, int], ...]
+OutcomeSets: TypeAlias = tuple[tuple[Outcome, int], ...]
 
 
-class Shares(msgspec.Struct, frozen=True):
+class TierResult(msgspec.Struct, frozen=True):
     """What a tier makes of a set of cases: those it settles, those that go on, and the claims that may intervene."""
 
     tier: str
-    settled: Parts
+    settled: OutcomeSets
     onward: int
-    uncertain: tuple[Claim, ...] = ()
+    uncertain: tuple[RuleEffect, ...] = ()
 
     @property
     def asked_below(self) -> int:
@@ -61,7 +61,7 @@ class Shares(msgspec.Struct, frozen=True):
         return asked
 
 
-def once(settled: list[tuple[Outcome, int]], named: bool) -> Parts:
+def merge_equal_outcomes(settled: list[tuple[Outcome, int]], named: bool) -> OutcomeSets:
     """Each outcome once. Outcomes that name who settled them differ anyway."""
     if named or len(settled) < 2:
         return tuple(settled)
@@ -71,7 +71,7 @@ def once(settled: list[tuple[Outcome, int]], named: bool) -> Parts:
     return tuple(parts.items())
 
 
-def joined(shares: Shares, below: Parts, named: bool = True) -> Parts:
+def with_tier_below(shares: TierResult, below: OutcomeSets, named: bool = True) -> OutcomeSets:
     """A tier with what lies below it: cases that go on get the outcome there."""
     if not shares.uncertain:
         if not shares.settled:
@@ -89,7 +89,9 @@ def joined(shares: Shares, below: Parts, named: bool = True) -> Parts:
     return tuple(parts.items())
 
 
-def _intervening(parts: dict[Outcome, int], tier: str, claim: Claim, below: Parts, named: bool) -> dict[Outcome, int]:
+def _intervening(
+    parts: dict[Outcome, int], tier: str, claim: RuleEffect, below: OutcomeSets, named: bool
+) -> dict[Outcome, int]:
     """The outcomes when a claim may match some cases."""
     out: dict[Outcome, int] = {}
 
@@ -111,7 +113,7 @@ def _intervening(parts: dict[Outcome, int], tier: str, claim: Claim, below: Part
     return out
 
 
-def _either(otherwise: Outcome, tier: str, claim: Claim, below: Outcome | None) -> Outcome:
+def _either(otherwise: Outcome, tier: str, claim: RuleEffect, below: Outcome | None) -> Outcome:
     """The outcome when a claim may match: what it leads to, or `otherwise`.
 
     Where both come to the same verdict, what the claim hangs on does not matter.
@@ -138,7 +140,7 @@ class Opinion(Protocol):
 O = TypeVar("O", bound=Opinion)  # noqa: E741
 
 
-class Walked(NamedTuple, Generic[P, O]):
+class ChainResult(NamedTuple, Generic[P, O]):
     """How far a chain was asked: what each member that was asked says, and the opinions among that, which count."""
 
     said: list[O]

@@ -38,7 +38,7 @@ class Plane(Protocol[S]):
         """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
 
 
-class Reply(msgspec.Struct, frozen=True):
+class EngineReply(msgspec.Struct, frozen=True):
     """What an engine said to one question: an answer, or why it was not asked, or what went wrong."""
 
     answer: Answer | None = None
@@ -46,7 +46,7 @@ class Reply(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Report(msgspec.Struct, frozen=True):
+class EngineReport(msgspec.Struct, frozen=True):
     """What an engine did, and what was noticed on the way; `read` has the texts that diagnostics point into."""
 
     words: str
@@ -54,7 +54,7 @@ class Report(msgspec.Struct, frozen=True):
     read: Any = None
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A decision that an engine made, and who made it so (docs/enforce-network.md#audit, docs/run.md).
 
     An `Answer` says how a question would be decided; an event says what an engine did. `render` writes it down, for the
@@ -85,19 +85,19 @@ class Engine(Protocol[S, Source, C]):
         """The engine's own configuration; pure. Called by `compile`."""
         raise _absent(self, "compile")
 
-    def apply(self, source: Source) -> Report:
+    def apply(self, source: Source) -> EngineReport:
         """Bring policies into force, wholly or not at all. Called by `enforce`; absent where a process must stay."""
         raise _absent(self, "apply")
 
-    def follow(self, source: Source, tell: Callable[[Report], None]) -> None:
+    def follow(self, source: Source, tell: Callable[[EngineReport], None]) -> None:
         """Keep the last good state in force until a signal comes. Called by `enforce --watch`, `run`, `authorizer`."""
         raise _absent(self, "follow")
 
-    def ask(self, snapshot: S, questions: Sequence[Question]) -> Iterator[Reply]:
+    def ask(self, snapshot: S, questions: Sequence[Question]) -> Iterator[EngineReply]:
         """Let the real engine answer, one reply for each question of its planes. Called by `test --engine`."""
         raise _absent(self, "ask")
 
-    def audit(self, seconds: float | None = None) -> Iterator[Event]:
+    def audit(self, seconds: float | None = None) -> Iterator[DecisionEvent]:
         """What the engine decides, as it happens. Called by `audit`; absent where `follow` logs its decisions."""
         raise _absent(self, "audit")
 

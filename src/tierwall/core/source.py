@@ -30,7 +30,7 @@ class Origin(Protocol):
         """The place of the node at `path` (or of its key), or of its nearest ancestor that was written."""
 
 
-def dotted(path: Path) -> str:
+def format_path(path: Path) -> str:
     """A path as Kubernetes prints it: `spec.ingress[0].from[1]`; keys that are not plain words are bracketed."""
     out: list[str] = []
     for part in path:

@@ -13,13 +13,26 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, assert_never
 
-from tierwall.core.outcome import ALLOW, DENY, PASS, UNNAMED, Claim, O, Outcome, Parts, Shares, Walked, joined, once
+from tierwall.core.outcome import (
+    ALLOW,
+    DENY,
+    PASS,
+    UNNAMED,
+    ChainResult,
+    O,
+    Outcome,
+    OutcomeSets,
+    RuleEffect,
+    TierResult,
+    merge_equal_outcomes,
+    with_tier_below,
+)
 from tierwall.core.verdict import Verdict
 
 P = TypeVar("P")
 
 
-class Combining(StrEnum):
+class CombiningRule(StrEnum):
     """How the policies of one tier combine."""
 
     # The first claim on a case settles it; a claim that passes hands the case to the next tier.
@@ -35,11 +48,11 @@ class Combining(StrEnum):
 
 
 # Looked up here once, because every decision compares with them.
-_FIRST_MATCH: Final = Combining.FIRST_MATCH
-_UNION: Final = Combining.UNION_WITH_ISOLATION
-_EVERY_ONE: Final = Combining.EVERY_ONE_MUST_ALLOW
-_MOST_SPECIFIC: Final = Combining.MOST_SPECIFIC
-_CHAIN: Final = Combining.AUTHORIZER_CHAIN
+_FIRST_MATCH: Final = CombiningRule.FIRST_MATCH
+_UNION: Final = CombiningRule.UNION_WITH_ISOLATION
+_EVERY_ONE: Final = CombiningRule.EVERY_ONE_MUST_ALLOW
+_MOST_SPECIFIC: Final = CombiningRule.MOST_SPECIFIC
+_CHAIN: Final = CombiningRule.AUTHORIZER_CHAIN
 _NO_OPINION, _CONDITIONAL, _DENY = Verdict.NO_OPINION, Verdict.CONDITIONAL, Verdict.DENY
 
 
@@ -48,43 +61,47 @@ class Tier(NamedTuple, Generic[P]):
 
     name: str
     policies: tuple[P, ...]
-    combining: Combining
+    combining: CombiningRule
 
 
 Stack: TypeAlias = tuple[Tier[P], ...]
 
 
 # Where a question ends that no tier settles.
-DEFAULT: Tier[Any] = Tier("Default", (), Combining.FIRST_MATCH)
+DEFAULT: Tier[Any] = Tier("Default", (), CombiningRule.FIRST_MATCH)
 DEFAULT_ALLOW = Outcome(ALLOW, DEFAULT.name)
 # Asks one policy of a tier: its claims, in order. Claims may be found lazily: nothing is asked for that is settled.
-Ask: TypeAlias = Callable[[Tier[P], P], Iterable[Claim]]
+AskPolicy: TypeAlias = Callable[[Tier[P], P], Iterable[RuleEffect]]
 # Told of each claim as it is met, with the cases that it takes and those that it may take. Isolation is a claim of all
 # policies of a tier together, and the default one of nobody.
-Watch: TypeAlias = Callable[[Tier[Any], Claim, int, int], None]
+EffectObserver: TypeAlias = Callable[[Tier[Any], RuleEffect, int, int], None]
 
 
-def fall(stack: Iterable[Tier[P]], cases: int, ask: Ask[P], named: bool = True, watch: Watch | None = None) -> Parts:
+def evaluate(
+    stack: Iterable[Tier[P]], cases: int, ask: AskPolicy[P], named: bool = True, watch: EffectObserver | None = None
+) -> OutcomeSets:
     """Let cases fall through a stack. `named` says whether outcomes name who settled them."""
-    walked: list[Shares] = []
+    walked: list[TierResult] = []
     for tier in stack:
-        shares = combine(tier, cases, ask, named, watch)
+        shares = combine_tier(tier, cases, ask, named, watch)
         if shares.settled or shares.uncertain:
             walked.append(shares)
         cases = shares.asked_below if shares.uncertain else shares.onward
         if not cases:
             break
-    parts: Parts = ()
+    parts: OutcomeSets = ()
     if cases:
         parts = ((DEFAULT_ALLOW if named else UNNAMED[ALLOW], cases),)
         if watch is not None:
-            watch(DEFAULT, Claim(None, ALLOW, cases), cases, 0)
+            watch(DEFAULT, RuleEffect(None, ALLOW, cases), cases, 0)
     for shares in reversed(walked):
-        parts = joined(shares, parts, named)
+        parts = with_tier_below(shares, parts, named)
     return parts
 
 
-def combine(tier: Tier[P], cases: int, ask: Ask[P], named: bool = True, watch: Watch | None = None) -> Shares:
+def combine_tier(
+    tier: Tier[P], cases: int, ask: AskPolicy[P], named: bool = True, watch: EffectObserver | None = None
+) -> TierResult:
     """One tier, by its combining rule."""
     rule = tier.combining
     if rule is _UNION:
@@ -96,11 +113,11 @@ def combine(tier: Tier[P], cases: int, ask: Ask[P], named: bool = True, watch: W
     assert_never(rule)
 
 
-def first_match(tier: Tier[P], cases: int, ask: Ask[P], named: bool, watch: Watch | None) -> Shares:
+def first_match(tier: Tier[P], cases: int, ask: AskPolicy[P], named: bool, watch: EffectObserver | None) -> TierResult:
     """Each claim takes what no claim before it has taken. Where only denials are claims, every one must allow."""
     rest, passed = cases, 0
     settled: list[tuple[Outcome, int]] = []
-    uncertain: list[Claim] = []
+    uncertain: list[RuleEffect] = []
     for policy in tier.policies:
         for claim in ask(tier, policy):
             by, verdict, surely, maybe, _ = claim
@@ -117,13 +134,15 @@ def first_match(tier: Tier[P], cases: int, ask: Ask[P], named: bool, watch: Watc
             if maybe:
                 uncertain.append(claim._replace(cases=0, maybe=maybe))
             if not rest:
-                return Shares(tier.name, once(settled, named), passed, tuple(uncertain))
+                return TierResult(tier.name, merge_equal_outcomes(settled, named), passed, tuple(uncertain))
     if rest == cases and not uncertain:
-        return Shares(tier.name, (), rest)
-    return Shares(tier.name, once(settled, named), rest | passed, tuple(uncertain))
+        return TierResult(tier.name, (), rest)
+    return TierResult(tier.name, merge_equal_outcomes(settled, named), rest | passed, tuple(uncertain))
 
 
-def union_with_isolation(tier: Tier[P], cases: int, ask: Ask[P], named: bool, watch: Watch | None) -> Shares:
+def union_with_isolation(
+    tier: Tier[P], cases: int, ask: AskPolicy[P], named: bool, watch: EffectObserver | None
+) -> TierResult:
     """Everything that some claim allows; all else is denied by every policy of the tier together."""
     isolated = cases
     # Disjoint sets of cases by who allows them.
@@ -143,8 +162,8 @@ def union_with_isolation(tier: Tier[P], cases: int, ask: Ask[P], named: bool, wa
     if isolated:
         settled.append((Outcome(DENY, tier.name, tier.policies) if named else UNNAMED[DENY], isolated))
         if watch is not None:
-            watch(tier, Claim(tier.policies, DENY, isolated), isolated, 0)
-    return Shares(tier.name, once(settled, named), 0)
+            watch(tier, RuleEffect(tier.policies, DENY, isolated), isolated, 0)
+    return TierResult(tier.name, merge_equal_outcomes(settled, named), 0)
 
 
 def most_specific(stack: Stack[P], locks: Callable[[Tier[P]], bool]) -> tuple[int, bool]:
@@ -158,7 +177,7 @@ def most_specific(stack: Stack[P], locks: Callable[[Tier[P]], bool]) -> tuple[in
     return len(stack) - 1, False
 
 
-def authorizer_chain(members: Sequence[P], ask: Callable[[P], O], *, eager: bool = False) -> Walked[P, O]:
+def authorizer_chain(members: Sequence[P], ask: Callable[[P], O], *, eager: bool = False) -> ChainResult[P, O]:
     """Ask authorizers in order. The first Allow or Deny ends the walk, and so does a conditional way to Allow.
 
     A conditional Deny is remembered and the next is asked. An eager walk goes on to the first unconditional opinion.
@@ -175,8 +194,8 @@ def authorizer_chain(members: Sequence[P], ask: Callable[[P], O], *, eager: bool
         opinions.append((member, opinion))
         if verdict is not _CONDITIONAL:
             alone = len(opinions) == 1 or (verdict is _DENY and not can_become_allowed)
-            return Walked(said, tuple(opinions), alone)
+            return ChainResult(said, tuple(opinions), alone)
         can_become_allowed = can_become_allowed or opinion.can_become_allowed
         if can_become_allowed and not eager:
-            return Walked(said, tuple(opinions), False)
-    return Walked(said, tuple(opinions), not opinions)
+            return ChainResult(said, tuple(opinions), False)
+    return ChainResult(said, tuple(opinions), not opinions)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 MOST_NAMED = 3
 
 
-def listed(texts: Sequence[str], most: int | None = MOST_NAMED) -> str:
+def join_names(texts: Sequence[str], most: int | None = MOST_NAMED) -> str:
     """`a`, `a and b`, `a, b and c`; with more than `most`, the first few and how many more: `a, b, c and 7 more`."""
     shown = list(texts[:most])
     if len(texts) > len(shown):
@@ -17,7 +17,7 @@ def listed(texts: Sequence[str], most: int | None = MOST_NAMED) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
-def count(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """`1 pod`, `2 pods`."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from tierwall.core.diagnostics import InputError
-from tierwall.core.protocols import Reply
+from tierwall.core.protocols import EngineReply
 
 Case = TypeVar("Case")
 
 
-class Asking(Protocol[Case]):
+class EngineProbe(Protocol[Case]):
     """How an engine is asked about one snapshot; a `Case` is what it makes of a question."""
 
     def read(self, question: Any) -> Case:
@@ -28,28 +28,28 @@ class Asking(Protocol[Case]):
     def obstacle(self, case: Case) -> str:
         """Why a case cannot be put to the engine, or nothing."""
 
-    def ask(self, cases: Sequence[Case]) -> Iterable[Reply]:
+    def ask(self, cases: Sequence[Case]) -> Iterable[EngineReply]:
         """One reply for each case without an obstacle; InputError if the engine cannot be asked."""
 
 
-def replies(asking: Asking[Case], questions: Sequence[Any]) -> Iterator[Reply]:
+def replies(asking: EngineProbe[Case], questions: Sequence[Any]) -> Iterator[EngineReply]:
     """One reply for each question, in order; the engine is not started if none can be asked."""
-    out: dict[int, Reply] = {}
+    out: dict[int, EngineReply] = {}
     cases: dict[int, Case] = {}
     for number, question in enumerate(questions):
         try:
             cases[number] = asking.read(question)
         except InputError as error:
-            out[number] = Reply(error=error.told)
+            out[number] = EngineReply(error=error.told)
     asking.prepare(list(cases.values()))
     for number, case in list(cases.items()):
         if reason := asking.obstacle(case):
-            out[number] = Reply(skipped=f"not testable here: {reason}")
+            out[number] = EngineReply(skipped=f"not testable here: {reason}")
             del cases[number]
     if cases:
         try:
             answered = list(asking.ask(list(cases.values())))
         except InputError as error:
-            answered = [Reply(error=error.told)] * len(cases)
+            answered = [EngineReply(error=error.told)] * len(cases)
         out |= zip(cases, answered, strict=True)
     yield from (out[number] for number in range(len(questions)))

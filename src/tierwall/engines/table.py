@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tierwall.core.protocols import Engine
 
 
-class Entry(NamedTuple):
+class EngineEntry(NamedTuple):
     """An engine: its class, as `module:name`, and what for it is there."""
 
     target: str
@@ -25,30 +25,30 @@ class Entry(NamedTuple):
     answered_by: str = ""
 
 
-ENGINES: Mapping[str, Entry] = {
-    "model": Entry(
-        "tierwall.policytest.run:Model",
+ENGINES: Mapping[str, EngineEntry] = {
+    "model": EngineEntry(
+        "tierwall.policytest.run:ModelEngine",
         ("network", "tool", "gateway", "api", "admit"),
         ("test",),
         "The library itself.",
         answered_by="the library",
     ),
-    "nft": Entry(
+    "nft": EngineEntry(
         "tierwall.serve.nftables:Nftables",
         ("network",),
         ("compile", "enforce", "test", "audit"),
         "Network policies, by nftables in the Linux kernel.",
         answered_by="packets through nftables",
     ),
-    "envoy": Entry(
+    "envoy": EngineEntry(
         "tierwall.serve.envoy:Envoy",
         ("tool",),
         ("compile", "run", "test"),
         "Tool policies, by Envoy.",
         answered_by="requests through Envoy",
     ),
-    "authorizer": Entry(
-        "tierwall.serve.authorizer.run:Authorizer",
+    "authorizer": EngineEntry(
+        "tierwall.serve.authorizer.run:AuthorizerEngine",
         ("api",),
         ("authorizer",),
         "API policies, by API servers that ask over a webhook.",
@@ -56,7 +56,7 @@ ENGINES: Mapping[str, Entry] = {
 }
 
 
-def offered_by(command: str) -> dict[str, Entry]:
+def offered_by(command: str) -> dict[str, EngineEntry]:
     """The engines that a command offers."""
     return {name: entry for name, entry in ENGINES.items() if command in entry.commands}
 

@@ -16,27 +16,27 @@ from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from tierwall.attach.target import GATEWAY_POLICIES, Attachments, attachments
+from tierwall.attach.target import GATEWAY_POLICIES, AttachedPolicies, attachments
 from tierwall.core.answer import Reason
 from tierwall.core.reference import Reference
-from tierwall.core.stack import Combining, Stack, Tier, most_specific
+from tierwall.core.stack import CombiningRule, Stack, Tier, most_specific
 from tierwall.gateway.detail import Setting
-from tierwall.gateway.model.conditional import ANY_REQUEST, NO_FACTS, NOTHING, Facts, choose
+from tierwall.gateway.model.conditional import ANY_REQUEST, NO_FACTS, NOTHING, RequestFacts, select_value
 from tierwall.gateway.model.fields import (
     FIELDS,
     LEAST_SPECIFIC_WINS,
     SECTIONS,
-    Field,
     Phase,
+    PolicyField,
     Profile,
     Section,
-    Written,
+    WrittenField,
+    fields_written_by,
     has_override,
     override_locks,
-    written,
-    written_by,
+    written_fields,
 )
-from tierwall.gateway.model.places import Asked, AttachedLevel, InlineLevel, Level, LevelName, levels
+from tierwall.gateway.model.places import AttachedLevel, InlineLevel, Level, LevelName, RequestPlace, levels
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -44,7 +44,7 @@ from tierwall.resources.snapshot import Snapshot
 # Looked up here once, because every merge of a field compares with them.
 _LESS_SPECIFIC, _LOSES_TIE = Reason.LESS_SPECIFIC, Reason.LOSES_TIE
 _LOCKED_BY_OVERRIDE, _LEAST_SPECIFIC_KEPT = Reason.LOCKED_BY_OVERRIDE, Reason.LEAST_SPECIFIC_KEPT
-_MOST_SPECIFIC = Combining.MOST_SPECIFIC
+_MOST_SPECIFIC = CombiningRule.MOST_SPECIFIC
 
 
 class Candidate(Struct, frozen=True):
@@ -56,7 +56,7 @@ class Candidate(Struct, frozen=True):
     value: Any
     entry: int | None
     override: bool
-    written: Written
+    written: WrittenField
     # Whether the object says it whatever the request is.
     certain: bool
     # Whether nothing more specific counts where this one wins at its level.
@@ -68,7 +68,7 @@ class Candidate(Struct, frozen=True):
         return self.value is not NOTHING
 
 
-class Beaten(Struct, frozen=True):
+class LosingCandidate(Struct, frozen=True):
     """A candidate that is not in force: which one is instead, at which level, and why."""
 
     candidate: Candidate
@@ -78,14 +78,14 @@ class Beaten(Struct, frozen=True):
     winner_level: str
 
 
-class Merged(Struct, frozen=True):
+class MergedField(Struct, frozen=True):
     """How a field is settled at a place: `taken` are the candidates in force, least specific first.
 
     `last` is the most specific tier that counts, and `ended_by` why those above it do not. `decisive` is the tier that
     surely says something and so replaces those below it, or -1 where none does; for one request it is the last.
     """
 
-    field: Field
+    field: PolicyField
     stack: Stack[Candidate]
     taken: tuple[Candidate, ...]
     decisive: int
@@ -104,14 +104,14 @@ class Merged(Struct, frozen=True):
         values = [candidate.value for candidate in self.taken]
         return Setting(values, tuple(candidate.source for candidate in self.taken), union=True)
 
-    def beaten(self) -> Iterator[Beaten]:
+    def beaten(self) -> Iterator[LosingCandidate]:
         """Every candidate that is not in force, at each tier it stands at."""
         in_force = {candidate.source for candidate in self.taken}
         for number, tier in enumerate(self.stack):
             lost = [candidate for candidate in tier.policies if candidate.source not in in_force]
             if lost:
                 reason, winner, level = self._beating(number)
-                yield from (Beaten(candidate, tier.name, reason, winner, level) for candidate in lost)
+                yield from (LosingCandidate(candidate, tier.name, reason, winner, level) for candidate in lost)
 
     def _beating(self, number: int) -> tuple[Reason, Candidate, str]:
         """Why what is not in force at a tier is not, what is instead, and at which level."""
@@ -122,50 +122,50 @@ class Merged(Struct, frozen=True):
             tier, reason = self.stack[self.decisive], _LESS_SPECIFIC
         else:
             tier, reason = self.stack[number], _LOSES_TIE
-        return reason, able_to_win(tier.policies)[-1], tier.name
+        return reason, possible_winners(tier.policies)[-1], tier.name
 
 
 # The levels of a place that say something about the fields of a section, least specific first, with a tier a field.
-Heard: TypeAlias = list[tuple[Level, Mapping[str, Tier[Candidate]]]]
+LevelSettings: TypeAlias = list[tuple[Level, Mapping[str, Tier[Candidate]]]]
 
 
-class _Said(Struct, frozen=True):
+class _PolicySettings(Struct, frozen=True):
     """What a section of a policy says about its fields, and the lists in it that select nothing."""
 
     candidates: tuple[Candidate, ...]
-    abstaining: tuple[Written, ...]
+    abstaining: tuple[WrittenField, ...]
 
 
-class Merge:
+class Merger:
     """Merging under one profile and phase, for one request or any; what the levels say is remembered.
 
     INVARIANT: what is remembered follows from the snapshot and the request, so threads that compute it twice agree.
     """
 
-    def __init__(self, snapshot: Snapshot, profile: Profile, phase: Phase, facts: Facts) -> None:
+    def __init__(self, snapshot: Snapshot, profile: Profile, phase: Phase, facts: RequestFacts) -> None:
         self.snapshot = snapshot
         self.profile = profile
         self.phase = phase
         self._facts = facts
         self._override_locks = {section: override_locks(section, profile, phase) for section in SECTIONS}
         self._least_specific_wins = LEAST_SPECIFIC_WINS[profile]
-        self._index: Attachments = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
+        self._index: AttachedPolicies = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
         self._said: dict[tuple[Section, object], Mapping[str, Tier[Candidate]]] = {}
-        self._of_policy: dict[tuple[Resource, Section], _Said] = {}
+        self._of_policy: dict[tuple[Resource, Section], _PolicySettings] = {}
 
-    def at(self, asked: Asked) -> dict[str, Merged]:
+    def at(self, asked: RequestPlace) -> dict[str, MergedField]:
         """How every field that anything says something about is settled, in the order of the schema."""
-        merged: dict[str, Merged] = {}
+        merged: dict[str, MergedField] = {}
         for section, there in levels(asked, self.profile).items():
             merged |= self.settled(self.heard(section, there))
         return merged
 
-    def heard(self, section: Section, there: Iterable[Level]) -> Heard:
+    def heard(self, section: Section, there: Iterable[Level]) -> LevelSettings:
         """Those of the levels of a place that say something about a section."""
         said = [(level, self._tiers(level, section)) for level in there]
         return [(level, tiers) for level, tiers in said if tiers]
 
-    def settled(self, heard: Heard) -> dict[str, Merged]:
+    def settled(self, heard: LevelSettings) -> dict[str, MergedField]:
         """How each field of a section is settled by what is heard about it."""
         stacks: dict[str, list[Tier[Candidate]]] = {}
         for _, tiers in heard:
@@ -175,7 +175,7 @@ class Merge:
             path: self._settle(FIELDS[path], tuple(stacks[path])) for path in sorted(stacks, key=_ORDER.__getitem__)
         }
 
-    def abstaining(self, asked: Asked) -> Iterator[tuple[LevelName, Resource, Written]]:
+    def abstaining(self, asked: RequestPlace) -> Iterator[tuple[LevelName, Resource, WrittenField]]:
         """What policies at this place write without setting anything, because their list selects no entry."""
         for section, there in levels(asked, self.profile).items():
             for level in there:
@@ -183,7 +183,7 @@ class Merge:
                     for said in self._by_policy(policy, section).abstaining:
                         yield level.name, policy, said
 
-    def _settle(self, field: Field, stack: Stack[Candidate]) -> Merged:
+    def _settle(self, field: PolicyField, stack: Stack[Candidate]) -> MergedField:
         last, locked = most_specific(stack, _any_locks if field.union else _winner_locks)
         ended_by = None
         if locked:
@@ -195,19 +195,19 @@ class Merge:
             for tier in stack[: last + 1]:
                 for candidate in tier.policies:
                     once.setdefault(candidate.source, candidate)
-            return Merged(field, stack, tuple(once.values()), 0, last, ended_by, conflict=False)
+            return MergedField(field, stack, tuple(once.values()), 0, last, ended_by, conflict=False)
         taken: tuple[Candidate, ...] = ()
         decisive = last
         while decisive >= 0:
-            able = able_to_win(stack[decisive].policies)
+            able = possible_winners(stack[decisive].policies)
             taken = (*able, *taken)
             if able[-1].certain:
                 break
             decisive -= 1
         # Of what the decisive tier replaces, only a lock may still be in force.
         for tier in stack[:decisive] if decisive > 0 else ():
-            taken = (*(candidate for candidate in able_to_win(tier.policies) if candidate.locks), *taken)
-        return Merged(field, stack, taken, decisive, last, ended_by, any(map(_several_policies, stack)))
+            taken = (*(candidate for candidate in possible_winners(tier.policies) if candidate.locks), *taken)
+        return MergedField(field, stack, taken, decisive, last, ended_by, any(map(_several_policies, stack)))
 
     def _tiers(self, level: Level, section: Section) -> Mapping[str, Tier[Candidate]]:
         key = section, level.identity
@@ -226,32 +226,32 @@ class Merge:
                     yield from self._by_policy(policy, section).candidates
             case InlineLevel():
                 for inline in level.inline:
-                    for said in written(section, inline.value):
+                    for said in written_fields(section, inline.value):
                         candidate = self._candidate(said, inline.source, inline.resource, inline.path, False)
                         if candidate is not None:
                             yield candidate
             case _:
                 assert_never(level)
 
-    def _by_policy(self, policy: Resource, section: Section) -> _Said:
+    def _by_policy(self, policy: Resource, section: Section) -> _PolicySettings:
         key = policy, section
         said = self._of_policy.get(key)
         if said is None:
             override, prefix = has_override(policy), ("spec", section)
             candidates, abstaining = [], []
-            for writing in written_by(policy, section, self.phase):
+            for writing in fields_written_by(policy, section, self.phase):
                 candidate = self._candidate(writing, policy.reference, policy, prefix, override)
                 if candidate is not None:
                     candidates.append(candidate)
                 elif writing.entries is not None:
                     abstaining.append(writing)
-            said = self._of_policy[key] = _Said(tuple(candidates), tuple(abstaining))
+            said = self._of_policy[key] = _PolicySettings(tuple(candidates), tuple(abstaining))
         return said
 
     def _candidate(
-        self, said: Written, source: Reference, resource: Resource, prefix: tuple[str | int, ...], override: bool
+        self, said: WrittenField, source: Reference, resource: Resource, prefix: tuple[str | int, ...], override: bool
     ) -> Candidate | None:
-        choice = choose(said, self._facts, self.profile)
+        choice = select_value(said, self._facts, self.profile)
         if choice is None:
             return None
         field = said.field
@@ -264,7 +264,7 @@ class Merge:
 _ORDER = {path: number for number, path in enumerate(FIELDS)}
 
 
-def able_to_win(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+def possible_winners(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
     """Those of a level that can win there, unless the field is a union: all up to the first that is certain."""
     for number, candidate in enumerate(candidates, 1):
         if candidate.certain:
@@ -291,12 +291,12 @@ def _any_locks(tier: Tier[Candidate]) -> bool:
     return any(candidate.locks and candidate.certain for candidate in tier.policies)
 
 
-def merge(snapshot: Snapshot, profile: Profile, phase: Phase, facts: Facts = NO_FACTS) -> Merge:
+def merger(snapshot: Snapshot, profile: Profile, phase: Phase, facts: RequestFacts = NO_FACTS) -> Merger:
     """The merge of a snapshot; without facts, and for any request, it is the same each time."""
     kept = facts is NO_FACTS or facts is ANY_REQUEST
-    return _merge(snapshot, profile, phase, facts) if kept else Merge(snapshot, profile, phase, facts)
+    return _merge(snapshot, profile, phase, facts) if kept else Merger(snapshot, profile, phase, facts)
 
 
 @per_snapshot
-def _merge(snapshot: Snapshot, profile: Profile, phase: Phase, facts: Facts) -> Merge:
-    return Merge(snapshot, profile, phase, facts)
+def _merge(snapshot: Snapshot, profile: Profile, phase: Phase, facts: RequestFacts) -> Merger:
+    return Merger(snapshot, profile, phase, facts)

@@ -51,7 +51,7 @@ def equal_values(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-class Setter(msgspec.Struct, frozen=True):
+class FieldSetter(msgspec.Struct, frozen=True):
     """An object in force for a field: its step, whether it has Override, and which entry of a list is selected."""
 
     step: Step
@@ -66,7 +66,7 @@ class FieldDetail(msgspec.Struct, frozen=True):
 
     field: str
     setting: Setting | None
-    set_by: tuple[Setter, ...]
+    set_by: tuple[FieldSetter, ...]
     over: tuple[Step, ...]
     conflict: bool = False
 

@@ -18,10 +18,10 @@ from tierwall.core.source import Path, Position
 from tierwall.core.stack import Tier
 from tierwall.core.verdict import StepVerdict
 from tierwall.gateway import sentence
-from tierwall.gateway.decide import Candidate, Merge, Merged
-from tierwall.gateway.detail import FieldDetail, ProfileDifference, Setter, equal_settings
-from tierwall.gateway.model.fields import FIELDS, SECTIONS, Profile, Section, written
-from tierwall.gateway.model.places import Asked, levels
+from tierwall.gateway.decide import Candidate, MergedField, Merger
+from tierwall.gateway.detail import FieldDetail, FieldSetter, ProfileDifference, equal_settings
+from tierwall.gateway.model.fields import FIELDS, SECTIONS, Profile, Section, written_fields
+from tierwall.gateway.model.places import RequestPlace, levels
 from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
 
@@ -37,12 +37,12 @@ VERDICTS = {
 }
 
 
-def fields(merge: Merge, asked: Asked, merged: Mapping[str, Merged]) -> Iterator[FieldDetail]:
+def field_details(merge: Merger, asked: RequestPlace, merged: Mapping[str, MergedField]) -> Iterator[FieldDetail]:
     """Every field that anything at the place is about, those that nothing sets at the end."""
     abstained = _abstained(merge, asked)
     for path, settled in merged.items():
         beaten = (
-            _step(path, lost.level, lost.candidate, lost.reason, sentence.beaten(lost, merge.profile))
+            _step(path, lost.level, lost.candidate, lost.reason, sentence.losing_note(lost, merge.profile))
             for lost in settled.beaten()
         )
         over = (*beaten, *abstained.pop(path, ()))
@@ -51,7 +51,7 @@ def fields(merge: Merge, asked: Asked, merged: Mapping[str, Merged]) -> Iterator
         yield FieldDetail(path, None, (), tuple(steps))
 
 
-def walk(asked: Asked, profile: Profile, details: Iterable[FieldDetail]) -> Iterator[Step]:
+def field_steps(asked: RequestPlace, profile: Profile, details: Iterable[FieldDetail]) -> Iterator[Step]:
     """The steps of all fields: field by field, each from the least specific level to the most specific."""
     ranks = {
         section: {str(level.name): number for number, level in enumerate(there)}
@@ -63,7 +63,7 @@ def walk(asked: Asked, profile: Profile, details: Iterable[FieldDetail]) -> Iter
         yield from sorted(steps, key=lambda step: rank[step.tier])
 
 
-def differences(merged: Mapping[Profile, Mapping[str, Merged]]) -> Iterator[ProfileDifference]:
+def profile_differences(merged: Mapping[Profile, Mapping[str, MergedField]]) -> Iterator[ProfileDifference]:
     """The fields that the two profiles settle differently, with both answers."""
     by_docs, by_agentgateway = merged["docs"], merged["agentgateway"]
     for path in dict.fromkeys((*by_docs, *by_agentgateway)):
@@ -79,7 +79,7 @@ def differences(merged: Mapping[Profile, Mapping[str, Merged]]) -> Iterator[Prof
             yield difference
 
 
-def _setters(settled: Merged) -> Iterator[Setter]:
+def _setters(settled: MergedField) -> Iterator[FieldSetter]:
     for candidate in settled.taken:
         if not candidate.sets:
             reason = Reason.NO_ENTRY_SELECTED
@@ -90,11 +90,11 @@ def _setters(settled: Merged) -> Iterator[Setter]:
         tier = _tier_of(settled, candidate)
         overrides = settled.ended_by is Reason.LOCKED_BY_OVERRIDE and candidate.override
         locks = overrides and tier is settled.stack[settled.last]
-        step = _step(settled.field.path, tier.name, candidate, reason, sentence.in_force(candidate, locks=locks))
-        yield Setter(step, candidate.override, candidate.written.entries is not None, candidate.entry)
+        step = _step(settled.field.path, tier.name, candidate, reason, sentence.winning_note(candidate, locks=locks))
+        yield FieldSetter(step, candidate.override, candidate.written.entries is not None, candidate.entry)
 
 
-def _abstained(merge: Merge, asked: Asked) -> dict[str, list[Step]]:
+def _abstained(merge: Merger, asked: RequestPlace) -> dict[str, list[Step]]:
     """By field, the policies whose conditional list selects nothing, so that they set nothing."""
     steps: dict[str, list[Step]] = {}
     for level, policy, said in merge.abstaining(asked):
@@ -105,7 +105,7 @@ def _abstained(merge: Merge, asked: Asked) -> dict[str, list[Step]]:
             policy=policy.reference,
             rule=said.field.path,
             note=sentence.SELECTS_NOTHING,
-            origin=SettingsOf(policy),
+            origin=SettingsOrigin(policy),
             path=("spec", said.field.section, *said.path),
         )
         steps.setdefault(said.field.path, []).append(step)
@@ -120,19 +120,19 @@ def _step(field: str, level: str, candidate: Candidate, reason: Reason, note: st
         policy=candidate.source,
         rule=field,
         note=note,
-        origin=SettingsOf(candidate.resource),
+        origin=SettingsOrigin(candidate.resource),
         path=candidate.path,
     )
 
 
-def _tier_of(settled: Merged, candidate: Candidate) -> Tier[Candidate]:
+def _tier_of(settled: MergedField, candidate: Candidate) -> Tier[Candidate]:
     """The tier that a candidate counts at: of a union the lowest that has its source."""
     if not settled.field.union:
         return settled.stack[settled.last]
     return next(tier for tier in settled.stack if any(other.source == candidate.source for other in tier.policies))
 
 
-class SettingsOf(Struct, frozen=True):
+class SettingsOrigin(Struct, frozen=True):
     """An object as the origin of its settings, each of which stands where its key does: at `timeouts:`.
 
     To find one position is to read the object's text again, and `effective --all` shows the same few settings at every
@@ -153,7 +153,7 @@ def _positions(resource: Resource) -> Mapping[tuple[str | int, ...], Position | 
     return {
         path: resource.position(path, key=True)
         for prefix, section, value in _sections(resource)
-        for path in dict.fromkeys((*prefix, *said.path) for said in written(section, value))
+        for path in dict.fromkeys((*prefix, *said.path) for said in written_fields(section, value))
     }
 
 

@@ -25,18 +25,18 @@ from tierwall.attach.place import (
     service_port,
 )
 from tierwall.attach.section import WORDS, rule_name, rules, sections
-from tierwall.core.answer import Answer, Decider, deciders
+from tierwall.core.answer import Answer, Decider, unique_deciders
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss
-from tierwall.core.expectation import Expectation, malformed
+from tierwall.core.expectation import Expectation, malformed_expectation
 from tierwall.core.question import Question
-from tierwall.gateway.decide import Merge, merge
+from tierwall.gateway.decide import Merger, merger
 from tierwall.gateway.detail import GatewayDetail, Setting, equal_values
-from tierwall.gateway.model.conditional import NO_FACTS, FactError, Facts
+from tierwall.gateway.model.conditional import NO_FACTS, FactError, RequestFacts
 from tierwall.gateway.model.fields import FIELDS, PHASES, PROFILES, Phase, Profile
-from tierwall.gateway.model.places import Asked, BackendKind, ways
-from tierwall.gateway.provenance import differences, fields, walk
+from tierwall.gateway.model.places import BackendKind, RequestPlace, reachable_places
+from tierwall.gateway.provenance import field_details, field_steps, profile_differences
 from tierwall.gateway.sentence import notes, sentence
-from tierwall.resources.finder import Finder, near_or_all
+from tierwall.resources.finder import ResourceFinder, name_hint
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -77,7 +77,7 @@ QUESTION = GatewayQuestion
 def ask(snapshot: Snapshot, question: GatewayQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """The settings in force at one place; InputError names everything wrong with the question."""
     wrong = list(problems)
-    asked = _asked(Finder(snapshot, wrong), question.place)
+    asked = _find_place(ResourceFinder(snapshot, wrong), question.place)
     return _answering(snapshot, question, wrong)(asked)
 
 
@@ -87,12 +87,12 @@ def ask_everywhere(snapshot: Snapshot, question: GatewayQuestion) -> Iterator[An
         Diagnostic("TW703", f"`{key}` names a place in a question about all places", hint=f"leave `{key}` out")
         for key in question.place
     ]
-    return map(_answering(snapshot, question, wrong), ways(snapshot))
+    return map(_answering(snapshot, question, wrong), reachable_places(snapshot))
 
 
-def _answer(merges: Mapping[Profile, Merge], chosen: Merge, asked: Asked) -> Answer:
+def _answer(merges: Mapping[Profile, Merger], chosen: Merger, asked: RequestPlace) -> Answer:
     merged = {profile: merging.at(asked) for profile, merging in merges.items()}
-    details = tuple(fields(chosen, asked, merged[chosen.profile]))
+    details = tuple(field_details(chosen, asked, merged[chosen.profile]))
     effective = {detail.field: detail.setting for detail in details if detail.setting is not None}
     detail = GatewayDetail(
         effective=MappingProxyType(effective),
@@ -101,20 +101,22 @@ def _answer(merges: Mapping[Profile, Merge], chosen: Merge, asked: Asked) -> Ans
         profile=chosen.profile,
         phase=chosen.phase,
         fields=details,
-        profiles_differ=tuple(differences(merged)),
+        profiles_differ=tuple(profile_differences(merged)),
         notes=tuple(notes(chosen.snapshot, asked)),
     )
     return Answer(
         plane=GatewayQuestion.plane,
         verdict=None,
         sentence=sentence(detail),
-        decided_by=deciders(Decider(source) for setting in effective.values() for source in setting.sources),
-        steps=tuple(walk(asked, chosen.profile, details)),
+        decided_by=unique_deciders(Decider(source) for setting in effective.values() for source in setting.sources),
+        steps=tuple(field_steps(asked, chosen.profile, details)),
         detail=detail,
     )
 
 
-def _answering(snapshot: Snapshot, question: GatewayQuestion, problems: list[Diagnostic]) -> Callable[[Asked], Answer]:
+def _answering(
+    snapshot: Snapshot, question: GatewayQuestion, problems: list[Diagnostic]
+) -> Callable[[RequestPlace], Answer]:
     """Answers the question at a place. InputError names everything wrong with the question, after `problems`."""
     # A question that was read may hold anything; null is the default.
     profile = "docs" if cast(object, question.profile) is None else question.profile
@@ -127,22 +129,22 @@ def _answering(snapshot: Snapshot, question: GatewayQuestion, problems: list[Dia
     if problems:
         raise input_error(problems)
     # Both profiles are merged: an answer also says where the other one differs.
-    merges = {name: merge(snapshot, name, phase, facts) for name in PROFILES}
+    merges = {name: merger(snapshot, name, phase, facts) for name in PROFILES}
     return partial(_answer, merges, merges[profile])
 
 
-def _facts(request: object, problems: list[Diagnostic]) -> Facts:
+def _facts(request: object, problems: list[Diagnostic]) -> RequestFacts:
     if request is not None and not isinstance(request, Mapping):
         problems.append(Diagnostic("TW703", f"expected a map of facts as `request`, found `{request}`"))
     elif request:
         try:
-            return Facts(cast(Mapping[str, Any], request))
+            return RequestFacts(cast(Mapping[str, Any], request))
         except FactError as error:
             problems += [Diagnostic("TW703", message) for message in error.messages]
     return NO_FACTS
 
 
-def _asked(find: Finder, given: Mapping[str, Any]) -> Asked:
+def _find_place(find: ResourceFinder, given: Mapping[str, Any]) -> RequestPlace:
     """The place that a question names, found in the snapshot; what is wrong with it is added to the problems."""
     for key, wholes in PART_OF.items():
         if key in given and not any(whole in given for whole in wholes):
@@ -166,20 +168,20 @@ def _asked(find: Finder, given: Mapping[str, Any]) -> Asked:
         backend = find.by_reference("backend", given["backend"], BACKEND_KINDS)
     if "backendSection" in given and backend is not None:
         section = _section(find, given["backendSection"], backend)
-    return Asked(gateway, listener_set, listener, route, rule, backend, section)
+    return RequestPlace(gateway, listener_set, listener, route, rule, backend, section)
 
 
-def _listener(find: Finder, name: object, owner: Resource) -> Listener | None:
+def _listener(find: ResourceFinder, name: object, owner: Resource) -> Listener | None:
     names = []
     for listener in listeners(owner):
         if listener.name == name:
             return listener
         names.append(listener.name)
-    find.absent(f"there is no listener `{name}` in {owner.reference}", near_or_all(name, names, "listeners"))
+    find.absent(f"there is no listener `{name}` in {owner.reference}", name_hint(name, names, "listeners"))
     return None
 
 
-def _rule(find: Finder, value: object, route: Resource) -> int | None:
+def _rule(find: ResourceFinder, value: object, route: Resource) -> int | None:
     """The number of a rule that is named by number or by name."""
     names = [rule_name(rule) for rule in rules(route)]
     if type(value) is int:
@@ -192,12 +194,12 @@ def _rule(find: Finder, value: object, route: Resource) -> int | None:
         return None
     if value in names:
         return names.index(value)
-    hint = near_or_all(value, filter(None, names), "named rules")
+    hint = name_hint(value, filter(None, names), "named rules")
     find.absent(f"there is no rule named `{value}` in {route.reference}", hint)
     return None
 
 
-def _section(find: Finder, value: object, backend: Resource) -> str:
+def _section(find: ResourceFinder, value: object, backend: Resource) -> str:
     """The section of a backend, in its one spelling."""
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         find.wrong(f"expected a port number or a sub-backend name as `backendSection`, found `{value}`")
@@ -218,13 +220,13 @@ def _section(find: Finder, value: object, backend: Resource) -> str:
     if text in known:
         return text
     word = WORDS[backend.group, backend.kind]
-    find.absent(f"there is no {word} `{value}` in {backend.reference}", near_or_all(value, known, f"{word}s"))
+    find.absent(f"there is no {word} `{value}` in {backend.reference}", name_hint(value, known, f"{word}s"))
     return ""
 
 
 def _effective_problems(key: str, value: Any) -> Iterator[Diagnostic]:
     if not isinstance(value, Mapping):
-        yield malformed(key, "a map of fields", value)
+        yield malformed_expectation(key, "a map of fields", value)
         return
     for path, wanted in value.items():
         if path not in FIELDS:
@@ -253,7 +255,7 @@ def _differences(path: str, wanted: Mapping[str, Any] | None, setting: Setting |
 
 def _conflicts_problems(key: str, value: Any) -> Iterator[Diagnostic]:
     if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
-        yield malformed(key, "a list of field paths", value)
+        yield malformed_expectation(key, "a list of field paths", value)
     else:
         yield from (_no_field(path) for path in value if path not in FIELDS)
 

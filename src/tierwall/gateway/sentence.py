@@ -17,13 +17,13 @@ from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.answer import Reason
 from tierwall.core.reference import Reference
-from tierwall.core.words import listed
-from tierwall.gateway.decide import Beaten, Candidate
+from tierwall.core.words import join_names
+from tierwall.gateway.decide import Candidate, LosingCandidate
 from tierwall.gateway.detail import GatewayDetail
 from tierwall.gateway.model.fields import Profile
-from tierwall.gateway.model.places import Asked
+from tierwall.gateway.model.places import RequestPlace
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood, is_valid
 
@@ -57,9 +57,9 @@ def sentence(detail: GatewayDetail) -> str:
             fields.setdefault(source, []).append(path)
     words = f"At {detail.place}, {_in_force(detail)}"
     if fields:
-        words += ": " + "; ".join(f"{source} sets {listed(paths, None)}" for source, paths in fields.items())
+        words += ": " + "; ".join(f"{source} sets {join_names(paths, None)}" for source, paths in fields.items())
     if detail.conflicts:
-        words += f"; two policies of equal precedence set {listed(detail.conflicts, None)}"
+        words += f"; two policies of equal precedence set {join_names(detail.conflicts, None)}"
     return words
 
 
@@ -74,7 +74,7 @@ def _in_force(detail: GatewayDetail) -> str:
     return f"{settings} in force (profile {detail.profile}, {detail.phase})"
 
 
-def in_force(candidate: Candidate, *, locks: bool) -> str | None:
+def winning_note(candidate: Candidate, *, locks: bool) -> str | None:
     """What is worth saying about an object that is in force."""
     if not candidate.sets:
         return WINS_AND_SELECTS_NOTHING
@@ -86,31 +86,31 @@ def in_force(candidate: Candidate, *, locks: bool) -> str | None:
     return "; ".join(words) or None
 
 
-def beaten(lost: Beaten, profile: Profile) -> str:
+def losing_note(lost: LosingCandidate, profile: Profile) -> str:
     """Why another object counts instead."""
     if lost.reason is _LESS_SPECIFIC:
         return f"{lost.winner_level} is more specific"
     if lost.reason is _LOCKED_BY_OVERRIDE:
         return f"{lost.winner.source} ({lost.winner_level}) has Override"
     if lost.reason is _LOSES_TIE:
-        return f"{lost.winner.source} {seniority(lost.winner.resource, lost.candidate.resource)}"
+        return f"{lost.winner.source} {seniority_phrase(lost.winner.resource, lost.candidate.resource)}"
     return f"{profile} keeps the least specific value of this field"
 
 
-def seniority(winner: Resource, loser: Resource) -> str:
+def seniority_phrase(winner: Resource, loser: Resource) -> str:
     """What puts one object before another."""
     older = winner.seniority[:2] != loser.seniority[:2]
     return "is older" if older else "is as old and comes first by name"
 
 
-def notes(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
+def notes(snapshot: Snapshot, asked: RequestPlace) -> Iterator[str]:
     """Sentences about the place."""
     yield from _doubtful(snapshot, asked)
     yield from _refused(snapshot, asked)
     yield from _native(asked)
 
 
-def _doubtful(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
+def _doubtful(snapshot: Snapshot, asked: RequestPlace) -> Iterator[str]:
     if asked.listener_set is not None and asked.gateway is not None:
         gateway, why = parent_gateway(snapshot, asked.listener_set)
         if gateway is not asked.gateway:
@@ -138,7 +138,7 @@ def _doubtful(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
             yield f"{where} has inline policies for port {ref.port} of {place}, which the question does not ask about"
 
 
-def _refused(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
+def _refused(snapshot: Snapshot, asked: RequestPlace) -> Iterator[str]:
     objects = (asked.gateway, asked.listener_set, asked.route, asked.backend)
     here = {Place.of(resource) for resource in objects if resource is not None}
     for policy, places in _refused_policies(snapshot):
@@ -161,12 +161,12 @@ def _refused_policies(snapshot: Snapshot) -> tuple[tuple[Resource, frozenset[Pla
     )
 
 
-def _native(asked: Asked) -> Iterator[str]:
+def _native(asked: RequestPlace) -> Iterator[str]:
     if asked.route is None or asked.rule is None:
         return
     rule = rules(asked.route)[asked.rule]
     native = [(f"`{key}`", field) for key, field in NATIVE.items() if rule.get(key) is not None]
-    for item in maps(rule.get("filters")):
+    for item in list_of_maps(rule.get("filters")):
         kind = item.get("type")
         if isinstance(kind, str) and kind in NATIVE_FILTERS:
             native.append((f"`{kind}` filter", NATIVE_FILTERS[kind]))

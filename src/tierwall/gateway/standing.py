@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tierwall.attach.status import PolicyStatus, Standing, ancestors
+from tierwall.attach.status import MergeStatus, PolicyStatus, ancestors
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES, attachments
 from tierwall.core.answer import Reason
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.stack import Tier
-from tierwall.core.words import listed
-from tierwall.gateway.decide import Beaten, Candidate, Heard, Merged, able_to_win, merge
+from tierwall.core.words import join_names
+from tierwall.gateway.decide import Candidate, LevelSettings, LosingCandidate, MergedField, merger, possible_winners
 from tierwall.gateway.model.conditional import ANY_REQUEST
 from tierwall.gateway.model.fields import FIELDS, PHASES, Phase, Section
-from tierwall.gateway.model.places import Asked, LevelName, levels, to_come, ways
+from tierwall.gateway.model.places import LevelName, RequestPlace, levels, prospective_places, reachable_places
 from tierwall.gateway.sentence import BEATS
-from tierwall.resources.finder import Finder
+from tierwall.resources.finder import ResourceFinder
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -29,19 +29,19 @@ from tierwall.resources.snapshot import Snapshot
 _NAMED = 5
 
 
-class Fate:
+class SettingEffect:
     """What becomes of one setting of one policy, over all places."""
 
     def __init__(self, candidate: Candidate) -> None:
         self.candidate = candidate
         self.in_force = False
         # By the name of the winner.
-        self.beaten_by: dict[str, Beaten] = {}
+        self.beaten_by: dict[str, LosingCandidate] = {}
         # Policies of equal precedence that set the field too, and whether this one comes before them.
         self.rivals: dict[str, tuple[Candidate, bool]] = {}
 
 
-class Overlap(NamedTuple):
+class FieldOverlap(NamedTuple):
     """Two candidates of a stack that both count (a union), or of which the upper replaces the lower."""
 
     lower: Candidate
@@ -50,15 +50,15 @@ class Overlap(NamedTuple):
     upper_level: LevelName
 
 
-class Standings:
+class PolicyEffects:
     """The fates of all settings of all policies, and what replaced or joined what."""
 
-    def __init__(self, snapshot: Snapshot, places: Iterable[Asked]) -> None:
-        self.replaced: dict[tuple[Resource, Resource, str], Overlap] = {}
-        self.joined: dict[tuple[Resource, Resource, str], Overlap] = {}
-        self._fates: dict[Resource, dict[str, Fate]] = {}
+    def __init__(self, snapshot: Snapshot, places: Iterable[RequestPlace]) -> None:
+        self.replaced: dict[tuple[Resource, Resource, str], FieldOverlap] = {}
+        self.joined: dict[tuple[Resource, Resource, str], FieldOverlap] = {}
+        self._fates: dict[Resource, dict[str, SettingEffect]] = {}
         self._able: dict[tuple[Section, Phase, object], Mapping[str, Tier[Candidate]]] = {}
-        merges = [merge(snapshot, "docs", phase, ANY_REQUEST) for phase in PHASES]
+        merges = [merger(snapshot, "docs", phase, ANY_REQUEST) for phase in PHASES]
         seen: set[object] = set()
         for asked in places:
             for section, there in levels(asked, "docs").items():
@@ -71,13 +71,13 @@ class Standings:
                         for merged in merging.settled(self._contending(heard, section, merging.phase)).values():
                             self._note(merged)
 
-    def of(self, policy: Resource) -> Mapping[str, Fate]:
+    def of(self, policy: Resource) -> Mapping[str, SettingEffect]:
         """The fate of each setting that was met at some place, by field."""
         return self._fates.get(policy, {})
 
-    def _contending(self, heard: Heard, section: Section, phase: Phase) -> Heard:
+    def _contending(self, heard: LevelSettings, section: Section, phase: Phase) -> LevelSettings:
         """What can win at its level. What cannot is beaten there already, at every place that has the level."""
-        contending: Heard = []
+        contending: LevelSettings = []
         for level, tiers in heard:
             key = section, phase, level.identity
             if key not in self._able:
@@ -92,12 +92,12 @@ class Standings:
         for younger in others:
             self._fate(oldest).rivals.setdefault(str(younger.source), (younger, True))
             self._fate(younger).rivals.setdefault(str(oldest.source), (oldest, False))
-        winners = able_to_win(tier.policies)
+        winners = possible_winners(tier.policies)
         for candidate in tier.policies[len(winners) :]:
-            self._lost(Beaten(candidate, tier.name, Reason.LOSES_TIE, winners[-1], tier.name))
+            self._lost(LosingCandidate(candidate, tier.name, Reason.LOSES_TIE, winners[-1], tier.name))
         return tier._replace(policies=winners)
 
-    def _note(self, merged: Merged) -> None:
+    def _note(self, merged: MergedField) -> None:
         for candidate in merged.taken:
             self._fate(candidate).in_force = True
         for beaten in merged.beaten():
@@ -107,41 +107,41 @@ class Standings:
         counting = merged.stack[: merged.last + 1]
         for number, tier in enumerate(counting):
             for lower in tier.policies:
-                if allows(lower) if union else not lower.locks:
+                if is_allow(lower) if union else not lower.locks:
                     for above in counting[number + 1 :]:
                         for upper in above.policies:
                             key = lower.resource, upper.resource, path
                             if lower.resource is not upper.resource and key not in overlaps:
-                                overlaps[key] = Overlap(lower, LevelName(tier.name), upper, LevelName(above.name))
+                                overlaps[key] = FieldOverlap(lower, LevelName(tier.name), upper, LevelName(above.name))
 
-    def _fate(self, candidate: Candidate) -> Fate:
+    def _fate(self, candidate: Candidate) -> SettingEffect:
         fates = self._fates.setdefault(candidate.resource, {})
         path = candidate.written.field.path
         if path not in fates:
-            fates[path] = Fate(candidate)
+            fates[path] = SettingEffect(candidate)
         return fates[path]
 
-    def _lost(self, beaten: Beaten) -> None:
+    def _lost(self, beaten: LosingCandidate) -> None:
         if beaten.candidate.resource is not beaten.winner.resource:
             self._fate(beaten.candidate).beaten_by.setdefault(str(beaten.winner.source), beaten)
 
 
-def allows(candidate: Candidate) -> bool:
+def is_allow(candidate: Candidate) -> bool:
     """Whether a candidate for a union field is an Allow, which is the default action."""
     value = candidate.written.value
     return isinstance(value, dict) and value.get("action", "Allow") == "Allow"
 
 
 @per_snapshot
-def standings(snapshot: Snapshot) -> Standings:
+def policy_effects(snapshot: Snapshot) -> PolicyEffects:
     """The standings of a snapshot, over all places that a request can reach."""
-    return Standings(snapshot, ways(snapshot))
+    return PolicyEffects(snapshot, reachable_places(snapshot))
 
 
 @per_snapshot
-def prospects(snapshot: Snapshot) -> Standings:
+def prospective_effects(snapshot: Snapshot) -> PolicyEffects:
     """The standings over the places that may come."""
-    return Standings(snapshot, to_come(snapshot))
+    return PolicyEffects(snapshot, prospective_places(snapshot))
 
 
 def statuses(snapshot: Snapshot, *references: str) -> list[PolicyStatus]:
@@ -153,17 +153,17 @@ def statuses(snapshot: Snapshot, *references: str) -> list[PolicyStatus]:
     ]
     if references:
         problems: list[Diagnostic] = []
-        find = Finder(snapshot, problems)
+        find = ResourceFinder(snapshot, problems)
         policies = [policy for reference in references for policy in find.among("policy", reference, policies)]
         if problems:
             raise input_error(problems)
     in_order = sorted(set(policies), key=lambda policy: (policy.kind, policy.namespace, policy.name, policy.group))
-    return [PolicyStatus(policy, ancestors(snapshot, policy, standing(snapshot, policy))) for policy in in_order]
+    return [PolicyStatus(policy, ancestors(snapshot, policy, merge_standing(snapshot, policy))) for policy in in_order]
 
 
-def standing(snapshot: Snapshot, policy: Resource) -> Standing:
+def merge_standing(snapshot: Snapshot, policy: Resource) -> MergeStatus:
     """The standing of one policy over all places that requests can reach (profile docs)."""
-    fates = standings(snapshot).of(policy)
+    fates = policy_effects(snapshot).of(policy)
     conflicts, overridden = {}, {}
     for path in sorted(fates):
         fate = fates[path]
@@ -172,12 +172,12 @@ def standing(snapshot: Snapshot, policy: Resource) -> Standing:
             before = [name for name in others if not fate.rivals[name][1]]
             if before:
                 verb = "comes" if len(before) == 1 else "come"
-                conflicts[path] = f"{listed(before, _NAMED)} {verb} first"
+                conflicts[path] = f"{join_names(before, _NAMED)} {verb} first"
             else:
-                conflicts[path] = f"this policy comes before {listed(others, _NAMED)}"
+                conflicts[path] = f"this policy comes before {join_names(others, _NAMED)}"
         if not fate.in_force and fate.beaten_by:
             overridden[path] = "; ".join(
                 f"{winner} ({beaten.winner_level}) {BEATS[beaten.reason]}"
                 for winner, beaten in sorted(fate.beaten_by.items())[:_NAMED]
             )
-    return Standing(conflicts, overridden, bool(fates) and len(overridden) == len(fates))
+    return MergeStatus(conflicts, overridden, bool(fates) and len(overridden) == len(fates))

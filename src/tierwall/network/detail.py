@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from tierwall.core.answer import DEFAULT, Decider, Reason, deciders
+from tierwall.core.answer import DEFAULT, Decider, Reason, unique_deciders
 from tierwall.core.outcome import CONDITIONAL, DENY, Outcome
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.network.model.ends import End
-from tierwall.network.model.rules import Action, Direction, Policy, Rule
+from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.rules import Direction, NetworkRule, RuleAction, TieredPolicy
 
 # Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
 _ALLOW, _DENY, _CONDITIONAL = Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL
@@ -22,16 +22,16 @@ _ALLOW, _DENY, _CONDITIONAL = Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL
 # How a direction is settled whose end is not under policy.
 NOT_APPLICABLE = Outcome(StepVerdict.NOT_APPLICABLE, None)
 # Who settled something: a rule, a policy as a whole where it isolates, or None for the default.
-Settler: TypeAlias = Rule | Policy | None
+DecidingPart: TypeAlias = NetworkRule | TieredPolicy | None
 
 
-class Reported(Struct, frozen=True):
+class ReportedDecider(Struct, frozen=True):
     """Who settled a direction by the word of an engine, which knows policies by name only."""
 
     decider: Decider
 
 
-class Packet(Struct, frozen=True):
+class ObservedPacket(Struct, frozen=True):
     """A packet that an engine let pass, or that a rule of its table dropped."""
 
     source: str
@@ -41,15 +41,15 @@ class Packet(Struct, frozen=True):
 
 
 # Something that was looked at on the way, and what came of it.
-Looked: TypeAlias = tuple[Settler, StepVerdict, Reason]
+ConsultedPart: TypeAlias = tuple[DecidingPart, StepVerdict, Reason]
 
 
-class Judgement(Struct, frozen=True, eq=False):
+class DirectionDecision(Struct, frozen=True, eq=False):
     """One direction: how it was settled and what was looked at on the way."""
 
     direction: Direction
     outcome: Outcome
-    looked: tuple[Looked, ...] = ()
+    looked: tuple[ConsultedPart, ...] = ()
 
     @property
     def verdict(self) -> StepVerdict:
@@ -67,7 +67,7 @@ class Judgement(Struct, frozen=True, eq=False):
         return decided_by(self.outcome)
 
 
-class Ends(Struct, frozen=True):
+class EndpointGroup(Struct, frozen=True):
     """Sources and destinations that fare alike."""
 
     sources: tuple[str, ...]
@@ -76,7 +76,7 @@ class Ends(Struct, frozen=True):
     decided_by: tuple[Decider, ...]
 
 
-class Shadow(Struct, frozen=True, eq=False):
+class ShadowDecision(Struct, frozen=True, eq=False):
     """What the policies in shadow mode that a connection meets would change about it."""
 
     policies: tuple[str, ...]
@@ -87,25 +87,25 @@ class Shadow(Struct, frozen=True, eq=False):
 class NetworkDetail(Struct, frozen=True, eq=False):
     """A whole connection: both directions, and what they come to."""
 
-    source: End
-    destination: End
+    source: Endpoint
+    destination: Endpoint
     protocol: str
     port: int
-    egress: Judgement
-    ingress: Judgement
-    shadow: Shadow | None = None
+    egress: DirectionDecision
+    ingress: DirectionDecision
+    shadow: ShadowDecision | None = None
     # What an engine saw; nothing where only the library was asked.
-    packets: tuple[Packet, ...] = ()
+    packets: tuple[ObservedPacket, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
         """Allow only if both directions let the connection pass."""
-        return both(self.egress.outcome.verdict, self.ingress.outcome.verdict)
+        return whole_verdict(self.egress.outcome.verdict, self.ingress.outcome.verdict)
 
     @property
     def decided_by(self) -> tuple[Decider, ...]:
         """Who settled it: egress first, each once."""
-        return deciders((*self.egress.decided_by, *self.ingress.decided_by))
+        return unique_deciders((*self.egress.decided_by, *self.ingress.decided_by))
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -113,12 +113,12 @@ class NetworkDetail(Struct, frozen=True, eq=False):
         return tuple(sorted({*self.egress.outcome.conditions, *self.ingress.outcome.conditions}))
 
     @property
-    def ends(self) -> tuple[Ends, ...]:
+    def ends(self) -> tuple[EndpointGroup, ...]:
         """Who may reach whom, by sets of ends that fare alike."""
-        return (Ends((str(self.source),), (str(self.destination),), self.verdict, self.decided_by),)
+        return (EndpointGroup((str(self.source),), (str(self.destination),), self.verdict, self.decided_by),)
 
 
-def both(egress: StepVerdict, ingress: StepVerdict) -> Verdict:
+def whole_verdict(egress: StepVerdict, ingress: StepVerdict) -> Verdict:
     """The verdict of the whole connection: it passes only if both directions let it."""
     if egress is DENY or ingress is DENY:
         return _DENY
@@ -132,7 +132,7 @@ def decided_by(outcome: Outcome) -> tuple[Decider, ...]:
     return tuple(DEFAULT if settler is None else settler.decider for settler in outcome.by) or (DEFAULT,)
 
 
-class Seen(Struct, frozen=True):
+class ObservedEndpoint(Struct, frozen=True):
     """One end of a connection as a packet shows it, and whose address it is; `port` is 0 where there is none."""
 
     ip: str
@@ -142,21 +142,21 @@ class Seen(Struct, frozen=True):
     node: str = ""
 
 
-class ConnectionSeen(Struct, frozen=True):
+class ObservedConnection(Struct, frozen=True):
     """The connection of an event: which direction was judged, and its ends. `Event.detail` on the network plane."""
 
     direction: Direction
     protocol: str
-    source: Seen
-    destination: Seen
+    source: ObservedEndpoint
+    destination: ObservedEndpoint
 
 
-class Hits(Struct, frozen=True, kw_only=True):
+class RuleHits(Struct, frozen=True, kw_only=True):
     """A rule and how many packets hit it; isolation is hit for all isolating policies together."""
 
     decided_by: tuple[Decider, ...]
     direction: Direction
-    action: Action
+    action: RuleAction
     shadow: bool
     packets: int
     bytes: int

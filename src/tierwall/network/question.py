@@ -11,16 +11,16 @@ from typing import ClassVar
 from msgspec import field, structs
 
 from tierwall.core.answer import Answer, Reason, Step
-from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, no_such_name
+from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, unknown_name_diagnostic
 from tierwall.core.expectation import Expectation, one_of
 from tierwall.core.question import Question
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.decide import decide
-from tierwall.network.detail import NOT_APPLICABLE, Judgement, NetworkDetail, Settler, Shadow
-from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End, address_end
-from tierwall.network.model.model import Model, model, model_with_shadow
+from tierwall.network.detail import NOT_APPLICABLE, DecidingPart, DirectionDecision, NetworkDetail, ShadowDecision
+from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, Endpoint, address_endpoint
+from tierwall.network.model.model import NetworkModel, network_model, network_model_with_shadow
 from tierwall.network.model.policies import is_shadow
-from tierwall.network.model.rules import EGRESS, Rule, by_kind
+from tierwall.network.model.rules import EGRESS, NetworkRule, peers_by_kind
 from tierwall.network.sentence import sentence, shadow_sentence
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import parse_address
@@ -48,7 +48,7 @@ EXPECTATIONS: Mapping[str, Expectation] = {
 
 def ask(snapshot: Snapshot, question: NetworkQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
-    network, everything = model(snapshot), model_with_shadow(snapshot)
+    network, everything = network_model(snapshot), network_model_with_shadow(snapshot)
     detail = _decided(network, question, problems)
     if everything is not network:
         detail = structs.replace(detail, shadow=_shadow(detail, _decided(everything, question)))
@@ -68,9 +68,12 @@ def answer(detail: NetworkDetail) -> Answer:
     )
 
 
-def _decided(network: Model, question: NetworkQuestion, found: Iterable[Diagnostic] = ()) -> NetworkDetail:
+def _decided(network: NetworkModel, question: NetworkQuestion, found: Iterable[Diagnostic] = ()) -> NetworkDetail:
     problems = list(found)
-    source, destination = _end(network, question.source, "from", problems), _end(network, question.to, "to", problems)
+    source, destination = (
+        _endpoint(network, question.source, "from", problems),
+        _endpoint(network, question.to, "to", problems),
+    )
     protocol, port = question.protocol, question.port
     if protocol not in PROTOCOLS:
         words = f"expected one of {', '.join(PROTOCOLS)} as `protocol`, found `{protocol}`"
@@ -89,7 +92,7 @@ def _given(value: object) -> str:
     return f"the text `{value}`" if isinstance(value, str) else f"`{value}`"
 
 
-def _end(network: Model, value: object, key: str, problems: list[Diagnostic]) -> End | None:
+def _endpoint(network: NetworkModel, value: object, key: str, problems: list[Diagnostic]) -> Endpoint | None:
     """The end that `from` or `to` names, or None with a problem that says what is wrong."""
     if isinstance(value, str) and value.count("/") == 1 and all(value.split("/")):
         namespace, _, name = value.partition("/")
@@ -102,11 +105,11 @@ def _end(network: Model, value: object, key: str, problems: list[Diagnostic]) ->
             node = network.node(value["node"]) if isinstance(value["node"], str) else None
             if node is None:
                 hint = near_miss(str(value["node"]), (node.name for node in network.nodes))
-                problems.append(no_such_name(f"there is no node `{value['node']}`", hint))
+                problems.append(unknown_name_diagnostic(f"there is no node `{value['node']}`", hint))
             return node
         address = parse_address(value["ip"])
         if address is not None:
-            return network.at(address) or address_end(address)
+            return network.at(address) or address_endpoint(address)
         problems.append(Diagnostic("TW703", f"expected an IP address in `{key}`, found `{value['ip']}`"))
         return None
     given = "nothing" if value is None else f"`{value}`"
@@ -115,15 +118,17 @@ def _end(network: Model, value: object, key: str, problems: list[Diagnostic]) ->
     return None
 
 
-def _unknown_pod(network: Model, namespace: str, name: str) -> Diagnostic:
+def _unknown_pod(network: NetworkModel, namespace: str, name: str) -> Diagnostic:
     siblings = [pod.name for pod in network.pods if pod.namespace == namespace]
     if siblings:
-        return no_such_name(f"there is no pod `{name}` in namespace `{namespace}`", near_miss(name, siblings))
+        return unknown_name_diagnostic(
+            f"there is no pod `{name}` in namespace `{namespace}`", near_miss(name, siblings)
+        )
     populated = {pod.namespace for pod in network.pods}
-    return no_such_name(f"there is no pod in namespace `{namespace}`", near_miss(namespace, populated))
+    return unknown_name_diagnostic(f"there is no pod in namespace `{namespace}`", near_miss(namespace, populated))
 
 
-def _shadow(now: NetworkDetail, then: NetworkDetail) -> Shadow | None:
+def _shadow(now: NetworkDetail, then: NetworkDetail) -> ShadowDecision | None:
     """What the policies in shadow mode would change, all of them together; None if nothing."""
     if now.verdict is then.verdict and now.decided_by == then.decided_by:
         return None
@@ -133,10 +138,10 @@ def _shadow(now: NetworkDetail, then: NetworkDetail) -> Shadow | None:
         for settler, verdict, _ in judgement.looked
         if settler is not None and verdict is not StepVerdict.NO_MATCH and is_shadow(settler.resource)
     )
-    return Shadow(tuple(policies), then, shadow_sentence(tuple(policies), then))
+    return ShadowDecision(tuple(policies), then, shadow_sentence(tuple(policies), then))
 
 
-def _steps(detail: NetworkDetail, judgement: Judgement) -> Iterator[Step]:
+def _steps(detail: NetworkDetail, judgement: DirectionDecision) -> Iterator[Step]:
     """What was looked at in one direction, in order."""
     direction = str(judgement.direction)
     if judgement.verdict is NOT_APPLICABLE.verdict:
@@ -170,14 +175,14 @@ def _steps(detail: NetworkDetail, judgement: Judgement) -> Iterator[Step]:
         )
 
 
-def _by_address(settler: Settler, detail: NetworkDetail, judgement: Judgement) -> str:
+def _by_address(settler: DecidingPart, detail: NetworkDetail, judgement: DirectionDecision) -> str:
     """A word where a pod was matched by its address, which implementations of NetworkPolicy do not all do."""
-    if not isinstance(settler, Rule) or not settler.peers:
+    if not isinstance(settler, NetworkRule) or not settler.peers:
         return ""
     other = detail.destination if judgement.direction is EGRESS else detail.source
     if not other.under_policy:
         return ""
-    _pods, addresses, _nodes, _domains = by_kind(settler.peers)
+    _pods, addresses, _nodes, _domains = peers_by_kind(settler.peers)
     blocks = (block for peer in addresses for block in peer.blocks)
     if any(block.holds(address) for block in blocks for address in other.addresses):
         return f"{other} is matched by its address"

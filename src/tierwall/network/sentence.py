@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from tierwall.core.outcome import CONDITIONAL, DENY, Outcome
 from tierwall.core.verdict import Verdict
-from tierwall.core.words import listed
-from tierwall.network.detail import NOT_APPLICABLE, Judgement, NetworkDetail, decided_by
-from tierwall.network.model.matching import domains
-from tierwall.network.model.rules import EGRESS, Action, Policy, Rule
+from tierwall.core.words import join_names
+from tierwall.network.detail import NOT_APPLICABLE, DirectionDecision, NetworkDetail, decided_by
+from tierwall.network.model.matching import domain_names
+from tierwall.network.model.rules import EGRESS, NetworkRule, RuleAction, TieredPolicy
 
 _DENY, _CONDITIONAL = Verdict.DENY, Verdict.CONDITIONAL
 
@@ -38,21 +38,21 @@ def sentence(detail: NetworkDetail) -> str:
 def shadow_sentence(policies: Sequence[str], detail: NetworkDetail) -> str:
     """What would hold with the policies in shadow mode in force."""
     single = len(policies) == 1
-    lead = f"{listed(policies)} {'is' if single else 'are'} in shadow mode"
+    lead = f"{join_names(policies)} {'is' if single else 'are'} in shadow mode"
     return f"{lead}; with {'it' if single else 'them'} in force {sentence(detail)}"
 
 
-def _denial(judgement: Judgement) -> str:
-    isolating = [settler for settler in judgement.outcome.by if isinstance(settler, Policy)]
+def _denial(judgement: DirectionDecision) -> str:
+    isolating = [settler for settler in judgement.outcome.by if isinstance(settler, TieredPolicy)]
     if isolating:
         verb = "isolates" if len(isolating) == 1 else "isolate"
         whose = "its source" if judgement.direction is EGRESS else "the destination"
-        policies = listed([str(policy.reference) for policy in isolating])
+        policies = join_names([str(policy.reference) for policy in isolating])
         return f"{policies} {verb} {whose} for {judgement.direction} and no rule allows it"
     return f"{_rules(judgement.outcome)} denies its {judgement.direction}"
 
 
-def _permission(judgement: Judgement) -> str:
+def _permission(judgement: DirectionDecision) -> str:
     outcome = judgement.outcome
     if outcome.verdict is NOT_APPLICABLE.verdict:
         return ""
@@ -63,15 +63,15 @@ def _permission(judgement: Judgement) -> str:
 
 def _condition(outcome: Outcome) -> str:
     names = outcome.conditions
-    actions = {settler.action for settler in outcome.by if isinstance(settler, Rule) and domains(settler)}
+    actions = {settler.action for settler in outcome.by if isinstance(settler, NetworkRule) and domain_names(settler)}
     lead = "depending on whether its address belongs to"
-    if actions == {Action.ALLOW}:
+    if actions == {RuleAction.ALLOW}:
         lead = "only if its address belongs to"
-    elif actions == {Action.DENY}:
+    elif actions == {RuleAction.DENY}:
         lead = "unless its address belongs to"
     which = "one of the domains " if len(names) > 1 else "the domain "
-    return f"{lead} {which}{listed([f'`{name}`' for name in names])} ({_rules(outcome)})"
+    return f"{lead} {which}{join_names([f'`{name}`' for name in names])} ({_rules(outcome)})"
 
 
 def _rules(outcome: Outcome) -> str:
-    return listed([decider.short for decider in decided_by(outcome)])
+    return join_names([decider.short for decider in decided_by(outcome)])

@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.core.protocols import Engine, Reply
+from tierwall.core.protocols import Engine, EngineReply
 from tierwall.core.question import Question
 from tierwall.planes import PLANES, ask, differences, plane, read
-from tierwall.policytest.suite import Case, Suite
+from tierwall.policytest.suite import PolicyCase, PolicySuite
 from tierwall.resources.snapshot import Snapshot
 
 
@@ -58,40 +58,40 @@ class TestReport(Struct, frozen=True):
         return sum(case.ok is None for case in self.cases)
 
 
-class Model(Engine[Snapshot, Any, Any]):
+class ModelEngine(Engine[Snapshot, Any, Any]):
     """The library itself: it enforces nothing and answers every question."""
 
     planes: ClassVar[tuple[str, ...]] = tuple(PLANES)
 
-    def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
+    def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[EngineReply]:
         """Yield one reply for each question."""
         for question in questions:
             try:
-                yield Reply(plane(question.plane).ask(snapshot, question))
+                yield EngineReply(plane(question.plane).ask(snapshot, question))
             except InputError as error:
-                yield Reply(error=error.told)
+                yield EngineReply(error=error.told)
 
 
-def run(suites: Iterable[Suite], using: Engine[Snapshot, Any, Any]) -> Iterator[CaseResult]:
+def run(suites: Iterable[PolicySuite], using: Engine[Snapshot, Any, Any]) -> Iterator[CaseResult]:
     """Yield one result for each case, in order. InputError if the engine cannot be asked at all."""
     for suite in suites:
-        for case, reply in zip(suite.cases, replies(suite, using), strict=True):
+        for case, reply in zip(suite.cases, ask_engine(suite, using), strict=True):
             yield _judge(suite, case, reply)
 
 
-def replies(suite: Suite, using: Engine[Snapshot, Any, Any]) -> Iterator[Reply]:
+def ask_engine(suite: PolicySuite, using: Engine[Snapshot, Any, Any]) -> Iterator[EngineReply]:
     """Yield one reply for each case, in order. The engine gets only well-formed questions of its own planes."""
-    settled: dict[int, Reply] = {}
+    settled: dict[int, EngineReply] = {}
     questions: list[Question] = []
     for number, case in enumerate(suite.cases):
         if case.plane not in using.planes:
             planes = " and ".join(using.planes)
-            settled[number] = Reply(skipped=f"this engine answers {planes} questions, not `{case.plane}`")
+            settled[number] = EngineReply(skipped=f"this engine answers {planes} questions, not `{case.plane}`")
             continue
         problems: list[Diagnostic] = []
         question = read(case.plane, case.question, suite.defaults, problems)
         if problems:
-            settled[number] = Reply(error=_everything_wrong(suite, case))
+            settled[number] = EngineReply(error=_everything_wrong(suite, case))
         else:
             questions.append(question)
     asked = using.ask(suite.snapshot, questions) if questions else iter(())
@@ -99,7 +99,7 @@ def replies(suite: Suite, using: Engine[Snapshot, Any, Any]) -> Iterator[Reply]:
         yield settled[number] if number in settled else next(asked)
 
 
-def _everything_wrong(suite: Suite, case: Case) -> str:
+def _everything_wrong(suite: PolicySuite, case: PolicyCase) -> str:
     """Say everything that is wrong with a question; only its plane knows what is wrong beside unknown keys."""
     try:
         ask(case.plane, suite.snapshot, case.question, suite.defaults)
@@ -108,7 +108,7 @@ def _everything_wrong(suite: Suite, case: Case) -> str:
     raise AssertionError("a plane refuses a question that its caller has problems with")
 
 
-def _judge(suite: Suite, case: Case, reply: Reply) -> CaseResult:
+def _judge(suite: PolicySuite, case: PolicyCase, reply: EngineReply) -> CaseResult:
     ok: bool | None = False
     mismatches: list[str] = []
     error = reply.error

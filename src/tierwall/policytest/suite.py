@@ -12,18 +12,18 @@ from typing import Any
 
 import msgspec
 
-from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, in_order
+from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorted_diagnostics
 from tierwall.planes import PLANES
-from tierwall.resources.admission.question import Written
+from tierwall.resources.admission.question import LocatedValue
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import Definition, built_in_problems, definition_of, problems
+from tierwall.resources.validity import InstalledDefinition, admission_problems, built_in_problems, installed_definition
 
 POLICY_TEST = ("tierwall.io", "PolicyTest")
 
 
-class Case(msgspec.Struct, frozen=True):
+class PolicyCase(msgspec.Struct, frozen=True):
     """One question with its expected answer."""
 
     name: str
@@ -33,7 +33,7 @@ class Case(msgspec.Struct, frozen=True):
     path: tuple[str | int, ...]
 
 
-class Suite(msgspec.Struct, frozen=True):
+class PolicySuite(msgspec.Struct, frozen=True):
     """One PolicyTest: its cases, and the snapshot they are asked of.
 
     `noticed` holds problems that were noticed while reading objects; cases are asked all the same.
@@ -44,11 +44,11 @@ class Suite(msgspec.Struct, frozen=True):
     resource: Resource
     snapshot: Snapshot
     defaults: Mapping[str, Any]
-    cases: tuple[Case, ...]
+    cases: tuple[PolicyCase, ...]
     noticed: tuple[Diagnostic, ...] = ()
 
 
-def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[Suite]:
+def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[PolicySuite]:
     """Read every PolicyTest in these files and folders. InputError has every problem of every test file.
 
     The objects of a test are put over those of `under`, if it is given.
@@ -66,8 +66,8 @@ def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[Suite]:
             *loaded.diagnostics,
             Diagnostic("TW701", "no PolicyTest in " + ", ".join(f"`{path}`" for path in paths)),
         ]
-    library = _Library(under)
-    ready: list[Suite] = []
+    library = _SnapshotCache(under)
+    ready: list[PolicySuite] = []
     for test in tests:
         wrong = list(_malformed(test))
         if wrong:
@@ -83,21 +83,21 @@ def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[Suite]:
     return ready
 
 
-def doubts(suites: Iterable[Suite]) -> Diagnostics:
+def object_problems(suites: Iterable[PolicySuite]) -> Diagnostics:
     """List the problems of the objects that tests judge. They fail no case, because planes fail closed.
 
     Objects that an API server would refuse, documents that are not objects, repeated keys, and duplicate objects.
     """
     noticed: list[Diagnostic] = []
-    judged: set[tuple[Resource, Definition | None]] = set()
+    judged: set[tuple[Resource, InstalledDefinition | None]] = set()
     for suite in suites:
         noticed += suite.noticed
         for resource in suite.snapshot:
-            key = resource, definition_of(suite.snapshot, resource)
+            key = resource, installed_definition(suite.snapshot, resource)
             if key not in judged:
                 judged.add(key)
-                noticed += problems(suite.snapshot, resource)
-    return in_order(Diagnostics(noticed).serious)
+                noticed += admission_problems(suite.snapshot, resource)
+    return sorted_diagnostics(Diagnostics(noticed).serious)
 
 
 def _malformed(resource: Resource) -> Iterator[Diagnostic]:
@@ -105,7 +105,7 @@ def _malformed(resource: Resource) -> Iterator[Diagnostic]:
         yield msgspec.structs.replace(problem, code="TW701")
 
 
-def _suite(resource: Resource, library: _Library) -> Suite:
+def _suite(resource: Resource, library: _SnapshotCache) -> PolicySuite:
     spec = resource.spec
     place = resource.position()
     file = place.file if place else ""
@@ -122,7 +122,7 @@ def _suite(resource: Resource, library: _Library) -> Suite:
         plane_name = next(name for name in PLANES if name in case)
         question = dict(case[plane_name])
         if plane_name == "admit" and question.keys() == {"object"}:
-            question = {"objects": (Written(question["object"], resource, (*path, "admit", "object")),)}
+            question = {"objects": (LocatedValue(question["object"], resource, (*path, "admit", "object")),)}
         if plane_name == "admit" and question.keys() == {"file"}:
             file_loaded = load([_joined(folder, question["file"])])
             diagnostics += [
@@ -132,18 +132,18 @@ def _suite(resource: Resource, library: _Library) -> Suite:
                 for diagnostic in file_loaded.diagnostics
                 if diagnostic.unreadable
             ]
-            question = {"objects": [Written(judged.value, judged) for judged in file_loaded.resources]}
-        cases.append(Case(case["name"], plane_name, question, case.get("expect") or {}, path))
+            question = {"objects": [LocatedValue(judged.value, judged) for judged in file_loaded.resources]}
+        cases.append(PolicyCase(case["name"], plane_name, question, case.get("expect") or {}, path))
     if diagnostics:
         raise InputError(diagnostics)
     objects = spec.get("objects") or ()
     inline = load_objects(objects, resource.origin, (*resource.prefix, "spec", "objects"))
     snapshot = base.changed(put=inline) if inline else base
-    noticed = (*noticed, *_no_objects(resource, objects))
-    return Suite(file, resource.name, resource, snapshot, spec.get("defaults") or {}, tuple(cases), noticed)
+    noticed = (*noticed, *_problems_of_inline_objects(resource, objects))
+    return PolicySuite(file, resource.name, resource, snapshot, spec.get("defaults") or {}, tuple(cases), noticed)
 
 
-def _no_objects(resource: Resource, values: Sequence[Any]) -> Iterator[Diagnostic]:
+def _problems_of_inline_objects(resource: Resource, values: Sequence[Any]) -> Iterator[Diagnostic]:
     """Report inline maps that are left out because they lack `apiVersion` or `kind`."""
     for index, value in enumerate(values):
         lacking = [f"`{key}`" for key in ("apiVersion", "kind") if not value.get(key)]
@@ -159,7 +159,7 @@ def _joined(folder: str, name: str) -> str:
     return ("/" if path.startswith("/") else "") + "/".join(parts) or "."
 
 
-class _Library:
+class _SnapshotCache:
     """Snapshots by the files they were read from: tests that share manifests share the snapshot."""
 
     def __init__(self, under: Snapshot | None) -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from tierwall.api.algebra.condition import EXPRESSION, Condition, Effect
 from tierwall.api.detail import ApiDetail, AuthorizerOpinion
-from tierwall.api.sentence import readable
+from tierwall.api.sentence import readable_condition
 from tierwall.core.answer import Answer, Step
 from tierwall.core.source import Position
 from tierwall.core.verdict import Verdict
-from tierwall.render.formats import Lines, View
-from tierwall.render.json import given, omission_documents, source_document
+from tierwall.render.formats import LineLookup, View
+from tierwall.render.json import non_empty, omission_documents, source_document
 from tierwall.render.text import phrase
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _EFFECTS = {Effect.ALLOW: "allows if", Effect.DENY: "denies if", Effect.NO_OPINI
 _HEADING = ("RESOURCES", "URLS", "NAMES", "VERBS", "EFFECT", "FROM", "CONDITION")
 
 
-def lines(answer: Answer, source: Lines) -> Iterator[str]:
+def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
     """Explain an answer: the sentence, the opinion of each authorizer, the verdicts, and every step."""
     detail: ApiDetail = answer.detail
     yield answer.sentence
@@ -65,7 +65,7 @@ def opinions(detail: ApiDetail) -> Iterator[str]:
         mode = f", a failing Deny: {opinion.failure_mode}" if Effect.DENY in opinion.effects else ""
         yield f"{opinion.authorizer}: conditional{mode}"
         for condition in opinion.conditions:
-            yield f"  {_EFFECTS[condition.effect]} {readable(condition)}"
+            yield f"  {_EFFECTS[condition.effect]} {readable_condition(condition)}"
             description = f"{condition.description}; " if condition.description else ""
             yield f"      {description}{_origin(condition)}"
 
@@ -94,10 +94,10 @@ def _step(step: Step) -> str:
 def detail_document(detail: ApiDetail) -> dict[str, Any]:
     """Return the keys of the api plane; `conditionSets` may be empty."""
     return {
-        **given(final=str(detail.final) if detail.final is not None else None),
+        **non_empty(final=str(detail.final) if detail.final is not None else None),
         "called": list(detail.called),
         "conditionSets": [_set_document(opinion) for opinion in detail.condition_sets],
-        **given(
+        **non_empty(
             error=detail.error or None,
             evaluationError=detail.evaluation_error,
             reason=detail.reason,
@@ -127,7 +127,7 @@ def _condition_document(authorizer: str, condition: Condition) -> dict[str, Any]
         "effect": str(condition.effect),
         "condition": condition.text,
         "type": condition.type,
-        **given(
+        **non_empty(
             description=condition.description,
             policy=str(condition.source.policy) if condition.source is not None else None,
             source=source_document(_position(condition)),
@@ -161,7 +161,7 @@ def permissions_document(permissions: Iterable[Permission], view: View) -> dict[
 
 
 def _permission_document(permission: Permission) -> dict[str, Any]:
-    return given(
+    return non_empty(
         authorizer=permission.authorizer,
         effect=str(permission.effect),
         verbs=list(permission.verbs),

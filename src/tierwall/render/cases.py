@@ -7,7 +7,7 @@ from typing import Any
 
 from tierwall.policytest.run import CaseResult, TestReport
 from tierwall.render.formats import View
-from tierwall.render.json import answer_document, given
+from tierwall.render.json import answer_document, non_empty
 from tierwall.render.text import paint, trace
 
 
@@ -53,6 +53,6 @@ def _document(case: CaseResult) -> dict[str, Any]:
     document: dict[str, Any] = {"file": case.file, "test": case.test, "case": case.case, "ok": case.ok}
     document["got"] = answer_document(case.answer) if case.answer is not None else {}
     document["want"] = dict(case.expect)
-    return document | given(
+    return document | non_empty(
         skipped=case.skipped, mismatches=list(case.mismatches) or None, error=case.error, line=case.line
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tierwall.render.formats import View
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial_evaluation import Partial
+    from tierwall.cel.partial_evaluation import PartialResult
 
 
 def json_line(value: object) -> str:
@@ -16,13 +16,13 @@ def json_line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()
 
 
-def residual(left: Partial, view: View) -> str:
+def residual(left: PartialResult, view: View) -> str:
     """Return the residual expression."""
     return left.text
 
 
-def residual_line(left: Partial, view: View) -> str:
+def residual_line(left: PartialResult, view: View) -> str:
     """Return one line of JSON: the residual expression, the remaining unknowns and the possible outcomes."""
-    from tierwall.cel.partial_evaluation import report
+    from tierwall.cel.partial_evaluation import partial_report
 
-    return json_line(report(left))
+    return json_line(partial_report(left))

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tierwall.network.reach.compare import ChangedFlow
-from tierwall.network.reach.listing import Entry, Flow
-from tierwall.network.reach.naming import Named
+from tierwall.network.reach.listing import ConnectionEntry, ConnectionFlow
+from tierwall.network.reach.naming import NamedEndpoints
 from tierwall.render.formats import View
-from tierwall.render.json import decider_documents, line, omission_documents
+from tierwall.render.json import decider_documents, json_line, omission_documents
 
 SIGNS = {"": "", "added": "+ ", "removed": "- ", "changed": "~ "}
 CSV_HEADING = ("change", "from", "to", "verdict", "ports", "domains", "egress", "ingress", "before")
 _CSV_END = "\r\n"
 
 
-def text(entries: Iterable[Entry], view: View) -> Iterator[str]:
+def text(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
     """Write `sources => destinations : ports` for each entry; with reasons, one more line for each flow."""
     for entry in entries:
         yield f"{SIGNS[entry.change]}{entry.sources} => {entry.destinations} : {entry.ports}"
@@ -25,27 +25,27 @@ def text(entries: Iterable[Entry], view: View) -> Iterator[str]:
                 yield f"    {flow}: {because}"
 
 
-def json(entries: Iterable[Entry], view: View) -> Iterator[str]:
+def json(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
     """Write a document with one entry per line, so that a large matrix is never in memory as text."""
     yield '{"connections": ['
     before = ""
     for entry in entries:
         if before:
             yield f"{before},"
-        before = f"  {line(_entry(entry))}"
+        before = f"  {json_line(_entry(entry))}"
     if before:
         yield before
-    yield f'], "notConsidered": {line(omission_documents(view.not_considered))}}}'
+    yield f'], "notConsidered": {json_line(omission_documents(view.not_considered))}}}'
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: ConnectionEntry) -> dict[str, Any]:
     """Return sources, destinations and flows; in a comparison, also the change."""
     change = {"change": entry.change} if entry.change else {}
     flows = [_flow(flow) for flow in entry.flows]
     return {**change, "from": _named(entry.sources), "to": _named(entry.destinations), "flows": flows}
 
 
-def _flow(flow: Flow) -> dict[str, Any]:
+def _flow(flow: ConnectionFlow) -> dict[str, Any]:
     """Return ports with the same verdict; `was` is the flow before a change."""
     ports = [{"protocol": ports.protocol, "first": ports.first, "last": ports.last} for ports in flow.ranges]
     document: dict[str, Any] = {"verdict": str(flow.verdict), "ports": ports}
@@ -59,12 +59,12 @@ def _flow(flow: Flow) -> dict[str, Any]:
     return document
 
 
-def _named(named: Named) -> dict[str, list[str]]:
+def _named(named: NamedEndpoints) -> dict[str, list[str]]:
     parts = (("all", named.all), ("except", named.excepts), ("ends", named.ends))
     return {key: list(names) for key, names in parts if names}
 
 
-def comma_separated(entries: Iterable[Entry], view: View) -> Iterator[str]:
+def comma_separated(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
     """Write CSV (RFC 4180): a heading, then one line for each flow."""
     yield _csv_line(CSV_HEADING)
     for entry in entries:
@@ -90,7 +90,7 @@ def _tame(value: str) -> str:
     return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
-def markdown(entries: Iterable[Entry], view: View) -> Iterator[str]:
+def markdown(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
     """Write a Markdown table, with a column for reasons and one for changes if there are any."""
     heading: list[str] = []
     for entry in entries:

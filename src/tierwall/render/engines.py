@@ -13,41 +13,41 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.protocols import Event
-from tierwall.network.detail import ConnectionSeen, Hits, Seen
+from tierwall.core.protocols import DecisionEvent
+from tierwall.network.detail import ObservedConnection, ObservedEndpoint, RuleHits
 from tierwall.render.formats import View
-from tierwall.render.json import decider_documents, diagnostic_document, given, line
-from tierwall.tool.request import RequestSeen
+from tierwall.render.json import decider_documents, diagnostic_document, json_line, non_empty
+from tierwall.tool.request import ObservedRequest
 
 if TYPE_CHECKING:
-    from tierwall.engines.envoy.control.server import Condition, Standing
+    from tierwall.engines.envoy.control.server import GatewayCondition, ProxyStatus
 
-_METRICS: tuple[tuple[str, str, Callable[[Hits], int]], ...] = (
+_METRICS: tuple[tuple[str, str, Callable[[RuleHits], int]], ...] = (
     ("tierwall_rule_packets_total", "Packets of new connections that a policy rule settled.", lambda hit: hit.packets),
     ("tierwall_rule_bytes_total", "Bytes of those packets.", lambda hit: hit.bytes),
 )
 
 
-def events(events: Iterable[Event], view: View) -> Iterator[str]:
+def events(events: Iterable[DecisionEvent], view: View) -> Iterator[str]:
     """Write one line for each decision as it comes."""
     return map(event_line, events)
 
 
-def events_json(events: Iterable[Event], view: View) -> Iterator[str]:
+def events_json(events: Iterable[DecisionEvent], view: View) -> Iterator[str]:
     """Write one line of JSON for each decision as it comes."""
-    return (line(event_document(event)) for event in events)
+    return (json_line(event_document(event)) for event in events)
 
 
-def event_line(event: Event) -> str:
+def event_line(event: DecisionEvent) -> str:
     """`<time> Deny ingress TCP shop/web-0 (…) -> data/db-0 (…) by NetworkPolicy/data/deny-all spec`."""
-    connection: ConnectionSeen = event.detail
+    connection: ObservedConnection = event.detail
     what = f"would {event.verdict.lower()}" if event.shadow else str(event.verdict)
-    ends = f"{_end(connection.source)} -> {_end(connection.destination)}"
+    ends = f"{_endpoint(connection.source)} -> {_endpoint(connection.destination)}"
     by = ", ".join(map(str, event.decided_by))
     return f"{_time(event.time)} {what} {connection.direction} {connection.protocol} {ends} by {by}"
 
 
-def _end(end: Seen) -> str:
+def _endpoint(end: ObservedEndpoint) -> str:
     place = f"[{end.ip}]" if ":" in end.ip else end.ip
     where = f"{place}:{end.port}" if end.port else place
     if end.pod:
@@ -55,10 +55,10 @@ def _end(end: Seen) -> str:
     return f"node:{end.node} ({where})" if end.node else where
 
 
-def event_document(event: Event) -> dict[str, Any]:
+def event_document(event: DecisionEvent) -> dict[str, Any]:
     """Return one decision of the kernel."""
-    connection: ConnectionSeen = event.detail
-    return given(
+    connection: ObservedConnection = event.detail
+    return non_empty(
         time=_time(event.time),
         verdict=str(event.verdict),
         mode="shadow" if event.shadow else None,
@@ -71,8 +71,8 @@ def event_document(event: Event) -> dict[str, Any]:
     }
 
 
-def _end_document(end: Seen) -> dict[str, Any]:
-    return given(node=end.node, namespace=end.namespace, pod=end.pod, ip=end.ip, port=end.port or None)
+def _end_document(end: ObservedEndpoint) -> dict[str, Any]:
+    return non_empty(node=end.node, namespace=end.namespace, pod=end.pod, ip=end.ip, port=end.port or None)
 
 
 def _time(time: datetime) -> str:
@@ -80,7 +80,7 @@ def _time(time: datetime) -> str:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def hits(hits: Iterable[Hits], view: View) -> Iterator[str]:
+def hits(hits: Iterable[RuleHits], view: View) -> Iterator[str]:
     """Write a heading, then how often each rule was hit."""
     yield f"{'packets':>10} {'bytes':>14}  rule"
     for hit in hits:
@@ -89,14 +89,14 @@ def hits(hits: Iterable[Hits], view: View) -> Iterator[str]:
         yield f"{hit.packets:>10} {hit.bytes:>14}  {hit.action}{mode}  {by}"
 
 
-def hits_json(hits: Iterable[Hits], view: View) -> str:
+def hits_json(hits: Iterable[RuleHits], view: View) -> str:
     """Write one line of JSON: how often each rule was hit."""
-    return line({"hits": [_hit_document(hit) for hit in hits]})
+    return json_line({"hits": [_hit_document(hit) for hit in hits]})
 
 
-def _hit_document(hit: Hits) -> dict[str, Any]:
+def _hit_document(hit: RuleHits) -> dict[str, Any]:
     rule = hit.decided_by[0]
-    return given(
+    return non_empty(
         policies=[str(decider.policy) for decider in hit.decided_by],
         rule=rule.rule,
         name=rule.name,
@@ -108,7 +108,7 @@ def _hit_document(hit: Hits) -> dict[str, Any]:
     )
 
 
-def metrics(hits: Sequence[Hits], view: View) -> str:
+def metrics(hits: Sequence[RuleHits], view: View) -> str:
     """Write rule hits in the text format of Prometheus, for the textfile collector of the node exporter."""
     lines = []
     for name, help_text, value in _METRICS:
@@ -117,7 +117,7 @@ def metrics(hits: Sequence[Hits], view: View) -> str:
     return "\n".join(lines)
 
 
-def _labels(hit: Hits) -> str:
+def _labels(hit: RuleHits) -> str:
     rule = hit.decided_by[0]
     labels = {
         "policy": ", ".join(str(decider.policy) for decider in hit.decided_by),
@@ -134,11 +134,11 @@ def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def request_document(event: Event) -> dict[str, Any]:
+def request_document(event: DecisionEvent) -> dict[str, Any]:
     """Return one request to a tool, without what is not known."""
-    request: RequestSeen = event.detail
+    request: ObservedRequest = event.detail
     (decider,) = event.decided_by
-    return given(
+    return non_empty(
         time=_time(event.time),
         plane=event.plane,
         caller=request.caller,
@@ -171,7 +171,7 @@ def review_document(record: msgspec.Struct, time: datetime, seconds: float) -> d
 
 
 def proxies_document(
-    programmed: Condition, standings: Iterable[Standing], diagnostics: Iterable[Diagnostic], time: str
+    programmed: GatewayCondition, standings: Iterable[ProxyStatus], diagnostics: Iterable[Diagnostic], time: str
 ) -> dict[str, Any]:
     """Return the condition in Kubernetes form, each proxy, and the problems of the last load."""
     return {

@@ -12,20 +12,20 @@ import yaml
 from google.protobuf import json_format, message_factory
 
 from tierwall.engines.envoy.config.checkpoints import filter_names
-from tierwall.engines.envoy.config.compile import Resources
+from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.mcp import POOL
 from tierwall.render.formats import View
 
 HIDDEN = "(left out)"
 
 
-def text(resources: Resources, view: View) -> str:
+def text(resources: XdsResources, view: View) -> str:
     """Return the document as YAML."""
     dumped: str = yaml.safe_dump(document(resources, view), sort_keys=False, allow_unicode=True, width=120)
     return dumped.removesuffix("\n")
 
 
-def document(resources: Resources, view: View) -> dict[str, Any]:
+def document(resources: XdsResources, view: View) -> dict[str, Any]:
     """Return all messages as plain values, by kind."""
     kinds = ("listeners", "routes", "extension_configs", "clusters", "secrets")
     messages = {kind: [_plain(message) for message in getattr(resources, kind).values()] for kind in kinds}

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
 from tierwall.core.source import Position
-from tierwall.core.words import count
+from tierwall.core.words import count_noun
 from tierwall.render.formats import View
 from tierwall.render.json import diagnostic_document, omission_documents
 from tierwall.render.text import diagnostics
@@ -22,7 +22,7 @@ from tierwall.version import __version__
 _GITHUB = {"error": "error", "warning": "warning", "note": "notice"}
 
 
-class Checked(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
     """Findings, and the files they are about."""
 
     findings: Diagnostics
@@ -44,21 +44,21 @@ class Checked(Struct, frozen=True):
     def summary(self) -> str:
         """`1 error, 2 warnings in 7 objects of 3 files`."""
         levels = self.levels
-        parts = [count(levels[word], word) for word in _GITHUB if levels[word] or word == "error"]
+        parts = [count_noun(levels[word], word) for word in _GITHUB if levels[word] or word == "error"]
         objects, files = len(self.loaded.resources), len(self.loaded.read.sources)
-        words = f"{', '.join(parts)} in {count(objects, 'object')} of {count(files, 'file')}"
+        words = f"{', '.join(parts)} in {count_noun(objects, 'object')} of {count_noun(files, 'file')}"
         if passed_over := self.passed_over:
             kinds = ", ".join(f"{number} {kind}" for kind, number in passed_over.items())
             words += f"; passed over, not ours to judge: {kinds}"
         return words
 
 
-def text(checked: Checked, view: View) -> Iterator[str]:
+def text(checked: CheckResult, view: View) -> Iterator[str]:
     """Write each finding with its place, code and hint."""
     return diagnostics(checked.findings, view.line, view.terminal, view.colour)
 
 
-def document(checked: Checked, view: View) -> dict[str, Any]:
+def document(checked: CheckResult, view: View) -> dict[str, Any]:
     """Return the document of `check -o json`."""
     levels = checked.levels
     return {
@@ -73,7 +73,7 @@ def document(checked: Checked, view: View) -> dict[str, Any]:
     }
 
 
-def sarif(checked: Checked, view: View) -> dict[str, Any]:
+def sarif(checked: CheckResult, view: View) -> dict[str, Any]:
     """Return a SARIF 2.1.0 document, which code hosts show beside the code: the codes found, and each finding."""
     findings = checked.findings
     codes = sorted({finding.code for finding in findings})
@@ -122,7 +122,7 @@ def _location(position: Position) -> dict[str, Any]:
     }
 
 
-def github(checked: Checked, view: View) -> Iterator[str]:
+def github(checked: CheckResult, view: View) -> Iterator[str]:
     """Write `::error file=…,line=…,col=…,title=…::message`: an annotation on a line, escaped for GitHub runners."""
     for finding in checked.findings:
         where = []

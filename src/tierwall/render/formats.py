@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tierwall.core.answer import Omission
 
 # Returns a line of a file as it was read, or None.
-Lines: TypeAlias = Callable[[str, int], str | None]
+LineLookup: TypeAlias = Callable[[str, int], str | None]
 Rendered: TypeAlias = Iterable[str] | str | dict[str, Any]
 
 
@@ -28,7 +28,7 @@ def no_line(file: str, number: int) -> None:
 class View(Struct, frozen=True):
     """The context of a format: source lines, omissions, and what the terminal can show."""
 
-    line: Lines = no_line
+    line: LineLookup = no_line
     not_considered: tuple[Omission, ...] = ()
     terminal: bool = False
     colour: bool = False

@@ -10,21 +10,21 @@ from typing import Any
 
 import msgspec
 
-from tierwall.attach.status import AncestorRef, Condition, PolicyStatus
+from tierwall.attach.status import AncestorRef, PolicyStatus, StatusCondition
 from tierwall.core.answer import Answer, Reason, Step
-from tierwall.gateway.detail import FieldDetail, GatewayDetail, ProfileDifference, Setter, Setting
+from tierwall.gateway.detail import FieldDetail, FieldSetter, GatewayDetail, ProfileDifference, Setting
 from tierwall.gateway.model.fields import PROFILES, Profile
 from tierwall.gateway.sentence import summary
-from tierwall.render.formats import Lines, View
-from tierwall.render.json import given, items_document, line, source_document
+from tierwall.render.formats import LineLookup, View
+from tierwall.render.json import items_document, json_line, non_empty, source_document
 from tierwall.render.text import shortened
-from tierwall.resources.resource import maps
+from tierwall.resources.resource import list_of_maps
 
 # The time of a condition whose status is new: a pure function cannot know it.
 NO_TIME = "1970-01-01T00:00:00Z"
 
 
-def lines(answer: Answer, source: Lines) -> Iterator[str]:
+def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
     """Explain an answer: a summary line, then each field, then where the other profile differs."""
     detail: GatewayDetail = answer.detail
     yield summary(detail)
@@ -59,7 +59,7 @@ def _value(setting: Setting | None, number: int) -> str:
     return _short(setting.value[number] if setting.union else setting.value)
 
 
-def _setter(setter: Setter) -> Iterator[str]:
+def _setter(setter: FieldSetter) -> Iterator[str]:
     words = f"    {setter.step.policy} ({setter.step.tier})"
     words += ", Override" if setter.override else ""
     words += f", entry {setter.entry}" if setter.entry is not None else ""
@@ -79,7 +79,7 @@ def _difference(difference: ProfileDifference, other: Profile) -> str:
 
 
 def _short(value: Any) -> str:
-    return shortened(line(value), 160)
+    return shortened(json_line(value), 160)
 
 
 def _at(step: Step) -> str:
@@ -111,12 +111,12 @@ def _field_document(field: FieldDetail) -> dict[str, Any]:
         "field": field.field,
         **setting,
         "set": [_setter_document(setter) for setter in field.set_by],
-        "over": [_where(step) | {"why": step.note} | given(source=source_document(step.at)) for step in field.over],
+        "over": [_where(step) | {"why": step.note} | non_empty(source=source_document(step.at)) for step in field.over],
     }
     return document | ({"conflict": True} if field.conflict else {})
 
 
-def _setter_document(setter: Setter) -> dict[str, Any]:
+def _setter_document(setter: FieldSetter) -> dict[str, Any]:
     document = _where(setter.step)
     if setter.override:
         document["inheritance"] = "Override"
@@ -124,7 +124,7 @@ def _setter_document(setter: Setter) -> dict[str, Any]:
         document["entry"] = setter.entry
     if setter.step.reason is Reason.NO_ENTRY_SELECTED:
         document["note"] = setter.step.note
-    return document | given(source=source_document(setter.step.at))
+    return document | non_empty(source=source_document(setter.step.at))
 
 
 def _difference_document(difference: ProfileDifference) -> dict[str, Any]:
@@ -179,14 +179,14 @@ def status_document(status: PolicyStatus) -> dict[str, Any]:
     stored = policy.value.get("status")
     before = {
         (tuple(sorted(ancestor["ancestorRef"].items())), condition["type"]): condition
-        for ancestor in maps(stored.get("ancestors") if isinstance(stored, dict) else None)
+        for ancestor in list_of_maps(stored.get("ancestors") if isinstance(stored, dict) else None)
         if _is_reference(ancestor.get("ancestorRef"))
-        for condition in maps(ancestor.get("conditions"))
+        for condition in list_of_maps(ancestor.get("conditions"))
         if isinstance(condition.get("type"), str)
     }
     generation = policy.metadata.get("generation")
 
-    def condition_document(ref: Mapping[str, str], condition: Condition) -> dict[str, Any]:
+    def condition_document(ref: Mapping[str, str], condition: StatusCondition) -> dict[str, Any]:
         word = "True" if condition.status else "False"
         old = before.get((tuple(sorted(ref.items())), condition.type), {})
         document: dict[str, Any] = {

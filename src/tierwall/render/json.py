@@ -22,7 +22,7 @@ def dump(document: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def line(document: Any) -> str:
+def json_line(document: Any) -> str:
     """Encode a document as one line of JSON."""
     return msgspec.json.encode(document).decode()
 
@@ -35,7 +35,7 @@ def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:
         "level": str(diagnostic.severity),
         "message": diagnostic.message,
         **(source_document(diagnostic.at) or {}),
-        **given(
+        **non_empty(
             expected=diagnostic.expected,
             found=diagnostic.found,
             hint=diagnostic.hint,
@@ -103,7 +103,7 @@ def step_document(step: Step) -> dict[str, Any]:
 def omission_documents(omissions: Iterable[Omission]) -> list[dict[str, Any]]:
     """Return the entries of `notConsidered`."""
     return [
-        given(
+        non_empty(
             reason=omission.reason,
             kind=omission.kind,
             group=omission.group,
@@ -124,6 +124,6 @@ def source_document(at: Position | None) -> dict[str, Any] | None:
     return {"file": at.file, "line": at.line, "column": at.column} if at is not None else None
 
 
-def given(**entries: Any) -> dict[str, Any]:
+def non_empty(**entries: Any) -> dict[str, Any]:
     """Return the entries that have a value."""
     return {key: value for key, value in entries.items() if value is not None and value != ""}

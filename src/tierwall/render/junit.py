@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
 from tierwall.policytest.run import CaseResult
-from tierwall.render.findings import Checked
+from tierwall.render.findings import CheckResult
 from tierwall.render.formats import View
 from tierwall.render.text import trace
 
@@ -32,7 +32,7 @@ def cases(results: Iterable[CaseResult], view: View) -> str:
     return _written((test, members) for (_, test), members in suites.items())
 
 
-def findings(checked: Checked, view: View) -> str:
+def findings(checked: CheckResult, view: View) -> str:
     """Write the findings of a check, with one test case for each file; errors and warnings fail it."""
     by_file: dict[str, list[Diagnostic]] = {file: [] for file in checked.loaded.read.sources}
     for finding in checked.findings:

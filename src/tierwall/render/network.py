@@ -10,13 +10,13 @@ from typing import Any
 
 from tierwall.core.answer import Answer, Reason
 from tierwall.core.verdict import StepVerdict
-from tierwall.network.detail import Judgement, Looked, NetworkDetail, Packet
-from tierwall.render.formats import Lines
-from tierwall.render.json import decider_documents, given
+from tierwall.network.detail import ConsultedPart, DirectionDecision, NetworkDetail, ObservedPacket
+from tierwall.render.formats import LineLookup
+from tierwall.render.json import decider_documents, non_empty
 from tierwall.render.text import phrase, shortened
 
 
-def lines(answer: Answer, source: Lines) -> Iterator[str]:
+def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
     """Explain an answer: the sentence, the walk of each direction, then each rule with its line from `source`."""
     detail: NetworkDetail = answer.detail
     yield answer.sentence
@@ -39,14 +39,14 @@ def lines(answer: Answer, source: Lines) -> Iterator[str]:
             yield f"    {shortened(text.strip())}"
 
 
-def _walk(judgement: Judgement) -> str:
+def _walk(judgement: DirectionDecision) -> str:
     """`admin: AdminNetworkPolicy/deny-all egress[0] passed → namespace: NetworkPolicy/shop/web allowed`."""
     if judgement.verdict is StepVerdict.NOT_APPLICABLE:
         return "not under policy"
     return " → ".join(_stations(judgement.looked))
 
 
-def _stations(looked: Sequence[Looked]) -> Iterator[str]:
+def _stations(looked: Sequence[ConsultedPart]) -> Iterator[str]:
     silent = 0
     for settler, verdict, reason in looked:
         word = phrase(verdict, reason)
@@ -68,7 +68,7 @@ def _without_match(number: int) -> str:
 def detail_document(detail: NetworkDetail) -> dict[str, Any]:
     """Return both directions, the connection, and the domain names and shadow policies that matter to it."""
     shadow = detail.shadow
-    return given(
+    return non_empty(
         egress=_direction(detail.egress),
         ingress=_direction(detail.ingress),
         connection={
@@ -90,8 +90,8 @@ def detail_document(detail: NetworkDetail) -> dict[str, Any]:
     )
 
 
-def _direction(judgement: Judgement) -> dict[str, Any]:
-    return given(
+def _direction(judgement: DirectionDecision) -> dict[str, Any]:
+    return non_empty(
         verdict=str(judgement.verdict),
         tier=judgement.tier,
         decidedBy=decider_documents(judgement.decided_by),
@@ -99,7 +99,7 @@ def _direction(judgement: Judgement) -> dict[str, Any]:
     )
 
 
-def _packet(packet: Packet) -> dict[str, Any]:
+def _packet(packet: ObservedPacket) -> dict[str, Any]:
     document = {"from": packet.source, "to": packet.destination}
     if not packet.dropped_by:
         return document | {"fate": "arrived"}

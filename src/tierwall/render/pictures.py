@@ -11,17 +11,17 @@ from importlib.resources import files
 from typing import Any, TypeAlias
 
 from tierwall.core.verdict import Verdict
-from tierwall.network.reach.listing import Arrow, Flow, Picture
+from tierwall.network.reach.listing import Arrow, ConnectionFlow, Picture
 from tierwall.render.connections import SIGNS
 from tierwall.render.formats import View
-from tierwall.render.json import line
+from tierwall.render.json import json_line
 
 _COLOURS = {"added": "darkgreen", "removed": "red", "changed": "orange"}
 _VERDICTS = {Verdict.ALLOW: "allowed", Verdict.CONDITIONAL: "conditional", Verdict.DENY: "denied"}
 _CHANGES = {"added": "appears", "removed": "vanishes", "changed": "changes"}
 
 # A change ("" in a list) and its flows.
-_Changed: TypeAlias = tuple[str, tuple[Flow, ...]]
+_Changed: TypeAlias = tuple[str, tuple[ConnectionFlow, ...]]
 
 # The meaning of each colour of a cell, in the order of the key.
 _KEY = {
@@ -60,7 +60,7 @@ def mermaid(picture: Picture, view: View) -> Iterator[str]:
         yield f"  n{arrow.source} {shaft}|{label}| n{arrow.destination}"
 
 
-def _passing(picture: Picture) -> Iterator[tuple[Arrow, tuple[Flow, ...]]]:
+def _passing(picture: Picture) -> Iterator[tuple[Arrow, tuple[ConnectionFlow, ...]]]:
     """Yield the arrows on which something passes, and the flows that pass."""
     for arrow in picture.arrows:
         passing = tuple(flow for flow in arrow.flows if flow.verdict is not Verdict.DENY)
@@ -68,7 +68,7 @@ def _passing(picture: Picture) -> Iterator[tuple[Arrow, tuple[Flow, ...]]]:
             yield arrow, passing
 
 
-def _are_conditional(flows: tuple[Flow, ...]) -> bool:
+def _are_conditional(flows: tuple[ConnectionFlow, ...]) -> bool:
     return all(flow.verdict is Verdict.CONDITIONAL for flow in flows)
 
 
@@ -94,7 +94,7 @@ def page_of_changes(picture: Picture, view: View) -> Iterator[str]:
 def _page(picture: Picture, title: str, changes: bool) -> Iterator[str]:
     template = files("tierwall.render").joinpath("reach_page.html").read_text(encoding="utf-8")
     # `</script` and `<!--` mean something inside a script, whatever the objects are called.
-    data = line(_data(picture, changes)).replace("<", "\\u003c")
+    data = json_line(_data(picture, changes)).replace("<", "\\u003c")
     yield from template.replace("{{title}}", escape(title)).replace("{{data}}", data).split("\n")
 
 
@@ -133,7 +133,7 @@ def _kind(members: tuple[_Changed, ...]) -> str:
     return "some" if Verdict.ALLOW in verdicts else "conditional"
 
 
-def _flow(flow: Flow, change: str) -> dict[str, str]:
+def _flow(flow: ConnectionFlow, change: str) -> dict[str, str]:
     condition = f"if {' or '.join(flow.domains)}" if flow.domains else ""
     word = _CHANGES.get(change) or _VERDICTS[flow.verdict]
     return {"word": word, "ports": flow.ports, "condition": condition, "because": flow.because()}

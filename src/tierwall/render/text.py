@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator
 
-from tierwall.core.answer import Answer, Reason, Step, spelled
+from tierwall.core.answer import Answer, Reason, Step, format_decider
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.verdict import StepVerdict
 from tierwall.core.words import with_hint
-from tierwall.render.formats import Lines, View
+from tierwall.render.formats import LineLookup, View
 
 _COLOURS = {"error": "31", "warning": "33", "note": "36", "ok": "32", "FAIL": "31", "skip": "33"}
 
@@ -22,7 +22,7 @@ def paint(word: str, name: str, colour: bool) -> str:
     return f"\x1b[1;{_COLOURS[name]}m{word}\x1b[0m" if colour else word
 
 
-def diagnostics(findings: Iterable[Diagnostic], lines: Lines, terminal: bool, colour: bool) -> Iterator[str]:
+def diagnostics(findings: Iterable[Diagnostic], lines: LineLookup, terminal: bool, colour: bool) -> Iterator[str]:
     """Write each problem: place, severity, code, message; on a terminal also the line with a caret, and the hint."""
     for finding in findings:
         place = f"{finding.at}: " if finding.at else ""
@@ -65,7 +65,7 @@ def _extent(rest: str) -> int:
 def trace(steps: Iterable[Step]) -> Iterator[str]:
     """Write one line for each step: direction, tier, policy and rule, verdict, note and place."""
     for step in steps:
-        subject = spelled(step.policy or "", step.rule, step.name).strip()
+        subject = format_decider(step.policy or "", step.rule, step.name).strip()
         note = f" ({step.note})" if step.note else ""
         at = step.at
         place = f"  {at.file}:{at.line}" if at is not None else ""
@@ -80,7 +80,7 @@ def shortened(text: str, most: int = 100) -> str:
 
 def answer(answer: Answer, view: View) -> Iterator[str]:
     """Explain an answer; the module of its plane knows the order and the words."""
-    shown: Iterator[str] = importlib.import_module(f"tierwall.render.{answer.plane}").lines(answer, view.line)
+    shown: Iterator[str] = importlib.import_module(f"tierwall.render.{answer.plane}").explanation(answer, view.line)
     return shown
 
 

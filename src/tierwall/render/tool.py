@@ -10,14 +10,14 @@ from typing import Any
 
 from tierwall.core.answer import Answer
 from tierwall.core.verdict import Verdict
-from tierwall.render.formats import Lines, View
-from tierwall.render.json import decider_documents, given, omission_documents
+from tierwall.render.formats import LineLookup, View
+from tierwall.render.json import decider_documents, non_empty, omission_documents
 from tierwall.render.text import phrase, shortened
 from tierwall.tool.detail import RequestDetail, ToolDetail
 from tierwall.tool.grants import Grants, Permit, ToolRow
 
 
-def lines(answer: Answer, source: Lines) -> Iterator[str]:
+def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
     """Explain an answer: the sentence, then every policy that was evaluated, with its line from `source`."""
     yield answer.sentence
     yield ""
@@ -107,7 +107,7 @@ def tools_document(listed: tuple[Grants, bool], view: View) -> dict[str, Any]:
 
 
 def _permit(permit: Permit) -> dict[str, Any]:
-    return given(
+    return non_empty(
         verdict=str(permit.verdict),
         decidedBy=decider_documents(permit.decided_by),
         conditions=list(permit.conditions) or None,

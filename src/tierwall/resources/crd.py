@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from tierwall.resources.kinds.registry import Kind, definition_of, versions_of
-from tierwall.resources.schema import INT_OR_STRING, NO_VALUE, PLAIN_WORDS, RULE_WORDS, Rule, Schema
+from tierwall.resources.kinds.registry import Kind, built_in_definition, versions_of
+from tierwall.resources.schema import INT_OR_STRING, NO_VALUE, PLAIN_WORDS, RULE_WORDS, Schema, ValidationRule
 
 _PLAIN = {
     word: attribute
@@ -28,13 +28,13 @@ def crd_documents(kinds: Iterable[Kind]) -> list[dict[str, Any]]:
 
 
 def _definition(name: str, group: str, kind: str) -> dict[str, Any]:
-    document = definition_of(group, kind)
+    document = built_in_definition(group, kind)
     metadata: dict[str, Any] = {"name": name}
     if group.endswith((".k8s.io", ".kubernetes.io")):
         # Without it an API server refuses a definition in these groups (KEP-1111).
         metadata["annotations"] = {"api-approved.kubernetes.io": "unapproved, described for validation by tierwall"}
     versions = [
-        {**version, "schema": {"openAPIV3Schema": _whole(kind)}}
+        {**version, "schema": {"openAPIV3Schema": _complete_schema(kind)}}
         for version, kind in zip(document["spec"]["versions"], versions_of(group, kind).values(), strict=True)
     ]
     return {
@@ -45,13 +45,13 @@ def _definition(name: str, group: str, kind: str) -> dict[str, Any]:
     }
 
 
-def _whole(kind: Kind) -> dict[str, Any]:
+def _complete_schema(kind: Kind) -> dict[str, Any]:
     schema = open_api(kind.schema)
     schema["properties"] = _HEAD | schema.get("properties", {})
     return {"description": kind.description} | schema if kind.description else schema
 
 
-def differences(installed: Mapping[str, Kind], known: Mapping[str, Kind]) -> Iterator[str]:
+def definition_differences(installed: Mapping[str, Kind], known: Mapping[str, Kind]) -> Iterator[str]:
     """In what the versions of a kind differ from those that we know: served versions, scope, and what is admitted."""
     scopes = {kind.scope for kind in installed.values()} ^ {kind.scope for kind in known.values()}
     if scopes:
@@ -61,11 +61,11 @@ def differences(installed: Mapping[str, Kind], known: Mapping[str, Kind]) -> Ite
         if other is None or not other.served:
             yield f"`{api_version}` is not served"
         else:
-            yield from _unlike(_judged(other), _judged(kind), kind.version)
+            yield from _schema_differences(_comparable_schema(other), _comparable_schema(kind), kind.version)
     yield from (f"`{name}` is served too" for name, kind in installed.items() if kind.served and name not in known)
 
 
-def _judged(kind: Kind) -> dict[str, Any]:
+def _comparable_schema(kind: Kind) -> dict[str, Any]:
     """The schema of a kind without what is the same everywhere or is not judged."""
     schema = open_api(kind.schema)
     unjudged = (*_HEAD, "status") if kind.status_subresource else tuple(_HEAD)
@@ -74,7 +74,7 @@ def _judged(kind: Kind) -> dict[str, Any]:
     return schema
 
 
-def _unlike(one: Any, other: Any, path: str) -> Iterator[str]:
+def _schema_differences(one: Any, other: Any, path: str) -> Iterator[str]:
     """The places where two schemas differ. Descriptions are for people, and the order of rules is without meaning."""
     if not isinstance(one, dict) or not isinstance(other, dict):
         if one != other:
@@ -89,9 +89,11 @@ def _unlike(one: Any, other: Any, path: str) -> Iterator[str]:
         if word == "properties":
             parts = one.get(word, {}), other.get(word, {})
             for name in dict.fromkeys((*parts[0], *parts[1])):
-                yield from _unlike(parts[0].get(name), parts[1].get(name), f"{path}.{name}")
+                yield from _schema_differences(parts[0].get(name), parts[1].get(name), f"{path}.{name}")
         elif word in ("items", "additionalProperties"):
-            yield from _unlike(one.get(word), other.get(word), f"{path}[]" if word == "items" else f"{path}.*")
+            yield from _schema_differences(
+                one.get(word), other.get(word), f"{path}[]" if word == "items" else f"{path}.*"
+            )
         elif word == "x-kubernetes-validations":
             if _texts(one.get(word)) != _texts(other.get(word)):
                 yield f"rules of `{path}`"
@@ -138,9 +140,9 @@ def open_api(schema: Schema) -> dict[str, Any]:
         out["required"] = names
     for word, parts in (("anyOf", schema.any_of), ("oneOf", schema.one_of), ("allOf", schema.all_of)):
         if parts:
-            out[word] = [_value_validation(part) for part in parts]
+            out[word] = [_open_api_alternative(part) for part in parts]
     if schema.none_of is not None:
-        out["not"] = _value_validation(schema.none_of)
+        out["not"] = _open_api_alternative(schema.none_of)
     if rules := [_rule(rule) for rule in schema.rules if not rule.warning]:
         out["x-kubernetes-validations"] = rules
     return out
@@ -156,15 +158,15 @@ def _properties(schema: Schema) -> dict[str, Any]:
     return properties
 
 
-def _value_validation(schema: Schema) -> dict[str, Any]:
+def _open_api_alternative(schema: Schema) -> dict[str, Any]:
     """Inside anyOf and its like a structural schema may not repeat types, descriptions or defaults."""
     dropped = ("type", "description", "default", "nullable")
     out = {word: value for word, value in open_api(schema).items() if word not in dropped}
     if "properties" in out:
-        out["properties"] = {part.name: _value_validation(part.schema) for part in schema.properties}
+        out["properties"] = {part.name: _open_api_alternative(part.schema) for part in schema.properties}
     return out
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def _rule(rule: ValidationRule) -> dict[str, Any]:
     said = {word: getattr(rule, attribute) for word, attribute in _RULE.items()}
     return {word: value for word, value in said.items() if value and value != "FieldValueInvalid"}

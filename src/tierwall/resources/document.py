@@ -19,7 +19,7 @@ _REMEMBERED = 8
 _BOM = b"\xef\xbb\xbf"
 
 
-class Source:
+class SourceText:
     """A file's name and octets, and the way from octets to lines and columns. A byte order mark has no column.
 
     `recent` is shared by all files of one reading.
@@ -27,10 +27,10 @@ class Source:
 
     __slots__ = ("_breaks", "data", "name", "recent")
 
-    def __init__(self, name: str, data: bytes, recent: Recent | None = None) -> None:
+    def __init__(self, name: str, data: bytes, recent: LocatorCache | None = None) -> None:
         self.name = name
         self.data = data
-        self.recent = Recent() if recent is None else recent
+        self.recent = LocatorCache() if recent is None else recent
         self._breaks: tuple[int, ...] = ()
 
     def position(self, offset: int) -> Position:
@@ -76,7 +76,7 @@ class Source:
         return text.removesuffix(b"\r").decode("utf-8", "replace")
 
 
-class Repeated(NamedTuple):
+class RepeatedKey(NamedTuple):
     """A key that is set again in the same map; the last counts."""
 
     path: tuple[str | int, ...]
@@ -88,7 +88,7 @@ class _Places(Protocol):
     def repeats(self) -> Iterable[tuple[tuple[str | int, ...], int]]: ...
 
 
-class Recent:
+class LocatorCache:
     """The places of the documents that were asked for positions last; found again for the others, to save memory."""
 
     __slots__ = ("_lock", "_places")
@@ -121,7 +121,7 @@ class Document:
     def __init__(
         self,
         value: Any,
-        source: Source,
+        source: SourceText,
         start: int,
         end: int,
         is_json: bool = False,
@@ -137,7 +137,7 @@ class Document:
         # Whether a key is repeated; None in JSON where nobody has looked yet.
         self._repeats = repeats
 
-    def moved(self, source: Source, start: int, end: int) -> Document:
+    def moved(self, source: SourceText, start: int, end: int) -> Document:
         """The document that has the same text elsewhere: it has the same value, which is not parsed again."""
         return Document(self.value, source, start, end, self.is_json, self._repeats, self.content)
 
@@ -153,7 +153,7 @@ class Document:
         return text_position(self.source, self.start, self.end, offset)
 
     @property
-    def repeated(self) -> tuple[Repeated, ...]:
+    def repeated(self) -> tuple[RepeatedKey, ...]:
         """The repeated keys, in the order of the text."""
         if self._repeats is None:
             from tierwall.resources.json_place import repeats_keys
@@ -162,15 +162,15 @@ class Document:
         if not self._repeats:
             return ()
         repeats = self.source.recent.places(self).repeats()
-        return tuple(Repeated(path, self._position(offset)) for path, offset in repeats)
+        return tuple(RepeatedKey(path, self._position(offset)) for path, offset in repeats)
 
     def find_places(self) -> _Places:
         """Read the text again, for where each node stands."""
         if self.is_json:
-            from tierwall.resources.json_place import JsonPlaces
+            from tierwall.resources.json_place import JsonLocator
 
-            return JsonPlaces(self.source.data, self.start, self.end)
-        from tierwall.resources.yaml.line_place import LinePlaces
+            return JsonLocator(self.source.data, self.start, self.end)
+        from tierwall.resources.yaml.line_place import LineLocator
         from tierwall.resources.yaml.read import document_text
 
-        return LinePlaces(document_text(self.source.data, self.start, self.end))
+        return LineLocator(document_text(self.source.data, self.start, self.end))

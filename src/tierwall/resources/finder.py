@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tierwall.core.diagnostics import Diagnostic, near_miss, no_such_name
+from tierwall.core.diagnostics import Diagnostic, near_miss, unknown_name_diagnostic
 from tierwall.core.reference import Reference
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
 
 
-class Finder:
+class ResourceFinder:
     """Finds what a question names and adds what is wrong to `problems`."""
 
     def __init__(self, snapshot: Snapshot, problems: list[Diagnostic]) -> None:
@@ -26,7 +26,7 @@ class Finder:
 
     def absent(self, message: str, hint: str = "") -> None:
         """A name that does not exist."""
-        self.problems.append(no_such_name(message, hint))
+        self.problems.append(unknown_name_diagnostic(message, hint))
 
     def by_name(
         self,
@@ -105,7 +105,7 @@ class Finder:
         return named
 
 
-def near_or_all(value: object, known: Iterable[str], word: str) -> str:
+def name_hint(value: object, known: Iterable[str], word: str) -> str:
     """A hint for a name inside one object: the nearest that exists, else all of them. `word` is their plural."""
     names = list(dict.fromkeys(known))
     return near_miss(str(value), names) or (f"its {word} are {', '.join(names)}" if names else f"it has no {word}")

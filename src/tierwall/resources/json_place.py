@@ -39,7 +39,7 @@ class _Entry(NamedTuple):
     end: int
 
 
-class JsonPlaces:
+class JsonLocator:
     """Answers for one JSON value that stands at `start` to `end` of a text."""
 
     def __init__(self, data: bytes, start: int, end: int) -> None:

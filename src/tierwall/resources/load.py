@@ -12,12 +12,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, in_order
+from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorted_diagnostics
 from tierwall.core.source import Origin
 from tierwall.resources.document import Document
 from tierwall.resources.kinds.registry import find_kind
-from tierwall.resources.memory import Memory
-from tierwall.resources.read import Read, read_paths, read_text
+from tierwall.resources.memory import FileCache
+from tierwall.resources.read import ReadResult, read_paths, read_text
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -28,7 +28,7 @@ class Loaded(Struct, frozen=True):
     resources: tuple[Resource, ...]
     snapshot: Snapshot
     diagnostics: Diagnostics
-    read: Read
+    read: ReadResult
 
     @property
     def errors(self) -> Diagnostics:
@@ -78,7 +78,7 @@ class Loader:
         self.paths = tuple(paths)
         self._namespace = namespace
         self._exclude = tuple(exclude)
-        self._memory = Memory()
+        self._memory = FileCache()
         # What was found in the documents of the last load, by their contents: a document that has moved is known again.
         self._found: dict[object, _Found] = {}
         self._twice: dict[tuple[Resource, Resource], Diagnostic] = {}
@@ -101,7 +101,7 @@ class Loader:
             return None
         return loaded
 
-    def of(self, read: Read) -> Loaded:
+    def of(self, read: ReadResult) -> Loaded:
         """The objects in what was read just now."""
         last = self._last
         diagnostics = list(read.diagnostics)
@@ -120,7 +120,7 @@ class Loader:
         repeated = _repeated(resources) if len(snapshot) < len(resources) else ()
         self._twice = {pair: self._twice.get(pair) or _defined_twice(*pair) for pair in repeated}
         diagnostics += self._twice.values()
-        self._last = Loaded(resources, snapshot, in_order(diagnostics), read)
+        self._last = Loaded(resources, snapshot, sorted_diagnostics(diagnostics), read)
         return self._last
 
 
@@ -151,7 +151,7 @@ def load_objects(
     )
 
 
-def objects_in(value: Any, namespace: str = "default") -> Iterator[Resource | Diagnostic]:
+def read_objects(value: Any, namespace: str = "default") -> Iterator[Resource | Diagnostic]:
     """The objects in a plain value, which may be a list of them; what is not an object is a problem."""
     return _objects(value, None, (), "", "", namespace)
 

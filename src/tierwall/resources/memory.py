@@ -15,7 +15,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.resources.document import Document, Recent, Source
+from tierwall.resources.document import Document, LocatorCache, SourceText
 
 # The coarsest clock of a file system that is in use: FAT counts the time of a change in steps of two seconds.
 STEP = 2_000_000_000
@@ -28,16 +28,16 @@ def stamp(status: os.stat_result) -> Stamp:
     return status.st_ctime_ns, status.st_ino, status.st_mtime_ns, status.st_size, status.st_dev
 
 
-class Remembered(Struct, frozen=True):
+class CachedFile(Struct, frozen=True):
     """A file as it was read. `stamp` is None where only the octets tell whether it has changed."""
 
     stamp: Stamp | None
-    source: Source
+    source: SourceText
     documents: tuple[Document, ...]
     problems: tuple[Diagnostic, ...]
 
 
-class Memory:
+class FileCache:
     """The files of the last reading by their names; None is the name of standard input.
 
     `once` is what came through standard input and pipes (by device and inode), which can be read only once, or why it
@@ -45,12 +45,12 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self.files: dict[str | None, Remembered] = {}
+        self.files: dict[str | None, CachedFile] = {}
         self.once: dict[tuple[int, int] | None, bytes | Diagnostic] = {}
-        self.recent = Recent()
+        self.recent = LocatorCache()
 
 
-def lasting_stamp(status: os.stat_result, begun: int) -> Stamp | None:
+def reliable_stamp(status: os.stat_result, begun: int) -> Stamp | None:
     """The stamp of a file that is read, if it is enough to know the file again; reading began at `begun`.
 
     INVARIANT: `status` is of the file that was opened, not of its name, which may have come to name another since.

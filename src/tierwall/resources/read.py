@@ -18,10 +18,10 @@ from typing import BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tierwall.core.diagnostics import Diagnostic, in_order, near_miss
+from tierwall.core.diagnostics import Diagnostic, near_miss, sorted_diagnostics
 from tierwall.core.source import Position
-from tierwall.resources.document import Document, Source
-from tierwall.resources.memory import Memory, Remembered, Stamp, lasting_stamp, now, stamp
+from tierwall.resources.document import Document, SourceText
+from tierwall.resources.memory import CachedFile, FileCache, Stamp, now, reliable_stamp, stamp
 from tierwall.resources.yaml.read import StreamReader
 
 ENDINGS = (".yaml", ".yml", ".json")
@@ -39,25 +39,25 @@ class Limits(Struct, frozen=True):
     files: int = 200_000
 
 
-class Read(Struct, frozen=True):
+class ReadResult(Struct, frozen=True):
     """What was read: the documents in order, every problem, and the texts by file name, for showing them."""
 
     documents: tuple[Document, ...]
     diagnostics: tuple[Diagnostic, ...]
-    sources: Mapping[str, Source]
+    sources: Mapping[str, SourceText]
 
     def line(self, file: str, number: int) -> str | None:
         """A line of a file as it was read, for showing what a position is about."""
         source = self.sources.get(file)
         return source.line(number) if source is not None else None
 
-    def joined(self, other: Read) -> Read:
+    def joined(self, other: ReadResult) -> ReadResult:
         """What was read here, then there."""
         sources = {**self.sources, **other.sources}
-        return Read((*self.documents, *other.documents), (*self.diagnostics, *other.diagnostics), sources)
+        return ReadResult((*self.documents, *other.documents), (*self.diagnostics, *other.diagnostics), sources)
 
 
-NOTHING_READ = Read((), (), {})
+NOTHING_READ = ReadResult((), (), {})
 _DEFAULT = Limits()
 
 
@@ -65,27 +65,27 @@ def read_paths(
     paths: Iterable[str],
     stdin: BinaryIO | None = None,
     limits: Limits = _DEFAULT,
-    memory: Memory | None = None,
+    memory: FileCache | None = None,
     exclude: Sequence[str] = (),
-) -> Read:
+) -> ReadResult:
     """Read files, folders, glob patterns and `-` (standard input).
 
     `exclude` leaves files of folders out: patterns for a file's name, or for its path below the folder. A memory is for
     readings with the same limits, one after the other; it holds what the last of them read.
     """
-    memory = Memory() if memory is None else memory
+    memory = FileCache() if memory is None else memory
     reader = _Reader(limits, stdin, memory, exclude)
     for path in paths:
         reader.read(path)
     memory.files = reader.files
-    return Read(tuple(reader.documents), in_order(reader.problems), reader.sources)
+    return ReadResult(tuple(reader.documents), sorted_diagnostics(reader.problems), reader.sources)
 
 
-def read_text(text: str | bytes, name: str = "input", limits: Limits = _DEFAULT) -> Read:
+def read_text(text: str | bytes, name: str = "input", limits: Limits = _DEFAULT) -> ReadResult:
     """Read a text that is already in memory."""
-    source = Source(name, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
+    source = SourceText(name, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
     documents, problems = StreamReader(limits.depth).read(source)
-    return Read(tuple(documents), in_order(problems), {name: source})
+    return ReadResult(tuple(documents), sorted_diagnostics(problems), {name: source})
 
 
 def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
@@ -101,11 +101,11 @@ def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
 
 
 class _Reader:
-    def __init__(self, limits: Limits, stdin: BinaryIO | None, memory: Memory, exclude: Sequence[str]) -> None:
+    def __init__(self, limits: Limits, stdin: BinaryIO | None, memory: FileCache, exclude: Sequence[str]) -> None:
         self.documents: list[Document] = []
         self.problems: list[Diagnostic] = []
-        self.sources: dict[str, Source] = {}
-        self.files: dict[str | None, Remembered] = {}
+        self.sources: dict[str, SourceText] = {}
+        self.files: dict[str | None, CachedFile] = {}
         self._begun = now()
         self._limits = limits
         self._stdin = stdin
@@ -209,7 +209,7 @@ class _Reader:
                 self.problems.append(self._too_large(path, status.st_size))
                 return
             with open(path, "rb", buffering=0) as file:
-                lasting = lasting_stamp(os.fstat(file.fileno()), self._begun)
+                lasting = reliable_stamp(os.fstat(file.fileno()), self._begun)
                 self._take(path, path, self._octets_of(path, file), lasting)
         except (OSError, ValueError) as error:
             self._refuse_os(path, error)
@@ -240,7 +240,7 @@ class _Reader:
             if known is not None and known.source.data == data:
                 self._add(key, replace(known, stamp=lasting))
             else:
-                source = Source(name, data, self._memory.recent)
+                source = SourceText(name, data, self._memory.recent)
                 self._add(key, self._parse(source, known.documents if known is not None else (), lasting))
 
     def _fits(self, name: str, size: int) -> bool:
@@ -250,13 +250,13 @@ class _Reader:
         self._problem("TW003", f"all files together have more than {_size(self._limits.total_octets)}", name)
         return False
 
-    def _parse(self, source: Source, known: Sequence[Document], lasting: Stamp | None) -> Remembered:
+    def _parse(self, source: SourceText, known: Sequence[Document], lasting: Stamp | None) -> CachedFile:
         if problem := _binary(source):
-            return Remembered(lasting, source, (), (problem,))
+            return CachedFile(lasting, source, (), (problem,))
         documents, problems = self._stream.read(source, known)
-        return Remembered(lasting, source, tuple(documents), tuple(problems))
+        return CachedFile(lasting, source, tuple(documents), tuple(problems))
 
-    def _add(self, key: str | None, file: Remembered) -> None:
+    def _add(self, key: str | None, file: CachedFile) -> None:
         self.files[key] = file
         self.sources[file.source.name] = file.source
         self.documents += file.documents
@@ -286,7 +286,7 @@ class _Reader:
         self.problems.append(Diagnostic(code, message, Position(path, 1, 1), hint=hint))
 
 
-def _binary(source: Source) -> Diagnostic | None:
+def _binary(source: SourceText) -> Diagnostic | None:
     """Say so at once if a file is no text, instead of what a reader of text finds wrong with it."""
     probe = source.data[:_PROBE]
     if probe.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -77,7 +77,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def seniority(self) -> Seniority:
         """The sort key of age, then name (docs/semantics.md#ties-go-by-age-then-name)."""
-        return seniority(self.metadata.get("creationTimestamp"), self.namespace, self.name)
+        return seniority_key(self.metadata.get("creationTimestamp"), self.namespace, self.name)
 
     def moved(self, origin: Origin) -> Resource:
         """The object that has the same value elsewhere. Problems have places, so only their absence moves along."""
@@ -118,7 +118,7 @@ def timestamp(text: object) -> int | None:
     return moment.ns if moment is not None and FIRST_NS <= moment.ns <= LAST_NS else None
 
 
-def seniority(created: object, namespace: str, name: str) -> Seniority:
+def seniority_key(created: object, namespace: str, name: str) -> Seniority:
     """The order that settles every tie outside the network plane (docs/semantics.md#ties-go-by-age-then-name).
 
     Older first, then `namespace/name` as one string; what has no readable timestamp comes last.
@@ -127,13 +127,13 @@ def seniority(created: object, namespace: str, name: str) -> Seniority:
     return ns is None, ns or 0, f"{namespace}/{name}" if namespace else name
 
 
-def inside(value: object, *path: str) -> Mapping[str, Any]:
+def nested_map(value: object, *path: str) -> Mapping[str, Any]:
     """The map at a path inside another one; an empty one where there is none."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
 
 
-def maps(value: object) -> Sequence[Mapping[str, Any]]:
+def list_of_maps(value: object) -> Sequence[Mapping[str, Any]]:
     """The maps in a list, by number; what is not a map counts as an empty one, what is not a list as an empty list."""
     return [item if isinstance(item, dict) else {} for item in value] if isinstance(value, list) else ()

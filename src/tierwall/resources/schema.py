@@ -1,6 +1,6 @@
 """What a kind looks like: the OpenAPI v3 *structural schema* of a CustomResourceDefinition, as typed values.
 
-`Reader` makes a schema of the words that a definition has (types, required, enums, bounds, patterns, defaults,
+`SchemaReader` makes a schema of the words that a definition has (types, required, enums, bounds, patterns, defaults,
 `x-kubernetes-list-type`, `x-kubernetes-validations`). Validation, defaulting, `tierwall crds` and the reference pages
 all derive from it; no kind has validation code of its own.
 
@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct
 
-Type = Literal["object", "array", "string", "integer", "number", "boolean", ""]
+SchemaType = Literal["object", "array", "string", "integer", "number", "boolean", ""]
 ListType = Literal["atomic", "set", "map"]
 # CRDs know the first four; the last is for native kinds, whose message is then the list of supported values.
-Reason = Literal[
+FieldValueErrorReason = Literal[
     "FieldValueInvalid",
     "FieldValueForbidden",
     "FieldValueRequired",
@@ -26,7 +26,7 @@ Reason = Literal[
 ]
 
 
-class Rule(Struct, frozen=True):
+class ValidationRule(Struct, frozen=True):
     """One entry of `x-kubernetes-validations`: a CEL expression over `self` that must be true.
 
     `field_path` is relative to the schema the rule stands on (`.spec.name`, `['a.b']`), as in a CRD. `warning` rules
@@ -38,7 +38,7 @@ class Rule(Struct, frozen=True):
     message: str = ""
     message_expression: str = ""
     field_path: str = ""
-    reason: Reason = "FieldValueInvalid"
+    reason: FieldValueErrorReason = "FieldValueInvalid"
     hint: str = ""
     warning: bool = False
     each: str = ""
@@ -61,7 +61,7 @@ class Schema(Struct, frozen=True, eq=False, kw_only=True):
     A schema is equal only to itself: a shared fragment is one object wherever it stands.
     """
 
-    type: Type = ""
+    type: SchemaType = ""
     title: str = ""  # the name of a shared fragment
     description: str = ""
     nullable: bool = False
@@ -93,7 +93,7 @@ class Schema(Struct, frozen=True, eq=False, kw_only=True):
     exclusive_minimum: bool = False
     exclusive_maximum: bool = False
     multiple_of: float | None = None
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ValidationRule, ...] = ()
     any_of: tuple["Schema", ...] = ()  # value validations only: required, bounds, enums, patterns
     one_of: tuple["Schema", ...] = ()
     all_of: tuple["Schema", ...] = ()
@@ -156,10 +156,10 @@ INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 
 def read_schema(words: Mapping[str, Any]) -> Schema:
     """The schema that these words of a definition say."""
-    return Reader({}).read(words)
+    return SchemaReader({}).read(words)
 
 
-class Reader:
+class SchemaReader:
     """Reads the schemas of one definition; each of its fragments becomes one schema, when it is first met."""
 
     def __init__(self, fragments: Mapping[str, Mapping[str, Any]], *, installed: bool = False) -> None:
@@ -213,8 +213,8 @@ class Reader:
             yield Property(name, self.read(words), name in required, description, hint)
 
 
-def _rule(words: Mapping[str, Any]) -> Rule:
-    return Rule(**{RULE_WORDS[word]: value for word, value in words.items() if word in RULE_WORDS})
+def _rule(words: Mapping[str, Any]) -> ValidationRule:
+    return ValidationRule(**{RULE_WORDS[word]: value for word, value in words.items() if word in RULE_WORDS})
 
 
 def _is_int_or_string(words: Mapping[str, Any], word: str) -> bool:

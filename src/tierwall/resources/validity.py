@@ -21,9 +21,9 @@ import msgspec
 
 from tierwall.core.catalogue import CATALOGUE, Severity
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
-from tierwall.core.words import listed
-from tierwall.resources.admission import Problem, admit, with_defaults
-from tierwall.resources.admission.admit import unknown_kind
+from tierwall.core.words import join_names
+from tierwall.resources.admission import AdmissionProblem, admit, with_defaults
+from tierwall.resources.admission.admit import unknown_kind_problem
 from tierwall.resources.admission.problem import WARNING
 from tierwall.resources.admission.validate import MOST_PROBLEMS
 from tierwall.resources.kinds.registry import Kind, find_kind, read_kinds, versions_of
@@ -38,29 +38,29 @@ PASSED_OVER = "TW114"
 DEFINITION: KindKey = ("apiextensions.k8s.io", "CustomResourceDefinition")
 
 
-class Definition(msgspec.Struct, frozen=True, eq=False):
+class InstalledDefinition(msgspec.Struct, frozen=True, eq=False):
     """A CustomResourceDefinition among the objects."""
 
     name: str
     key: KindKey
     kinds: Mapping[str, Kind]  # by apiVersion; none if an API server would refuse the definition
 
-    def judge(self, document: dict[str, Any]) -> list[Problem]:
+    def judge(self, document: dict[str, Any]) -> list[AdmissionProblem]:
         """What an API server with this definition has against an object of its kind."""
         api_version = document["apiVersion"]
         kind = self.kinds.get(api_version)
         if kind is not None and kind.served:
             return admit(document, kind)
         served = " and ".join(f"`{version}`" for version, kind in self.kinds.items() if kind.served) or "no version"
-        return [unknown_kind(api_version, self.key[1], f"CustomResourceDefinition/{self.name} serves {served}")]
+        return [unknown_kind_problem(api_version, self.key[1], f"CustomResourceDefinition/{self.name} serves {served}")]
 
 
 @per_snapshot
-def definitions(snapshot: Snapshot) -> Mapping[KindKey, Definition]:
+def installed_definitions(snapshot: Snapshot) -> Mapping[KindKey, InstalledDefinition]:
     """The definitions among the objects, by the group and kind that they define. Of several the oldest counts."""
-    found: dict[KindKey, Definition] = {}
+    found: dict[KindKey, InstalledDefinition] = {}
     for resource in sorted(snapshot.of_kind(*DEFINITION), key=lambda resource: resource.seniority):
-        definition = definition_in(resource)
+        definition = read_definition(resource)
         # What an API server has built in it does not take from a definition.
         if definition is not None and all(kind.is_crd for kind in versions_of(*definition.key).values()):
             found.setdefault(definition.key, definition)
@@ -68,7 +68,7 @@ def definitions(snapshot: Snapshot) -> Mapping[KindKey, Definition]:
 
 
 @per_resource
-def definition_in(resource: Resource) -> Definition | None:
+def read_definition(resource: Resource) -> InstalledDefinition | None:
     """What a CustomResourceDefinition defines; None if it does not say of which kind it is."""
     spec = resource.spec
     names = spec.get("names")
@@ -79,21 +79,21 @@ def definition_in(resource: Resource) -> Definition | None:
     if not any(problem.refuses for problem in admit(resource.value)):
         versions = read_kinds(with_defaults(resource.value), installed=True)
         kinds = {version.api_version: version for version in versions}
-    return Definition(resource.name, (group, kind), kinds)
+    return InstalledDefinition(resource.name, (group, kind), kinds)
 
 
-def definition_of(snapshot: Snapshot, resource: Resource) -> Definition | None:
+def installed_definition(snapshot: Snapshot, resource: Resource) -> InstalledDefinition | None:
     """The definition among the objects that an object is judged by; the same one as long as it says the same."""
-    return definitions(snapshot).get((resource.group, resource.kind))
+    return installed_definitions(snapshot).get((resource.group, resource.kind))
 
 
-def judge(snapshot: Snapshot, document: Any) -> list[Problem]:
+def admit_with_definitions(snapshot: Snapshot, document: Any) -> list[AdmissionProblem]:
     """What an API server with the definitions of this snapshot has against an object."""
     definition = None
     if isinstance(document, dict):
         api_version, kind = document.get("apiVersion"), document.get("kind")
         if isinstance(api_version, str) and isinstance(kind, str):
-            definition = definitions(snapshot).get((api_version.rpartition("/")[0], kind))
+            definition = installed_definitions(snapshot).get((api_version.rpartition("/")[0], kind))
     return admit(document) if definition is None or not definition.kinds else definition.judge(document)
 
 
@@ -101,19 +101,19 @@ def is_judged(snapshot: Snapshot, resource: Resource) -> bool:
     """Whether the kind of an object is known, to Tierwall or by a definition that can be used."""
     if find_kind(resource.api_version, resource.kind) is not None:
         return True
-    definition = definition_of(snapshot, resource)
+    definition = installed_definition(snapshot, resource)
     return definition is not None and bool(definition.kinds)
 
 
-def problems(snapshot: Snapshot, resource: Resource) -> Diagnostics:
+def admission_problems(snapshot: Snapshot, resource: Resource) -> Diagnostics:
     """Every problem admission has with the object, warnings included."""
-    definition = definition_of(snapshot, resource)
+    definition = installed_definition(snapshot, resource)
     return built_in_problems(resource) if definition is None else _problems(resource, definition)
 
 
 def is_valid(snapshot: Snapshot, resource: Resource) -> bool:
     """Whether admission takes the object."""
-    return not problems(snapshot, resource).errors
+    return not admission_problems(snapshot, resource).errors
 
 
 def is_understood(snapshot: Snapshot, policy: Resource) -> bool:
@@ -125,32 +125,32 @@ def objections(snapshot: Snapshot, policy: Resource) -> list[str]:
     """Why a policy cannot be read as it is written: what admission refuses, and what Tierwall does not know."""
     return [
         problem.message
-        for problem in problems(snapshot, policy)
+        for problem in admission_problems(snapshot, policy)
         if problem.code == UNREADABLE or problem.severity is Severity.ERROR
     ]
 
 
-def unread(snapshot: Snapshot, policy: Resource) -> tuple[Problem, ...]:
+def unknown_parts(snapshot: Snapshot, policy: Resource) -> tuple[AdmissionProblem, ...]:
     """What the definition among the objects admits of a policy and Tierwall does not know, with paths."""
-    definition = definition_of(snapshot, policy)
+    definition = installed_definition(snapshot, policy)
     if definition is None or all(problem.code != UNREADABLE for problem in _problems(policy, definition)):
         return ()
-    return _unread(policy, definition)
+    return _unknown_parts(policy, definition)
 
 
 @per_resource_and
-def _unread(policy: Resource, definition: Definition) -> tuple[Problem, ...]:
+def _unknown_parts(policy: Resource, definition: InstalledDefinition) -> tuple[AdmissionProblem, ...]:
     own = admit(policy.value)
-    judged = _together(definition, definition.judge(policy.value), own)
+    judged = _joined_problems(definition, definition.judge(policy.value), own)
     unknown = [problem for problem in judged if problem.code == UNREADABLE]
     if len(own) >= MOST_PROBLEMS:
-        unknown.append(Problem(UNREADABLE, (), "more than Tierwall tells of is not known to it"))
+        unknown.append(AdmissionProblem(UNREADABLE, (), "more than Tierwall tells of is not known to it"))
     return tuple(unknown)
 
 
 def has_other_defaults(snapshot: Snapshot, resource: Resource) -> bool:
     """Whether an API server would store a valid object with other defaults than those that Tierwall knows."""
-    definition = definition_of(snapshot, resource)
+    definition = installed_definition(snapshot, resource)
     kind = None if definition is None else definition.kinds.get(resource.api_version)
     return kind is not None and with_defaults(with_defaults(resource.value, kind)) != with_defaults(resource.value)
 
@@ -165,18 +165,20 @@ def built_in_problems(resource: Resource) -> Diagnostics:
 
 
 @per_resource_and
-def _problems(resource: Resource, definition: Definition) -> Diagnostics:
+def _problems(resource: Resource, definition: InstalledDefinition) -> Diagnostics:
     known = bool(versions_of(*definition.key))
     own = admit(resource.value) if known else []
     if not definition.kinds:
         reason = "is refused by an API server, so this object is not judged by it"
-        unusable = Problem(UNUSABLE, (), f"CustomResourceDefinition/{definition.name} {reason}")
+        unusable = AdmissionProblem(UNUSABLE, (), f"CustomResourceDefinition/{definition.name} {reason}")
         return Diagnostics(_diagnostic(resource, problem) for problem in (*own, unusable))
     judged = definition.judge(resource.value)
-    return Diagnostics(_diagnostic(resource, problem) for problem in _together(definition, judged, own))
+    return Diagnostics(_diagnostic(resource, problem) for problem in _joined_problems(definition, judged, own))
 
 
-def _together(definition: Definition, installed: list[Problem], own: list[Problem]) -> Iterator[Problem]:
+def _joined_problems(
+    definition: InstalledDefinition, installed: list[AdmissionProblem], own: list[AdmissionProblem]
+) -> Iterator[AdmissionProblem]:
     """What the definition among the objects says, with the hints and warnings of our own."""
     hints = {(problem.code, problem.path, problem.message): problem.hint for problem in own}
     for problem in installed:
@@ -204,20 +206,20 @@ def _unknown(key: KindKey) -> tuple[str, str]:
 
 
 def _differences(resource: Resource) -> Iterator[Diagnostic]:
-    from tierwall.resources.crd import differences  # imports what writes YAML, which nothing else here needs
+    from tierwall.resources.crd import definition_differences  # imports what writes YAML, which nothing else here needs
 
-    definition = definition_in(resource)
+    definition = read_definition(resource)
     if definition is None or not definition.kinds:
         return
     own = {name: kind for name, kind in versions_of(*definition.key).items() if kind.is_crd}
-    found = list(differences(definition.kinds, own)) if own else []
+    found = list(definition_differences(definition.kinds, own)) if own else []
     if found:
-        message = f"differs from the definition that Tierwall knows: {listed(found)}"
+        message = f"differs from the definition that Tierwall knows: {join_names(found)}"
         hint = f"the installed definition is the one that {definition.key[1]} objects are judged by"
         yield resource.diagnostic(DIFFERS, message, hint=hint)
 
 
-def _diagnostic(resource: Resource, problem: Problem) -> Diagnostic:
+def _diagnostic(resource: Resource, problem: AdmissionProblem) -> Diagnostic:
     return resource.diagnostic(
         problem.code,
         problem.message,

@@ -5,39 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tierwall.core.protocols import Engine, Reply, Report
+from tierwall.core.protocols import Engine, EngineReply, EngineReport
 from tierwall.core.question import Question
-from tierwall.engines.envoy.config.compile import Resources, State, compile, straightened
-from tierwall.engines.envoy.config.options import Options
+from tierwall.engines.envoy.config.compile import CompileState, XdsResources, canonicalized, compile
+from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.follower import Follower, Load, Prepared, Source, until_signalled
+from tierwall.serve.follower import Follower, Load, ObjectSource, Prepared, until_signalled
 
 if TYPE_CHECKING:
     # Who only compiles does without gRPC and an event loop.
     from tierwall.engines.envoy.control.toolslist import May
-    from tierwall.serve.run import Settings
+    from tierwall.serve.run import RunSettings
 
 
 class Compilation(NamedTuple):
     """What proxies are to be given, and the state that the next compilation goes on from."""
 
-    resources: Resources
-    state: State
+    resources: XdsResources
+    state: CompileState
 
 
-class Controller(Follower[Compilation]):
+class EnvoyController(Follower[Compilation]):
     """Compiles loads, and publishes what comes into force."""
 
     def __init__(
         self,
-        options: Options,
-        publish: Callable[[Resources], object],
+        options: EnvoyOptions,
+        publish: Callable[[XdsResources], object],
         count: Callable[[Load[Compilation]], None] | None = None,
     ) -> None:
         super().__init__(count)
         self._options = options
         self._publish = publish
-        self._state = State()
+        self._state = CompileState()
         # The last compilation that every proxy has taken. A number, as they may take one while another is prepared.
         self._settled = 0
 
@@ -63,7 +63,7 @@ class Controller(Follower[Compilation]):
 
     def straighten(self) -> Compilation:
         """What is in force with straight names. May run where `prepare` may, and not at the same time."""
-        return Compilation(*straightened(self._state.settle(self._settled)))
+        return Compilation(*canonicalized(self._state.settle(self._settled)))
 
     def put(self, compilation: Compilation) -> None:
         """Publish a compilation: it is in force."""
@@ -77,33 +77,33 @@ class Controller(Follower[Compilation]):
         return permitted(self.good.snapshot, place, caller) if self.good is not None else None
 
 
-class Envoy(Engine[Snapshot, Source, Resources]):
+class Envoy(Engine[Snapshot, ObjectSource, XdsResources]):
     """Envoys that are fed over xDS. Nothing holds without a process that feeds them, so `apply` is absent."""
 
     planes: ClassVar[tuple[str, ...]] = ("tool",)
 
-    def __init__(self, options: Options | None = None, settings: Settings | None = None) -> None:
-        self._options = options or Options()
+    def __init__(self, options: EnvoyOptions | None = None, settings: RunSettings | None = None) -> None:
+        self._options = options or EnvoyOptions()
         self._settings = settings
 
-    def compile(self, snapshot: Snapshot) -> Resources:
+    def compile(self, snapshot: Snapshot) -> XdsResources:
         """Listeners, routes, clusters and secrets that enforce the policies."""
         resources, _ = compile(snapshot, self._options)
         return resources
 
-    def follow(self, source: Source, tell: Callable[[Report], None]) -> None:
+    def follow(self, source: ObjectSource, tell: Callable[[EngineReport], None]) -> None:
         """Feed Envoys, and run one, until SIGINT or SIGTERM; InputError if it cannot begin.
 
         Decisions go to the decision log that the settings name.
         """
-        from tierwall.serve.run import Run, Settings
+        from tierwall.serve.run import ControlPlane, RunSettings
 
-        run = Run(self._options, self._settings or Settings(), tell)
+        run = ControlPlane(self._options, self._settings or RunSettings(), tell)
         until_signalled(lambda stop: run.run(source, stop))
 
-    def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
+    def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[EngineReply]:
         """Send a real request for each question through an Envoy that is started for them."""
-        from tierwall.engines.envoy.probe.asking import Requests
+        from tierwall.engines.envoy.probe.asking import EnvoyProbe
         from tierwall.engines.probe import replies
 
-        return replies(Requests(snapshot), questions)
+        return replies(EnvoyProbe(snapshot), questions)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
-from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, in_order
+from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorted_diagnostics
 from tierwall.resources.load import Loaded
 from tierwall.resources.snapshot import Snapshot
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 State = TypeVar("State")
 
 
-class Source(Protocol):
-    """Where objects come from: `Files`, or whatever else can be read again and tells of changes."""
+class ObjectSource(Protocol):
+    """Where objects come from: `FileSource`, or whatever else can be read again and tells of changes."""
 
     def read(self) -> Loaded | None:
         """Everything as it is now; None if that is what was read last. InputError if nothing can be read at all.
@@ -48,7 +48,7 @@ class Source(Protocol):
         """Let the next item of `changes` come now."""
 
 
-class Files:
+class FileSource:
     """Files and folders as a source. `look`: seconds between looks where no change was heard of.
 
     Only what has changed is read anew; the rest are the objects of the load before.
@@ -77,7 +77,7 @@ class Files:
             self._changed.set()
 
 
-class Outcome(StrEnum):
+class LoadOutcome(StrEnum):
     """What became of a load."""
 
     TAKEN = "taken"
@@ -102,7 +102,7 @@ class Load(Struct, Generic[State]):
     diagnostics: tuple[Diagnostic, ...]
     state: State | None = None
     seconds: float = 0.0
-    outcome: Outcome | None = None
+    outcome: LoadOutcome | None = None
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
@@ -117,16 +117,16 @@ class Load(Struct, Generic[State]):
 
     def refuse(self, diagnostics: tuple[Diagnostic, ...]) -> None:
         """Keep the load out for these reasons, beside those that there are."""
-        self.diagnostics = in_order((*self.diagnostics, *diagnostics))
-        self.state, self.outcome = None, Outcome.REFUSED
+        self.diagnostics = sorted_diagnostics((*self.diagnostics, *diagnostics))
+        self.state, self.outcome = None, LoadOutcome.REFUSED
 
 
 def problems(loaded: Loaded) -> Diagnostics:
     """What is wrong with objects, whoever enforces them: with an error among that they do not come into force."""
     # Imported by the first reading: who only compiles does without the validation of every kind.
-    from tierwall.analyze.admission import admission
+    from tierwall.analyze.admission import admission_findings
 
-    return in_order((*loaded.diagnostics, *admission(loaded.snapshot)))
+    return sorted_diagnostics((*loaded.diagnostics, *admission_findings(loaded.snapshot)))
 
 
 class Follower(ABC, Generic[State]):
@@ -143,7 +143,7 @@ class Follower(ABC, Generic[State]):
         self.good: Load[State] | None = None
         self.latest: Load[State] | None = None
         # How many loads after the first became what.
-        self.outcomes = {Outcome.TAKEN: 0, Outcome.UNCHANGED: 0, Outcome.REFUSED: 0}
+        self.outcomes = {LoadOutcome.TAKEN: 0, LoadOutcome.UNCHANGED: 0, LoadOutcome.REFUSED: 0}
 
     @abstractmethod
     def prepare(self, snapshot: Snapshot) -> Prepared[State]:
@@ -167,7 +167,7 @@ class Follower(ABC, Generic[State]):
         """What the engine has to say about a snapshot that is kept out already, so that all of it is told at once."""
         return ()
 
-    def look(self, source: Source) -> Load[State] | None:
+    def look(self, source: ObjectSource) -> Load[State] | None:
         """Read, check and prepare what is there now; None if there is no news. Nothing comes into force."""
         load: Load[State] = Load(None, ())
         try:
@@ -180,7 +180,7 @@ class Follower(ABC, Generic[State]):
                 load.refuse(self.other_problems(load.snapshot))
             else:
                 load.state, noticed = self.prepare(load.snapshot)
-                load.diagnostics = in_order((*load.diagnostics, *noticed))
+                load.diagnostics = sorted_diagnostics((*load.diagnostics, *noticed))
             load.seconds = time.perf_counter() - begun
         except InputError as error:
             load.refuse(error.diagnostics)
@@ -191,18 +191,18 @@ class Follower(ABC, Generic[State]):
             load.refuse((_unexpected(error),))
         return load
 
-    def accept(self, load: Load[State]) -> Outcome:
+    def accept(self, load: Load[State]) -> LoadOutcome:
         """Bring a load into force if it can be; otherwise what is in force stays. InputError if nothing is."""
         self.latest, first = load, self.good is None
         if load.errors:
             load.refuse(())
         else:
             try:
-                load.outcome = Outcome.TAKEN if self.enforce(load) else Outcome.UNCHANGED
+                load.outcome = LoadOutcome.TAKEN if self.enforce(load) else LoadOutcome.UNCHANGED
             except InputError as error:
                 load.refuse(error.diagnostics)
         assert load.outcome is not None
-        if load.outcome is not Outcome.REFUSED:
+        if load.outcome is not LoadOutcome.REFUSED:
             self.good = load
         self.outcomes[load.outcome] += not first
         if self._count is not None:
@@ -211,14 +211,14 @@ class Follower(ABC, Generic[State]):
             raise InputError(load.diagnostics, load.loaded)
         return load.outcome
 
-    def begin(self, source: Source) -> Load[State]:
+    def begin(self, source: ObjectSource) -> Load[State]:
         """Bring what is there into force; InputError with everything that is wrong."""
         load = self.look(source)
         assert load is not None, "the first reading is news"
         self.accept(load)
         return load
 
-    async def follow(self, source: Source, stop: asyncio.Event) -> AsyncGenerator[Load[State], None]:
+    async def follow(self, source: ObjectSource, stop: asyncio.Event) -> AsyncGenerator[Load[State], None]:
         """Each load when it was taken or refused, or has to wait; until `stop` is set.
 
         Changes that come meanwhile are one. InputError if nothing is in force and the first load cannot be.
@@ -229,7 +229,7 @@ class Follower(ABC, Generic[State]):
             async for _ in changes:
                 load = await asyncio.to_thread(self.look, source)
                 while load is not None and not load.errors and (seconds := self.wait) and not stop.is_set():
-                    load.outcome = Outcome.WAITING
+                    load.outcome = LoadOutcome.WAITING
                     yield load
                     with suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), seconds)

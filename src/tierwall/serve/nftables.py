@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, ClassVar
 from msgspec.structs import replace
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.protocols import Engine, Event, Reply, Report
+from tierwall.core.protocols import DecisionEvent, Engine, EngineReply, EngineReport
 from tierwall.core.question import Question
-from tierwall.core.words import count
+from tierwall.core.words import count_noun
 from tierwall.engines.nftables.kernel.apply import Enforcer
 from tierwall.engines.nftables.kernel.audit import events
 from tierwall.engines.nftables.kernel.conntrack import cut
 from tierwall.engines.nftables.kernel.netlink import NetlinkError
-from tierwall.engines.nftables.probe.asking import Asker
-from tierwall.engines.nftables.table.compile import Compiled, compile_snapshot
-from tierwall.engines.nftables.table.options import Options
-from tierwall.engines.nftables.table.pods import Step, pod_changes
-from tierwall.network.model.model import model
+from tierwall.engines.nftables.probe.asking import PacketProbe
+from tierwall.engines.nftables.table.compile import CompiledTable, compile_snapshot
+from tierwall.engines.nftables.table.options import TableOptions
+from tierwall.engines.nftables.table.pods import PodStep, pod_changes
+from tierwall.network.model.model import network_model
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.follower import Follower, Load, Prepared, Source, until_signalled
+from tierwall.serve.follower import Follower, Load, ObjectSource, Prepared, until_signalled
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 _MOST_PODS = 200
 
 
-class Keeper(Follower[Compiled | Step]):
+class KernelFollower(Follower[CompiledTable | PodStep]):
     """Keeps the kernel up with policies and pods. `cuts`: open connections that policies forbid are cut."""
 
-    def __init__(self, options: Options, cuts: bool) -> None:
+    def __init__(self, options: TableOptions, cuts: bool) -> None:
         super().__init__()
         self._options, self._cuts = options, cuts
         self._enforcer = Enforcer()
-        self._compiled: Compiled | None = None
+        self._compiled: CompiledTable | None = None
         # What the last load that came into force did to the kernel.
-        self._done = Report("nothing yet")
+        self._done = EngineReport("nothing yet")
 
-    def prepare(self, snapshot: Snapshot) -> Prepared[Compiled | Step]:
+    def prepare(self, snapshot: Snapshot) -> Prepared[CompiledTable | PodStep]:
         """The elements that change with pods where that is all that differs from what is in force, or else a table."""
         pods = pod_changes(self.good.snapshot, snapshot) if self.good is not None else None
         if pods is not None and len(pods) <= _MOST_PODS and (step := self._enforcer.step(pods)) is not None:
@@ -52,69 +52,71 @@ class Keeper(Follower[Compiled | Step]):
         compiled = compile_snapshot(snapshot, self._options)
         return Prepared(compiled, compiled.diagnostics)
 
-    def enforce(self, load: Load[Compiled | Step]) -> bool:
+    def enforce(self, load: Load[CompiledTable | PodStep]) -> bool:
         """Bring the kernel up with a load, in one transaction; InputError leaves the last good table in force."""
         state = load.state
         assert state is not None
-        if isinstance(state, Step):
+        if isinstance(state, PodStep):
             if not state.pods:
-                self._done = Report("unchanged")
+                self._done = EngineReport("unchanged")
                 return False
             self._enforcer.take(state)
-            self._done = self._cut(Report(f"{count(state.pods, 'pod')} followed"), load.snapshot)
+            self._done = self._cut(EngineReport(f"{count_noun(state.pods, 'pod')} followed"), load.snapshot)
             return True
         changed = self._enforcer.put(state)
         self._compiled = state
         table = state.table
         words = f"{len(table.chains)} chains, {len(table.sets)} sets {'applied' if changed else 'in force already'}"
-        self._done = self._cut(Report(words, load.diagnostics), load.snapshot)
+        self._done = self._cut(EngineReport(words, load.diagnostics), load.snapshot)
         return changed
 
-    def report(self, load: Load[Compiled | Step]) -> Report:
+    def report(self, load: Load[CompiledTable | PodStep]) -> EngineReport:
         """What became of the load that was accepted last."""
         if load.errors:
-            return Report("the last good table stays in force", load.diagnostics, load.loaded)
+            return EngineReport("the last good table stays in force", load.diagnostics, load.loaded)
         return replace(self._done, read=load.loaded)
 
-    def _cut(self, done: Report, snapshot: Snapshot) -> Report:
+    def _cut(self, done: EngineReport, snapshot: Snapshot) -> EngineReport:
         if not self._cuts:
             return done
         assert self._compiled is not None
         try:
-            connections = cut(model(snapshot), self._compiled.compiler)
+            connections = cut(network_model(snapshot), self._compiled.compiler)
         except NetlinkError as error:
             words = f"the table is in force, but open connections cannot be cut: {str(error.strerror).lower()}"
             hint = "the kernel needs CONFIG_NF_CT_NETLINK; --no-cut leaves them open"
             return replace(done, diagnostics=(*done.diagnostics, Diagnostic("TW603", words, hint=hint)))
-        return replace(done, words=f"{done.words}; {count(connections, 'connection')} cut") if connections else done
+        return (
+            replace(done, words=f"{done.words}; {count_noun(connections, 'connection')} cut") if connections else done
+        )
 
 
-class Nftables(Engine[Snapshot, Source, Compiled]):
+class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
     """The kernel of this machine, or rather of the network namespace that its methods are called in."""
 
     planes: ClassVar[tuple[str, ...]] = ("network",)
 
-    def __init__(self, options: Options | None = None, *, cuts: bool = True) -> None:
+    def __init__(self, options: TableOptions | None = None, *, cuts: bool = True) -> None:
         """`cuts`: open connections that policies forbid are cut."""
-        self._options = options or Options()
+        self._options = options or TableOptions()
         self._cuts = cuts
-        self._asker = Asker()
+        self._asker = PacketProbe()
 
-    def compile(self, snapshot: Snapshot) -> Compiled:
+    def compile(self, snapshot: Snapshot) -> CompiledTable:
         """The table that enforces the policies."""
         return compile_snapshot(snapshot, self._options)
 
-    def apply(self, source: Source) -> Report:
+    def apply(self, source: ObjectSource) -> EngineReport:
         """Put the table into the kernel in one transaction; InputError leaves the last good one in force."""
-        keeper = Keeper(self._options, self._cuts)
+        keeper = KernelFollower(self._options, self._cuts)
         return keeper.report(keeper.begin(source))
 
-    def follow(self, source: Source, tell: Callable[[Report], None]) -> None:
+    def follow(self, source: ObjectSource, tell: Callable[[EngineReport], None]) -> None:
         """Keep the kernel up with a source until SIGINT or SIGTERM; InputError if it cannot begin.
 
         The table stays in force.
         """
-        keeper = Keeper(self._options, self._cuts)
+        keeper = KernelFollower(self._options, self._cuts)
 
         async def main(stop: asyncio.Event) -> None:
             async for load in keeper.follow(source, stop):
@@ -122,11 +124,11 @@ class Nftables(Engine[Snapshot, Source, Compiled]):
 
         until_signalled(main)
 
-    def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
+    def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[EngineReply]:
         """Send real packets between network namespaces; InputError if that is not possible here."""
         return self._asker.ask(snapshot, questions)
 
-    def audit(self, seconds: float | None = None) -> Iterator[Event]:
+    def audit(self, seconds: float | None = None) -> Iterator[DecisionEvent]:
         """What the table logs from now on; InputError says why the log cannot be read."""
         return events(self._options.group, seconds)
 

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.serve.follower import Load, Outcome
+from tierwall.serve.follower import Load, LoadOutcome
 
 
 class HttpServer:
@@ -30,7 +30,7 @@ class HttpServer:
 
     def __init__(self, routes: Sequence[BaseRoute]) -> None:
         self._app = Starlette(routes=list(routes))
-        self._server: QuietServer | None = None
+        self._server: SignallessServer | None = None
         self._task: asyncio.Task[None] | None = None
         self.port = 0
 
@@ -39,7 +39,7 @@ class HttpServer:
         listening = bind(host, port)
         self.port = int(listening.getsockname()[1])
         config = uvicorn.Config(self._app, lifespan="off", log_config=None, access_log=False)
-        self._server = QuietServer(config)
+        self._server = SignallessServer(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
         return self.port
 
@@ -51,7 +51,7 @@ class HttpServer:
             self._server = None
 
 
-class QuietServer(uvicorn.Server):
+class SignallessServer(uvicorn.Server):
     """Leaves signals to the owner."""
 
     @contextmanager
@@ -98,7 +98,7 @@ def health(checks: Mapping[str, Callable[[], Readiness]]) -> list[Route]:
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
-class Metrics:
+class RunMetrics:
     """What every serving process counts. A plane or engine adds its own to `registry`."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Metrics:
 
     def count(self, load: Load[Any]) -> None:
         """Count a load that was taken or refused."""
-        is_good = load.outcome is not Outcome.REFUSED
+        is_good = load.outcome is not LoadOutcome.REFUSED
         self.loads.labels("good" if is_good else "broken").inc()
         if is_good:
             self.load_seconds.observe(load.seconds)

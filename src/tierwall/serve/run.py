@@ -20,24 +20,24 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.protocols import Event, Report
+from tierwall.core.protocols import DecisionEvent, EngineReport
 from tierwall.engines.envoy.config.bootstrap import LARGEST_PATTERN
-from tierwall.engines.envoy.config.compile import Resources
-from tierwall.engines.envoy.config.options import Certificate, Options
+from tierwall.engines.envoy.config.compile import XdsResources
+from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions
 from tierwall.engines.envoy.control import accesslog, toolslist
-from tierwall.engines.envoy.control.process import Process, find_envoy
-from tierwall.engines.envoy.control.server import Server
+from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
+from tierwall.engines.envoy.control.server import XdsServer
 from tierwall.render.engines import proxies_document, request_document
 from tierwall.serve.decisionlog import DecisionLog
-from tierwall.serve.envoy import Compilation, Controller
-from tierwall.serve.follower import Load, Source
-from tierwall.serve.pages import HttpServer, Metrics, Readiness, bind, health
+from tierwall.serve.envoy import Compilation, EnvoyController
+from tierwall.serve.follower import Load, ObjectSource
+from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, bind, health
 
 # How long nothing must change before names are straightened, in seconds.
 IDLE_S = 2.0
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class RunSettings(Struct, frozen=True, kw_only=True):
     """Where to listen, and which Envoy to run."""
 
     xds: tuple[str, int] = ("127.0.0.1", 0)
@@ -53,16 +53,16 @@ class Settings(Struct, frozen=True, kw_only=True):
     decision_log: str | None = None
 
 
-class Run:
+class ControlPlane:
     """One control plane with all that belongs to it."""
 
-    def __init__(self, options: Options, settings: Settings, tell: Callable[[Report], None]) -> None:
+    def __init__(self, options: EnvoyOptions, settings: RunSettings, tell: Callable[[EngineReport], None]) -> None:
         filters = (toolslist.http_filter(),) if settings.filters_lists else ()
         self._settings = settings
         self._tell = tell
-        self.metrics = Metrics()
+        self.metrics = RunMetrics()
         self.log = DecisionLog.open(settings.decision_log)
-        self.controller = Controller(
+        self.controller = EnvoyController(
             replace(
                 options,
                 access_logs=(*options.access_logs, accesslog.access_log()),
@@ -73,8 +73,8 @@ class Run:
             self.metrics.count,
         )
         services = (accesslog.service(self._decided), toolslist.service(self.controller.permitted))
-        self.server = Server(self._changed, services)
-        self.process: Process | None = None
+        self.server = XdsServer(self._changed, services)
+        self.process: EnvoyProcess | None = None
         self._last_words = ""
         # How many resources the last load in force changed for the proxies.
         self._changes = 0
@@ -86,12 +86,12 @@ class Run:
         pages = (Route("/metrics", self.metrics.page), Route("/status", self._status))
         self.http = HttpServer([*health({"manifests": self._manifests, "proxies": self._proxies}), *pages])
 
-    async def run(self, source: Source, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
+    async def run(self, source: ObjectSource, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
         """Until `stop` is set; InputError if it cannot even begin."""
         begun = False
         try:
             envoy = find_envoy(self._settings.envoy) if self._settings.runs_envoy else None
-            async with aclosing(self.controller.follow(_Idle(source, self._straighten), stop)) as loads:
+            async with aclosing(self.controller.follow(_IdleSource(source, self._straighten), stop)) as loads:
                 async for load in loads:
                     if not begun:
                         await self._begin(load, envoy)
@@ -107,7 +107,7 @@ class Run:
         if self.controller.is_drifted and self.server.is_settled:
             self.controller.put(await asyncio.to_thread(self.controller.straighten))
 
-    def _publish(self, resources: Resources) -> None:
+    def _publish(self, resources: XdsResources) -> None:
         self._changes = sum(map(len, self.server.publish(resources).values()))
 
     def _told(self, load: Load[Compilation]) -> None:
@@ -117,7 +117,7 @@ class Run:
             words = f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force"
         else:
             words = f"in force: {len(load.snapshot)} objects, {self._changes} resources changed for the proxies"
-        self._tell(Report(words, load.diagnostics, load.loaded))
+        self._tell(EngineReport(words, load.diagnostics, load.loaded))
         if load.state is not None and not load.state.resources.listeners:
             self._say("no Gateway opens a port: nothing is served")
 
@@ -135,7 +135,7 @@ class Run:
             address = listener.address.socket_address
             # Envoy shares ports with other Envoys; asked without sharing, the kernel tells whether one is free.
             bind(address.address, address.port_value).close()
-        self.process = Process(envoy, host, self.server.port, "tierwall", self._say, self._settings.concurrency)
+        self.process = EnvoyProcess(envoy, host, self.server.port, "tierwall", self._say, self._settings.concurrency)
         await self.process.start()
 
     def _credentials(self) -> Any:
@@ -152,7 +152,7 @@ class Run:
         await self.server.stop()
         self.log.close()
 
-    def _decided(self, event: Event) -> None:
+    def _decided(self, event: DecisionEvent) -> None:
         self.log.write(request_document(event))
         (decider,) = event.decided_by
         by = str(decider.policy), decider.rule or "", decider.name or ""
@@ -167,10 +167,10 @@ class Run:
             return
         self._last_words = words
         refused = (Diagnostic("TW633", condition.message),) if condition.reason == "Invalid" else ()
-        self._tell(Report(words, refused))
+        self._tell(EngineReport(words, refused))
 
     def _say(self, words: str) -> None:
-        self._tell(Report(words))
+        self._tell(EngineReport(words))
 
     def _manifests(self) -> Readiness:
         if self.controller.good is None:
@@ -194,10 +194,10 @@ class Run:
         return JSONResponse(proxies_document(self.server.programmed, self.server.standings, diagnostics, now))
 
 
-class _Idle:
+class _IdleSource:
     """A source; whenever nothing has changed for a while, something else is done first."""
 
-    def __init__(self, source: Source, idle: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, source: ObjectSource, idle: Callable[[], Awaitable[None]]) -> None:
         self.read, self.nudge = source.read, source.nudge
         self._source, self._idle = source, idle
 

@@ -14,33 +14,33 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from tierwall.core.answer import Decider, Reason
-from tierwall.core.outcome import Claim
+from tierwall.core.outcome import RuleEffect
 from tierwall.core.reference import Reference
-from tierwall.core.stack import Stack, Tier, fall
+from tierwall.core.stack import Stack, Tier, evaluate
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.tool.model import Level
-from tierwall.tool.request import Request
-from tierwall.tool.rules import EVERY_RULE, Policy, Rule
+from tierwall.tool.model import PolicyLevel
+from tierwall.tool.request import ToolRequest
+from tierwall.tool.rules import EVERY_RULE, AccessPolicy, AccessRule
 
 # What authorizers say, by the policy that asks; one that is not listed cannot be reached.
-ExternalAuth: TypeAlias = Mapping[Reference, Verdict]
-NO_AUTHORIZERS: ExternalAuth = {}
+AuthorizerAnswers: TypeAlias = Mapping[Reference, Verdict]
+NO_AUTHORIZERS: AuthorizerAnswers = {}
 # Looking up a member of an enum costs as much as matching a rule.
 _ALLOW, _DENY, _ALLOWED = StepVerdict.ALLOW, StepVerdict.DENY, Verdict.ALLOW
 _RULE_MATCHED, _NO_RULE_MATCHED, _NOT_SELECTED = Reason.RULE_MATCHED, Reason.NO_RULE_MATCHED, Reason.NOT_SELECTED
 # What policies claim of a request: one that allows it lets it go on. Who denied it is known to whoever asked.
-NO_CLAIM: tuple[Claim, ...] = ()
-DENIAL = (Claim(None, _DENY, 1),)
+NO_CLAIM: tuple[RuleEffect, ...] = ()
+DENIAL = (RuleEffect(None, _DENY, 1),)
 
 
-class Evaluated(Struct, frozen=True, eq=False):
+class PolicyEvaluation(Struct, frozen=True, eq=False):
     """One policy that was evaluated: what it said, why, and the rule that says so."""
 
     level: str
-    policy: Policy
+    policy: AccessPolicy
     verdict: StepVerdict
     reason: Reason
-    rule: Rule | None = None
+    rule: AccessRule | None = None
 
     @property
     def decider(self) -> Decider:
@@ -49,49 +49,53 @@ class Evaluated(Struct, frozen=True, eq=False):
         return Decider(self.policy.reference, rule.label, rule.name)
 
 
-class Walk(Struct, frozen=True, eq=False):
+class ToolDecision(Struct, frozen=True, eq=False):
     """A request's way through the stack: the verdict, and every policy that was evaluated, in order."""
 
-    request: Request
+    request: ToolRequest
     verdict: Verdict
-    evaluated: tuple[Evaluated, ...] = ()
+    evaluated: tuple[PolicyEvaluation, ...] = ()
 
     @property
-    def level(self) -> Level:
+    def level(self) -> PolicyLevel:
         """The level of the policy that was evaluated last (docs/semantics.md#the-level-of-a-decision)."""
-        return Level(self.evaluated[-1].level) if self.evaluated else Level.DEFAULT
+        return PolicyLevel(self.evaluated[-1].level) if self.evaluated else PolicyLevel.DEFAULT
 
 
-def decide(stack: Stack[Policy], request: Request, external_auth: ExternalAuth = NO_AUTHORIZERS) -> Walk:
+def decide(
+    stack: Stack[AccessPolicy], request: ToolRequest, external_auth: AuthorizerAnswers = NO_AUTHORIZERS
+) -> ToolDecision:
     """May this request pass?"""
-    evaluated: list[Evaluated] = []
+    evaluated: list[PolicyEvaluation] = []
 
-    def ask(tier: Tier[Policy], policy: Policy) -> tuple[Claim, ...]:
-        entry = evaluate(tier.name, policy, request, external_auth)
+    def ask(tier: Tier[AccessPolicy], policy: AccessPolicy) -> tuple[RuleEffect, ...]:
+        entry = evaluate_policy(tier.name, policy, request, external_auth)
         evaluated.append(entry)
         return NO_CLAIM if entry.verdict is _ALLOW else DENIAL
 
-    ((outcome, _),) = fall(stack, 1, ask, False)
+    ((outcome, _),) = evaluate(stack, 1, ask, False)
     verdict = Verdict.DENY if outcome.verdict is _DENY else Verdict.ALLOW
-    return Walk(request, verdict, tuple(evaluated))
+    return ToolDecision(request, verdict, tuple(evaluated))
 
 
-def evaluate(level: str, policy: Policy, request: Request, external_auth: ExternalAuth) -> Evaluated:
+def evaluate_policy(
+    level: str, policy: AccessPolicy, request: ToolRequest, external_auth: AuthorizerAnswers
+) -> PolicyEvaluation:
     """What one policy says to a request."""
     if policy.closed:
-        return Evaluated(level, policy, _DENY, Reason.FAILS_CLOSED)
+        return PolicyEvaluation(level, policy, _DENY, Reason.FAILS_CLOSED)
     if request.unread:
-        return Evaluated(level, policy, _DENY, Reason.NOT_READ_AS_MCP)
+        return PolicyEvaluation(level, policy, _DENY, Reason.NOT_READ_AS_MCP)
     asked = policy.asks.match(request) if policy.asks.all else None
     if asked is not None:
         said = external_auth.get(policy.reference)
         if said is not _ALLOWED:
             reason = Reason.AUTHORIZER_UNREACHABLE if said is None else Reason.AUTHORIZER_DENIED
-            return Evaluated(level, policy, _DENY, reason, asked)
+            return PolicyEvaluation(level, policy, _DENY, reason, asked)
     granted = policy.allows.match(request)
     if granted is None:
-        return Evaluated(level, policy, _DENY, _NO_RULE_MATCHED)
+        return PolicyEvaluation(level, policy, _DENY, _NO_RULE_MATCHED)
     if asked is not None:
-        return Evaluated(level, policy, _ALLOW, Reason.AUTHORIZER_ALLOWED, asked)
+        return PolicyEvaluation(level, policy, _ALLOW, Reason.AUTHORIZER_ALLOWED, asked)
     reason = _NOT_SELECTED if policy.only_asks else _RULE_MATCHED
-    return Evaluated(level, policy, _ALLOW, reason, granted)
+    return PolicyEvaluation(level, policy, _ALLOW, reason, granted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tierwall.core.reference import Reference
-from tierwall.tool.model import Level
+from tierwall.tool.model import PolicyLevel
 
 
 class RequestDetail(Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class ToolDetail(Struct, frozen=True, kw_only=True):
     """What only a tool answer has: who was evaluated, in order, and the level of the last of them."""
 
     evaluated: tuple[Reference, ...]
-    level: Level
+    level: PolicyLevel
     request: RequestDetail
     # The HTTP status with which a real proxy answered, where one was asked.
     status: int | None = None

@@ -26,36 +26,40 @@ from tierwall.tool.methods import (
     CATEGORIES,
     SESSION_HTTP,
     AllButCalls,
-    Anything,
+    AnythingClause,
     BaseProtocol,
-    Category,
+    CelCondition,
     Clause,
-    Condition,
-    Method,
-    Names,
+    MethodCategory,
+    MethodClause,
+    NameSet,
     SessionHttp,
-    condition,
+    cel_condition,
 )
 from tierwall.tool.request import CALL
-from tierwall.tool.rules import EVERY_RULE, NO_RULES, Policy, Rule, Rules, Source, source_of
+from tierwall.tool.rules import EVERY_RULE, NO_RULES, AccessPolicy, AccessRule, AccessRules, RuleSource, source_of
 
 MATCH_BASE = "MATCH_BASE_PROTOCOL_METHODS"
 # Reads the names that a method may be used on.
-ReadNames: TypeAlias = Callable[[str, Iterable[str]], Names]
+ReadNames: TypeAlias = Callable[[str, Iterable[str]], NameSet]
 
 
-def read(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> Policy:
+def read_policy(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> AccessPolicy:
     """An admitted policy of any generation; `spec` has its defaults, and its nulls pruned."""
     return (_v1alpha1 if policy.version == "v1alpha1" else _v0alpha0)(policy, spec, names)
 
 
 def _rule(
-    index: int, rule: Mapping[str, Any], source: Source, clauses: tuple[Clause, ...], http: HttpMatch = EVERY_REQUEST
-) -> Rule:
-    return Rule(f"rules[{index}]", ("spec", "rules", index), rule.get("name"), source, http, clauses)
+    index: int,
+    rule: Mapping[str, Any],
+    source: RuleSource,
+    clauses: tuple[Clause, ...],
+    http: HttpMatch = EVERY_REQUEST,
+) -> AccessRule:
+    return AccessRule(f"rules[{index}]", ("spec", "rules", index), rule.get("name"), source, http, clauses)
 
 
-class Grant(StrEnum):
+class AuthorizationTypeV0alpha0(StrEnum):
     """How a rule of v0alpha0 says which calls it grants."""
 
     INLINE_TOOLS = "InlineTools"
@@ -63,61 +67,61 @@ class Grant(StrEnum):
     EXTERNAL_AUTH = "ExternalAuth"
 
 
-def _v0alpha0(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> Policy:
-    asks: list[Rule] = []
+def _v0alpha0(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> AccessPolicy:
+    asks: list[AccessRule] = []
     authorizer: Mapping[str, Any] | None = None
-    allows: list[Rule] = []
+    allows: list[AccessRule] = []
     for index, rule in enumerate(spec["rules"]):
         authorization = rule.get("authorization") or {"type": "InlineTools", "tools": rule.get("tools") or ()}
-        call, kept = Method(CALL), allows
-        kind = Grant(authorization["type"])
+        call, kept = MethodClause(CALL), allows
+        kind = AuthorizationTypeV0alpha0(authorization["type"])
         match kind:
-            case Grant.EXTERNAL_AUTH:
+            case AuthorizationTypeV0alpha0.EXTERNAL_AUTH:
                 kept = asks
                 authorizer = authorization["externalAuth"]  # admission takes one such rule a policy
-            case Grant.CEL:
-                call = Method(CALL, None, condition(authorization["cel"]["expression"]))
-            case Grant.INLINE_TOOLS:
-                call = Method(CALL, names(CALL, authorization["tools"]))
+            case AuthorizationTypeV0alpha0.CEL:
+                call = MethodClause(CALL, None, cel_condition(authorization["cel"]["expression"]))
+            case AuthorizationTypeV0alpha0.INLINE_TOOLS:
+                call = MethodClause(CALL, names(CALL, authorization["tools"]))
             case _:
                 assert_never(kind)
         source = source_of(rule["source"], policy.namespace)
         kept.append(_rule(index, rule, source, (ALL_BUT_CALLS, SESSION_HTTP, call)))
     named = {rule.source for rule in allows}
     allows += [rule for rule in asks if rule.source not in named]
-    return Policy(policy, Rules(allows), Rules(asks), (), policy.reference, authorizer)
+    return AccessPolicy(policy, AccessRules(allows), AccessRules(asks), (), policy.reference, authorizer)
 
 
-class Action(StrEnum):
+class PolicyAction(StrEnum):
     """What a policy of v1alpha1 does with the requests that its rules match."""
 
     ALLOW = "Allow"
     EXTERNAL_AUTH = "ExternalAuth"
 
 
-class Authorization(StrEnum):
+class AuthorizationTypeV1alpha1(StrEnum):
     """How a rule of v1alpha1 says which requests it matches."""
 
     INLINE = "Inline"
     CEL = "CEL"
 
 
-def _v1alpha1(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> Policy:
+def _v1alpha1(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> AccessPolicy:
     listed = spec.get("rules")
-    rules = None if listed is None else Rules(_rules(policy, listed, names))
-    reference, everything = policy.reference, Rules((EVERY_RULE,))
-    action = Action(spec["action"])
+    rules = None if listed is None else AccessRules(_rules(policy, listed, names))
+    reference, everything = policy.reference, AccessRules((EVERY_RULE,))
+    action = PolicyAction(spec["action"])
     match action:
-        case Action.ALLOW:
-            return Policy(policy, everything if rules is None else rules, NO_RULES, (), reference)
-        case Action.EXTERNAL_AUTH:
+        case PolicyAction.ALLOW:
+            return AccessPolicy(policy, everything if rules is None else rules, NO_RULES, (), reference)
+        case PolicyAction.EXTERNAL_AUTH:
             asks = rules if listed and rules else everything
-            return Policy(policy, everything, asks, (), reference, spec["externalAuth"], only_asks=True)
+            return AccessPolicy(policy, everything, asks, (), reference, spec["externalAuth"], only_asks=True)
         case _:
             assert_never(action)
 
 
-def _rules(policy: Resource, listed: Iterable[Mapping[str, Any]], names: ReadNames) -> Iterator[Rule]:
+def _rules(policy: Resource, listed: Iterable[Mapping[str, Any]], names: ReadNames) -> Iterator[AccessRule]:
     for index, rule in enumerate(listed):
         source = source_of(rule.get("source"), policy.namespace)
         authorization = rule.get("authorization")
@@ -131,26 +135,26 @@ def _rules(policy: Resource, listed: Iterable[Mapping[str, Any]], names: ReadNam
 
 def _clauses(authorization: Mapping[str, Any], names: ReadNames) -> Iterator[Clause]:
     mcp = _mcp(authorization.get("mcp") or {}, names)
-    kind = Authorization(authorization["type"])
+    kind = AuthorizationTypeV1alpha1(authorization["type"])
     match kind:
-        case Authorization.INLINE:
+        case AuthorizationTypeV1alpha1.INLINE:
             yield from mcp
-        case Authorization.CEL:
-            holds = condition(authorization["cel"]["expression"])
+        case AuthorizationTypeV1alpha1.CEL:
+            holds = cel_condition(authorization["cel"]["expression"])
             yield from (call for clause in mcp if (call := _calls(clause, holds)) is not None)
         case _:
             assert_never(kind)
 
 
-def _calls(clause: Clause, holds: Condition) -> Method | None:
+def _calls(clause: Clause, holds: CelCondition) -> MethodClause | None:
     """What of a clause a CEL rule is about, which is about calls only: beside `mcp` both must match."""
     match clause:
-        case Anything():
-            return Method(CALL, None, holds)
-        case Category(name=name):
-            return Method(CALL, None, holds) if CALL.startswith(f"{name}/") else None
-        case Method(name=name, names=names):
-            return Method(CALL, names, holds) if name == CALL else None
+        case AnythingClause():
+            return MethodClause(CALL, None, holds)
+        case MethodCategory(name=name):
+            return MethodClause(CALL, None, holds) if CALL.startswith(f"{name}/") else None
+        case MethodClause(name=name, names=names):
+            return MethodClause(CALL, names, holds) if name == CALL else None
         case BaseProtocol() | SessionHttp() | AllButCalls():
             return None
         case _:
@@ -164,8 +168,8 @@ def _mcp(mcp: Mapping[str, Any], names: ReadNames) -> Iterator[Clause]:
     for method in methods:
         name, params = method["name"], method.get("params")
         if name in CATEGORIES:
-            yield Category(name)
+            yield MethodCategory(name)
         else:
-            yield Method(name, names(name, params) if params else None)
+            yield MethodClause(name, names(name, params) if params else None)
     if base:
         yield BASE_PROTOCOL

@@ -14,21 +14,21 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from tierwall.attach.place import GATEWAY
-from tierwall.cel.syntax.demands import constant_conjuncts
+from tierwall.cel.syntax.demands import demands_of
 from tierwall.core.answer import Decider
 from tierwall.core.diagnostics import input_error, near_miss
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Stack
 from tierwall.core.verdict import Verdict
-from tierwall.resources.finder import Finder
+from tierwall.resources.finder import ResourceFinder
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.model import Model, backend_of, model
+from tierwall.tool.model import ToolModel, backend_of, model
 from tierwall.tool.possible import OTHER, TOOL_NAME, possible
 from tierwall.tool.question import caller_of
-from tierwall.tool.request import CALL, Backend, request
-from tierwall.tool.rules import Policy
-from tierwall.tool.ways import Passage, backend_named, combinations, passages
+from tierwall.tool.request import CALL, Backend, tool_request
+from tierwall.tool.rules import AccessPolicy
+from tierwall.tool.ways import BackendWay, backend_named, routed_ways, unrouted_ways
 
 TOOLS_ANNOTATION = "tierwall.io/tools"
 
@@ -81,24 +81,24 @@ def grants(
 
     `caller`, `gateway` and `backend` are those of a question; InputError names everything wrong with them.
     """
-    find = Finder(snapshot, [])
+    find = ResourceFinder(snapshot, [])
     spiffe = caller_of(caller, find)
     through = find.by_name("gateway", gateway, (GATEWAY,)) if gateway is not None else None
     at = _backend(find, backend) if backend is not None else None
     if find.problems:
         raise input_error(find.problems)
 
-    def is_meant(passage: Passage) -> bool:
+    def is_meant(passage: BackendWay) -> bool:
         return through in (None, passage.gateway) and at in (None, passage.resource)
 
-    routed = [passage for passage in passages(snapshot) if is_meant(passage)]
-    ways = routed or [passage for passage in combinations(snapshot) if is_meant(passage)]
+    routed = [passage for passage in routed_ways(snapshot) if is_meant(passage)]
+    ways = routed or [passage for passage in unrouted_ways(snapshot) if is_meant(passage)]
     tools = tuple(tools)
     listed = (tuple(_rows(model(snapshot), passage, spiffe, tools)) for passage in ways)
     return Grants(caller=spiffe, ways=tuple(listed), routed=bool(routed) or not ways)
 
 
-def _backend(find: Finder, value: str) -> Resource | None:
+def _backend(find: ResourceFinder, value: str) -> Resource | None:
     backend = backend_named(find, value)
     if isinstance(backend, Backend):
         # A question may be about a Service that nobody declares; no way leads there.
@@ -107,14 +107,14 @@ def _backend(find: Finder, value: str) -> Resource | None:
     return backend
 
 
-def _rows(policies: Model, passage: Passage, caller: str | None, tools: Iterable[str]) -> Iterator[ToolRow]:
+def _rows(policies: ToolModel, passage: BackendWay, caller: str | None, tools: Iterable[str]) -> Iterator[ToolRow]:
     stack = policies.stack(passage.gateway, passage.listener, passage.resource)
     backend, port = passage.backend, passage.listener.port
-    opening = possible(stack, request(backend, caller, "initialize", port=port))
+    opening = possible(stack, tool_request(backend, caller, "initialize", port=port))
     initialize = Permit(verdict=opening.verdict, decided_by=opening.decided_by, conditions=opening.conditions)
     known = {*known_tools(stack, backend), *declared_tools(passage.resource), *tools} - {OTHER}
     for tool in (*sorted(known), OTHER):
-        calling = possible(stack, request(backend, caller, CALL, tool, port=port))
+        calling = possible(stack, tool_request(backend, caller, CALL, tool, port=port))
         yield ToolRow(
             gateway=passage.gateway.reference,
             listener=passage.listener.name,
@@ -134,12 +134,12 @@ def nearest_caller(snapshot: Snapshot, caller: str | None) -> str:
     return near_miss(caller, named) if caller is not None and caller not in named else ""
 
 
-def known_tools(stack: Stack[Policy], backend: Backend) -> set[str]:
+def known_tools(stack: Stack[AccessPolicy], backend: Backend) -> set[str]:
     """The tools that the policies on a way name, as far as they are about this backend."""
     return {name for tier in stack for policy in tier.policies for name in named_tools(policy, backend)}
 
 
-def named_tools(policy: Policy, backend: Backend) -> set[str]:
+def named_tools(policy: AccessPolicy, backend: Backend) -> set[str]:
     """The tools that a policy names, as far as they are about this backend."""
     tools: set[str] = set()
     for rule in (*policy.allows.all, *policy.asks.all):
@@ -152,7 +152,7 @@ def named_tools(policy: Policy, backend: Backend) -> set[str]:
                     if (name.namespace, name.backend) == (backend.namespace, backend.name):
                         tools.add(name.tool)
             if method.condition is not None:
-                for demand in constant_conjuncts(method.condition.program.tree):
+                for demand in demands_of(method.condition.program.tree):
                     if demand.path == TOOL_NAME:
                         tools.update(value for value in demand.values if isinstance(value, str))
     return tools
@@ -165,7 +165,7 @@ def declared_tools(resource: Resource) -> set[str]:
     return set(text.replace(",", " ").split()) if isinstance(text, str) else set()
 
 
-def offered_tools(policies: Model, resource: Resource) -> set[str]:
+def offered_tools(policies: ToolModel, resource: Resource) -> set[str]:
     """The tools that a backend is known to offer: those it declares and those that policies on it name."""
     backend = backend_of(resource)
     return declared_tools(resource) | known_tools((policies.backend_tier(resource),), backend)

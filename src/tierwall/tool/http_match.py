@@ -13,9 +13,9 @@ from typing import Any, Final, assert_never
 
 from msgspec import Struct
 
-from tierwall.cel.library.regex import compiled
-from tierwall.resources.resource import maps
-from tierwall.tool.request import Request
+from tierwall.cel.library.regex import compile_pattern
+from tierwall.resources.resource import list_of_maps
+from tierwall.tool.request import ToolRequest
 
 
 class Comparison(StrEnum):
@@ -33,10 +33,10 @@ REGEX: Final = Comparison.REGEX
 _WRITTEN: Final = {EXACT: ("", ""), PREFIX: ("", "/*"), REGEX: ("~", "")}
 
 # Policies are few and live long: their patterns stay compiled whatever else is asked of the engine.
-_pattern = lru_cache(maxsize=4096)(compiled)
+_pattern = lru_cache(maxsize=4096)(compile_pattern)
 
 
-class TextMatch(Struct, frozen=True):
+class StringMatch(Struct, frozen=True):
     """A text and how it is compared."""
 
     type: Comparison
@@ -65,7 +65,7 @@ class HeaderMatch(Struct, frozen=True):
     """A header by its name in small letters."""
 
     name: str
-    value: TextMatch
+    value: StringMatch
 
     def matches(self, headers: Mapping[str, str]) -> bool:
         """Whether the header is there and fits."""
@@ -80,13 +80,13 @@ class HttpMatch(Struct, frozen=True):
     """What a rule asks of the HTTP request; an empty family asks nothing."""
 
     methods: frozenset[str] = frozenset()
-    paths: tuple[TextMatch, ...] = ()
+    paths: tuple[StringMatch, ...] = ()
     headers: tuple[HeaderMatch, ...] = ()
     # In small letters; `*.x` is every name below x.
     hosts: frozenset[str] = frozenset()
     ports: frozenset[int] = frozenset()
 
-    def matches(self, request: Request) -> bool:
+    def matches(self, request: ToolRequest) -> bool:
         """Whether every family fits."""
         if (
             (self.methods and request.http_method not in self.methods)
@@ -102,7 +102,7 @@ class HttpMatch(Struct, frozen=True):
                 return True
         return not self.paths
 
-    def why_not(self, request: Request) -> str:
+    def why_not(self, request: ToolRequest) -> str:
         """The first family that does not fit, in words."""
         if self.methods and request.http_method not in self.methods:
             return f"HTTP method {request.http_method} is not among {_listed(self.methods)}"
@@ -139,12 +139,12 @@ def http_match(authorization: Mapping[str, Any]) -> HttpMatch:
     return HttpMatch(
         frozenset(authorization.get("methods") or ()),
         tuple(
-            TextMatch(Comparison(path.get("type", PREFIX)), path.get("value", ""))
-            for path in maps(authorization.get("paths"))
+            StringMatch(Comparison(path.get("type", PREFIX)), path.get("value", ""))
+            for path in list_of_maps(authorization.get("paths"))
         ),
         tuple(
-            HeaderMatch(header["name"].lower(), TextMatch(Comparison(header.get("type", EXACT)), header["value"]))
-            for header in maps(authorization.get("headers"))
+            HeaderMatch(header["name"].lower(), StringMatch(Comparison(header.get("type", EXACT)), header["value"]))
+            for header in list_of_maps(authorization.get("headers"))
         ),
         frozenset(host.lower() for host in authorization.get("hosts") or ()),
         frozenset(authorization.get("ports") or ()),

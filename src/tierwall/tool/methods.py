@@ -24,10 +24,10 @@ from tierwall.attach.target import ACCESS_GROUPS
 from tierwall.cel.errors import Failure
 from tierwall.cel.evaluate.program import Program, compile
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.request import CALL, SESSION_HEADER, Request
+from tierwall.tool.request import CALL, SESSION_HEADER, ToolRequest
 
 
-class Scoped(NamedTuple):
+class ScopedTool(NamedTuple):
     """A tool of one backend."""
 
     namespace: str
@@ -38,13 +38,13 @@ class Scoped(NamedTuple):
         return f"{self.namespace}/{self.backend}/{self.tool}"
 
 
-class Names(Struct, frozen=True):
+class NameSet(Struct, frozen=True):
     """Some names: bare ones count at every backend, scoped ones at theirs."""
 
     bare: frozenset[str]
-    scoped: frozenset[Scoped] = frozenset()
+    scoped: frozenset[ScopedTool] = frozenset()
 
-    def matches(self, request: Request) -> bool:
+    def matches(self, request: ToolRequest) -> bool:
         """Whether the request is about one of these names; one that names nothing is not."""
         named = request.named
         if named is None:
@@ -60,15 +60,15 @@ class Names(Struct, frozen=True):
         return ", ".join([*sorted(self.bare), *map(str, sorted(self.scoped))]) or "no name"
 
 
-def scoped(snapshot: Snapshot, namespace: str, name: str) -> Scoped | None:
+def scoped_tool(snapshot: Snapshot, namespace: str, name: str) -> ScopedTool | None:
     """The backend and tool that a name on a Gateway in `namespace` stands for, or None if it is a bare name."""
     first, slash, rest = name.partition("/")
     if not slash or not rest:
         return None
     if is_backend(snapshot, namespace, first):
-        return Scoped(namespace, first, rest)
+        return ScopedTool(namespace, first, rest)
     second, slash, tool = rest.partition("/")
-    return Scoped(first, second, tool) if slash and tool and is_backend(snapshot, first, second) else None
+    return ScopedTool(first, second, tool) if slash and tool and is_backend(snapshot, first, second) else None
 
 
 def is_backend(snapshot: Snapshot, namespace: str, name: str) -> bool:
@@ -76,20 +76,20 @@ def is_backend(snapshot: Snapshot, namespace: str, name: str) -> bool:
     return any(snapshot.get(group, "XBackend", namespace, name) is not None for group in ACCESS_GROUPS)
 
 
-def names_of(snapshot: Snapshot, namespace: str, listed: Iterable[str], *, on_gateway: bool) -> Names:
+def read_names(snapshot: Snapshot, namespace: str, listed: Iterable[str], *, on_gateway: bool) -> NameSet:
     """The names that a rule lists; they have a scope only in policies on Gateways."""
     bare: set[str] = set()
-    with_backend: set[Scoped] = set()
+    with_backend: set[ScopedTool] = set()
     for name in listed:
-        tool = scoped(snapshot, namespace, name) if on_gateway else None
+        tool = scoped_tool(snapshot, namespace, name) if on_gateway else None
         if tool is None:
             bare.add(name)
         else:
             with_backend.add(tool)
-    return Names(frozenset(bare), frozenset(with_backend))
+    return NameSet(frozenset(bare), frozenset(with_backend))
 
 
-class Condition:
+class CelCondition:
     """An expression that is known to parse; equal texts are one condition."""
 
     __slots__ = ("program", "text")
@@ -98,14 +98,14 @@ class Condition:
         self.text = text
         self.program: Program = compile(text, ENVIRONMENT)
 
-    def holds(self, request: Request) -> bool:
+    def holds(self, request: ToolRequest) -> bool:
         """Whether the expression is true of a request."""
         try:
             return self.program.evaluate(request.variables()) is True
         except Failure:
             return False
 
-    def why_not(self, request: Request) -> str:
+    def why_not(self, request: ToolRequest) -> str:
         """Why the expression does not hold: it is false, it fails, or it gives something else."""
         outcome = self.program.outcome(request.variables())
         if isinstance(outcome, Failure):
@@ -117,9 +117,9 @@ class Condition:
 
 
 @lru_cache(maxsize=4096)
-def condition(text: str) -> Condition:
+def cel_condition(text: str) -> CelCondition:
     """The condition of an expression; ParseError if the text is not CEL."""
-    return Condition(text)
+    return CelCondition(text)
 
 
 # What every client needs before it can use anything.
@@ -128,10 +128,10 @@ BASE_PREFIXES = ("completion/", "logging/", "notifications/")
 CATEGORIES = frozenset(("tools", "prompts", "resources"))
 
 
-class Anything(Struct, frozen=True):
+class AnythingClause(Struct, frozen=True):
     """Every request, plain HTTP included."""
 
-    def matches(self, request: Request) -> bool:
+    def matches(self, request: ToolRequest) -> bool:
         """Always."""
         return True
 
@@ -142,7 +142,7 @@ class Anything(Struct, frozen=True):
 class BaseProtocol(Struct, frozen=True):
     """The base set: its methods, and the stream and end of a session."""
 
-    def matches(self, request: Request) -> bool:
+    def matches(self, request: ToolRequest) -> bool:
         """A base method, or GET or session DELETE on the backend's path."""
         method = request.method
         if method is None:
@@ -156,7 +156,7 @@ class BaseProtocol(Struct, frozen=True):
 class SessionHttp(Struct, frozen=True):
     """The part of the base set that is plain HTTP."""
 
-    def matches(self, request: Request) -> bool:
+    def matches(self, request: ToolRequest) -> bool:
         """GET or session DELETE on the backend's path."""
         return request.method is None and is_session_http(request)
 
@@ -167,7 +167,7 @@ class SessionHttp(Struct, frozen=True):
 class AllButCalls(Struct, frozen=True):
     """Every JSON-RPC method but `tools/call`: what v0alpha0 grants a caller that it names at all."""
 
-    def matches(self, request: Request) -> bool:
+    def matches(self, request: ToolRequest) -> bool:
         """Any method but a call."""
         return request.method is not None and request.method != CALL
 
@@ -175,12 +175,12 @@ class AllButCalls(Struct, frozen=True):
         return "every method but tools/call"
 
 
-class Category(Struct, frozen=True):
+class MethodCategory(Struct, frozen=True):
     """All methods below a word: `tools` is the prefix `tools/`."""
 
     name: str
 
-    def matches(self, request: Request) -> bool:
+    def matches(self, request: ToolRequest) -> bool:
         """A method of the category; the bare word is not one."""
         return request.method is not None and request.method.startswith(f"{self.name}/")
 
@@ -188,14 +188,14 @@ class Category(Struct, frozen=True):
         return f"{self.name}/*"
 
 
-class Method(Struct, frozen=True):
+class MethodClause(Struct, frozen=True):
     """One method, on any of some names (all if None), under a condition (none if None)."""
 
     name: str
-    names: Names | None = None
-    condition: Condition | None = None
+    names: NameSet | None = None
+    condition: CelCondition | None = None
 
-    def matches(self, request: Request) -> bool:
+    def matches(self, request: ToolRequest) -> bool:
         """This method on one of these names, the condition holding."""
         if request.method != self.name:
             return False
@@ -208,28 +208,28 @@ class Method(Struct, frozen=True):
         return f"{self.name}{names}" + (f" if {self.condition}" if self.condition is not None else "")
 
 
-Clause: TypeAlias = Anything | BaseProtocol | SessionHttp | AllButCalls | Category | Method
+Clause: TypeAlias = AnythingClause | BaseProtocol | SessionHttp | AllButCalls | MethodCategory | MethodClause
 
 # The clauses that neither names nor conditions narrow.
-NOT_NARROWED = (Anything, BaseProtocol, SessionHttp, AllButCalls, Category)
+NOT_NARROWED = (AnythingClause, BaseProtocol, SessionHttp, AllButCalls, MethodCategory)
 
 
-def as_method(clause: Clause) -> Method | None:
+def as_method_clause(clause: Clause) -> MethodClause | None:
     """The clause if it can be narrowed to names and to a condition; no other can."""
-    if isinstance(clause, Method):
+    if isinstance(clause, MethodClause):
         return clause
     if isinstance(clause, NOT_NARROWED):
         return None
     assert_never(clause)
 
 
-ANYTHING = Anything()
+ANYTHING = AnythingClause()
 BASE_PROTOCOL = BaseProtocol()
 SESSION_HTTP = SessionHttp()
 ALL_BUT_CALLS = AllButCalls()
 
 
-def is_session_http(request: Request) -> bool:
+def is_session_http(request: ToolRequest) -> bool:
     """Whether plain HTTP opens the stream (GET) or ends the session (DELETE that names it) at the backend's path."""
     if request.url_path != request.backend.path:
         return False

@@ -16,25 +16,25 @@ from msgspec.structs import replace
 from tierwall.attach.acceptance import is_rejected, refusals
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import GATEWAY, Place
-from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, attachments, policy_order, wholes
+from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, attachments, policy_order, whole_objects
 from tierwall.attach.target import follow as follow_attachments
-from tierwall.core.stack import Combining, Stack, Tier
+from tierwall.core.stack import CombiningRule, Stack, Tier
 from tierwall.resources.admission import with_defaults
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import definition_of, has_other_defaults, objections
-from tierwall.tool.generations import ReadNames, read
-from tierwall.tool.methods import Names, names_of
+from tierwall.resources.validity import has_other_defaults, installed_definition, objections
+from tierwall.tool.generations import ReadNames, read_policy
+from tierwall.tool.methods import NameSet, read_names
 from tierwall.tool.request import CALL, Backend
-from tierwall.tool.rules import NO_RULES, Policy
+from tierwall.tool.rules import NO_RULES, AccessPolicy
 
 BACKENDS = tuple((group, "XBackend") for group in ACCESS_GROUPS)
 DEFAULT_PATH = "/mcp"
 
 
-class Level(StrEnum):
+class PolicyLevel(StrEnum):
     """Whose policy settles a request: the names of the tiers, and what stands where there is no policy."""
 
     GATEWAY = "Gateway"
@@ -42,21 +42,21 @@ class Level(StrEnum):
     DEFAULT = "Default"
 
 
-class Model:
+class ToolModel:
     """The policies of one snapshot; each is read on first use."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.attachments = attachments(snapshot, ACCESS_POLICIES, admitted=False)
-        self._policies: dict[Resource, Policy] = {}
-        self._at: dict[tuple[Place, ...], tuple[Policy, ...]] = {}
+        self._policies: dict[Resource, AccessPolicy] = {}
+        self._at: dict[tuple[Place, ...], tuple[AccessPolicy, ...]] = {}
 
     @property
     def resources(self) -> tuple[Resource, ...]:
         """All AccessPolicies, the most senior first."""
         return self.attachments.policies
 
-    def policy(self, resource: Resource) -> Policy:
+    def policy(self, resource: Resource) -> AccessPolicy:
         """An AccessPolicy in the one form."""
         policy = self._policies.get(resource)
         if policy is None:
@@ -64,7 +64,7 @@ class Model:
             policy = self._policies.setdefault(resource, _read(self.snapshot, resource))
         return policy
 
-    def inherit(self, before: Model) -> None:
+    def inherit(self, before: ToolModel) -> None:
         """Take over what an earlier model read of policies that are still the same; nobody has asked this one yet.
 
         On Gateways a name with a slash may have another scope by now, so such a policy is read anew. So is a policy
@@ -75,14 +75,16 @@ class Model:
             policy = known.get(resource.identity)
             if policy is None or (is_on_gateways(resource) and _may_have_scope(policy)):
                 continue
-            if definition_of(before.snapshot, policy.resource) is not definition_of(self.snapshot, resource):
+            if installed_definition(before.snapshot, policy.resource) is not installed_definition(
+                self.snapshot, resource
+            ):
                 continue
             if policy.resource is resource:
                 self._policies[resource] = policy
             elif resource.says_what(policy.resource):
                 self._policies[resource] = replace(policy, resource=resource)
 
-    def take_over(self, before: Model, gone: Iterable[Resource], come: Iterable[Resource]) -> None:
+    def take_over(self, before: ToolModel, gone: Iterable[Resource], come: Iterable[Resource]) -> None:
         """Take over everything of an earlier model that policies which are gone or have come do not touch.
 
         Nobody has asked this one yet.
@@ -92,14 +94,14 @@ class Model:
             resource: policy for resource, policy in before._policies.copy().items() if resource not in lost
         }
         sides = (before.attachments, gone), (self.attachments, come)
-        touched = {place for index, changed in sides for policy in changed for place in wholes(index.of(policy))}
+        touched = {place for index, changed in sides for policy in changed for place in whole_objects(index.of(policy))}
         # Whom a limit rejects there is rejected everywhere.
         touched |= {
             place
             for index, _ in sides
             for whole in tuple(touched)
             for policy in index.on(whole)
-            for place in wholes(index.of(policy))
+            for place in whole_objects(index.of(policy))
         }
         self._at = {
             places: policies
@@ -107,23 +109,23 @@ class Model:
             if not any(place.whole in touched for place in places)
         }
 
-    def stack(self, gateway: Resource, listener: Listener | None, backend: Resource | None) -> Stack[Policy]:
+    def stack(self, gateway: Resource, listener: Listener | None, backend: Resource | None) -> Stack[AccessPolicy]:
         """The policies that guard the way from a listener of a Gateway to a backend."""
         places = [Place.of(gateway)]
         if listener is not None and listener.owner is gateway:
             places.append(Place.of(gateway, listener.name))
         return (
-            Tier(str(Level.GATEWAY), self.at(*places), Combining.EVERY_ONE_MUST_ALLOW),
+            Tier(str(PolicyLevel.GATEWAY), self.at(*places), CombiningRule.EVERY_ONE_MUST_ALLOW),
             self.backend_tier(backend),
         )
 
-    def backend_tier(self, backend: Resource | None) -> Tier[Policy]:
+    def backend_tier(self, backend: Resource | None) -> Tier[AccessPolicy]:
         """The policies on a backend; a Service has none (docs/semantics.md#a-service-sees-gateway-policies-only)."""
         if backend is None or (backend.group, backend.kind) not in BACKENDS:
-            return Tier(str(Level.BACKEND), (), Combining.EVERY_ONE_MUST_ALLOW)
-        return Tier(str(Level.BACKEND), self.at(Place.of(backend)), Combining.EVERY_ONE_MUST_ALLOW)
+            return Tier(str(PolicyLevel.BACKEND), (), CombiningRule.EVERY_ONE_MUST_ALLOW)
+        return Tier(str(PolicyLevel.BACKEND), self.at(Place.of(backend)), CombiningRule.EVERY_ONE_MUST_ALLOW)
 
-    def at(self, *places: Place) -> tuple[Policy, ...]:
+    def at(self, *places: Place) -> tuple[AccessPolicy, ...]:
         """The policies that guard any of these places, by age and then name."""
         policies = self._at.get(places)
         if policies is None:
@@ -134,14 +136,14 @@ class Model:
 
 
 @per_snapshot
-def model(snapshot: Snapshot) -> Model:
+def model(snapshot: Snapshot) -> ToolModel:
     """The model of a snapshot."""
-    return Model(snapshot)
+    return ToolModel(snapshot)
 
 
 def inherit(before: Snapshot, snapshot: Snapshot) -> None:
     """Make the model of a snapshot with what that of an earlier one has read of policies that are still the same."""
-    successor = Model(snapshot)
+    successor = ToolModel(snapshot)
     successor.inherit(model(before))
     provide(successor, model, snapshot)
 
@@ -149,7 +151,7 @@ def inherit(before: Snapshot, snapshot: Snapshot) -> None:
 def follow(before: Snapshot, snapshot: Snapshot, gone: Sequence[Resource], come: Sequence[Resource]) -> None:
     """Make the model of a snapshot from that of another, from which it differs only in AccessPolicies."""
     follow_attachments(before, snapshot, ACCESS_POLICIES, gone, come)
-    successor = Model(snapshot)
+    successor = ToolModel(snapshot)
     successor.take_over(model(before), gone, come)
     provide(successor, model, snapshot)
 
@@ -168,7 +170,7 @@ def is_on_gateways(resource: Resource) -> bool:
     return isinstance(first, dict) and (first.get("group"), first.get("kind")) == GATEWAY
 
 
-def _may_have_scope(policy: Policy) -> bool:
+def _may_have_scope(policy: AccessPolicy) -> bool:
     return any(
         method.names is not None and (method.names.scoped or "/" in str(method.names))
         for rule in (*policy.allows.all, *policy.asks.all)
@@ -176,7 +178,7 @@ def _may_have_scope(policy: Policy) -> bool:
     )
 
 
-def _read(snapshot: Snapshot, resource: Resource) -> Policy:
+def _read(snapshot: Snapshot, resource: Resource) -> AccessPolicy:
     refused = objections(snapshot, resource)
     refused += [refusal.message for refusal in refusals(resource)]
     if find_kind(resource.api_version, resource.kind) is None:
@@ -184,14 +186,14 @@ def _read(snapshot: Snapshot, resource: Resource) -> Policy:
     if not refused and has_other_defaults(snapshot, resource):
         refused.append(f"the installed definition of {resource.kind} has other defaults than Tierwall knows")
     if refused:
-        return Policy(resource, NO_RULES, NO_RULES, tuple(refused), resource.reference)
-    return read(resource, with_defaults(resource.value)["spec"], _names(snapshot, resource))
+        return AccessPolicy(resource, NO_RULES, NO_RULES, tuple(refused), resource.reference)
+    return read_policy(resource, with_defaults(resource.value)["spec"], _names(snapshot, resource))
 
 
 def _names(snapshot: Snapshot, resource: Resource) -> ReadNames:
     on_gateway = is_on_gateways(resource)
 
-    def names(method: str, listed: Iterable[str]) -> Names:
-        return names_of(snapshot, resource.namespace, listed, on_gateway=on_gateway and method == CALL)
+    def names(method: str, listed: Iterable[str]) -> NameSet:
+        return read_names(snapshot, resource.namespace, listed, on_gateway=on_gateway and method == CALL)
 
     return names

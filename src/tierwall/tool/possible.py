@@ -15,17 +15,17 @@ from msgspec import Struct, structs
 
 from tierwall.attach.acceptance import ENVIRONMENT
 from tierwall.cel.errors import Failure
-from tierwall.cel.partial_evaluation import PartialError, Specialised, specialise
-from tierwall.cel.syntax.demands import constant_conjuncts
-from tierwall.core.answer import Decider, deciders
-from tierwall.core.outcome import Claim
-from tierwall.core.stack import Stack, Tier, fall
+from tierwall.cel.partial_evaluation import PartialError, SpecialisedExpression, specialise
+from tierwall.cel.syntax.demands import demands_of
+from tierwall.core.answer import Decider, unique_deciders
+from tierwall.core.outcome import RuleEffect
+from tierwall.core.stack import Stack, Tier, evaluate
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.tool.decide import DENIAL, NO_CLAIM
 from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
-from tierwall.tool.methods import NOT_NARROWED, Condition, Method
-from tierwall.tool.request import Request
-from tierwall.tool.rules import EVERY_RULE, Policy, Rule
+from tierwall.tool.methods import NOT_NARROWED, CelCondition, MethodClause
+from tierwall.tool.request import ToolRequest
+from tierwall.tool.rules import EVERY_RULE, AccessPolicy, AccessRule
 
 OTHER = "*"
 TOOL_NAME = ("request", "mcp", "tool_name")
@@ -35,11 +35,11 @@ _OPEN = ("request.headers", "request.host", "request.time", "request.mcp.argumen
 Terms: TypeAlias = tuple[str, ...] | None
 
 
-class Part(Struct, frozen=True, eq=False):
+class PolicyPart(Struct, frozen=True, eq=False):
     """One policy's part in a possibility: the rules that may grant it, and under which conditions (any of them)."""
 
-    policy: Policy
-    rules: tuple[Rule, ...]
+    policy: AccessPolicy
+    rules: tuple[AccessRule, ...]
     conditions: tuple[str, ...] = ()
 
 
@@ -47,7 +47,7 @@ class Possibility(Struct, frozen=True, eq=False):
     """Allow, Conditional (the conditions of all parts must hold), or Deny (the one part is the policy that denies)."""
 
     verdict: Verdict
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PolicyPart, ...] = ()
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -57,30 +57,30 @@ class Possibility(Struct, frozen=True, eq=False):
     @property
     def decided_by(self) -> tuple[Decider, ...]:
         """The rules that may grant it, or the policy that denies."""
-        return deciders(
+        return unique_deciders(
             Decider(part.policy.reference, rule.label, rule.name)
             for part in self.parts
             for rule in part.rules or (EVERY_RULE,)
         )
 
 
-def possible(stack: Stack[Policy], request: Request) -> Possibility:
+def possible(stack: Stack[AccessPolicy], request: ToolRequest) -> Possibility:
     """Whether requests like this one may pass: surely, never, or if the conditions of all policies hold."""
-    parts: list[Part] = []
+    parts: list[PolicyPart] = []
 
-    def ask(tier: Tier[Policy], policy: Policy) -> tuple[Claim, ...]:
+    def ask(tier: Tier[AccessPolicy], policy: AccessPolicy) -> tuple[RuleEffect, ...]:
         part = _part(policy, request)
-        parts.append(Part(policy, ()) if part is None else part)
+        parts.append(PolicyPart(policy, ()) if part is None else part)
         return DENIAL if part is None else NO_CLAIM
 
-    ((outcome, _),) = fall(stack, 1, ask, False)
+    ((outcome, _),) = evaluate(stack, 1, ask, False)
     if outcome.verdict is StepVerdict.DENY:
         return Possibility(Verdict.DENY, (parts[-1],))
     conditional = any(part.conditions for part in parts)
     return Possibility(Verdict.CONDITIONAL if conditional else Verdict.ALLOW, tuple(parts))
 
 
-def _part(policy: Policy, request: Request) -> Part | None:
+def _part(policy: AccessPolicy, request: ToolRequest) -> PolicyPart | None:
     """A policy's part in letting requests like this one pass; None if it denies them all."""
     if policy.closed:
         return None
@@ -90,16 +90,16 @@ def _part(policy: Policy, request: Request) -> Part | None:
     rules, conditions = granting
     asking = _any(policy.asks.of(request.caller), request) if policy.asks.all else None
     if asking is None:
-        return Part(policy, rules, conditions)
+        return PolicyPart(policy, rules, conditions)
     asked = f"the authorizer of {policy.reference} allows it"
     if asking[1]:
         asked = f"{asked} or not ({asking[1][0]})"
-    return Part(policy, asking[0] if policy.only_asks else rules, (*conditions, asked))
+    return PolicyPart(policy, asking[0] if policy.only_asks else rules, (*conditions, asked))
 
 
-def _any(rules: Iterable[Rule], request: Request) -> tuple[tuple[Rule, ...], tuple[str, ...]] | None:
+def _any(rules: Iterable[AccessRule], request: ToolRequest) -> tuple[tuple[AccessRule, ...], tuple[str, ...]] | None:
     """The first rule that surely matches, or all that may with the condition that one does; None if none can."""
-    maybe: list[tuple[Rule, Terms]] = []
+    maybe: list[tuple[AccessRule, Terms]] = []
     for rule in rules:
         for terms in _rule(rule, request):
             if terms == ():
@@ -111,12 +111,12 @@ def _any(rules: Iterable[Rule], request: Request) -> tuple[tuple[Rule, ...], tup
     return tuple(dict.fromkeys(rule for rule, _ in maybe)), (" or ".join(ways),)
 
 
-def _rule(rule: Rule, request: Request) -> Iterable[tuple[str, ...]]:
+def _rule(rule: AccessRule, request: ToolRequest) -> Iterable[tuple[str, ...]]:
     http = _http(rule.http, request) if rule.http is not EVERY_REQUEST else ()
     if http is None:
         return
     for clause in rule.clauses:
-        if isinstance(clause, Method):
+        if isinstance(clause, MethodClause):
             terms = _method(clause, request)
             if terms is not None:
                 yield http + terms
@@ -127,7 +127,7 @@ def _rule(rule: Rule, request: Request) -> Iterable[tuple[str, ...]]:
             assert_never(clause)
 
 
-def _http(http: HttpMatch, request: Request) -> Terms:
+def _http(http: HttpMatch, request: ToolRequest) -> Terms:
     if not http.hosts and not http.headers:
         return () if http.matches(request) else None
     known = structs.replace(http, hosts=frozenset(), headers=())
@@ -137,15 +137,15 @@ def _http(http: HttpMatch, request: Request) -> Terms:
     return (*hosts, *(f"header {header}" for header in http.headers))
 
 
-def _method(method: Method, request: Request) -> Terms:
+def _method(method: MethodClause, request: ToolRequest) -> Terms:
     if method.name != request.method or (method.names is not None and not method.names.matches(request)):
         return None
     return () if method.condition is None else _condition(method.condition, request)
 
 
-def _condition(condition: Condition, request: Request) -> Terms:
+def _condition(condition: CelCondition, request: ToolRequest) -> Terms:
     other = request.tool == OTHER
-    if other and TOOL_NAME in {demand.path for demand in constant_conjuncts(condition.program.tree)}:
+    if other and TOOL_NAME in {demand.path for demand in demands_of(condition.program.tree)}:
         return None
     variables = {"method": request.http_method, "path": request.path, "url_path": request.url_path}
     mcp = {} if other else {"tool_name": request.tool}
@@ -159,6 +159,6 @@ def _condition(condition: Condition, request: Request) -> Terms:
 
 
 @lru_cache(maxsize=4096)
-def _specialised(condition: Condition, other: bool) -> Specialised:
+def _specialised(condition: CelCondition, other: bool) -> SpecialisedExpression:
     unknown = (*_OPEN, ".".join(TOOL_NAME)) if other else _OPEN
     return specialise(condition.program.tree, unknown, boolean=True, environment=ENVIRONMENT)

@@ -14,22 +14,22 @@ from typing import Any, ClassVar
 from tierwall.attach.target import ACCESS_POLICIES
 from tierwall.cel.errors import Failure
 from tierwall.cel.library.time import parse_timestamp
-from tierwall.core.answer import Answer, Reason, Step, deciders
+from tierwall.core.answer import Answer, Reason, Step, unique_deciders
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, unknown_keys
-from tierwall.core.expectation import list_of_texts, one_of
+from tierwall.core.expectation import list_of_strings, one_of
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.resources.finder import Finder
+from tierwall.resources.finder import ResourceFinder
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.decide import Evaluated, ExternalAuth, Walk, decide
+from tierwall.tool.decide import AuthorizerAnswers, PolicyEvaluation, ToolDecision, decide
 from tierwall.tool.detail import RequestDetail, ToolDetail
-from tierwall.tool.model import Level
-from tierwall.tool.request import Request, request
+from tierwall.tool.model import PolicyLevel
+from tierwall.tool.request import ToolRequest, tool_request
 from tierwall.tool.rules import EVERY_RULE, is_spiffe_id, service_account_id
 from tierwall.tool.sentence import note, sentence
-from tierwall.tool.ways import Way, way
+from tierwall.tool.ways import GuardedWay, find_way
 
 HTTP_KEYS = ("method", "path", "host", "headers")
 _DENY = StepVerdict.DENY
@@ -56,18 +56,18 @@ class ToolQuestion(Question, frozen=True, kw_only=True):
 
 QUESTION = ToolQuestion
 EXPECTATIONS = {
-    "evaluated": list_of_texts("references", lambda answer: map(str, answer.detail.evaluated)),
-    "level": one_of(Level, lambda answer: answer.detail.level),
+    "evaluated": list_of_strings("references", lambda answer: map(str, answer.detail.evaluated)),
+    "level": one_of(PolicyLevel, lambda answer: answer.detail.level),
 }
 
 
 def ask(snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
-    asked_way, asked_request, external_auth = read(snapshot, question, problems)
+    asked_way, asked_request, external_auth = read_question(snapshot, question, problems)
     return answer(asked_way, decide(asked_way.stack, asked_request, external_auth))
 
 
-def answer(way: Way, walk: Walk, status: int | None = None) -> Answer:
+def answer(way: GuardedWay, walk: ToolDecision, status: int | None = None) -> Answer:
     """The answer that a walk comes to. On Deny the last policy decided, on Allow every one that was evaluated.
 
     What a real proxy decided, which answered with a `status`, is told and not explained: the model knows why, not it.
@@ -78,7 +78,7 @@ def answer(way: Way, walk: Walk, status: int | None = None) -> Answer:
         plane=ToolQuestion.plane,
         verdict=walk.verdict,
         sentence=sentence(way, walk),
-        decided_by=deciders(entry.decider for entry in settling),
+        decided_by=unique_deciders(entry.decider for entry in settling),
         steps=tuple(_step(entry, asked if status is None else None) for entry in walk.evaluated) or (_NO_POLICY,),
         detail=ToolDetail(
             evaluated=tuple(entry.policy.reference for entry in walk.evaluated),
@@ -100,11 +100,11 @@ def answer(way: Way, walk: Walk, status: int | None = None) -> Answer:
 
 
 _NO_POLICY = Step(
-    tier=str(Level.DEFAULT), verdict=StepVerdict.ALLOW, reason=Reason.NO_POLICY, note="no policy guards this way"
+    tier=str(PolicyLevel.DEFAULT), verdict=StepVerdict.ALLOW, reason=Reason.NO_POLICY, note="no policy guards this way"
 )
 
 
-def _step(entry: Evaluated, explained: Request | None) -> Step:
+def _step(entry: PolicyEvaluation, explained: ToolRequest | None) -> Step:
     policy, rule = entry.policy, entry.rule or EVERY_RULE
     return Step(
         tier=entry.level,
@@ -119,12 +119,12 @@ def _step(entry: Evaluated, explained: Request | None) -> Step:
     )
 
 
-def read(
+def read_question(
     snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnostic] = ()
-) -> tuple[Way, Request, ExternalAuth]:
+) -> tuple[GuardedWay, ToolRequest, AuthorizerAnswers]:
     """The way, the request on it, and what authorizers say; InputError names everything wrong with the question."""
-    find = Finder(snapshot, list(problems))
-    asked_way = way(snapshot, question.gateway, question.listener, question.backend, find.problems)
+    find = ResourceFinder(snapshot, list(problems))
+    asked_way = find_way(snapshot, question.gateway, question.listener, question.backend, find.problems)
     caller = caller_of(question.caller, find)
     method, tool, uri = (_text(key, getattr(question, key), find) for key in ("method", "tool", "uri"))
     arguments = _map("arguments", question.arguments, find)
@@ -139,11 +139,11 @@ def read(
     port = asked_way.listener.port if asked_way.listener is not None else 0
     http_method = "POST" if http_method is None else http_method
     backend = asked_way.backend
-    asked = request(backend, caller, method, tool, uri, arguments, http_method, path, host, headers, port, time)
+    asked = tool_request(backend, caller, method, tool, uri, arguments, http_method, path, host, headers, port, time)
     return asked_way, asked, external_auth
 
 
-def caller_of(value: object, find: Finder) -> str | None:
+def caller_of(value: object, find: ResourceFinder) -> str | None:
     """The SPIFFE id that `caller` of a question names, None for a caller without an identity."""
     if value is None:
         return None
@@ -162,21 +162,21 @@ def caller_of(value: object, find: Finder) -> str | None:
     return None
 
 
-def _text(key: str, value: object, find: Finder) -> str | None:
+def _text(key: str, value: object, find: ResourceFinder) -> str | None:
     if value is None or isinstance(value, str):
         return value
     find.wrong(f"expected a text as `{key}`, found `{value}`")
     return None
 
 
-def _map(key: str, value: object, find: Finder) -> Mapping[Any, Any] | None:
+def _map(key: str, value: object, find: ResourceFinder) -> Mapping[Any, Any] | None:
     if value is None or isinstance(value, Mapping):
         return value
     find.wrong(f"expected a map as `{key}`, found `{value}`")
     return None
 
 
-def _headers(value: object, find: Finder) -> dict[str, str]:
+def _headers(value: object, find: ResourceFinder) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, text in (_map("http.headers", value, find) or {}).items():
         if type(text) is int:  # a number that YAML read as one; on the wire every header is a text
@@ -190,7 +190,7 @@ def _headers(value: object, find: Finder) -> dict[str, str]:
     return headers
 
 
-def _time(value: object, find: Finder) -> object:
+def _time(value: object, find: ResourceFinder) -> object:
     if value is None:
         return None
     try:
@@ -202,7 +202,7 @@ def _time(value: object, find: Finder) -> object:
     return None
 
 
-def _external_auth(value: object, find: Finder) -> ExternalAuth:
+def _external_auth(value: object, find: ResourceFinder) -> AuthorizerAnswers:
     if value is None:
         return {}
     if not isinstance(value, Mapping):

@@ -36,7 +36,7 @@ class Backend(Struct, frozen=True):
         return f"{self.kind}/{self.namespace}/{self.name}"
 
 
-class Request(Struct, frozen=True):
+class ToolRequest(Struct, frozen=True):
     """What is asked. Make it with `request`, which derives what matchers look at.
 
     INVARIANT: header names are lower-case; `url_path` has no query string; `hostname` has no port and no capitals.
@@ -87,7 +87,7 @@ class Request(Struct, frozen=True):
         return {"request": out}
 
 
-def request(
+def tool_request(
     backend: Backend,
     caller: str | None = None,
     method: str | None = None,
@@ -100,11 +100,11 @@ def request(
     headers: Mapping[str, str] | None = None,
     port: int = 0,
     time: object = None,
-) -> Request:
+) -> ToolRequest:
     """A request; without a path it goes to the backend's own."""
     path = backend.path if path is None else path
     given = {name.lower(): value for name, value in headers.items()} if headers else {}
-    return Request(
+    return ToolRequest(
         backend,
         caller,
         method,
@@ -141,7 +141,7 @@ def _unread(method: str | None, headers: Mapping[str, str]) -> str:
     return "" if media_type == "application/json" else f"content type `{content_type}` is not read as MCP"
 
 
-class RequestSeen(Struct, frozen=True, kw_only=True):
+class ObservedRequest(Struct, frozen=True, kw_only=True):
     """A request as an engine saw it; what it does not know is None. `Event.detail` on the tool plane."""
 
     # What the request claims is what it is about: `method`, `tool`, `uri` and `http`. All else the engine knows itself.

@@ -20,13 +20,13 @@ from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from tierwall.core.answer import on_one_line
+from tierwall.core.answer import escape_unprintable
 from tierwall.core.reference import Reference
 from tierwall.core.source import Path
 from tierwall.resources.resource import Resource
 from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
-from tierwall.tool.methods import ANYTHING, Clause, Method, as_method
-from tierwall.tool.request import Request
+from tierwall.tool.methods import ANYTHING, Clause, MethodClause, as_method_clause
+from tierwall.tool.request import ToolRequest
 
 TRUST_DOMAIN = "cluster.local"
 LONGEST_ID = 2048  # bytes (SPIFFE-ID, 2.3)
@@ -36,7 +36,7 @@ _SPIFFE_ID = re.compile(r"spiffe://[a-z0-9._-]{1,255}(?:/(?!\.{1,2}(?:/|\Z))[A-Z
 _MEMBERS = {"SPIFFE": "spiffe", "ServiceAccount": "serviceAccount"}
 
 
-class Everybody(Struct, frozen=True):
+class AnyCaller(Struct, frozen=True):
     """Every caller, also one without an identity."""
 
     def matches(self, caller: str | None) -> bool:
@@ -47,7 +47,7 @@ class Everybody(Struct, frozen=True):
         return "everybody"
 
 
-class Identity(Struct, frozen=True):
+class CallerIdentity(Struct, frozen=True):
     """The one caller with this SPIFFE id."""
 
     spiffe: str
@@ -60,7 +60,7 @@ class Identity(Struct, frozen=True):
         return self.spiffe
 
 
-class Nobody(Struct, frozen=True):
+class NoCaller(Struct, frozen=True):
     """No caller, and why."""
 
     why: str
@@ -73,16 +73,16 @@ class Nobody(Struct, frozen=True):
         return "nobody"
 
 
-Source: TypeAlias = Everybody | Identity | Nobody
-EVERYBODY = Everybody()
+RuleSource: TypeAlias = AnyCaller | CallerIdentity | NoCaller
+EVERYBODY = AnyCaller()
 
 
-def named_caller(source: Source) -> str | None:
+def named_caller(source: RuleSource) -> str | None:
     """The SPIFFE id of the one caller that a source names, if it names one."""
     match source:
-        case Identity(spiffe=spiffe):
+        case CallerIdentity(spiffe=spiffe):
             return spiffe
-        case Everybody() | Nobody():
+        case AnyCaller() | NoCaller():
             return None
         case _:
             assert_never(source)
@@ -98,7 +98,7 @@ def is_spiffe_id(text: str) -> bool:
     return len(text) <= LONGEST_ID and _SPIFFE_ID.fullmatch(text) is not None
 
 
-def source_of(value: Mapping[str, Any] | None, namespace: str) -> Source:
+def source_of(value: Mapping[str, Any] | None, namespace: str) -> RuleSource:
     """The source of a rule in a policy of this namespace, nulls pruned."""
     if not value:
         return EVERYBODY
@@ -110,34 +110,34 @@ def source_of(value: Mapping[str, Any] | None, namespace: str) -> Source:
         given.append(service_account_id(account.get("namespace") or namespace, str(account.get("name", ""))))
     kind = value.get("type")
     if kind in _MEMBERS and value.get(_MEMBERS[kind]) is None:
-        return Nobody(f"its type is {kind}, but it has no `{_MEMBERS[kind]}`")
+        return NoCaller(f"its type is {kind}, but it has no `{_MEMBERS[kind]}`")
     if not given:
-        return Nobody("it names no caller")
+        return NoCaller("it names no caller")
     if len(set(given)) > 1:
-        return Nobody(f"no caller is both {given[0]} and {given[1]}")
-    return Identity(given[0])
+        return NoCaller(f"no caller is both {given[0]} and {given[1]}")
+    return CallerIdentity(given[0])
 
 
-class Rule(Struct, frozen=True, eq=False):
+class AccessRule(Struct, frozen=True, eq=False):
     """A rule; `label` and `path` say where it is written (`spec` where a policy has no rules)."""
 
     label: str
     path: Path
     # Its own name; the oldest generation lets rules go without one.
     name: str | None = None
-    source: Source = EVERYBODY
+    source: RuleSource = EVERYBODY
     http: HttpMatch = EVERY_REQUEST
     clauses: tuple[Clause, ...] = (ANYTHING,)
 
     @property
-    def methods(self) -> tuple[Method, ...]:
+    def methods(self) -> tuple[MethodClause, ...]:
         """The clauses that names and conditions may narrow."""
-        return tuple(filter(None, map(as_method, self.clauses)))
+        return tuple(filter(None, map(as_method_clause, self.clauses)))
 
     def __str__(self) -> str:
-        return f"{self.label} ({on_one_line(self.name)})" if self.name else self.label
+        return f"{self.label} ({escape_unprintable(self.name)})" if self.name else self.label
 
-    def fits(self, request: Request) -> bool:
+    def fits(self, request: ToolRequest) -> bool:
         """Whether the rule is about this request, if it is about its caller."""
         http = self.http
         if http is not EVERY_REQUEST and not http.matches(request):
@@ -148,19 +148,19 @@ class Rule(Struct, frozen=True, eq=False):
         return False
 
 
-EVERY_RULE = Rule("spec", ("spec",))
+EVERY_RULE = AccessRule("spec", ("spec",))
 
 
-class Rules:
+class AccessRules:
     """Rules in their order, looked up by caller."""
 
     __slots__ = ("_named", "_unnamed", "all")
 
-    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+    def __init__(self, rules: Iterable[AccessRule] = ()) -> None:
         self.all = tuple(rules)
         self._unnamed = tuple(rule for rule in self.all if rule.source.matches(None))
         # None is never among the keys: the rules about a caller without an identity are the unnamed ones.
-        self._named: dict[str | None, tuple[Rule, ...]] = {
+        self._named: dict[str | None, tuple[AccessRule, ...]] = {
             caller: tuple(rule for rule in self.all if rule.source.matches(caller)) for caller in self.callers()
         }
 
@@ -168,11 +168,11 @@ class Rules:
         """Every caller that a rule names."""
         return {caller for rule in self.all if (caller := named_caller(rule.source)) is not None}
 
-    def of(self, caller: str | None) -> tuple[Rule, ...]:
+    def of(self, caller: str | None) -> tuple[AccessRule, ...]:
         """The rules that are about a caller, in their order."""
         return self._named.get(caller, self._unnamed)
 
-    def match(self, request: Request) -> Rule | None:
+    def match(self, request: ToolRequest) -> AccessRule | None:
         """The first rule that matches a request."""
         for rule in self._named.get(request.caller, self._unnamed):
             if rule.fits(request):
@@ -180,15 +180,15 @@ class Rules:
         return None
 
 
-NO_RULES = Rules()
+NO_RULES = AccessRules()
 
 
-class Policy(Struct, frozen=True, eq=False):
+class AccessPolicy(Struct, frozen=True, eq=False):
     """An AccessPolicy in the one form. `closed` says why nothing passes it: it is invalid."""
 
     resource: Resource
-    allows: Rules
-    asks: Rules
+    allows: AccessRules
+    asks: AccessRules
     closed: tuple[str, ...]
     reference: Reference
     # Whom `asks` are sent to: the Gateway API's `HTTPExternalAuthFilter`, defaults filled in.

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from tierwall.core.answer import Reason
 from tierwall.core.verdict import Verdict
-from tierwall.core.words import listed
-from tierwall.tool.decide import Evaluated, Walk
-from tierwall.tool.methods import Method
-from tierwall.tool.request import CALL, Request
-from tierwall.tool.rules import Policy, Rule
-from tierwall.tool.ways import Way
+from tierwall.core.words import join_names
+from tierwall.tool.decide import PolicyEvaluation, ToolDecision
+from tierwall.tool.methods import MethodClause
+from tierwall.tool.request import CALL, ToolRequest
+from tierwall.tool.rules import AccessPolicy, AccessRule
+from tierwall.tool.ways import GuardedWay
 
 # A note gives this many reasons why a policy is invalid.
 MOST_REASONS = 3
 
 
-def sentence(way: Way, walk: Walk) -> str:
+def sentence(way: GuardedWay, walk: ToolDecision) -> str:
     """Whether the request passes, and what settled it."""
     who = caller_words(walk.request.caller)
     what = f"{purpose(walk.request)} at {way.backend} through {way.gateway.reference}"
@@ -31,7 +31,7 @@ def caller_words(caller: str | None) -> str:
     return caller or "a caller without an identity"
 
 
-def purpose(request: Request) -> str:
+def purpose(request: ToolRequest) -> str:
     """What the request is for: `call tool add`, `use tools/list`, `send GET /mcp`."""
     if request.method is None:
         return f"send {request.http_method} {request.path}"
@@ -49,18 +49,18 @@ _DENIALS = {
 }
 
 
-def _denial(entry: Evaluated) -> str:
+def _denial(entry: PolicyEvaluation) -> str:
     policy, rule = (f"{name} on the {entry.level}" for name in (entry.policy.reference, entry.decider.short))
     return _DENIALS[entry.reason].format(policy=policy, rule=rule)
 
 
-def _permission(walk: Walk) -> str:
+def _permission(walk: ToolDecision) -> str:
     names = [entry.decider.short for entry in walk.evaluated]
     levels = " and ".join(dict.fromkeys(entry.level for entry in walk.evaluated))
-    return f"{listed(names)} {'allows' if len(names) == 1 else 'allow'} it ({levels})"
+    return f"{join_names(names)} {'allows' if len(names) == 1 else 'allow'} it ({levels})"
 
 
-def note(entry: Evaluated, request: Request) -> str | None:
+def note(entry: PolicyEvaluation, request: ToolRequest) -> str | None:
     """What else there is to say about a policy that denies."""
     match entry.reason:
         case Reason.FAILS_CLOSED:
@@ -73,7 +73,7 @@ def note(entry: Evaluated, request: Request) -> str | None:
             return None
 
 
-def why_none(policy: Policy, request: Request) -> str:
+def why_none(policy: AccessPolicy, request: ToolRequest) -> str:
     """Why no rule of a policy fits a request, rule by rule."""
     if not policy.allows.all:
         return "it has no rules"
@@ -83,7 +83,7 @@ def why_none(policy: Policy, request: Request) -> str:
     return "; ".join(f"{rule}: {_why_not(rule, request)}" for rule in rules)
 
 
-def _why_not(rule: Rule, request: Request) -> str:
+def _why_not(rule: AccessRule, request: ToolRequest) -> str:
     reason = rule.http.why_not(request)
     if reason:
         return reason
@@ -97,5 +97,5 @@ def _why_not(rule: Rule, request: Request) -> str:
             if method.condition is not None:
                 return method.condition.why_not(request)
     # What the clauses are about, without the names and conditions that may narrow them.
-    granted = ", ".join(clause.name if isinstance(clause, Method) else str(clause) for clause in rule.clauses)
+    granted = ", ".join(clause.name if isinstance(clause, MethodClause) else str(clause) for clause in rule.clauses)
     return f"{request.method} is not among {granted or 'anything, because no method can match'}"

@@ -10,31 +10,31 @@ from msgspec import Struct
 
 from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.place import GATEWAY, SERVICE
-from tierwall.attach.reach import reach
+from tierwall.attach.reach import gateway_graph
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Stack
-from tierwall.resources.finder import Finder, near_or_all
+from tierwall.resources.finder import ResourceFinder, name_hint
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS, backend_of, model
 from tierwall.tool.request import Backend
-from tierwall.tool.rules import Policy
+from tierwall.tool.rules import AccessPolicy
 
 
-class Way(Struct, frozen=True, eq=False):
+class GuardedWay(Struct, frozen=True, eq=False):
     """The way of a request, and the policies on it."""
 
     gateway: Resource
     listener: Listener | None
     backend: Backend
-    stack: Stack[Policy]
+    stack: Stack[AccessPolicy]
 
 
-def way(
+def find_way(
     snapshot: Snapshot, gateway: object, listener: object, backend: object, problems: list[Diagnostic]
-) -> Way | None:
+) -> GuardedWay | None:
     """The way that a question names, or None with problems."""
     can_be_kept = isinstance(gateway, str) and isinstance(listener, str | None) and isinstance(backend, str)
     if isinstance(backend, str) and backend.startswith("Service/") and _knows_no_service(snapshot):
@@ -47,15 +47,15 @@ def way(
         return None
 
 
-def _way(snapshot: Snapshot, gateway: object, listener: object, backend: object) -> Way:
-    find = Finder(snapshot, [])
+def _way(snapshot: Snapshot, gateway: object, listener: object, backend: object) -> GuardedWay:
+    find = ResourceFinder(snapshot, [])
     found_gateway = find.by_name("gateway", gateway, (GATEWAY,))
     found_listener = _listener(find, found_gateway, listener) if found_gateway is not None else None
     found_backend = backend_named(find, backend)
     if find.problems or found_gateway is None or found_backend is None:
         raise InputError(find.problems)
     resource = found_backend if isinstance(found_backend, Resource) else None
-    return Way(
+    return GuardedWay(
         found_gateway,
         found_listener,
         backend_of(found_backend) if isinstance(found_backend, Resource) else found_backend,
@@ -66,7 +66,7 @@ def _way(snapshot: Snapshot, gateway: object, listener: object, backend: object)
 _kept_way = per_snapshot(_way)
 
 
-def _listener(find: Finder, gateway: Resource, name: object) -> Listener | None:
+def _listener(find: ResourceFinder, gateway: Resource, name: object) -> Listener | None:
     """The listener of a name, the Gateway's own before those of its ListenerSets; or the only one there is."""
     listeners = gateway_listeners(find.snapshot, gateway)
     names = list(dict.fromkeys(listener.name for listener in listeners))
@@ -78,14 +78,14 @@ def _listener(find: Finder, gateway: Resource, name: object) -> Listener | None:
     named = [listener for listener in listeners if listener.name == name]
     on_gateway = [listener for listener in named if listener.owner is gateway]
     if not named:
-        find.absent(f"there is no listener `{name}` on {gateway.reference}", near_or_all(name, names, "listeners"))
+        find.absent(f"there is no listener `{name}` on {gateway.reference}", name_hint(name, names, "listeners"))
     elif not on_gateway and len(named) > 1:
         owners = ", ".join(str(listener.owner.reference) for listener in named)
         find.wrong(f"listener `{name}` is ambiguous: {owners} have one of this name")
     return next(iter(on_gateway or named), None)
 
 
-def backend_named(find: Finder, value: object) -> Resource | Backend | None:
+def backend_named(find: ResourceFinder, value: object) -> Resource | Backend | None:
     """The backend that a question names; a Service that no object declares has no object."""
     form = "`namespace/name` or `Service/namespace/name`"
     if isinstance(value, str):
@@ -107,7 +107,7 @@ def _knows_no_service(snapshot: Snapshot) -> bool:
     return not any(True for _ in snapshot.of_kind(*SERVICE))
 
 
-class Passage(Struct, frozen=True, eq=False):
+class BackendWay(Struct, frozen=True, eq=False):
     """A way from a listener to a backend; `resource` is the backend's object."""
 
     gateway: Resource
@@ -117,25 +117,25 @@ class Passage(Struct, frozen=True, eq=False):
 
 
 @per_snapshot
-def passages(snapshot: Snapshot) -> tuple[Passage, ...]:
+def routed_ways(snapshot: Snapshot) -> tuple[BackendWay, ...]:
     """Every way that a route takes from a listener to an XBackend or Service, each once, by name."""
-    by_name: dict[tuple[str, str], Passage] = {}
-    for way in reach(snapshot).ways():
+    by_name: dict[tuple[str, str], BackendWay] = {}
+    for way in gateway_graph(snapshot).ways():
         place = way.backend.place if way.backend is not None else None
         resource = place.resource(snapshot) if place is not None else None
         if resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE):
             backend = backend_of(resource)
             name = f"{way.gateway.reference}#{way.listener.name}", f"{resource.group}/{backend}"
-            by_name.setdefault(name, Passage(way.gateway, way.listener, resource, backend))
+            by_name.setdefault(name, BackendWay(way.gateway, way.listener, resource, backend))
     return tuple(passage for _, passage in sorted(by_name.items()))
 
 
-def combinations(snapshot: Snapshot) -> tuple[Passage, ...]:
+def unrouted_ways(snapshot: Snapshot) -> tuple[BackendWay, ...]:
     """Every listener of every Gateway with every XBackend, for manifests that hold no routes."""
     gateways = sorted(snapshot.of_kind(*GATEWAY), key=_name)
     backends = sorted((backend for kind in BACKENDS for backend in snapshot.of_kind(*kind)), key=_name)
     return tuple(
-        Passage(gateway, listener, backend, backend_of(backend))
+        BackendWay(gateway, listener, backend, backend_of(backend))
         for gateway in gateways
         for listener in gateway_listeners(snapshot, gateway)
         for backend in backends
@@ -148,7 +148,7 @@ def _name(resource: Resource) -> tuple[str, str]:
 
 def is_unrouted(snapshot: Snapshot, gateway: Reference, backend: Reference) -> bool:
     """Whether the manifests hold routes to backends, but none from this Gateway to this backend."""
-    routed = passages(snapshot)
+    routed = routed_ways(snapshot)
     return bool(routed) and not any(
         passage.gateway.reference == gateway and passage.backend.reference == backend for passage in routed
     )

@@ -33,7 +33,7 @@ class Span(NamedTuple):
     high: Address
 
     def __str__(self) -> str:
-        return f"{show(self.low)}-{show(self.high)}"
+        return f"{format_address(self.low)}-{format_address(self.high)}"
 
 
 class Block(NamedTuple):
@@ -112,12 +112,12 @@ def read_cidr(text: object) -> tuple[IP, int] | None:
     return None if ip is None or length > ip.max_prefixlen else (ip, length)
 
 
-def show(address: Address) -> str:
+def format_address(address: Address) -> str:
     """An address as people write it."""
     return str(ipaddress.IPv6Address(address - IPV6) if address >= IPV6 else ipaddress.IPv4Address(address))
 
 
-def joined(spans: Iterable[Span]) -> list[Span]:
+def merge_ranges(spans: Iterable[Span]) -> list[Span]:
     """The same addresses as spans in order, those that overlap, and neighbours of one family, made one."""
     out: list[Span] = []
     for low, high in sorted(spans):

@@ -27,7 +27,7 @@ _UNITS = {
 _PART = pattern(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 
 
-class Moment(NamedTuple):
+class ParsedTime(NamedTuple):
     """A time as nanoseconds since 1970 in UTC, and the offset in seconds with which it was written."""
 
     ns: int
@@ -39,7 +39,7 @@ FIRST_NS = (date(1, 1, 1).toordinal() - _EPOCH_DAY) * DAY * NANOS
 LAST_NS = (date(9999, 12, 31).toordinal() - _EPOCH_DAY + 1) * DAY * NANOS - 1
 
 
-def parse_time(text: object) -> Moment | None:
+def parse_time(text: object) -> ParsedTime | None:
     """An RFC 3339 time with up to nine digits of fraction that count; None if the text is not one."""
     match = _RFC3339.fullmatch(text) if isinstance(text, str) else None
     if match is None:
@@ -58,7 +58,7 @@ def parse_time(text: object) -> Moment | None:
     except ValueError:
         return None
     fraction = int((match[7] or "0")[:9].ljust(9, "0"))
-    return Moment((days * DAY + hour * 3600 + minute * 60 + second - offset) * NANOS + fraction, offset)
+    return ParsedTime((days * DAY + hour * 3600 + minute * 60 + second - offset) * NANOS + fraction, offset)
 
 
 def parse_duration(text: object) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from tierwall.api.algebra.condition import ConditionSet
-from tierwall.api.algebra.decision import DENY, NO_OPINION, Decision, failed_closed, settled, silent
+from tierwall.api.algebra.decision import DENY, NO_OPINION, Decision, fail_closed, no_opinion, settled_by_step
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict, Verdict
@@ -41,10 +41,10 @@ class WithoutConditionSets:
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """Deny, because somebody else wrote these conditions."""
-        return failed_closed(self.name, DENY, f"authorizer `{self.name}` does not evaluate conditions")
+        return fail_closed(self.name, DENY, f"authorizer `{self.name}` does not evaluate conditions")
 
 
-class Always(WithoutConditionSets):
+class ConstantAuthorizer(WithoutConditionSets):
     """An authorizer with one answer for everything (`AlwaysAllow`; `AlwaysDeny`, which has no opinion)."""
 
     def __init__(self, name: str, decision: Decision) -> None:
@@ -52,30 +52,30 @@ class Always(WithoutConditionSets):
         self.decision = decision
 
     @classmethod
-    def allowing(cls, name: str) -> Always:
+    def allowing(cls, name: str) -> ConstantAuthorizer:
         """Allows everything."""
         step = Step(tier=name, verdict=StepVerdict.ALLOW, reason=Reason.AUTHORIZER_ALLOWED)
-        return cls(name, settled(step, "always allowed"))
+        return cls(name, settled_by_step(step, "always allowed"))
 
     @classmethod
-    def without_opinion(cls, name: str, reason: str) -> Always:
+    def without_opinion(cls, name: str, reason: str) -> ConstantAuthorizer:
         """Has no opinion on anything."""
         step = Step(tier=name, verdict=StepVerdict.NO_OPINION, reason=Reason.AUTHORIZER_SILENT, note=reason)
-        return cls(name, silent(step, reason))
+        return cls(name, no_opinion(step, reason))
 
     @classmethod
-    def unreachable(cls, name: str, failure_policy: Verdict, error: str) -> Always:
+    def unreachable(cls, name: str, failure_policy: Verdict, error: str) -> ConstantAuthorizer:
         """Stands for an authorizer that nobody can call: its failure policy decides."""
         verdict = StepVerdict(failure_policy)
         step = Step(tier=name, verdict=verdict, reason=Reason.AUTHORIZER_UNREACHABLE, note=error)
-        return cls(name, settled(step, "failure policy", error))
+        return cls(name, settled_by_step(step, "failure policy", error))
 
     def authorize(self, attributes: Attributes) -> Decision:
         """The one answer."""
         return self.decision
 
 
-def guarded(result: Decision, conditions: ConditionSet, possible: frozenset[Verdict]) -> Decision:
+def fail_if_impossible(result: Decision, conditions: ConditionSet, possible: frozenset[Verdict]) -> Decision:
     """`result`, or the failing answer if these conditions cannot give it.
 
     A broken evaluator must not turn a conditional Deny into an Allow; the error stays with this authorizer.
@@ -84,4 +84,4 @@ def guarded(result: Decision, conditions: ConditionSet, possible: frozenset[Verd
         return result
     verdict = DENY if DENY in possible else NO_OPINION
     why = f"authorizer `{conditions.authorizer}` evaluated its conditions to `{result.verdict}`, which they cannot give"
-    return failed_closed(conditions.authorizer, verdict, why, result.steps)
+    return fail_closed(conditions.authorizer, verdict, why, result.steps)

@@ -15,26 +15,26 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import Always, Authorizer, guarded
+from tierwall.api.algebra.authorizer import Authorizer, ConstantAuthorizer, fail_if_impossible
 from tierwall.api.algebra.condition import Conditional, ConditionSet
-from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision, failed_closed
+from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision, fail_closed
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
 from tierwall.core.answer import Step
-from tierwall.core.stack import Combining, Tier, authorizer_chain
+from tierwall.core.stack import CombiningRule, Tier, authorizer_chain
 from tierwall.core.verdict import Verdict
 
 # What authorizers said, each with the authorizer that can evaluate it.
 Opinions: TypeAlias = tuple[tuple[Authorizer, Decision], ...]
 
 
-class Entry(NamedTuple):
+class ChainEntry(NamedTuple):
     """What one authorizer of a chain says, by its name; nested chains are taken apart."""
 
     authorizer: str
     decision: Decision
 
 
-class Rest(msgspec.Struct, frozen=True):
+class RemainingAuthorizers(msgspec.Struct, frozen=True):
     """The authorizers not asked yet, and what to ask them."""
 
     authorizers: tuple[Authorizer, ...]
@@ -47,7 +47,7 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
     opinions: Opinions = ()
     # What the rest says, where somebody asked; it counts only if all opinions come to NoOpinion.
     later: Opinions = ()
-    rest: Rest | None = None
+    rest: RemainingAuthorizers | None = None
     asked: tuple[str, ...] = ()
     # The authorizer that settled it.
     decided_by: str = ""
@@ -127,7 +127,7 @@ class CompleteDecision(ChainDecision, frozen=True, kw_only=True):
     `entries` are what its authorizers say, in order up to the first Allow or Deny, without those that have no opinion.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ChainEntry, ...]
 
     @property
     def is_complete(self) -> bool:
@@ -158,7 +158,7 @@ def ask_the_rest(decision: ChainDecision) -> CompleteDecision:
         later=later,
         asked=decision.asked,
         decided_by=decision.decided_by,
-        entries=entries_of((*opinions, *later)),
+        entries=chain_entries((*opinions, *later)),
     )
 
 
@@ -174,14 +174,14 @@ def _completed(opinions: Iterable[tuple[Authorizer, Decision]]) -> Opinions:
     return tuple(completed)
 
 
-def entries_of(opinions: Iterable[tuple[Authorizer, Decision]]) -> tuple[Entry, ...]:
+def chain_entries(opinions: Iterable[tuple[Authorizer, Decision]]) -> tuple[ChainEntry, ...]:
     """What authorizers say, nested chains taken apart, up to the first Allow or Deny; NoOpinion is left out."""
-    entries: list[Entry] = []
+    entries: list[ChainEntry] = []
     for authorizer, opinion in opinions:
         if isinstance(opinion, ChainDecision):
-            entries.extend(entries_of((*opinion.opinions, *opinion.later)))
+            entries.extend(chain_entries((*opinion.opinions, *opinion.later)))
         elif opinion.verdict is not NO_OPINION:
-            entries.append(Entry(authorizer.name, opinion))
+            entries.append(ChainEntry(authorizer.name, opinion))
         if not opinion.can_pass_on:
             break
     return tuple(entries)
@@ -192,7 +192,7 @@ class Chain:
 
     def __init__(self, authorizers: Iterable[Authorizer], name: str = "chain", *, eager: bool = False) -> None:
         self.name = name
-        self.tier = Tier(name, tuple(authorizers), Combining.AUTHORIZER_CHAIN)
+        self.tier = Tier(name, tuple(authorizers), CombiningRule.AUTHORIZER_CHAIN)
         self._eager = eager
         self._names = tuple(authorizer.name for authorizer in self.tier.policies)
         self._is_flat = not any(isinstance(authorizer, Chain) for authorizer in self.tier.policies)
@@ -230,7 +230,7 @@ class Chain:
             error=_errors(said),
             steps=steps,
             opinions=opinions,
-            rest=Rest(rest, attributes) if rest else None,
+            rest=RemainingAuthorizers(rest, attributes) if rest else None,
             asked=asked,
         )
 
@@ -260,7 +260,7 @@ class Chain:
                 types = {condition.type for condition in decision.conditions.conditions}
                 if types <= member.condition_types:
                     return member
-        return Always.without_opinion(name, "not in the chain")
+        return ConstantAuthorizer.without_opinion(name, "not in the chain")
 
 
 def _ask(attributes: Attributes, authorizer: Authorizer) -> Decision:
@@ -268,7 +268,7 @@ def _ask(attributes: Attributes, authorizer: Authorizer) -> Decision:
     try:
         decision = authorizer.authorize(attributes)
     except Exception as why:
-        return failed_closed(authorizer.name, DENY, f"authorizer `{authorizer.name}` failed: {why}")
+        return fail_closed(authorizer.name, DENY, f"authorizer `{authorizer.name}` failed: {why}")
     if attributes.conditions_mode is ConditionsMode.NONE:
         return decision.folded()
     return decision
@@ -280,7 +280,7 @@ def _evaluated(authorizer: Authorizer, opinion: Decision, data: ConditionData) -
         return opinion.evaluate(data)
     if not isinstance(opinion, Conditional):
         return opinion
-    result = guarded(authorizer.evaluate(opinion.conditions, data), opinion.conditions, opinion.possible)
+    result = fail_if_impossible(authorizer.evaluate(opinion.conditions, data), opinion.conditions, opinion.possible)
     if opinion.error and result.verdict is NO_OPINION:
         error = _joined((opinion.error, result.error))
         return Decision(NO_OPINION, result.reason, error, result.steps, result.settled_by)

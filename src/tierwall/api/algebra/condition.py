@@ -24,7 +24,7 @@ from typing import ClassVar, TypeAlias, assert_never
 
 import msgspec
 
-from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, VERDICTS, Decision, failed_closed
+from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, VERDICTS, Decision, fail_closed
 from tierwall.core.answer import Reason, Step
 from tierwall.core.reference import Reference
 from tierwall.core.source import Origin, Path
@@ -89,7 +89,7 @@ class FailureMode(StrEnum):
 
 
 # INVARIANT: `gc=False` here and on policies holds because none of these takes part in a reference cycle.
-class Source(msgspec.Struct, frozen=True, eq=False, gc=False):
+class ConditionSource(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The policy a condition came from. No part of the condition: it never travels and plays no part in evaluation."""
 
     policy: Reference
@@ -104,7 +104,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     text: str
     type: str = CEL_TYPE
     description: str = ""
-    source: Source | None = None
+    source: ConditionSource | None = None
 
     def step(self, authorizer: str, verdict: StepVerdict, reason: Reason, note: str = "") -> Step:
         """What this condition said; one that came back without its policy is named by its id."""
@@ -175,7 +175,7 @@ _SAYS = dict(zip(EFFECTS, ("denied the request", "withholds an opinion", "allowe
 _TRUE, _FALSE, _NO_MATCH = Reason.EXPRESSION_TRUE, Reason.EXPRESSION_FALSE, StepVerdict.NO_MATCH
 
 # Whether one condition is true for the data at hand; ConditionError if it fails.
-Test: TypeAlias = Callable[[Condition], bool]
+ConditionTest: TypeAlias = Callable[[Condition], bool]
 
 
 class ConditionError(Exception):
@@ -207,7 +207,7 @@ class ConditionSet(msgspec.Struct, frozen=True):
             seen.add(condition.id)
         return tuple(problems)
 
-    def evaluate(self, test: Test) -> Decision:
+    def evaluate(self, test: ConditionTest) -> Decision:
         """The concrete answer for the data that `test` knows."""
         steps: list[Step] = []
         for effect in EFFECTS:
@@ -267,7 +267,7 @@ def conditional(
     condition_set = ConditionSet(authorizer, tuple(conditions), failure_mode)
     if problems := condition_set.problems():
         verdict = failure_mode.verdict if condition_set.conditions else NO_OPINION
-        return failed_closed(authorizer, verdict, "; ".join(problems[:5]), steps, "failed closed: invalid conditions")
+        return fail_closed(authorizer, verdict, "; ".join(problems[:5]), steps, "failed closed: invalid conditions")
     if all(condition.effect is Effect.NO_OPINION for condition in condition_set.conditions):
         return Decision(NO_OPINION, "only NoOpinion conditions", error, steps)
     return Conditional(conditions=condition_set, error=error, steps=steps)

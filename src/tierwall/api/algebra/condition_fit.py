@@ -51,29 +51,29 @@ def unpack(packed: str) -> str:
         raise ValueError(f"not a packed condition: {why}") from None
 
 
-def packed(condition: Condition) -> Condition:
+def pack_condition(condition: Condition) -> Condition:
     """The condition with its CEL packed, if it is not already."""
     if condition.type == PACKED_CEL_TYPE:
         return condition
     return replace(condition, text=pack(condition.text), type=PACKED_CEL_TYPE)
 
 
-def conditions_of(condition: Condition, tree: Expr) -> list[Condition]:
+def residual_conditions(condition: Condition, tree: Expr) -> list[Condition]:
     """The conditions that say what is left of one; nearly always one."""
     whole = replace(condition, text=to_text(tree), type=CEL_TYPE)
     if fits(whole.text):
         return [whole]
     if isinstance(tree, Call) and tree.function == "_||_":
         parts = [
-            fitted(replace(whole, id=_part_id(whole.id, number), text=to_text(part)))
+            pack_if_too_long(replace(whole, id=_part_id(whole.id, number), text=to_text(part)))
             for number, part in enumerate(tree.args)
         ]
         if all(fits(part.text) for part in parts):
             return parts
-    return [fitted(whole)]
+    return [pack_if_too_long(whole)]
 
 
-def within_limits(conditions: Iterable[Condition]) -> list[Condition]:
+def join_to_limit(conditions: Iterable[Condition]) -> list[Condition]:
     """At most 128 conditions, if joining can do it."""
     listed = list(conditions)
     if len(listed) <= MAX_CONDITIONS:
@@ -94,10 +94,10 @@ def _part_id(id: str, number: int) -> str:
     return f"{prefix}{slash}{name}.{number}"
 
 
-def fitted(condition: Condition) -> Condition:
+def pack_if_too_long(condition: Condition) -> Condition:
     """The condition packed, if only that makes it fit."""
     too_long = len(condition.text.encode()) > MAX_UNPACKED_BYTES
-    return condition if fits(condition.text) or too_long else packed(condition)
+    return condition if fits(condition.text) or too_long else pack_condition(condition)
 
 
 def _joined(conditions: list[Condition], effect: Effect) -> Iterable[Condition]:

@@ -73,12 +73,12 @@ class Decision(msgspec.Struct, frozen=True):
         return Decision(self.failure, "conditional, but the caller does not know conditions", self.error, self.steps)
 
 
-def settled(step: Step, reason: str = "", error: str = "") -> Decision:
+def settled_by_step(step: Step, reason: str = "", error: str = "") -> Decision:
     """The answer of an authorizer that looked at one thing, which settled it."""
     return Decision(VERDICTS[step.verdict], reason, error, (step,), step)
 
 
-def failed_closed(
+def fail_closed(
     authorizer: str, verdict: Verdict, error: str, steps: tuple[Step, ...] = (), reason: str = "failed closed"
 ) -> Decision:
     """The answer of an authorizer that cannot be trusted to have said what it would say."""
@@ -86,6 +86,6 @@ def failed_closed(
     return Decision(verdict, reason, error, (*steps, closed), closed)
 
 
-def silent(step: Step, reason: str) -> Decision:
+def no_opinion(step: Step, reason: str) -> Decision:
     """NoOpinion of an authorizer that has nothing to say about the request."""
     return Decision(NO_OPINION, reason, steps=(step,))

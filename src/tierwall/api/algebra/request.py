@@ -129,7 +129,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return f"{who} {verb} {self.resource or 'nothing'}{group}{subresource}{name}{where}"
 
 
-def extra_of(value: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def hashable_extra(value: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """`userInfo.extra` in a form that compares and hashes; the order of keys plays no part."""
     return tuple(sorted((key, tuple(values)) for key, values in value.items()))
 

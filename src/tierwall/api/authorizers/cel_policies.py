@@ -24,24 +24,24 @@ from tierwall.api.algebra.condition import (
     Condition,
     ConditionError,
     ConditionSet,
+    ConditionSource,
     Effect,
     FailureMode,
-    Source,
     digest,
     label_key_problem,
 )
-from tierwall.api.algebra.decision import Decision, silent
+from tierwall.api.algebra.decision import Decision, no_opinion
 from tierwall.api.algebra.request import Attributes, ConditionData
-from tierwall.api.authorizers.demands import GROUPS, PolicyIndex, indexed
+from tierwall.api.authorizers.demands import GROUPS, PolicyIndex, indexed_fields
 from tierwall.api.authorizers.expression import (
     Expression,
-    Failed,
-    Left,
+    FailedExpression,
+    ResidualExpression,
     authorizer_variables,
-    decide,
-    evaluated,
-    made,
+    evaluate_bool,
+    evaluate_conditions,
     program_of,
+    shared_expression,
 )
 from tierwall.api.authorizers.settlement import NOTHING_ALLOWS, Settlement
 from tierwall.cel.errors import ParseError
@@ -49,18 +49,18 @@ from tierwall.cel.syntax.ast import Expr
 from tierwall.core.answer import Reason, Step
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict
-from tierwall.resources.admission.problem import Problem
+from tierwall.resources.admission.problem import AdmissionProblem
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import unread
+from tierwall.resources.validity import unknown_parts
 
 GROUP = "tierwall.io"
 CLUSTER_KIND, NAMESPACED_KIND = "ClusterAuthorizationPolicy", "AuthorizationPolicy"
 DEFAULT_AUTHORIZER = "policies"
 
 
-class Policy(msgspec.Struct, frozen=True, eq=False, gc=False):
+class CelPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One policy. `namespace` is empty for one that holds everywhere; `error` says why nothing was `made`."""
 
     resource: Resource
@@ -87,17 +87,17 @@ class Policy(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 @per_snapshot
-def policies_of(snapshot: Snapshot) -> tuple[Policy, ...]:
+def policies_of(snapshot: Snapshot) -> tuple[CelPolicy, ...]:
     """Every policy of a snapshot, older first, then by name."""
     policies = [
-        _policy(resource, resource.namespace if kind == NAMESPACED_KIND else "", unread(snapshot, resource))
+        _policy(resource, resource.namespace if kind == NAMESPACED_KIND else "", unknown_parts(snapshot, resource))
         for kind in (CLUSTER_KIND, NAMESPACED_KIND)
         for resource in snapshot.of_kind(GROUP, kind)
     ]
     return tuple(sorted(policies, key=lambda policy: (policy.resource.seniority, policy.resource.kind)))
 
 
-def _policy(resource: Resource, namespace: str, unread: Iterable[Problem]) -> Policy:
+def _policy(resource: Resource, namespace: str, unread: Iterable[AdmissionProblem]) -> CelPolicy:
     spec = resource.spec
     problems: list[str] = []
     unknown = "; ".join(problem.message for problem in unread)
@@ -113,10 +113,10 @@ def _policy(resource: Resource, namespace: str, unread: Iterable[Problem]) -> Po
         problems.append("`spec.expression` is missing")
     else:
         try:
-            ready = made(expression)
+            ready = shared_expression(expression)
         except ParseError as why:
             problems.append(f"`spec.expression` does not parse: {why}")
-    return Policy(
+    return CelPolicy(
         resource,
         condition_id(namespace, resource.name),
         namespace,
@@ -146,7 +146,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-class _Ready(msgspec.Struct, frozen=True, eq=False, gc=False):
+class _IndexedPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A policy ready to be asked; `unmet` are demands that the index does not look at."""
 
     condition: Condition
@@ -161,7 +161,7 @@ class _Ready(msgspec.Struct, frozen=True, eq=False, gc=False):
         )
 
 
-class CelPolicies:
+class CelAuthorizer:
     """The policies of one authorizer over one snapshot; a policy change is another snapshot and another authorizer."""
 
     condition_types = CEL_TYPES
@@ -170,14 +170,16 @@ class CelPolicies:
         self.name = name
         self.failure_mode = failure_mode
         self.policies = tuple(policy for policy in policies_of(snapshot) if policy.authorizer == name)
-        self._ready = tuple(map(_ready, sorted(self.policies, key=lambda policy: EFFECTS.index(policy.effect))))
+        self._ready = tuple(
+            map(_indexed_policy, sorted(self.policies, key=lambda policy: EFFECTS.index(policy.effect)))
+        )
         self._index = PolicyIndex(self._ready)
         # By policy: what was left of it last, and the answer where it alone had something to say. Most leave the same
         # every time.
-        self._alone: dict[_Ready, tuple[Left, Decision]] = {}
+        self._alone: dict[_IndexedPolicy, tuple[ResidualExpression, Decision]] = {}
         self._chain: Callable[[], Chain | None] = lambda: None
         no_policy = Step(tier=name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_POLICY)
-        self._nothing = silent(no_policy, NOTHING_ALLOWS)
+        self._nothing = no_opinion(no_policy, NOTHING_ALLOWS)
 
     def check_through(self, chain: Chain) -> None:
         """Say which chain `authorizer` asks; without one, a check fails. Whoever asks here has to have that chain."""
@@ -197,17 +199,17 @@ class CelPolicies:
 
     def authorize(self, attributes: Attributes) -> Decision:
         """The first phase."""
-        outcomes: list[tuple[_Ready, Failed | Left | Literal[True]]] = []
+        outcomes: list[tuple[_IndexedPolicy, FailedExpression | ResidualExpression | Literal[True]]] = []
         request: dict[str, Any] | None = None
         for ready in self._index.find(attributes):
             if ready.unmet and not ready.may_match(attributes):
                 continue
-            outcome: bool | Failed | Left = Failed(ready.error)
+            outcome: bool | FailedExpression | ResidualExpression = FailedExpression(ready.error)
             if ready.expression is not None:
                 if request is None:
                     request = attributes.request()
                 outcome = ready.expression.first(request, name_unknown=attributes.is_name_unknown)
-                if isinstance(outcome, Left) and outcome.needs_only_authorizer:
+                if isinstance(outcome, ResidualExpression) and outcome.needs_only_authorizer:
                     outcome = self._checked(outcome, attributes)
             if outcome is False:
                 continue
@@ -217,14 +219,16 @@ class CelPolicies:
         if not outcomes:
             return self._nothing
         ready, only = outcomes[0]
-        if len(outcomes) > 1 or not isinstance(only, Left):
+        if len(outcomes) > 1 or not isinstance(only, ResidualExpression):
             return self._settled(outcomes)
         known = self._alone.get(ready)
         if known is None or known[0].tree is not only.tree or known[0].can_be_true is not only.can_be_true:
             known = self._alone[ready] = only, self._settled(outcomes)
         return known[1]
 
-    def _settled(self, outcomes: list[tuple[_Ready, Failed | Left | Literal[True]]]) -> Decision:
+    def _settled(
+        self, outcomes: list[tuple[_IndexedPolicy, FailedExpression | ResidualExpression | Literal[True]]]
+    ) -> Decision:
         settlement = Settlement(self.name, self.failure_mode)
         for ready, outcome in outcomes:
             settlement.add(ready.condition, outcome)
@@ -235,25 +239,25 @@ class CelPolicies:
         variables = data.variables()
         if (chain := self._chain()) is not None and data.requester is not None:
             variables |= authorizer_variables(chain, data.requester)
-        return evaluated(conditions, variables)
+        return evaluate_conditions(conditions, variables)
 
-    def _checked(self, left: Left, attributes: Attributes) -> bool | Failed:
+    def _checked(self, left: ResidualExpression, attributes: Attributes) -> bool | FailedExpression:
         """A residual that only asks the authorizer needs no data, so it is settled now."""
         chain = self._chain()
         variables = authorizer_variables(chain, attributes) if chain is not None else {}
         try:
-            return decide(program_of(left.tree), variables)
+            return evaluate_bool(program_of(left.tree), variables)
         except ConditionError as why:
-            return Failed(str(why))
+            return FailedExpression(str(why))
 
 
-def _ready(policy: Policy) -> tuple[dict[str, frozenset[str]], _Ready]:
+def _indexed_policy(policy: CelPolicy) -> tuple[dict[str, frozenset[str]], _IndexedPolicy]:
     needed = dict(policy.made.demands) if policy.made is not None else {}
     if policy.namespace:
         namespace = frozenset((policy.namespace,))
         needed["namespace"] = needed.get("namespace", namespace) & namespace
-    looked_at = indexed(needed)
+    looked_at = indexed_fields(needed)
     unmet = tuple((field, values) for field, values in sorted(needed.items()) if field not in looked_at)
-    source = Source(policy.reference, policy.resource)
+    source = ConditionSource(policy.reference, policy.resource)
     condition = Condition(policy.id, policy.effect, policy.expression, CEL_TYPE, policy.description, source)
-    return needed, _Ready(condition, policy.made, policy.error or policy.unknown, unmet)
+    return needed, _IndexedPolicy(condition, policy.made, policy.error or policy.unknown, unmet)

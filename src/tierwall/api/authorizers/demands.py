@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from tierwall.api.algebra.request import Attributes
 from tierwall.cel.syntax.ast import Call, Expr, Literal, path_of
-from tierwall.cel.syntax.demands import constant_conjuncts
+from tierwall.cel.syntax.demands import demands_of
 
 # The attributes that always have exactly one string; `request.name` may be unknown and is left to evaluation.
 FIELDS = {
@@ -38,7 +38,7 @@ GROUPS = "groups"
 def demands(expression: Expr) -> dict[str, frozenset[str]]:
     """The values one of which each attribute must have; under `groups`, those one of which the user must be in."""
     demanded: dict[str, frozenset[str]] = {}
-    for demand in constant_conjuncts(expression):
+    for demand in demands_of(expression):
         field = FIELDS.get(demand.path)
         if field is not None:
             # A literal of another type equals no string.
@@ -73,7 +73,7 @@ T = TypeVar("T")
 MAX_ENTRIES = 256
 
 
-class _Group(Generic[T]):
+class _FieldGroup(Generic[T]):
     """The policies that demand something of the same attributes."""
 
     def __init__(self, fields: tuple[str, ...]) -> None:
@@ -104,13 +104,13 @@ class PolicyIndex(Generic[T]):
     """Items by their demands. `find` gives those whose indexed demands are met, in the order they were put."""
 
     def __init__(self, items: Iterable[tuple[dict[str, frozenset[str]], T]]) -> None:
-        self._groups: dict[tuple[str, ...], _Group[T]] = {}
+        self._groups: dict[tuple[str, ...], _FieldGroup[T]] = {}
         for number, (demands, item) in enumerate(items):
             if any(not values for values in demands.values()):
                 continue
-            fields = indexed(demands)
+            fields = indexed_fields(demands)
             if fields not in self._groups:
-                self._groups[fields] = _Group(fields)
+                self._groups[fields] = _FieldGroup(fields)
             self._groups[fields].put(demands, (number, item))
 
     def find(self, attributes: Attributes) -> list[T]:
@@ -121,7 +121,7 @@ class PolicyIndex(Generic[T]):
         return [items[number] for number in sorted(items)] if len(items) > 1 else list(items.values())
 
 
-def indexed(demands: dict[str, frozenset[str]]) -> tuple[str, ...]:
+def indexed_fields(demands: dict[str, frozenset[str]]) -> tuple[str, ...]:
     """The attributes to index by: all, but the widest are left out while the table would grow too much."""
     fields = sorted(demands, key=lambda field: (len(demands[field]), field))
     while prod(len(demands[field]) for field in fields) > MAX_ENTRIES:

@@ -36,7 +36,7 @@ from tierwall.cel.environment import Environment
 from tierwall.cel.errors import Failure, ParseError
 from tierwall.cel.evaluate.program import Program
 from tierwall.cel.library import authorizer as checks
-from tierwall.cel.partial_evaluation import Partial, PartialError, Specialised, specialise
+from tierwall.cel.partial_evaluation import PartialError, PartialResult, SpecialisedExpression, specialise
 from tierwall.cel.syntax.ast import Expr
 from tierwall.cel.syntax.printer import to_text
 from tierwall.cel.types import DYN
@@ -46,13 +46,13 @@ _VARIABLES = dict.fromkeys(("request", *UNKNOWN, AUTHORIZER, "authorizer.request
 ENVIRONMENT = Environment(variables=_VARIABLES, functions=checks.OVERLOADS)
 
 
-class Failed(msgspec.Struct, frozen=True):
+class FailedExpression(msgspec.Struct, frozen=True):
     """The expression is an error, whatever the data will be."""
 
     message: str
 
 
-class Left(msgspec.Struct, frozen=True):
+class ResidualExpression(msgspec.Struct, frozen=True):
     """What is left of the expression."""
 
     tree: Expr
@@ -67,7 +67,7 @@ class Expression:
     def __init__(self, tree: Expr) -> None:
         self.tree = tree
         # By whether `request.name` is unknown.
-        self._specialised: dict[bool, Specialised] = {}
+        self._specialised: dict[bool, SpecialisedExpression] = {}
         # Which unknowns a residual names is asked only where the answer could be `authorizer`.
         self._may_ask: bool | None = None
 
@@ -76,15 +76,15 @@ class Expression:
         """What it demands of a request (`demands`)."""
         return demands(self.tree)
 
-    def first(self, request: dict[str, Any], *, name_unknown: bool) -> bool | Failed | Left:
+    def first(self, request: dict[str, Any], *, name_unknown: bool) -> bool | FailedExpression | ResidualExpression:
         """What is known in the first phase: true, false, an error, or a residual."""
         try:
             partial = self._specialise(name_unknown)({"request": request})
         except (Failure, PartialError, RecursionError) as why:
-            return Failed(str(why))
+            return FailedExpression(str(why))
         if self._may_ask is None:
             self._may_ask = AUTHORIZER in to_text(self.tree)
-        return outcome(partial, self._may_ask)
+        return outcome_of(partial, self._may_ask)
 
     def warm(self, *, name_unknown: bool) -> None:
         """Do now what the first use would do."""
@@ -93,7 +93,7 @@ class Expression:
         except (Failure, PartialError, RecursionError):
             pass  # the first use says so
 
-    def _specialise(self, name_unknown: bool) -> Specialised:
+    def _specialise(self, name_unknown: bool) -> SpecialisedExpression:
         specialised = self._specialised.get(name_unknown)
         if specialised is None:
             # Always there, and of no type, so that it leaves the same residuals as any other unknown.
@@ -107,7 +107,7 @@ class Expression:
 _made: WeakValueDictionary[str, Expression] = WeakValueDictionary()
 
 
-def made(text: str) -> Expression:
+def shared_expression(text: str) -> Expression:
     """A policy's expression; ParseError if the text is not CEL.
 
     The same text gives the same one for as long as anybody has it, so that policies that did not change are not made
@@ -119,16 +119,20 @@ def made(text: str) -> Expression:
     return expression
 
 
-def outcome(partial: Partial, may_ask: bool = True) -> bool | Failed | Left:
+def outcome_of(partial: PartialResult, may_ask: bool = True) -> bool | FailedExpression | ResidualExpression:
     """What a partial evaluation says of a policy; `may_ask` is false where the policy does not name `authorizer`."""
     if partial.error is not None:
         # A residual that can only fail is still one: as a Deny or a NoOpinion it is kept, as an Allow it is not.
-        return Left(partial.expr, can_be_true=False) if partial.fails_late else Failed(partial.error)
+        return (
+            ResidualExpression(partial.expr, can_be_true=False)
+            if partial.fails_late
+            else FailedExpression(partial.error)
+        )
     if partial.residual is None:
-        return partial.value if isinstance(partial.value, bool) else Failed("the result is not a bool")
+        return partial.value if isinstance(partial.value, bool) else FailedExpression("the result is not a bool")
     if not partial.can_be_false and not partial.can_fail:
         return True
-    return Left(partial.residual, partial.can_be_true, may_ask and partial.unknowns == {AUTHORIZER})
+    return ResidualExpression(partial.residual, partial.can_be_true, may_ask and partial.unknowns == {AUTHORIZER})
 
 
 def parse(text: str) -> Expr:
@@ -136,17 +140,17 @@ def parse(text: str) -> Expr:
     return ENVIRONMENT.parse(text)
 
 
-def holds(condition: Condition, variables: Mapping[str, Any]) -> bool:
+def condition_is_true(condition: Condition, variables: Mapping[str, Any]) -> bool:
     """Whether a CEL condition is true; ConditionError if it fails, is not a bool, or is not one of ours.
 
     The text is parsed and interpreted under a cost limit; it is never code.
     """
-    return decide(_ready(condition_text(condition)), variables)
+    return evaluate_bool(_ready(condition_text(condition)), variables)
 
 
-def evaluated(conditions: ConditionSet, variables: Mapping[str, Any]) -> Decision:
+def evaluate_conditions(conditions: ConditionSet, variables: Mapping[str, Any]) -> Decision:
     """The concrete answer of a set of CEL conditions."""
-    return conditions.evaluate(lambda condition: holds(condition, variables))
+    return conditions.evaluate(lambda condition: condition_is_true(condition, variables))
 
 
 def condition_text(condition: Condition) -> str:
@@ -161,7 +165,7 @@ def condition_text(condition: Condition) -> str:
         raise ConditionError(str(why)) from None
 
 
-def decide(run: Callable[[Mapping[str, Any]], object], variables: Mapping[str, Any]) -> bool:
+def evaluate_bool(run: Callable[[Mapping[str, Any]], object], variables: Mapping[str, Any]) -> bool:
     """The bool that a program gives; ConditionError if it fails or gives something else."""
     try:
         value = run(variables)
@@ -197,19 +201,19 @@ _depth: ContextVar[int] = ContextVar("depth", default=0)
 def authorizer_variables(chain: Chain, requester: Attributes) -> dict[str, Any]:
     """`authorizer` and `authorizer.requestResource` for one request."""
 
-    def decide(question: checks.Question) -> checks.Decision:
+    def decide(question: checks.CheckRequest) -> checks.DecisionValue:
         depth = _depth.get()
         if depth >= MAX_DEPTH:
-            return checks.Decision(False, "", f"authorization checks are nested more than {MAX_DEPTH} deep")
+            return checks.DecisionValue(False, "", f"authorization checks are nested more than {MAX_DEPTH} deep")
         token = _depth.set(depth + 1)
         try:
-            answer = chain.authorize(asked(question, requester))
+            answer = chain.authorize(check_attributes(question, requester))
         finally:
             _depth.reset(token)
-        return checks.Decision(answer.verdict is ALLOW, answer.reason, answer.error)
+        return checks.DecisionValue(answer.verdict is ALLOW, answer.reason, answer.error)
 
-    authorizer = checks.Authorizer(decide)
-    about_request = checks.Question(
+    authorizer = checks.AuthorizerValue(decide)
+    about_request = checks.CheckRequest(
         group=requester.group,
         resource=requester.resource,
         subresource=requester.subresource,
@@ -220,7 +224,7 @@ def authorizer_variables(chain: Chain, requester: Attributes) -> dict[str, Any]:
     return {"authorizer": authorizer, "authorizer.requestResource": request_resource}
 
 
-def asked(question: checks.Question, requester: Attributes) -> Attributes:
+def check_attributes(question: checks.CheckRequest, requester: Attributes) -> Attributes:
     """The request that a check is about; its version is any, as in the API server."""
     user, groups, uid, extra = requester.user, requester.groups, requester.uid, requester.extra
     if question.service_account is not None:

@@ -16,18 +16,18 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tierwall.api.algebra.condition import NODE_TYPE, Condition, ConditionError, ConditionSet, Effect, conditional
-from tierwall.api.algebra.decision import Decision, settled, silent
+from tierwall.api.algebra.decision import Decision, no_opinion, settled_by_step
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import maps
+from tierwall.resources.resource import list_of_maps
 from tierwall.resources.snapshot import Snapshot
 
 # (resource, namespace, name)
-Thing: TypeAlias = tuple[str, str, str]
+ObjectKey: TypeAlias = tuple[str, str, str]
 # Whether a node may, by the request alone; or the test that the object has to pass, and its description.
-Rule: TypeAlias = Callable[[str, Attributes], "bool | tuple[str, str]"]
+NodeRule: TypeAlias = Callable[[str, Attributes], "bool | tuple[str, str]"]
 
 USER_PREFIX = "system:node:"
 GROUP = "system:nodes"
@@ -62,7 +62,7 @@ _THROUGH_PODS: dict[tuple[str, str], tuple[str, ...]] = {
 }
 
 
-class Node:
+class NodeAuthorizer:
     """The Node authorizer over one snapshot."""
 
     condition_types = frozenset((NODE_TYPE,))
@@ -73,7 +73,7 @@ class Node:
 
     def authorize(self, attributes: Attributes) -> Decision:
         """What a node may do; NoOpinion for everybody else."""
-        node = node_of(attributes)
+        node = node_name(attributes)
         if not node:
             return self._silent("not a node")
         if not attributes.is_resource_request:
@@ -91,7 +91,7 @@ class Node:
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """The second phase."""
-        return conditions.evaluate(lambda condition: holds(condition, data))
+        return conditions.evaluate(lambda condition: node_condition_is_true(condition, data))
 
     def _through_pods(self, node: str, attributes: Attributes) -> Decision:
         thing = (attributes.resource, attributes.namespace, attributes.name)
@@ -101,11 +101,11 @@ class Node:
 
     def _allow(self, reason: str) -> Decision:
         step = Step(tier=self.name, verdict=StepVerdict.ALLOW, reason=Reason.GRANTED_TO_NODES, note=reason)
-        return settled(step, reason)
+        return settled_by_step(step, reason)
 
     def _silent(self, reason: str) -> Decision:
         step = Step(tier=self.name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_RULE_MATCHED, note=reason)
-        return silent(step, reason)
+        return no_opinion(step, reason)
 
     def _decided(self, node: str, needed: bool | tuple[str, str]) -> Decision:
         if needed is True:
@@ -118,7 +118,7 @@ class Node:
         return conditional(self.name, (condition,), steps=(step,))
 
 
-def node_of(attributes: Attributes) -> str:
+def node_name(attributes: Attributes) -> str:
     """The name of the node that asks, or nothing if the user is not one."""
     name = attributes.user.removeprefix(USER_PREFIX)
     return name if name != attributes.user and GROUP in attributes.groups else ""
@@ -141,14 +141,14 @@ def _own_node(node: str, attributes: Attributes) -> bool | tuple[str, str]:
     return "require-own-node", f"only node `{node}` itself, restricted labels and taints unchanged"
 
 
-def _need(test: str, description: str) -> Rule:
+def _need(test: str, description: str) -> NodeRule:
     return lambda node, attributes: (test, description.replace("NODE", f"`{node}`"))
 
 
 _CHANGE = ("update", "patch")
 _OWN_STATUS = _need("require-pod-status", "only pods that run on NODE, labels unchanged")
 # (group, resource, verb) -> the rule of a write that hangs on whose object it is.
-_WRITES: dict[tuple[str, str, str], Rule] = {
+_WRITES: dict[tuple[str, str, str], NodeRule] = {
     ("", "pods", "create"): _need("require-pod-node-name", "only mirror pods of NODE that refer to nothing"),
     ("", "pods", "delete"): _need("require-stored-pod-node-name", "only pods that run on NODE"),
     (*TOKENS, "create"): _need("require-bound-pod", "only tokens bound to a pod"),
@@ -175,7 +175,7 @@ def node_condition(test: str, node: str, description: str) -> Condition:
     return Condition(test, Effect.ALLOW, text, NODE_TYPE, description)
 
 
-def holds(condition: Condition, data: ConditionData) -> bool:
+def node_condition_is_true(condition: Condition, data: ConditionData) -> bool:
     """Whether the condition is true for the data; ConditionError if its text is not one of ours."""
     if condition.type != NODE_TYPE:
         raise ConditionError(f"type `{condition.type}` is not the Node authorizer's")
@@ -265,9 +265,9 @@ _VOLUME_SECRETS = ("cephfs", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos
 
 
 @per_snapshot
-def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[Thing]]:
+def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[ObjectKey]]:
     """For each node everything that its pods, and their claims and volumes, refer to; the pods themselves too."""
-    graph: dict[str, set[Thing]] = {}
+    graph: dict[str, set[ObjectKey]] = {}
     for pod in snapshot.of_kind("", "Pod"):
         node = pod.spec.get("nodeName")
         if isinstance(node, str) and node:
@@ -288,18 +288,18 @@ def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[Thing]]:
     return {node: frozenset(things) for node, things in graph.items()}
 
 
-def references(spec: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
+def references(spec: Mapping[str, Any], namespace: str) -> Iterator[ObjectKey]:
     """The secrets, config maps, claims, resource claims and the service account that a pod's spec names."""
     yield from _named("serviceaccounts", namespace, spec.get("serviceAccountName"))
-    for pull in maps(spec.get("imagePullSecrets")):
+    for pull in list_of_maps(spec.get("imagePullSecrets")):
         yield from _named("secrets", namespace, pull.get("name"))
     for key in ("initContainers", "containers", "ephemeralContainers"):
-        for container in maps(spec.get(key)):
+        for container in list_of_maps(spec.get(key)):
             yield from _environment(container, namespace)
-    for claim in maps(spec.get("resourceClaims")):
+    for claim in list_of_maps(spec.get("resourceClaims")):
         yield from _named("resourceclaims", namespace, claim.get("resourceClaimName"))
-    for volume in maps(spec.get("volumes")):
-        for source in (volume, *maps(_at(volume, "projected", "sources"))):
+    for volume in list_of_maps(spec.get("volumes")):
+        for source in (volume, *list_of_maps(_at(volume, "projected", "sources"))):
             yield from _named("secrets", namespace, _at(source, "secret", "secretName"))
             yield from _named("secrets", namespace, _at(source, "secret", "name"))
             yield from _named("configmaps", namespace, _at(source, "configMap", "name"))
@@ -310,15 +310,15 @@ def references(spec: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
                 yield from _named("secrets", namespace, _at(volume, driver, field, "name"))
 
 
-def _environment(container: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
-    for variable in maps(container.get("env")):
+def _environment(container: Mapping[str, Any], namespace: str) -> Iterator[ObjectKey]:
+    for variable in list_of_maps(container.get("env")):
         yield from _named("secrets", namespace, _at(variable, "valueFrom", "secretKeyRef", "name"))
         yield from _named("configmaps", namespace, _at(variable, "valueFrom", "configMapKeyRef", "name"))
-    for source in maps(container.get("envFrom")):
+    for source in list_of_maps(container.get("envFrom")):
         yield from _named("secrets", namespace, _at(source, "secretRef", "name"))
         yield from _named("configmaps", namespace, _at(source, "configMapRef", "name"))
 
 
-def _named(resource: str, namespace: str, name: Any) -> Iterator[Thing]:
+def _named(resource: str, namespace: str, name: Any) -> Iterator[ObjectKey]:
     if isinstance(name, str) and name:
         yield resource, namespace, name

@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 
 from tierwall.api.algebra.authorizer import WithoutConditionSets
-from tierwall.api.algebra.decision import Decision, settled, silent
+from tierwall.api.algebra.decision import Decision, no_opinion, settled_by_step
 from tierwall.api.algebra.request import Attributes
 from tierwall.core.answer import Reason, Step
 from tierwall.core.labels import Selector, SelectorError
 from tierwall.core.verdict import StepVerdict
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 
 GROUP = "rbac.authorization.k8s.io"
 
 
-class Rule(msgspec.Struct, frozen=True):
+class PolicyRule(msgspec.Struct, frozen=True):
     """One rule of a role, and where it stands."""
 
     verbs: frozenset[str]
@@ -59,7 +59,7 @@ def _url_matches(rule: str, path: str) -> bool:
     return rule in ("*", path) or (rule.endswith("*") and path.startswith(rule.rstrip("*")))
 
 
-def rules_of(snapshot: Snapshot, kind: str, namespace: str, name: str) -> tuple[Rule, ...]:
+def rules_of(snapshot: Snapshot, kind: str, namespace: str, name: str) -> tuple[PolicyRule, ...]:
     """The rules of a role; of one that does not exist, none."""
     home = {"Role": namespace, "ClusterRole": ""}.get(kind)
     role = snapshot.get(GROUP, kind, home, name) if home is not None else None
@@ -101,7 +101,7 @@ def _selected(snapshot: Snapshot, role: Resource) -> Iterator[Resource]:
         yield from snapshot.selected(GROUP, "ClusterRole", selector)
 
 
-def _own_rules(role: Resource) -> Iterator[Rule]:
+def _own_rules(role: Resource) -> Iterator[PolicyRule]:
     for index, value in enumerate(_items(role.value.get("rules"))):
         if not isinstance(value, Mapping):
             continue
@@ -109,7 +109,7 @@ def _own_rules(role: Resource) -> Iterator[Rule]:
         names = _words(resource_names)
         if resource_names and not names:
             continue
-        yield Rule(
+        yield PolicyRule(
             _words(value.get("verbs")),
             _words(value.get("apiGroups")),
             _words(value.get("resources")),
@@ -133,10 +133,10 @@ class Binding(msgspec.Struct, frozen=True, eq=False):
 
     resource: Resource
     namespace: str
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
 
 
-class Rbac(WithoutConditionSets):
+class RbacAuthorizer(WithoutConditionSets):
     """RBAC over one snapshot."""
 
     def __init__(self, snapshot: Snapshot, name: str = "rbac") -> None:
@@ -144,7 +144,7 @@ class Rbac(WithoutConditionSets):
         self._snapshot = snapshot
         self._bindings = _bindings(snapshot)
         no_rule = Step(tier=name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_RULE_MATCHED)
-        self._nothing = silent(no_rule, "no RBAC rule grants it")
+        self._nothing = no_opinion(no_rule, "no RBAC rule grants it")
 
     def authorize(self, attributes: Attributes) -> Decision:
         """Allow by the first rule that grants the request: cluster-wide bindings first, then the namespace's."""
@@ -155,7 +155,7 @@ class Rbac(WithoutConditionSets):
                 return self._granted(rule, binding)
         return self._nothing
 
-    def _granted(self, rule: Rule, binding: Binding) -> Decision:
+    def _granted(self, rule: PolicyRule, binding: Binding) -> Decision:
         role, bound_by = rule.role, binding.resource.reference
         step = Step(
             tier=self.name,
@@ -167,9 +167,9 @@ class Rbac(WithoutConditionSets):
             origin=role,
             path=("rules", rule.index),
         )
-        return settled(step, f"RBAC: allowed by {bound_by} of {role.reference}")
+        return settled_by_step(step, f"RBAC: allowed by {bound_by} of {role.reference}")
 
-    def rules_for(self, attributes: Attributes) -> Iterator[tuple[Rule, Binding]]:
+    def rules_for(self, attributes: Attributes) -> Iterator[tuple[PolicyRule, Binding]]:
         """Every rule that holds for the user in the request's namespace, with the binding that brings it."""
         subjects = [("User", attributes.user), *(("Group", group) for group in dict.fromkeys(attributes.groups))]
         places = [""] if not attributes.is_resource_request or not attributes.namespace else ["", attributes.namespace]
@@ -207,7 +207,7 @@ def _bindings(snapshot: Snapshot) -> Mapping[tuple[str, str, str], Sequence[Bind
 
 
 def _subjects(value: Any, namespace: str) -> Iterator[tuple[str, str]]:
-    for subject in maps(value):
+    for subject in list_of_maps(value):
         kind, name = subject.get("kind"), subject.get("name")
         if not isinstance(name, str):
             continue

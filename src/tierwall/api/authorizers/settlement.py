@@ -24,21 +24,21 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from tierwall.api.algebra.condition import CEL_TYPE, EFFECTS, Condition, Effect, FailureMode, conditional
-from tierwall.api.algebra.condition_fit import conditions_of, within_limits
+from tierwall.api.algebra.condition_fit import join_to_limit, residual_conditions
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
-from tierwall.api.authorizers.expression import Failed, Left
+from tierwall.api.authorizers.expression import FailedExpression, ResidualExpression
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict, Verdict
 
 NOTHING_ALLOWS = "no policy allows it"
 
 
-class CameTo(msgspec.Struct):
+class EffectOutcomes(msgspec.Struct):
     """The conditions of one effect that are not false: each stands for its policy."""
 
     true: list[Condition] = []
     failed: list[tuple[Condition, str]] = []
-    left: list[tuple[Condition, Left]] = []
+    left: list[tuple[Condition, ResidualExpression]] = []
 
     @property
     def error(self) -> str:
@@ -52,16 +52,16 @@ class Settlement:
     def __init__(self, authorizer: str, failure_mode: FailureMode) -> None:
         self._authorizer = authorizer
         self._failure_mode = failure_mode
-        self._of = {effect: CameTo() for effect in EFFECTS}
+        self._of = {effect: EffectOutcomes() for effect in EFFECTS}
 
-    def add(self, condition: Condition, outcome: bool | Failed | Left) -> None:
+    def add(self, condition: Condition, outcome: bool | FailedExpression | ResidualExpression) -> None:
         """Take in what one policy came to."""
         came_to = self._of[condition.effect]
         if outcome is True:
             came_to.true.append(condition)
-        elif isinstance(outcome, Failed):
+        elif isinstance(outcome, FailedExpression):
             came_to.failed.append((condition, outcome.message))
-        elif isinstance(outcome, Left) and (outcome.can_be_true or condition.effect is not Effect.ALLOW):
+        elif isinstance(outcome, ResidualExpression) and (outcome.can_be_true or condition.effect is not Effect.ALLOW):
             came_to.left.append((condition, outcome))
 
     def decision(self) -> Decision:
@@ -94,12 +94,12 @@ class Settlement:
     def _settled_by_true(self, verdict: Verdict, word: str, condition: Condition) -> Decision:
         return Decision(verdict, _reason(word, condition), "", tuple(self._steps()), self._true(condition))
 
-    def _settled_by_failure(self, verdict: Verdict, reason: str, came_to: CameTo) -> Decision:
+    def _settled_by_failure(self, verdict: Verdict, reason: str, came_to: EffectOutcomes) -> Decision:
         return Decision(verdict, reason, came_to.error, tuple(self._steps()), self._failed(*came_to.failed[0]))
 
     def _conditional(self, conditions: Iterable[Condition], error: str) -> Decision:
         steps = tuple(self._steps())
-        return conditional(self._authorizer, within_limits(conditions), self._failure_mode, error=error, steps=steps)
+        return conditional(self._authorizer, join_to_limit(conditions), self._failure_mode, error=error, steps=steps)
 
     def _steps(self) -> Iterator[Step]:
         for came_to in self._of.values():
@@ -119,11 +119,11 @@ class Settlement:
         return condition.step(self._authorizer, verdict, Reason.EXPRESSION_FAILED, why)
 
 
-def _residuals(came_to: CameTo) -> list[Condition]:
-    return [part for condition, left in came_to.left for part in conditions_of(condition, left.tree)]
+def _residuals(came_to: EffectOutcomes) -> list[Condition]:
+    return [part for condition, left in came_to.left for part in residual_conditions(condition, left.tree)]
 
 
-def _grants(allows: CameTo) -> list[Condition]:
+def _grants(allows: EffectOutcomes) -> list[Condition]:
     """One true Allow, or all the residual ones."""
     if not allows.true:
         return _residuals(allows)

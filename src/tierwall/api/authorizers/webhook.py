@@ -21,13 +21,13 @@ from typing import Any, Protocol
 import msgspec
 
 from tierwall.api.algebra.authorizer import WithoutConditionSets
-from tierwall.api.algebra.chain import ChainDecision, Entry, Opinions, entries_of
+from tierwall.api.algebra.chain import ChainDecision, ChainEntry, Opinions, chain_entries
 from tierwall.api.algebra.condition import CEL_TYPE, Condition, Conditional, ConditionError, ConditionSet
-from tierwall.api.algebra.decision import ALLOW, Decision, failed_closed, settled, silent
+from tierwall.api.algebra.decision import ALLOW, Decision, fail_closed, no_opinion, settled_by_step
 from tierwall.api.algebra.request import Attributes, ConditionData
-from tierwall.api.authorizers.expression import decide, holds, parse, program_of
+from tierwall.api.authorizers.expression import condition_is_true, evaluate_bool, parse, program_of
 from tierwall.api.wire.answer import conditions_request, read_conditions_reply, read_status
-from tierwall.api.wire.review import KIND, Shape, WireError, resource_attributes, spec_of
+from tierwall.api.wire.review import KIND, WireError, WireShape, resource_attributes, spec_of
 from tierwall.cel.errors import ParseError
 from tierwall.core.answer import Reason, Step
 from tierwall.core.source import Path
@@ -47,7 +47,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     unauthorized_ttl: float = 30.0
     match_conditions: tuple[str, ...] = ()
     # That of its conditions; PLAIN where it is not asked for any.
-    shape: Shape = Shape.PLAIN
+    shape: WireShape = WireShape.PLAIN
 
 
 def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple[Path, str]]]:
@@ -90,9 +90,9 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
         except ParseError as why:
             words = f"match condition `{text}` is not a CEL expression: {why}"
             problem(words, "matchConditions", number, "expression")
-    shape = Shape.CONDITIONS_CHAIN if value.get("conditionsEndpointKubeConfigContext") else Shape.PLAIN
+    shape = WireShape.CONDITIONS_CHAIN if value.get("conditionsEndpointKubeConfigContext") else WireShape.PLAIN
     if isinstance(value.get("conditionsReview"), Mapping):
-        shape = Shape.SERIES
+        shape = WireShape.SERIES
     settings = WebhookSettings(
         version=version if isinstance(version, str) else "v1",
         failure_policy=Verdict.NO_OPINION if policy == "NoOpinion" else Verdict.DENY,
@@ -112,7 +112,7 @@ _REASONS = {
 }
 CACHE_ENTRIES = 8192
 # A request that a user can blow up is not cached, or a few users could fill the memory.
-CACHEABLE_OCTETS = 10_000
+MAX_CACHED_BYTES = 10_000
 
 
 class WebhookError(Exception):
@@ -129,15 +129,15 @@ class ReviewClient(Protocol):
         """An AuthorizationConditionsReview."""
 
 
-class RemoteDecision(ChainDecision, frozen=True, kw_only=True):
+class WebhookDecision(ChainDecision, frozen=True, kw_only=True):
     """The conditional answer of a webhook: the sets of its own chain, evaluated as one."""
 
-    webhook: Webhook
+    webhook: WebhookAuthorizer
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[ChainEntry, ...]:
         """What the authorizers of the webhook's own chain say, up to the first Allow or Deny."""
-        return entries_of(self.opinions)
+        return chain_entries(self.opinions)
 
     def evaluate(self, data: ConditionData) -> ChainDecision:
         """In this process if every condition can be read here, else by the webhook."""
@@ -153,8 +153,8 @@ class RemoteDecision(ChainDecision, frozen=True, kw_only=True):
         )
 
 
-class Webhook(WithoutConditionSets):
-    """One webhook of the chain. Its answers are evaluated as a whole (`RemoteDecision`), never set by set.
+class WebhookAuthorizer(WithoutConditionSets):
+    """One webhook of the chain. Its answers are evaluated as a whole (`WebhookDecision`), never set by set.
 
     `clock` counts seconds. Threads may share it if they may share the client.
     """
@@ -188,7 +188,7 @@ class Webhook(WithoutConditionSets):
         self._remember(key, decision)
         return decision
 
-    def evaluated(self, decision: RemoteDecision, data: ConditionData) -> Decision:
+    def evaluated(self, decision: WebhookDecision, data: ConditionData) -> Decision:
         """The concrete answer to what this webhook returned; one that it cannot give becomes the failing one."""
         sets = [opinion.conditions for _, opinion in decision.entries if isinstance(opinion, Conditional)]
         if all(condition.type == CEL_TYPE for conditions in sets for condition in conditions.conditions):
@@ -198,14 +198,14 @@ class Webhook(WithoutConditionSets):
         try:
             answer = self._call_back(decision, data)
         except (WebhookError, WireError) as why:
-            return failed_closed(self.name, decision.failure, f"webhook `{self.name}`: {why}")
+            return fail_closed(self.name, decision.failure, f"webhook `{self.name}`: {why}")
         if answer.verdict not in decision.possible:
             why_not = f"webhook `{self.name}` evaluated its conditions to `{answer.verdict}`, which they cannot give"
-            return failed_closed(self.name, decision.failure, why_not)
+            return fail_closed(self.name, decision.failure, why_not)
         return answer
 
-    def _call_back(self, decision: RemoteDecision, data: ConditionData) -> Decision:
-        if self._settings.shape is Shape.PLAIN:
+    def _call_back(self, decision: WebhookDecision, data: ConditionData) -> Decision:
+        if self._settings.shape is WireShape.PLAIN:
             raise WebhookError("no endpoint for conditions is configured")
         shape = self._settings.shape
         reply = self._client.conditions(conditions_request(shape, decision.entries, data))
@@ -218,9 +218,9 @@ class Webhook(WithoutConditionSets):
         answer = read_status(self._settings.shape, status, self.name)
         if isinstance(answer, Decision):
             return self._said(answer)
-        opinions: Opinions = tuple((_Here(name), decision) for name, decision in answer)
+        opinions: Opinions = tuple((_LocalEvaluator(name), decision) for name, decision in answer)
         step = Step(tier=self.name, verdict=StepVerdict.CONDITIONAL, reason=Reason.NEEDS_OBJECT)
-        return RemoteDecision(
+        return WebhookDecision(
             verdict=Verdict.CONDITIONAL, opinions=opinions, steps=(step,), asked=(self.name,), webhook=self
         )
 
@@ -235,16 +235,16 @@ class Webhook(WithoutConditionSets):
         errors: list[str] = []
         for run in self._match:
             try:
-                if not decide(run, variables):
+                if not evaluate_bool(run, variables):
                     reason = "a match condition does not hold"
-                    return silent(self._step(Verdict.NO_OPINION, Reason.NOT_SELECTED, reason), reason)
+                    return no_opinion(self._step(Verdict.NO_OPINION, Reason.NOT_SELECTED, reason), reason)
             except ConditionError as why:
                 errors.append(str(why))
         return self._failed(f"a match condition failed: {errors[0]}") if errors else None
 
     def _failed(self, why: str) -> Decision:
         verdict, error = self._settings.failure_policy, f"webhook `{self.name}`: {why}"
-        return settled(self._step(verdict, Reason.AUTHORIZER_UNREACHABLE, error), "failure policy", error)
+        return settled_by_step(self._step(verdict, Reason.AUTHORIZER_UNREACHABLE, error), "failure policy", error)
 
     def _step(self, verdict: Verdict, reason: Reason, note: str) -> Step:
         return Step(tier=self.name, verdict=StepVerdict(verdict), reason=reason, note=note or None)
@@ -264,7 +264,7 @@ class Webhook(WithoutConditionSets):
         # A conditional answer counts as not allowed.
         is_allowed = decision.verdict is ALLOW
         lifetime = self._settings.authorized_ttl if is_allowed else self._settings.unauthorized_ttl
-        if lifetime <= 0 or len(key) >= CACHEABLE_OCTETS:
+        if lifetime <= 0 or len(key) >= MAX_CACHED_BYTES:
             return
         with self._caching:
             self._cache[key] = (self._clock() + lifetime, decision)
@@ -272,7 +272,7 @@ class Webhook(WithoutConditionSets):
                 self._cache.popitem(last=False)
 
 
-class _Here:
+class _LocalEvaluator:
     """Evaluates the CEL conditions of a webhook in this process.
 
     Every failure is reported, also one that would not matter: the webhook may know a function that is not known here.
@@ -292,7 +292,7 @@ class _Here:
 
         def test(condition: Condition) -> bool:
             try:
-                return holds(condition, variables)
+                return condition_is_true(condition, variables)
             except ConditionError as why:
                 failures.append(str(why))
                 raise

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from tierwall.api.algebra.chain import ChainDecision, Entry, ask_the_rest
+from tierwall.api.algebra.chain import ChainDecision, ChainEntry, ask_the_rest
 from tierwall.api.algebra.decision import Decision
 from tierwall.api.algebra.request import ConditionData, ConditionsMode
 from tierwall.api.wire import condition_sets, series
 from tierwall.api.wire.condition_sets import API_VERSION, CONDITION_SET_CHAIN, CONDITIONS_CHAIN
-from tierwall.api.wire.review import KIND, AccessReview, Shape, WireError, concrete_status, read_concrete
+from tierwall.api.wire.review import KIND, AccessReview, WireError, WireShape, concrete_status, read_concrete
 
 # The shapes that carry condition sets.
-SPELLINGS = {Shape.CONDITIONS_CHAIN: CONDITIONS_CHAIN, Shape.KEP: CONDITION_SET_CHAIN}
+SPELLINGS = {WireShape.CONDITIONS_CHAIN: CONDITIONS_CHAIN, WireShape.KEP: CONDITION_SET_CHAIN}
 
 
-def status(review: AccessReview, decision: ChainDecision, entries: tuple[Entry, ...] | None = None) -> dict[str, Any]:
+def status(
+    review: AccessReview, decision: ChainDecision, entries: tuple[ChainEntry, ...] | None = None
+) -> dict[str, Any]:
     """The status of a SubjectAccessReview; a conditional answer is folded for a caller that reads no conditions.
 
     Asks the rest of the chain, unless somebody did. `entries` stand in place of the decision's, where they were sealed.
@@ -27,30 +29,32 @@ def status(review: AccessReview, decision: ChainDecision, entries: tuple[Entry, 
     describe = review.attributes.conditions_mode is not ConditionsMode.OPTIMIZED
     entries = complete.entries if entries is None else entries
     match review.shape:
-        case Shape.PLAIN:
+        case WireShape.PLAIN:
             return concrete_status(complete.folded())
-        case Shape.CONDITIONS_CHAIN | Shape.KEP:
+        case WireShape.CONDITIONS_CHAIN | WireShape.KEP:
             return condition_sets.status(SPELLINGS[review.shape], entries, complete.error, describe=describe)
-        case Shape.SERIES:
+        case WireShape.SERIES:
             return series.status(entries, review.handled, complete.failure, complete.error, describe=describe)
         case _:
             assert_never(review.shape)
 
 
-def read_status(shape: Shape, value: Mapping[str, Any], name: str) -> Decision | tuple[Entry, ...]:
+def read_status(shape: WireShape, value: Mapping[str, Any], name: str) -> Decision | tuple[ChainEntry, ...]:
     """What a webhook of this name answered to a SubjectAccessReview: concrete, or the entries of its own chain."""
     match shape:
-        case Shape.PLAIN:
+        case WireShape.PLAIN:
             return read_concrete(value)
-        case Shape.CONDITIONS_CHAIN | Shape.KEP:
+        case WireShape.CONDITIONS_CHAIN | WireShape.KEP:
             return condition_sets.read_status(SPELLINGS[shape], value)
-        case Shape.SERIES:
+        case WireShape.SERIES:
             return series.read_status(value, name)
         case _:
             assert_never(shape)
 
 
-def reply(review: AccessReview, decision: ChainDecision, entries: tuple[Entry, ...] | None = None) -> dict[str, Any]:
+def reply(
+    review: AccessReview, decision: ChainDecision, entries: tuple[ChainEntry, ...] | None = None
+) -> dict[str, Any]:
     """The whole reply to a SubjectAccessReview."""
     return {"apiVersion": review.api_version, "kind": KIND, "status": status(review, decision, entries)}
 
@@ -67,30 +71,30 @@ class ConditionsReview:
         if not isinstance(request, Mapping):
             raise WireError("`request` is required")
         self.uid = ""
-        self.entries: tuple[Entry, ...]
+        self.entries: tuple[ChainEntry, ...]
         self.data: ConditionData
         if "decision" in request:
-            self.shape = Shape.SERIES
+            self.shape = WireShape.SERIES
             self.entries, self.data, self.uid = series.read_request(request)
         else:
             is_newest = CONDITION_SET_CHAIN.in_request in request
-            self.shape = Shape.KEP if is_newest else Shape.CONDITIONS_CHAIN
+            self.shape = WireShape.KEP if is_newest else WireShape.CONDITIONS_CHAIN
             self.entries, self.data = condition_sets.read_request(SPELLINGS[self.shape], request)
 
     def reply(self, decision: Decision) -> dict[str, Any]:
         """The answer in the shape of the question."""
-        if self.shape is Shape.SERIES:
+        if self.shape is WireShape.SERIES:
             return series.response(decision, self.uid)
         return condition_sets.response(decision)
 
 
-def conditions_request(shape: Shape, entries: tuple[Entry, ...], data: ConditionData) -> dict[str, Any]:
+def conditions_request(shape: WireShape, entries: tuple[ChainEntry, ...], data: ConditionData) -> dict[str, Any]:
     """The AuthorizationConditionsReview that asks a webhook to evaluate what it returned."""
-    if shape is Shape.SERIES:
+    if shape is WireShape.SERIES:
         return series.request(entries, data)
     return condition_sets.request(SPELLINGS[shape], entries, data)
 
 
-def read_conditions_reply(shape: Shape, value: Mapping[str, Any]) -> Decision:
+def read_conditions_reply(shape: WireShape, value: Mapping[str, Any]) -> Decision:
     """The concrete answer to such a review."""
-    return series.read_response(value) if shape is Shape.SERIES else condition_sets.read_response(value)
+    return series.read_response(value) if shape is WireShape.SERIES else condition_sets.read_response(value)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.algebra.chain import Entry
+from tierwall.api.algebra.chain import ChainEntry
 from tierwall.api.algebra.condition import (
     CEL_TYPE,
     PACKED_CEL_TYPE,
@@ -26,7 +26,7 @@ from tierwall.api.algebra.condition import (
     FailureMode,
     conditional,
 )
-from tierwall.api.algebra.condition_fit import packed
+from tierwall.api.algebra.condition_fit import pack_condition
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import UNKNOWN, ConditionData
 from tierwall.api.wire.review import WireError, concrete_status, read_concrete
@@ -78,7 +78,7 @@ def write_set(spelling: Spelling, name: str, decision: Decision, *, describe: bo
     if spelling.types_sets:
         types = {condition.type for condition in conditions}
         if types == {CEL_TYPE, PACKED_CEL_TYPE}:
-            conditions = tuple(map(packed, conditions))
+            conditions = tuple(map(pack_condition, conditions))
             types = {PACKED_CEL_TYPE}
         if len(types) > 1 or any(True for condition in conditions for _ in condition.problems()):
             return WireSet(name, denied=decision.failure is DENY)
@@ -100,12 +100,12 @@ def write_set(spelling: Spelling, name: str, decision: Decision, *, describe: bo
     )
 
 
-def write_sets(spelling: Spelling, entries: Iterable[Entry], *, describe: bool = True) -> list[dict[str, Any]]:
+def write_sets(spelling: Spelling, entries: Iterable[ChainEntry], *, describe: bool = True) -> list[dict[str, Any]]:
     """What several authorizers say, in their order."""
     return [msgspec.to_builtins(write_set(spelling, *entry, describe=describe)) for entry in entries]
 
 
-def read_sets(value: Any) -> tuple[Entry, ...]:
+def read_sets(value: Any) -> tuple[ChainEntry, ...]:
     """The entries of a list of sets, nested ones flattened under `outer.inner` names; names must be unique."""
     try:
         sets = msgspec.convert(value, list[WireSet])
@@ -117,7 +117,7 @@ def read_sets(value: Any) -> tuple[Entry, ...]:
     return entries
 
 
-def _flat(sets: list[WireSet], outer: str, depth: int) -> Iterator[Entry]:
+def _flat(sets: list[WireSet], outer: str, depth: int) -> Iterator[ChainEntry]:
     if depth > MAX_DEPTH:
         raise WireError(f"condition sets are nested more than {MAX_DEPTH} deep")
     for each in sets:
@@ -127,9 +127,9 @@ def _flat(sets: list[WireSet], outer: str, depth: int) -> Iterator[Entry]:
         if each.condition_set_chain:
             yield from _flat(each.condition_set_chain, name, depth + 1)
         elif each.conditions:
-            yield Entry(name, _conditional(name, each))
+            yield ChainEntry(name, _conditional(name, each))
         else:
-            yield Entry(name, Decision(ALLOW if each.allowed else DENY if each.denied else NO_OPINION))
+            yield ChainEntry(name, Decision(ALLOW if each.allowed else DENY if each.denied else NO_OPINION))
 
 
 def _conditional(name: str, conditions: WireSet) -> Decision:
@@ -152,7 +152,9 @@ def _conditional(name: str, conditions: WireSet) -> Decision:
     return conditional(name, read, mode)
 
 
-def status(spelling: Spelling, entries: Iterable[Entry], error: str = "", *, describe: bool = True) -> dict[str, Any]:
+def status(
+    spelling: Spelling, entries: Iterable[ChainEntry], error: str = "", *, describe: bool = True
+) -> dict[str, Any]:
     """The status of a conditional answer."""
     out: dict[str, Any] = {"allowed": False, spelling.in_status: write_sets(spelling, entries, describe=describe)}
     if error:
@@ -160,7 +162,7 @@ def status(spelling: Spelling, entries: Iterable[Entry], error: str = "", *, des
     return out
 
 
-def read_status(spelling: Spelling, value: Mapping[str, Any]) -> Decision | tuple[Entry, ...]:
+def read_status(spelling: Spelling, value: Mapping[str, Any]) -> Decision | tuple[ChainEntry, ...]:
     """A concrete answer, or the entries of a conditional one."""
     sets = value.get(spelling.in_status)
     if sets is None:
@@ -170,7 +172,7 @@ def read_status(spelling: Spelling, value: Mapping[str, Any]) -> Decision | tupl
     return read_sets(sets)
 
 
-def request(spelling: Spelling, entries: Iterable[Entry], data: ConditionData) -> dict[str, Any]:
+def request(spelling: Spelling, entries: Iterable[ChainEntry], data: ConditionData) -> dict[str, Any]:
     """The review that asks an authorizer to evaluate what it returned."""
     given = {key: value for key, value in data.variables().items() if key in UNKNOWN and value is not None}
     return {
@@ -180,7 +182,7 @@ def request(spelling: Spelling, entries: Iterable[Entry], data: ConditionData) -
     }
 
 
-def read_request(spelling: Spelling, value: Mapping[str, Any]) -> tuple[tuple[Entry, ...], ConditionData]:
+def read_request(spelling: Spelling, value: Mapping[str, Any]) -> tuple[tuple[ChainEntry, ...], ConditionData]:
     """The entries and the data of a review."""
     sets = value.get(spelling.in_request)
     if not sets:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
-from tierwall.api.algebra.request import Attributes, ConditionsMode, extra_of
+from tierwall.api.algebra.request import Attributes, ConditionsMode, hashable_extra
 from tierwall.core.labels import Requirement
 
 V1, V1BETA1 = "authorization.k8s.io/v1", "authorization.k8s.io/v1beta1"
@@ -29,7 +29,7 @@ class WireError(ValueError):
     """A review or a part of it is malformed."""
 
 
-class Shape(Enum):
+class WireShape(Enum):
     """How conditions are written for a caller."""
 
     PLAIN = "plain"
@@ -73,7 +73,7 @@ class NonResourceAttributes(msgspec.Struct, frozen=True, gc=False):
     verb: str = ""
 
 
-class Spec(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class ReviewSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """`spec` of every generation at once."""
 
     resource_attributes: ResourceAttributes | None = None
@@ -87,12 +87,12 @@ class Spec(msgspec.Struct, frozen=True, rename="camel", gc=False):
     authorization_options: dict[str, Any] | None = None
 
 
-class Review(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class DecodedReview(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """A SubjectAccessReview as it is decoded; what is of another kind comes with its kind and nothing else."""
 
     api_version: str = ""
     kind: str = ""
-    spec: Spec | None = None
+    spec: ReviewSpec | None = None
 
 
 class AccessReview(msgspec.Struct, frozen=True, gc=False):
@@ -100,12 +100,12 @@ class AccessReview(msgspec.Struct, frozen=True, gc=False):
 
     api_version: str
     attributes: Attributes
-    shape: Shape = Shape.PLAIN
+    shape: WireShape = WireShape.PLAIN
     # SERIES only: the decision types the caller handles.
     handled: frozenset[str] = frozenset()
 
 
-def review_of(review: Review) -> AccessReview:
+def decode_review(review: DecodedReview) -> AccessReview:
     """What a decoded review asks; WireError says what is wrong with it."""
     api_version, spec = review.api_version, review.spec
     if review.kind != KIND or api_version not in (V1, V1BETA1):
@@ -121,7 +121,7 @@ def review_of(review: Review) -> AccessReview:
     return AccessReview(api_version, _attributes(spec, tuple(groups or ()), mode), shape, handled)
 
 
-def _attributes(spec: Spec, groups: tuple[str, ...], mode: ConditionsMode) -> Attributes:
+def _attributes(spec: ReviewSpec, groups: tuple[str, ...], mode: ConditionsMode) -> Attributes:
     if (spec.resource_attributes is None) is (spec.non_resource_attributes is None):
         raise WireError("exactly one of `resourceAttributes` and `nonResourceAttributes` is required")
     path = spec.non_resource_attributes
@@ -130,7 +130,7 @@ def _attributes(spec: Spec, groups: tuple[str, ...], mode: ConditionsMode) -> At
         user=spec.user,
         groups=groups,
         uid=spec.uid,
-        extra=extra_of(spec.extra) if spec.extra else (),
+        extra=hashable_extra(spec.extra) if spec.extra else (),
         verb=resource.verb if path is None else path.verb,
         group=resource.group,
         version=resource.version,
@@ -162,15 +162,15 @@ def _selector(value: SelectorAttributes | None) -> tuple[Requirement, ...] | Non
     return tuple(requirements)
 
 
-_Support: TypeAlias = tuple[Shape, ConditionsMode, frozenset[str]]
-_NO_SUPPORT: _Support = (Shape.PLAIN, ConditionsMode.NONE, frozenset())
+_Support: TypeAlias = tuple[WireShape, ConditionsMode, frozenset[str]]
+_NO_SUPPORT: _Support = (WireShape.PLAIN, ConditionsMode.NONE, frozenset())
 _MODES: dict[str, _Support] = {
-    str(mode): (Shape.CONDITIONS_CHAIN, mode, frozenset())
+    str(mode): (WireShape.CONDITIONS_CHAIN, mode, frozenset())
     for mode in (ConditionsMode.HUMAN_READABLE, ConditionsMode.OPTIMIZED)
 }
 
 
-def _support(spec: Spec) -> _Support:
+def _support(spec: ReviewSpec) -> _Support:
     if spec.authorization_options is not None:
         types = spec.authorization_options.get("handledDecisionTypes")
         if not isinstance(types, list) or not all(isinstance(word, str) for word in types):
@@ -179,8 +179,8 @@ def _support(spec: Spec) -> _Support:
         if missing := sorted(_SERIES_MINIMUM - handled):
             raise WireError(f"`handledDecisionTypes` lacks `{missing[0]}`")
         if "ConditionsMap" not in handled:
-            return Shape.PLAIN, ConditionsMode.NONE, handled
-        return Shape.SERIES, ConditionsMode.HUMAN_READABLE, handled
+            return WireShape.PLAIN, ConditionsMode.NONE, handled
+        return WireShape.SERIES, ConditionsMode.HUMAN_READABLE, handled
     mode = spec.conditional_authorization.get("mode") if spec.conditional_authorization else None
     # A mode of a later release is none we know, and conditions are returned only to callers known to read them.
     return _MODES.get(mode, _NO_SUPPORT) if isinstance(mode, str) else _NO_SUPPORT
@@ -200,7 +200,7 @@ def _written(requirement: Requirement) -> dict[str, Any]:
     return {"key": requirement.key, "operator": requirement.operator, **values}
 
 
-def spec_of(attributes: Attributes, version: str = V1, shape: Shape = Shape.PLAIN) -> dict[str, Any]:
+def spec_of(attributes: Attributes, version: str = V1, shape: WireShape = WireShape.PLAIN) -> dict[str, Any]:
     """The spec that asks a webhook about a request."""
     out: dict[str, Any] = {}
     if attributes.is_resource_request:
@@ -215,8 +215,8 @@ def spec_of(attributes: Attributes, version: str = V1, shape: Shape = Shape.PLAI
         out["extra"] = {key: list(values) for key, values in attributes.extra}
     if attributes.uid:
         out["uid"] = attributes.uid
-    if shape is not Shape.PLAIN and attributes.conditions_mode and version == V1:
-        if shape is Shape.SERIES:
+    if shape is not WireShape.PLAIN and attributes.conditions_mode and version == V1:
+        if shape is WireShape.SERIES:
             types = ["Allow", "ConditionsMap", "Deny", "NoOpinion", "Union"]
             out["authorizationOptions"] = {"handledDecisionTypes": types}
         else:

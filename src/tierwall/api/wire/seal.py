@@ -26,7 +26,7 @@ class SealError(ValueError):
     """Conditions that were not sealed with this key, or not in this form."""
 
 
-class Seal:
+class Sealer:
     """Seals and opens condition sets with one key."""
 
     def __init__(self, key: bytes) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.algebra.chain import Entry
+from tierwall.api.algebra.chain import ChainEntry
 from tierwall.api.algebra.condition import (
     CEL_TYPE,
     PACKED_CEL_TYPE,
@@ -38,7 +38,7 @@ _HARD = {soft: hard for hard, soft in _SOFT.items()}
 _KEYS = {DENY: "deny", NO_OPINION: "noOpinion", ALLOW: "allow"}
 
 
-class WireCondition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class SeriesCondition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A condition; its effect is the list it stands in."""
 
     id: str
@@ -60,7 +60,7 @@ def write_decision(decision: Decision, *, describe: bool = True) -> dict[str, An
         if conditions := condition_set.of(effect):
             lists[f"{key}Conditions"] = [
                 msgspec.to_builtins(
-                    WireCondition(
+                    SeriesCondition(
                         id=condition.id,
                         condition=condition.text,
                         type=_SOFT.get(condition.type, condition.type) if is_soft else condition.type,
@@ -72,7 +72,7 @@ def write_decision(decision: Decision, *, describe: bool = True) -> dict[str, An
     return {"type": "ConditionsMap", "conditionsMap": lists}
 
 
-def write_tree(entries: Iterable[Entry], *, describe: bool = True) -> dict[str, Any]:
+def write_tree(entries: Iterable[ChainEntry], *, describe: bool = True) -> dict[str, Any]:
     """A conditional answer: one map, or a union where there is more than one entry."""
     leaves = [(name, write_decision(decision, describe=describe)) for name, decision in entries]
     if len(leaves) == 1:
@@ -81,7 +81,12 @@ def write_tree(entries: Iterable[Entry], *, describe: bool = True) -> dict[str, 
 
 
 def status(
-    entries: tuple[Entry, ...], handled: frozenset[str], failure: Verdict, error: str = "", *, describe: bool = True
+    entries: tuple[ChainEntry, ...],
+    handled: frozenset[str],
+    failure: Verdict,
+    error: str = "",
+    *,
+    describe: bool = True,
 ) -> dict[str, Any]:
     """The status of a conditional answer; `failure` is the answer where the caller does not handle the tree."""
     out: dict[str, Any] = {"allowed": False}
@@ -94,7 +99,7 @@ def status(
     return out | {"conditionalDecision": tree}
 
 
-def read_tree(value: Any, name: str, depth: int = 0) -> tuple[Entry, ...]:
+def read_tree(value: Any, name: str, depth: int = 0) -> tuple[ChainEntry, ...]:
     """The leaves of a tree in order; members of a union are named `outer.inner` below the top."""
     if depth > MAX_DEPTH:
         raise WireError(f"decisions are nested more than {MAX_DEPTH} deep")
@@ -104,21 +109,21 @@ def read_tree(value: Any, name: str, depth: int = 0) -> tuple[Entry, ...]:
         case "Union":
             return _read_union(value.get("union"), name, depth)
         case "ConditionsMap":
-            return (Entry(name, _read_map(value.get("conditionsMap"), name)),)
+            return (ChainEntry(name, _read_map(value.get("conditionsMap"), name)),)
         case str(word) if word in CONCRETE:
             detail = value.get(_KEYS[Verdict(word)]) or {}
             if not isinstance(detail, Mapping):
                 raise WireError(f"`{word}` must hold `reason` and `evaluationError`")
             said = read_concrete({**detail, "allowed": False, "denied": False})
-            return (Entry(name, Decision(Verdict(word), said.reason, said.error)),)
+            return (ChainEntry(name, Decision(Verdict(word), said.reason, said.error)),)
         case word:
             raise WireError(f"unknown decision type `{word}`")
 
 
-def _read_union(members: Any, name: str, depth: int) -> tuple[Entry, ...]:
+def _read_union(members: Any, name: str, depth: int) -> tuple[ChainEntry, ...]:
     if not isinstance(members, list) or not members:
         raise WireError("a union needs members")
-    entries: list[Entry] = []
+    entries: list[ChainEntry] = []
     seen: set[str] = set()
     for member in members:
         inner = member.get("authorizerName") if isinstance(member, Mapping) else None
@@ -136,7 +141,7 @@ def _read_map(value: Any, name: str) -> Decision:
     mode = FailureMode.DENY
     for key, effect in _LISTS:
         try:
-            listed = msgspec.convert(value.get(f"{key}Conditions") or [], list[WireCondition])
+            listed = msgspec.convert(value.get(f"{key}Conditions") or [], list[SeriesCondition])
         except msgspec.ValidationError as why:
             raise WireError(f"`conditionsMap.{key}Conditions`: {why}") from None
         for condition in listed:
@@ -152,7 +157,7 @@ def _read_map(value: Any, name: str) -> Decision:
     return conditional(name, conditions, mode)
 
 
-def read_status(value: Mapping[str, Any], name: str) -> Decision | tuple[Entry, ...]:
+def read_status(value: Mapping[str, Any], name: str) -> Decision | tuple[ChainEntry, ...]:
     """A concrete answer, or the entries of a conditional one."""
     tree = value.get("conditionalDecision")
     if tree is None:
@@ -165,7 +170,7 @@ def read_status(value: Mapping[str, Any], name: str) -> Decision | tuple[Entry, 
     return entries
 
 
-def request(entries: tuple[Entry, ...], data: ConditionData) -> dict[str, Any]:
+def request(entries: tuple[ChainEntry, ...], data: ConditionData) -> dict[str, Any]:
     """The review that asks an authorizer to evaluate what it returned."""
     admission = {
         "uid": UID,
@@ -178,7 +183,7 @@ def request(entries: tuple[Entry, ...], data: ConditionData) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "request": body}
 
 
-def read_request(value: Mapping[str, Any]) -> tuple[tuple[Entry, ...], ConditionData, str]:
+def read_request(value: Mapping[str, Any]) -> tuple[tuple[ChainEntry, ...], ConditionData, str]:
     """The entries, the data and the uid of a review; a map that stands alone comes without a name."""
     admission = value.get("admissionRequest")
     if not isinstance(admission, Mapping):

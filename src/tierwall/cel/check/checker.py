@@ -23,10 +23,10 @@ from tierwall.cel.check.inference import (
 from tierwall.cel.check.structural import escape, field_type
 from tierwall.cel.check.validators import validate
 from tierwall.cel.environment import CHECKED_LITERALS, Environment, Function
-from tierwall.cel.errors import CheckError, Problem, did_you_mean, problem_at
+from tierwall.cel.errors import CheckError, SourceProblem, did_you_mean, problem_at
 from tierwall.cel.library.table import Overload
 from tierwall.cel.syntax import ast
-from tierwall.cel.types import BOOL, DYN, ERROR, INT, Object, Param, Type, list_of, map_of, optional_of
+from tierwall.cel.types import BOOL, DYN, ERROR, INT, ObjectType, Type, TypeParam, list_of, map_of, optional_of
 from tierwall.cel.values import Uint
 
 _LITERALS: dict[type, Type] = {
@@ -41,7 +41,7 @@ _LITERALS: dict[type, Type] = {
 MAX_PROBLEMS = 100
 
 
-class Checked(msgspec.Struct, frozen=True, eq=False):
+class CheckedExpression(msgspec.Struct, frozen=True, eq=False):
     """An expression whose names and types fit its environment, with the type of each node of its tree."""
 
     expr: ast.Expr
@@ -49,12 +49,12 @@ class Checked(msgspec.Struct, frozen=True, eq=False):
     types: Mapping[ast.Expr, Type]
 
 
-def compile_source(source: str, environment: Environment) -> Checked:
+def compile_source(source: str, environment: Environment) -> CheckedExpression:
     """Parse and check; raises `ParseError` or `CheckError`."""
     return check(environment.parse(source), environment, source)
 
 
-def check(tree: ast.Expr, environment: Environment, source: str = "") -> Checked:
+def check(tree: ast.Expr, environment: Environment, source: str = "") -> CheckedExpression:
     """Check a tree; `source` is the text it came from, for the places of problems. Raises `CheckError`."""
     checker = _Checker(environment, source)
     try:
@@ -72,11 +72,11 @@ class _Checker(Inference):
     def __init__(self, environment: Environment, source: str) -> None:
         super().__init__(environment)
         self.source = source
-        self.problems: list[Problem] = []
+        self.problems: list[SourceProblem] = []
         self.types: dict[ast.Expr, Type] = {}
         self.locals: dict[str, Type] = {}
 
-    def whole(self, tree: ast.Expr) -> Checked:
+    def whole(self, tree: ast.Expr) -> CheckedExpression:
         result = self.check(tree)
         types = self.types
         if self.open:
@@ -86,7 +86,7 @@ class _Checker(Inference):
             validate(tree, types, self.environment.release >= CHECKED_LITERALS, self.report)
         if self.problems:
             raise CheckError(self.problems)
-        return Checked(tree, result, types)
+        return CheckedExpression(tree, result, types)
 
     def report(self, at: int, message: str, hint: str | None = None) -> None:
         self.problems.append(problem_at(self.source, at, message, hint))
@@ -163,14 +163,14 @@ class _Checker(Inference):
         result = DYN
         if operand.name == "map":
             result = operand.params[1]
-        elif type(operand) is Object:
+        elif type(operand) is ObjectType:
             result = field_type(operand, field) or ERROR
             if result is ERROR:
                 spelled = escape(field)
                 is_field = spelled in operand.fields
                 hint = f"write `{spelled}`" if is_field else did_you_mean(field, operand.fields)
                 self.report(at, f"no field `{field}` in {operand.name}", hint)
-        elif type(operand) is Param:
+        elif type(operand) is TypeParam:
             self.assign(DYN, operand)
         elif operand.name not in ("dyn", "error"):
             self.report(at, f"expected a map or an object to select `{field}` from, found {operand}")
@@ -272,7 +272,7 @@ class _Checker(Inference):
             return given
         return most_general(before, given) if self.assign(before, given) else DYN
 
-    def message(self, node: ast.Message) -> Type:
+    def message(self, node: ast.MessageExpr) -> Type:
         for entry in node.entries:
             self.check(entry.value)
         self.report(node.at, f"undeclared message type `{node.type_name}`")
@@ -324,7 +324,7 @@ class _Checker(Inference):
             return (given.params[0], DYN) if variables == 1 else (INT, given.params[0])
         if given.name == "map":
             return given.params[0], given.params[1]
-        if type(given) is Param:
+        if type(given) is TypeParam:
             self.assign(DYN, given)
         elif given.name not in ("dyn", "error"):
             self.report(target.at, f"expected a list or a map to iterate over, found {self.closed(given)}")
@@ -359,7 +359,7 @@ _RULES: dict[type, Callable[[_Checker, Any], Type]] = {
     ast.Call: _Checker.call,
     ast.ListExpr: _Checker.list_literal,
     ast.MapExpr: _Checker.map_literal,
-    ast.Message: _Checker.message,
+    ast.MessageExpr: _Checker.message,
     ast.Comprehension: _Checker.comprehension,
     ast.Bind: _Checker.bind,
 }

@@ -1,17 +1,17 @@
 """The overloads that a call may reach, and its type (cel-go 0.29, checker/checker.go and checker/types.go).
 
-`Bindings` tell whether one type fits another, and what that means for type variables (`Param`); a failed attempt leaves
-nothing behind. `Inference` tries the overloads of a call: all that fit the arguments count, and where their results
-differ the call has type dyn. A call on types without variables has the same type each time, so the environment
+`Bindings` tell whether one type fits another, and what that means for type variables (`TypeParam`); a failed attempt
+leaves nothing behind. `Inference` tries the overloads of a call: all that fit the arguments count, and where their
+results differ the call has type dyn. A call on types without variables has the same type each time, so the environment
 remembers it. Where nothing fits, `no_overload` and `unknown_function` write the message.
 """
 
 from __future__ import annotations
 
-from tierwall.cel.environment import Environment, Function, introduced
+from tierwall.cel.environment import Environment, Function, first_releases
 from tierwall.cel.errors import did_you_mean
 from tierwall.cel.library.table import EXTENSION, Overload
-from tierwall.cel.types import DYN, Object, Param, Type
+from tierwall.cel.types import DYN, ObjectType, Type, TypeParam
 
 _ANYTHING = ("dyn", "error")
 _PLAIN = frozenset(("bool", "int", "uint", "double", "string", "bytes"))
@@ -50,7 +50,7 @@ class Bindings:
 
     def substitute(self, given: Type, free: Type | None = None) -> Type:
         """`given` with its known variables replaced, and the unknown ones by `free` if that is given."""
-        if type(given) is not Param and not given.params:
+        if type(given) is not TypeParam and not given.params:
             return given
         self._floor = max(0, self.steps - MAX_SIZE)
         return self._substituted(given, free)
@@ -59,7 +59,7 @@ class Bindings:
         self.steps -= 1
         if self.steps < self._floor:
             raise OversizedType
-        if type(given) is Param:
+        if type(given) is TypeParam:
             bound = self.known.get(given.name)
             if bound is not None:
                 return self._substituted(bound, free)
@@ -90,13 +90,13 @@ class Bindings:
 def assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
     """Whether `given` fits where `wanted` is expected; records what the variables in both have to be."""
     bindings.step()
-    if type(wanted) is Param:
+    if type(wanted) is TypeParam:
         valid, known = _substitutable(bindings, given, wanted)
         if valid:
             return True
         if known:
             return False
-    if type(given) is Param:
+    if type(given) is TypeParam:
         return _substitutable(bindings, wanted, given)[0]
     name, wanted_name = given.name, wanted.name
     if name in _ANYTHING or wanted_name in _ANYTHING:
@@ -107,7 +107,7 @@ def assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
         return _nullable(given)
     if name == "type":
         return wanted_name == "type"
-    if type(given) is Object or type(wanted) is Object:
+    if type(given) is ObjectType or type(wanted) is ObjectType:
         return given == wanted
     return name == wanted_name and assignable_all(bindings, given.params, wanted.params)
 
@@ -153,7 +153,7 @@ def _occurs(bindings: Bindings, variable: Type, within: Type) -> bool:
     bindings.step()
     if variable == within:
         return True
-    if type(within) is Param:
+    if type(within) is TypeParam:
         known = bindings.known.get(within.name)
         return known is not None and _occurs(bindings, variable, known)
     return any(_occurs(bindings, variable, param) for param in within.params)
@@ -165,9 +165,9 @@ def most_general(left: Type, right: Type) -> Type:
 
 
 def _less_specific(left: Type, right: Type) -> bool:
-    if left.name == "dyn" or type(left) is Param:
+    if left.name == "dyn" or type(left) is TypeParam:
         return True
-    if right.name == "dyn" or type(right) is Param:
+    if right.name == "dyn" or type(right) is TypeParam:
         return False
     if left.name != right.name or len(left.params) != len(right.params):
         return False
@@ -188,7 +188,7 @@ def is_oversized(given: Type) -> bool:
 
 def is_ground(given: Type) -> bool:
     """Whether there are no variables in `given`."""
-    return type(given) is not Param and all(is_ground(param) for param in given.params)
+    return type(given) is not TypeParam and all(is_ground(param) for param in given.params)
 
 
 class Inference:
@@ -205,7 +205,7 @@ class Inference:
 
     def _variable(self) -> Type:
         self._counter += 1
-        return Param(f"_{self._counter}")
+        return TypeParam(f"_{self._counter}")
 
     def free(self) -> Type:
         """A new type variable, such as the element type of `[]`."""
@@ -259,7 +259,7 @@ class Inference:
 
     def _instantiated(self, given: Type, fresh: dict[str, Type]) -> Type:
         """A type of an overload with its own variables replaced by fresh ones."""
-        if type(given) is Param:
+        if type(given) is TypeParam:
             if given.name not in fresh:
                 fresh[given.name] = self._variable()
             return fresh[given.name]
@@ -270,7 +270,7 @@ class Inference:
 
 def unknown_function(name: str, environment: Environment) -> str | None:
     """A hint for a function that the environment does not have."""
-    since = introduced(name)
+    since = first_releases(name)
     if since == EXTENSION:
         return f"`{name}` is an extension that Kubernetes does not offer"
     if since is not None and since > environment.release:
@@ -284,7 +284,7 @@ def no_overload(
     function: Function, candidates: tuple[Overload, ...], given: tuple[Type, ...]
 ) -> tuple[str, str | None]:
     """The message and the hint for a call that no overload fits."""
-    name = spelled(function.name)
+    name = written_name(function.name)
     given_types = _listed(given)
     if not candidates:
         member = bool(function.members)
@@ -310,7 +310,7 @@ def _conversion(given: tuple[Type, ...]) -> str | None:
     return None
 
 
-def spelled(function: str) -> str:
+def written_name(function: str) -> str:
     """An operator as it is written, any other function by its name."""
     if function == "@in":
         return "in"

@@ -10,7 +10,20 @@ import re
 from collections.abc import Mapping
 
 from tierwall.cel.syntax.lexer import RESERVED
-from tierwall.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Object, Type, list_of, map_of
+from tierwall.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    ObjectType,
+    Type,
+    list_of,
+    map_of,
+)
 from tierwall.values.pattern import pattern
 
 _SCALARS = {"boolean": BOOL, "number": DOUBLE, "integer": INT}
@@ -85,7 +98,7 @@ def _object(name: str, schema: Mapping[str, object], root: bool, depth: int) -> 
             field_type = _nested(f"{name}.{key}", properties[key], depth)
             if field_type is not None:
                 fields[field] = field_type
-    return Object(name, fields=fields)
+    return ObjectType(name, fields=fields)
 
 
 def _root_fields(properties: Mapping[str, object]) -> Mapping[str, object]:
@@ -97,6 +110,6 @@ def _root_fields(properties: Mapping[str, object]) -> Mapping[str, object]:
     return _ROOT
 
 
-def field_type(given: Object, field: str) -> Type | None:
+def field_type(given: ObjectType, field: str) -> Type | None:
     """The type of a field; a reserved word finds the property of that name."""
     return given.fields.get(field) or (given.fields.get(f"__{field}__") if field in RESERVED else None)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tierwall.cel.library.conversions import int_to_timestamp
-from tierwall.cel.library.regex import compiled
+from tierwall.cel.library.regex import compile_pattern
 from tierwall.cel.library.time import parse_duration, parse_timestamp
 from tierwall.cel.syntax import ast
 from tierwall.cel.types import Type
@@ -62,7 +62,7 @@ def _literal(node: ast.Call, value: object, report: Report) -> None:
     function = node.function
     try:
         if function == "matches" and isinstance(value, str):
-            compiled(value)
+            compile_pattern(value)
         elif function == "duration" or function == "timestamp":
             if value is None:
                 raise ValueError("null has no time")

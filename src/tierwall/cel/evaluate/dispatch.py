@@ -16,7 +16,7 @@ from tierwall.cel.library.operators import index_list, index_map
 from tierwall.cel.library.optionals import optional_index
 from tierwall.cel.library.table import Overload
 from tierwall.cel.syntax.ast import INDEX
-from tierwall.cel.types import Param, Type
+from tierwall.cel.types import Type, TypeParam
 from tierwall.cel.values import NONE, OptionalValue, no_such_overload, type_name
 
 # Choosing among the overloads of a few types is cached; a caller cannot fill the cache with new types.
@@ -37,10 +37,10 @@ class Meter:
         """Add to the cost, or end the call."""
         self.cost += amount
         if self.cost > self.limit:
-            raise exceeded(self.limit)
+            raise cost_exceeded(self.limit)
 
 
-def exceeded(limit: int) -> CostExceeded:
+def cost_exceeded(limit: int) -> CostExceeded:
     """The failure of a call that costs too much."""
     return CostExceeded(f"operation cancelled: actual cost limit exceeded ({limit})")
 
@@ -76,7 +76,7 @@ class Dispatcher:
         overload = self.overload(args)
         meter.cost += 1 if overload.cost is None else overload.cost(*args)
         if meter.cost > meter.limit:
-            raise exceeded(meter.limit)
+            raise cost_exceeded(meter.limit)
         return overload.call(*args)
 
 
@@ -106,10 +106,10 @@ def index(container: object, key: object) -> object:
 def _accepts(param: Type, value: object) -> bool:
     # Only the outermost type is looked at: the function itself looks at elements.
     name = param.name
-    return type(param) is Param or name == "dyn" or name == type_name(value)
+    return type(param) is TypeParam or name == "dyn" or name == type_name(value)
 
 
-def dispatcher(environment: Environment, function: str, count: int) -> Dispatcher | None:
+def find_dispatcher(environment: Environment, function: str, count: int) -> Dispatcher | None:
     """The dispatcher of a function of that many arguments, counting the target; None if there is no such function."""
     declared: Function | None = environment.lookup(function)
     if declared is None:

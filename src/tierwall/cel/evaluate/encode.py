@@ -10,7 +10,7 @@ import base64
 import math
 
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.library.cost import nodes
+from tierwall.cel.library.cost import count_nodes
 from tierwall.cel.library.time import format_timestamp, parse_duration, parse_timestamp
 from tierwall.cel.values import (
     INT_MAX,
@@ -19,7 +19,7 @@ from tierwall.cel.values import (
     NONE,
     UINT_MAX,
     Duration,
-    Opaque,
+    OpaqueValue,
     OptionalValue,
     Timestamp,
     TypeValue,
@@ -91,7 +91,7 @@ def _typed(json: dict[str, object], depth: int) -> object:
 
 def encode(value: object, depth: int = 0) -> object:
     """The JSON that stands for a CEL value."""
-    if depth == 0 and isinstance(value, list | dict | OptionalValue) and nodes(value) >= _MAX_NODES:
+    if depth == 0 and isinstance(value, list | dict | OptionalValue) and count_nodes(value) >= _MAX_NODES:
         raise EncodingError(f"a value of more than {_MAX_NODES} parts cannot be printed")
     if depth > _MAX_DEPTH:
         raise EncodingError(f"a value nested deeper than {_MAX_DEPTH} levels cannot be printed")
@@ -122,7 +122,7 @@ def encode(value: object, depth: int = 0) -> object:
             if not value.present:
                 return {"$type": "optional"}
             return {"$type": "optional", "$value": encode(value.value, depth + 1)}
-        case Opaque():
+        case OpaqueValue():
             return {"$type": value.cel_type, "$value": value.notation()}
     raise EncodingError(f"a {type(value).__name__} has no JSON form")
 

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError, no_such_key
 from tierwall.cel.evaluate import steps
-from tierwall.cel.evaluate.dispatch import dispatcher, exceeded
+from tierwall.cel.evaluate.dispatch import cost_exceeded, find_dispatcher
 from tierwall.cel.evaluate.steps import Closure, Frame
 from tierwall.cel.library import cost
 from tierwall.cel.library.optionals import LAZY
 from tierwall.cel.library.regex import MATCHING, literal_cost
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import dotted_name, is_attribute, is_constant, is_selection
-from tierwall.cel.values import NONE, OptionalValue, TypeValue, no_such_overload, put, type_name
+from tierwall.cel.values import NONE, OptionalValue, TypeValue, no_such_overload, put_entry, type_name
 
 _MISSING = object()
 # Conversions of literals are folded when Kubernetes compiles an expression, and cost nothing.
@@ -48,7 +48,7 @@ class Evaluator:
         except RecursionError:
             steps.too_deep(frame)
         if frame.cost > limit:
-            raise exceeded(limit)
+            raise cost_exceeded(limit)
         return value, frame.cost
 
 
@@ -82,7 +82,7 @@ class Planner:
                 return self._comprehension(node)
             case ast.Bind():
                 return self._bind(node)
-            case ast.Message():
+            case ast.MessageExpr():
                 return steps.failing(f"unknown type: {node.type_name}")
 
     def within(self, names: tuple[str, ...], nodes: tuple[ast.Expr, ...]) -> tuple[tuple[int, ...], list[Closure]]:
@@ -170,7 +170,7 @@ class Planner:
             return steps.logical(list(map(self.plan, args)), absorbing=function == "_||_")
         if function == ast.CONDITIONAL:
             return steps.conditional(self.plan(args[0]), self._branch(args[1]), self._branch(args[2]))
-        called = dispatcher(self.environment, function, len(args))
+        called = find_dispatcher(self.environment, function, len(args))
         if called is None:
             return steps.failing(f"unknown function: {function} of {len(args)} arguments")
         if function in MATCHING and type(args[1]) is ast.Literal:
@@ -232,7 +232,7 @@ class Planner:
                     if not value.present:
                         continue
                     value = value.value
-                put(result, name, value)
+                put_entry(result, name, value)
             frame.cost += price
             return result
 

@@ -20,7 +20,7 @@ import msgspec
 
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.evaluate.dispatch import exceeded, has_field, index, optional_field
+from tierwall.cel.evaluate.dispatch import cost_exceeded, has_field, index, optional_field
 from tierwall.cel.evaluate.steps import iterate, iterate_pairs
 from tierwall.cel.library import cost
 from tierwall.cel.library.operators import in_list, in_map
@@ -41,18 +41,18 @@ _COSTS = {
 }
 
 
-class Unsupported(Exception):
+class UnsupportedTree(Exception):
     """A tree that the exact evaluator alone handles."""
 
 
-class Miss(Exception):
+class FastPathMiss(Exception):
     """Raised by generated code that gives up."""
 
 
 def _not(value: object) -> bool:
     if type(value) is bool:
         return not value
-    raise Miss
+    raise FastPathMiss
 
 
 def _contains(value: object, container: object) -> bool:
@@ -64,9 +64,21 @@ def _contains(value: object, container: object) -> bool:
 
 
 # What a failing operand of `&&` or `||` may raise. Exceeding the cost is not among them.
-FAILURES = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, EvaluationError, Miss)
-_FUNCTIONS = (has_field, optional_field, index, equal, iterate, iterate_pairs, exceeded)
-_CALLED = (dict, list, str, int, len, type, Miss, OptionalValue, *_FUNCTIONS, cost.scan_shorter, cost.length_of_second)
+FAILURES = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, EvaluationError, FastPathMiss)
+_FUNCTIONS = (has_field, optional_field, index, equal, iterate, iterate_pairs, cost_exceeded)
+_CALLED = (
+    dict,
+    list,
+    str,
+    int,
+    len,
+    type,
+    FastPathMiss,
+    OptionalValue,
+    *_FUNCTIONS,
+    cost.scan_shorter,
+    cost.length_of_second,
+)
 NAMESPACE: dict[str, object] = {
     "__builtins__": {},
     **{called.__name__: called for called in _CALLED},
@@ -82,7 +94,7 @@ _MAX_NODES = 2_000
 _EXACT = 1 << 53
 
 
-class Value(msgspec.Struct, frozen=True, gc=False):
+class PythonExpression(msgspec.Struct, frozen=True, gc=False):
     """The Python expression of a node. `kind` is its CEL type where certain; an `atom` may be written twice."""
 
     text: str
@@ -90,7 +102,7 @@ class Value(msgspec.Struct, frozen=True, gc=False):
     atom: bool = False
 
 
-class Generator:
+class CodeGenerator:
     """Writes the function of one tree. Calls are in `generate_calls`."""
 
     def __init__(self, environment: Environment) -> None:
@@ -132,7 +144,7 @@ class Generator:
         """Add a line to the current block."""
         self.lines.append(" " * self.depth + line)
 
-    def block(self, head: str) -> Generator:
+    def block(self, head: str) -> CodeGenerator:
         """Add a line that begins a block; what is emitted inside `with generator.block(head):` stands in it."""
         self.emit(head)
         return self
@@ -154,17 +166,17 @@ class Generator:
         self.namespace[name] = value
         return name
 
-    def atom(self, value: Value) -> Value:
+    def atom(self, value: PythonExpression) -> PythonExpression:
         """The value under a name, computed here."""
         if value.atom:
             return value
         name = self.name()
         self.emit(f"{name} = {value.text}")
-        return Value(name, value.kind, atom=True)
+        return PythonExpression(name, value.kind, atom=True)
 
-    def named(self, value: Value) -> str:
+    def named(self, value: PythonExpression) -> str:
         """The value under a name unless it begins with one: Python warns of `True["a"]` and `1 is True`."""
-        return value.text if _NAME.match(value.text) else self.atom(Value(value.text)).text
+        return value.text if _NAME.match(value.text) else self.atom(PythonExpression(value.text)).text
 
     def charge(self, amount: str) -> None:
         """Add a cost that depends on data."""
@@ -172,11 +184,11 @@ class Generator:
         self.emit(f"k += {amount}")
         self.emit("if k > limit: raise exceeded(limit)")
 
-    def value(self, node: ast.Expr) -> Value:
+    def value(self, node: ast.Expr) -> PythonExpression:
         """Write what the node needs, and give the expression of its value."""
         self._nodes += 1
         if self._nodes > _MAX_NODES:
-            raise Unsupported
+            raise UnsupportedTree
         match node:
             case ast.Literal():
                 return self._literal(node.value)
@@ -188,21 +200,23 @@ class Generator:
                 operand = self.operand(node.operand)
                 name = self.name()
                 test = f"{node.field!r} in {name} if type({name} := {operand.text}) is dict"
-                return Value(f"({test} else has_field({name}, {node.field!r}))", "bool")
+                return PythonExpression(f"({test} else has_field({name}, {node.field!r}))", "bool")
             case ast.Call():
                 return self.call(node)
             case ast.ListExpr() if not node.optional:
                 self.static += 0 if is_constant(node) else cost.LIST
-                return Value("[" + ", ".join([self.value(element).text for element in node.elements]) + "]", "list")
+                return PythonExpression(
+                    "[" + ", ".join([self.value(element).text for element in node.elements]) + "]", "list"
+                )
             case ast.MapExpr():
                 return self._map(node)
             case ast.Comprehension():
                 return _comprehension(self, node)
             case ast.Bind():
                 return self._bind(node)
-        raise Unsupported
+        raise UnsupportedTree
 
-    def within(self, names: dict[str, str], node: ast.Expr) -> Value:
+    def within(self, names: dict[str, str], node: ast.Expr) -> PythonExpression:
         """The value of a node in which variables have these Python names."""
         outer = self.scope
         self.scope = outer | names
@@ -210,49 +224,49 @@ class Generator:
         self.scope = outer
         return result
 
-    def call(self, node: ast.Call) -> Value:
+    def call(self, node: ast.Call) -> PythonExpression:
         """The value of a call."""
         from tierwall.cel.evaluate.generate_calls import generate
 
         return generate(self, node)
 
-    def _literal(self, value: object) -> Value:
+    def _literal(self, value: object) -> PythonExpression:
         kind = type(value)
         if kind is str:
-            return Value(repr(value), "string", atom=True)
+            return PythonExpression(repr(value), "string", atom=True)
         if kind is bool or value is None or kind is bytes:
-            return Value(repr(value), {bool: "bool", bytes: "bytes"}.get(kind), atom=True)
+            return PythonExpression(repr(value), {bool: "bool", bytes: "bytes"}.get(kind), atom=True)
         if kind is int or (kind is float and math.isfinite(value)):  # type: ignore[arg-type]
-            return Value(f"({value!r})", "int" if kind is int else "double", atom=True)
-        return Value(self.constant(value), "uint" if kind is Uint else None, atom=True)
+            return PythonExpression(f"({value!r})", "int" if kind is int else "double", atom=True)
+        return PythonExpression(self.constant(value), "uint" if kind is Uint else None, atom=True)
 
-    def _ident(self, name: str) -> Value:
+    def _ident(self, name: str) -> PythonExpression:
         self.static += cost.NAME
         local = self.scope.get(name)
         if local is not None:
-            return Value(local, atom=True)
+            return PythonExpression(local, atom=True)
         name = name.removeprefix(".")
         if name not in self.variables:
             self.variables[name] = self.name("x")
-        return Value(self.variables[name], atom=True)
+        return PythonExpression(self.variables[name], atom=True)
 
-    def operand(self, node: ast.Expr) -> Value:
+    def operand(self, node: ast.Expr) -> PythonExpression:
         """The operand of a selection."""
         self.static += 0 if is_selection(node) else cost.NAME
         return self.value(node)
 
-    def _select(self, node: ast.Select) -> Value:
+    def _select(self, node: ast.Select) -> PythonExpression:
         path = dotted_name(node)
         if path is not None and path.removeprefix(".").partition(".")[0] in self.environment.dotted:
-            raise Unsupported
+            raise UnsupportedTree
         operand = self.operand(node.operand)
         self.static += cost.NAME
         if node.optional or operand.kind == "optional_type":
-            return Value(f"optional_field({operand.text}, {node.field!r})", "optional_type")
+            return PythonExpression(f"optional_field({operand.text}, {node.field!r})", "optional_type")
         # A list, a string or an optional refuses a string as its index, so only a map gets through.
-        return Value(f"{self.named(operand)}[{node.field!r}]")
+        return PythonExpression(f"{self.named(operand)}[{node.field!r}]")
 
-    def _bind(self, node: ast.Bind) -> Value:
+    def _bind(self, node: ast.Bind) -> PythonExpression:
         outer = self.static
         bound = self.value(node.value)
         if node.macro == "bind":
@@ -260,7 +274,7 @@ class Generator:
         # The macro uses its target twice; what that costs beyond data is charged twice.
         self.static += self.static - outer + 3
         if bound.kind != "optional_type" or self.metered or self.dynamic:
-            raise Unsupported
+            raise UnsupportedTree
         bound = self.atom(bound)
         result, inner = self.name(), self.name()
         self.emit(f"if not {bound.text}.present: {result} = none")
@@ -269,23 +283,23 @@ class Generator:
             self.emit(f"{inner} = {bound.text}.value")
             body = self.within({node.variable: inner}, node.body)
             self.emit(f"{result} = {body.text if flat else f'OptionalValue({body.text})'}")
-        return Value(result, None if flat and body.kind != "optional_type" else "optional_type", atom=True)
+        return PythonExpression(result, None if flat and body.kind != "optional_type" else "optional_type", atom=True)
 
-    def _map(self, node: ast.MapExpr) -> Value:
+    def _map(self, node: ast.MapExpr) -> PythonExpression:
         self.static += 0 if is_constant(node) else cost.MAP
         entries = []
         for entry in node.entries:
             key = entry.key
             if entry.optional or type(key) is not ast.Literal or type(key.value) is not str:
-                raise Unsupported
+                raise UnsupportedTree
             entries.append(f"{key.value!r}: {self.value(entry.value).text}")
-        return Value("{" + ", ".join(entries) + "}", "map")
+        return PythonExpression("{" + ", ".join(entries) + "}", "map")
 
 
-def _comprehension(generator: Generator, node: ast.Comprehension) -> Value:
+def _comprehension(generator: CodeGenerator, node: ast.Comprehension) -> PythonExpression:
     """A loop whose cost is charged before it runs."""
     if node.macro not in _COSTS:
-        raise Unsupported
+        raise UnsupportedTree
     items = generator.value(node.target)
     step, once = _COSTS[node.macro]
     generator.static += once
@@ -311,11 +325,11 @@ def _comprehension(generator: Generator, node: ast.Comprehension) -> Value:
     if node.macro in ("all", "exists"):
         generator.emit(f"if {result} is None: raise Miss")
     if node.macro in ("exists_one", "existsOne"):
-        return Value(f"({result} == 1)", "bool")
-    return Value(result, kind, atom=True)
+        return PythonExpression(f"({result} == 1)", "bool")
+    return PythonExpression(result, kind, atom=True)
 
 
-def _body(generator: Generator, node: ast.Comprehension, names: dict[str, str], result: str) -> str:
+def _body(generator: CodeGenerator, node: ast.Comprehension, names: dict[str, str], result: str) -> str:
     outer = generator.scope
     generator.scope = outer | names
     if node.macro in ("all", "exists"):
@@ -338,7 +352,7 @@ def _body(generator: Generator, node: ast.Comprehension, names: dict[str, str], 
     return kind
 
 
-def _quantifier(generator: Generator, predicate: ast.Expr, result: str, settling: bool) -> None:
+def _quantifier(generator: CodeGenerator, predicate: ast.Expr, result: str, settling: bool) -> None:
     name = generator.name()
     with generator.block("try:"):
         value = generator.value(predicate)
@@ -353,7 +367,7 @@ def _quantifier(generator: Generator, predicate: ast.Expr, result: str, settling
         generator.emit(f"if {name} is not {not settling}: {result} = None")
 
 
-def _test(generator: Generator, predicate: ast.Expr) -> None:
+def _test(generator: CodeGenerator, predicate: ast.Expr) -> None:
     value = generator.value(predicate)
     if value.kind == "bool":
         generator.emit(f"if not {value.text}: continue")

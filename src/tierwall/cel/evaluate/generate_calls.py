@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.evaluate.dispatch import Dispatcher, dispatcher
-from tierwall.cel.evaluate.generate import _EXACT, Generator, Unsupported, Value
+from tierwall.cel.evaluate.dispatch import Dispatcher, find_dispatcher
+from tierwall.cel.evaluate.generate import _EXACT, CodeGenerator, PythonExpression, UnsupportedTree
 from tierwall.cel.library.optionals import LAZY
 from tierwall.cel.library.regex import pattern_size, searcher
 from tierwall.cel.syntax import ast
@@ -17,7 +17,7 @@ _LONG = 8
 _CERTAIN = frozenset(("bool", "int", "string", "list", "map", "double", "bytes", "optional_type"))
 
 
-def generate(generator: Generator, node: ast.Call) -> Value:
+def generate(generator: CodeGenerator, node: ast.Call) -> PythonExpression:
     """The value of a call."""
     function, args = generator.environment.called(node)
     if function in ast.LOGICAL:
@@ -27,7 +27,9 @@ def generate(generator: Generator, node: ast.Call) -> Value:
     if function == "!_":
         operand = generator.value(args[0])
         generator.static += 1
-        return Value(f"(not {operand.text})" if operand.kind == "bool" else f"negated({operand.text})", "bool")
+        return PythonExpression(
+            f"(not {operand.text})" if operand.kind == "bool" else f"negated({operand.text})", "bool"
+        )
     if function in ("_==_", "_!=_"):
         return _equality(generator, args[0], args[1], negated=function == "_!=_")
     if function == "@in":
@@ -39,7 +41,7 @@ def generate(generator: Generator, node: ast.Call) -> Value:
     return _special(generator, function, args) or _through_table(generator, function, args)
 
 
-def _logical(generator: Generator, terms: tuple[ast.Expr, ...], settling: bool) -> Value:
+def _logical(generator: CodeGenerator, terms: tuple[ast.Expr, ...], settling: bool) -> PythonExpression:
     result = generator.name()
     outer, earlier = generator.depth, []
     for term in terms[:-1]:
@@ -58,10 +60,10 @@ def _logical(generator: Generator, terms: tuple[ast.Expr, ...], settling: bool) 
         generator.emit(f"if {result} is not True and {result} is not False: raise Miss")
     generator.emit(f"if {result} is {not settling} and not ({' and '.join(earlier)}): raise Miss")
     generator.depth = outer
-    return Value(result, "bool", atom=True)
+    return PythonExpression(result, "bool", atom=True)
 
 
-def _conditional(generator: Generator, test: ast.Expr, then: ast.Expr, otherwise: ast.Expr) -> Value:
+def _conditional(generator: CodeGenerator, test: ast.Expr, then: ast.Expr, otherwise: ast.Expr) -> PythonExpression:
     condition = generator.named(generator.atom(generator.value(test)))
     result, kinds = generator.name(), []
     for branch, word in ((then, "if"), (otherwise, "elif")):
@@ -70,10 +72,10 @@ def _conditional(generator: Generator, test: ast.Expr, then: ast.Expr, otherwise
             kinds.append(value.kind)
             generator.emit(f"{result} = {value.text}")
     generator.emit("else: raise Miss")
-    return Value(result, kinds[0] if kinds[0] == kinds[1] else None, atom=True)
+    return PythonExpression(result, kinds[0] if kinds[0] == kinds[1] else None, atom=True)
 
 
-def _equality(generator: Generator, left: ast.Expr, right: ast.Expr, negated: bool) -> Value:
+def _equality(generator: CodeGenerator, left: ast.Expr, right: ast.Expr, negated: bool) -> PythonExpression:
     for literal, other in ((right, left), (left, right)):
         if type(literal) is ast.Literal and _is_plain(literal.value):
             return _equals_literal(generator, generator.value(other), literal.value, negated)
@@ -89,7 +91,7 @@ def _equality(generator: Generator, left: ast.Expr, right: ast.Expr, negated: bo
     generator.emit(" if k > limit: raise exceeded(limit)")
     generator.emit(f" {result} = equal({a.text}, {b.text}) is {not negated}")
     generator.emit("if k > limit: raise exceeded(limit)")
-    return Value(result, "bool", atom=True)
+    return PythonExpression(result, "bool", atom=True)
 
 
 def _is_plain(value: object) -> bool:
@@ -97,17 +99,19 @@ def _is_plain(value: object) -> bool:
     return value is None or type(value) in (str, bool) or (type(value) is int and abs(value) < _EXACT)
 
 
-def _equals_literal(generator: Generator, other: Value, value: object, negated: bool) -> Value:
+def _equals_literal(
+    generator: CodeGenerator, other: PythonExpression, value: object, negated: bool
+) -> PythonExpression:
     kind = type(value)
     sign = "!=" if negated else "=="
     if kind is str:
         generator.static += 1 + len(value) // 10  # type: ignore[arg-type]
-        return Value(f"({other.text} {sign} {value!r})", "bool")
+        return PythonExpression(f"({other.text} {sign} {value!r})", "bool")
     generator.static += 1
     if value is None:
-        return Value(f"({other.text} {sign} None)", "bool")
+        return PythonExpression(f"({other.text} {sign} None)", "bool")
     if kind is int and value not in (0, 1):
-        return Value(f"({other.text} {sign} {value!r})", "bool")
+        return PythonExpression(f"({other.text} {sign} {value!r})", "bool")
     # To Python, 1 is True and 0 is False.
     name = generator.named(generator.atom(other))
     exact = f"equal({name}, {value!r})"
@@ -116,37 +120,37 @@ def _equals_literal(generator: Generator, other: Value, value: object, negated: 
         if kind is bool
         else f"({name} == {value!r} if type({name}) is int else {exact})"
     )
-    return Value(f"(not {text})" if negated else text, "bool")
+    return PythonExpression(f"(not {text})" if negated else text, "bool")
 
 
-def _membership(generator: Generator, item: ast.Expr, container: ast.Expr) -> Value:
+def _membership(generator: CodeGenerator, item: ast.Expr, container: ast.Expr) -> PythonExpression:
     if type(container) is ast.ListExpr and is_constant(container):
         values = [element.value for element in container.elements if type(element) is ast.Literal]
         if len(values) == len(container.elements) and all(type(value) is str for value in values):
             choices: object = frozenset(values) if len(values) > _LONG else tuple(values)
-            return Value(f"({generator.value(item).text} in {generator.constant(choices)})", "bool")
+            return PythonExpression(f"({generator.value(item).text} in {generator.constant(choices)})", "bool")
     a, b = generator.atom(generator.value(item)), generator.atom(generator.value(container))
     generator.static += 1
     generator.charge(f"length_of_second({a.text}, {b.text})")
-    return Value(f"contains({a.text}, {b.text})", "bool")
+    return PythonExpression(f"contains({a.text}, {b.text})", "bool")
 
 
-def _index(generator: Generator, container: ast.Expr, key: ast.Expr) -> Value:
+def _index(generator: CodeGenerator, container: ast.Expr, key: ast.Expr) -> PythonExpression:
     operand = generator.operand(container)
     generator.static += 1
     if operand.kind == "optional_type":
-        raise Unsupported
+        raise UnsupportedTree
     if type(key) is ast.Literal:
         if type(key.value) is str:
-            return Value(f"{generator.named(operand)}[{key.value!r}]")
+            return PythonExpression(f"{generator.named(operand)}[{key.value!r}]")
         if type(key.value) is int and key.value >= 0:
             name = generator.name()
             of_list = f"{name}[{key.value!r}] if type({name} := {operand.text}) is list"
-            return Value(f"({of_list} else index({name}, {key.value!r}))")
-    return Value(f"index({operand.text}, {generator.value(key).text})")
+            return PythonExpression(f"({of_list} else index({name}, {key.value!r}))")
+    return PythonExpression(f"index({operand.text}, {generator.value(key).text})")
 
 
-def _order(generator: Generator, function: str, left: ast.Expr, right: ast.Expr) -> Value | None:
+def _order(generator: CodeGenerator, function: str, left: ast.Expr, right: ast.Expr) -> PythonExpression | None:
     sign = _ORDER[function]
     if type(right) is not ast.Literal or type(left) is ast.Literal:
         return None
@@ -154,24 +158,24 @@ def _order(generator: Generator, function: str, left: ast.Expr, right: ast.Expr)
     if type(limit) is str:
         # Python refuses to order a string and anything else.
         generator.static += 1 + len(limit) // 10
-        return Value(f"({generator.value(left).text} {sign} {limit!r})", "bool")
+        return PythonExpression(f"({generator.value(left).text} {sign} {limit!r})", "bool")
     if type(limit) is not int:
         return None
     operand = generator.value(left)
     generator.static += 1
     if operand.kind == "int":
-        return Value(f"({operand.text} {sign} {limit!r})", "bool")
+        return PythonExpression(f"({operand.text} {sign} {limit!r})", "bool")
     exact = _dispatcher(generator, function, 2).overload
     call = generator.constant(lambda value, limit: exact((value, limit)).call(value, limit))
     name = generator.atom(operand).text
-    return Value(f"({name} {sign} {limit!r} if type({name}) is int else {call}({name}, {limit!r}))", "bool")
+    return PythonExpression(f"({name} {sign} {limit!r} if type({name}) is int else {call}({name}, {limit!r}))", "bool")
 
 
-def _special(generator: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value | None:
+def _special(generator: CodeGenerator, function: str, args: tuple[ast.Expr, ...]) -> PythonExpression | None:
     if function == "size" and len(args) == 1:
         generator.static += 1
         # Python measures the same four types, and refuses all others.
-        return Value(f"len({generator.value(args[0]).text})", "int")
+        return PythonExpression(f"len({generator.value(args[0]).text})", "int")
     if len(args) == 2 and type(args[1]) is ast.Literal and type(args[1].value) is str:
         return _text_test(generator, function, args[0], args[1].value)
     if function in (*LAZY, "hasValue", "value") and generator.environment.lookup(function) is not None:
@@ -179,48 +183,48 @@ def _special(generator: Generator, function: str, args: tuple[ast.Expr, ...]) ->
     return None
 
 
-def _text_test(generator: Generator, function: str, target: ast.Expr, part: str) -> Value | None:
+def _text_test(generator: CodeGenerator, function: str, target: ast.Expr, part: str) -> PythonExpression | None:
     """Tests of a string against a literal: only `str` has these methods, or the others refuse a `str` argument."""
     scanned = -(-len(part) // 10)
     if function in _PREFIXES:
         generator.static += scanned
-        return Value(f"{generator.value(target).text}.{_PREFIXES[function]}({part!r})", "bool")
+        return PythonExpression(f"{generator.value(target).text}.{_PREFIXES[function]}({part!r})", "bool")
     if function == "contains":
         text = generator.atom(generator.value(target))
         generator.charge(f"(len({text.text}) + 9) // 10 * {scanned}")
-        return Value(f"({text.text}.find({part!r}) >= 0)", "bool")
+        return PythonExpression(f"({text.text}.find({part!r}) >= 0)", "bool")
     if function == "matches":
         try:
             search = generator.constant(searcher(part))
         except EvaluationError:
-            raise Unsupported from None
+            raise UnsupportedTree from None
         text = generator.atom(generator.value(target))
         generator.charge(f"(len({text.text}) + 10) // 10 * {-(-pattern_size(part) // 4)}")
-        return Value(f"({search}({text.text}.encode()) is not None)", "bool")
+        return PythonExpression(f"({search}({text.text}.encode()) is not None)", "bool")
     return None
 
 
-def _optional(generator: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value | None:
+def _optional(generator: CodeGenerator, function: str, args: tuple[ast.Expr, ...]) -> PythonExpression | None:
     operand = generator.value(args[0])
     if operand.kind != "optional_type":
-        raise Unsupported
+        raise UnsupportedTree
     operand = generator.atom(operand)
     generator.static += 1
     if function == "hasValue" and len(args) == 1:
-        return Value(f"{operand.text}.present", "bool")
+        return PythonExpression(f"{operand.text}.present", "bool")
     if function == "value" and len(args) == 1:
         generator.emit(f"if not {operand.text}.present: raise Miss")
-        return Value(f"{operand.text}.value")
+        return PythonExpression(f"{operand.text}.value")
     if function in LAZY and len(args) == 2:
         result = generator.name()
         generator.emit(f"if {operand.text}.present: {result} = {operand.text}{'' if function == 'or' else '.value'}")
         with generator.block("else:"):
             generator.emit(f"{result} = {generator.value(args[1]).text}")
-        return Value(result, atom=True)
-    raise Unsupported
+        return PythonExpression(result, atom=True)
+    raise UnsupportedTree
 
 
-def _through_table(generator: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value:
+def _through_table(generator: CodeGenerator, function: str, args: tuple[ast.Expr, ...]) -> PythonExpression:
     called = _dispatcher(generator, function, len(args))
     generator.static += 1 if function == "_[?_]" else 0
     values = [generator.value(arg).text for arg in args]
@@ -228,11 +232,11 @@ def _through_table(generator: Generator, function: str, args: tuple[ast.Expr, ..
     kinds = {overload.result.name for overload in called.overloads}
     kind = kinds.pop() if len(kinds) == 1 else None
     call = f"{generator.constant(called.invoke)}({', '.join(('f', *values))})"
-    return Value(call, kind if kind in _CERTAIN else None)
+    return PythonExpression(call, kind if kind in _CERTAIN else None)
 
 
-def _dispatcher(generator: Generator, function: str, count: int) -> Dispatcher:
-    called = dispatcher(generator.environment, function, count)
+def _dispatcher(generator: CodeGenerator, function: str, count: int) -> Dispatcher:
+    called = find_dispatcher(generator.environment, function, count)
     if called is None:
-        raise Unsupported
+        raise UnsupportedTree
     return called

@@ -31,15 +31,15 @@ _evaluations = count(1)
 _SETTLED = -(1 << 62)
 
 
-def compiled(tree: ast.Expr, environment: Environment) -> Fast | None:
+def fast_path(tree: ast.Expr, environment: Environment) -> Fast | None:
     """The fast path of a tree, or None where it has none."""
-    from tierwall.cel.evaluate.generate import Generator, Unsupported
+    from tierwall.cel.evaluate.generate import CodeGenerator, UnsupportedTree
 
-    generator = Generator(environment)
+    generator = CodeGenerator(environment)
     try:
         source = generator.source(tree)
         code = builtins.compile(source, "<cel>", "exec")
-    except (Unsupported, SyntaxError, RecursionError, MemoryError, ValueError):
+    except (UnsupportedTree, SyntaxError, RecursionError, MemoryError, ValueError):
         # Code beyond Python's own limits (nested blocks, indentation) merely has no fast path.
         return None
     namespace = generator.namespace
@@ -86,7 +86,7 @@ class Program:
         """Compile now instead of after a few evaluations; whether there is a fast path."""
         # Before compiling, so that threads that come meanwhile evaluate instead of compiling it again.
         self._uses = _SETTLED
-        self._fast = compiled(self.tree, self.environment)
+        self._fast = fast_path(self.tree, self.environment)
         return self._fast is not None
 
     def _exact(self) -> Evaluator:

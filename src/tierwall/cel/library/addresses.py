@@ -14,9 +14,9 @@ import msgspec
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
-from tierwall.cel.library.table import Overload, is_read_by, members
+from tierwall.cel.library.table import Overload, is_parsed_by, member_overloads
 from tierwall.cel.types import BOOL, INT, STRING, Type
-from tierwall.cel.values import Opaque, size_of
+from tierwall.cel.values import OpaqueValue, size_of
 from tierwall.values.pattern import pattern
 
 _MAPPED = 0xFFFF << 32
@@ -24,7 +24,7 @@ _LONGEST = 64
 _BITS = pattern(r"0|[1-9][0-9]{0,2}", re.ASCII)
 
 
-class IP(Opaque, msgspec.Struct, frozen=True, gc=False):
+class IP(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
     """An IPv4 or IPv6 address."""
 
     cel_type: ClassVar[str] = "net.IP"
@@ -51,7 +51,7 @@ class IP(Opaque, msgspec.Struct, frozen=True, gc=False):
         return str(self.plain)
 
 
-class CIDR(Opaque, msgspec.Struct, frozen=True, gc=False):
+class CIDR(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
     """An address with a prefix length; host bits are kept."""
 
     cel_type: ClassVar[str] = "net.CIDR"
@@ -143,11 +143,11 @@ def _contains_cidr_cost(cidr: object, other: object) -> int:
     return _contains_ip_cost(cidr, other) + cost.scan(cidr) + 1
 
 
-_of_ip, _of_cidr = members(IP_TYPE, since=30), members(CIDR_TYPE, since=30)
+_of_ip, _of_cidr = member_overloads(IP_TYPE, since=30), member_overloads(CIDR_TYPE, since=30)
 
 OVERLOADS: tuple[Overload, ...] = (
     Overload("ip", (STRING,), IP_TYPE, parse_ip, cost=cost.scan, since=30),
-    Overload("isIP", (STRING,), BOOL, is_read_by(parse_ip), cost=cost.scan, since=30),
+    Overload("isIP", (STRING,), BOOL, is_parsed_by(parse_ip), cost=cost.scan, since=30),
     Overload("ip.isCanonical", (STRING,), BOOL, is_canonical, cost=cost.scan_first_twice, since=30),
     Overload("string", (IP_TYPE,), STRING, IP.notation, since=30),
     _of_ip("family", (), INT, lambda ip: ip.version),
@@ -157,7 +157,7 @@ OVERLOADS: tuple[Overload, ...] = (
     _of_ip("isLinkLocalUnicast", (), BOOL, lambda ip: ip.plain.is_link_local),
     _of_ip("isGlobalUnicast", (), BOOL, is_global_unicast),
     Overload("cidr", (STRING,), CIDR_TYPE, parse_cidr, cost=cost.scan, since=30),
-    Overload("isCIDR", (STRING,), BOOL, is_read_by(parse_cidr), cost=cost.scan, since=30),
+    Overload("isCIDR", (STRING,), BOOL, is_parsed_by(parse_cidr), cost=cost.scan, since=30),
     Overload("string", (CIDR_TYPE,), STRING, CIDR.notation, since=30),
     _of_cidr("containsIP", (STRING,), BOOL, contains_ip, cost=_contains_ip_cost),
     _of_cidr("containsIP", (IP_TYPE,), BOOL, contains_ip, cost=_contains_ip_cost),

@@ -1,7 +1,7 @@
 """Authorization checks from within an expression (apiserver pkg/cel/library/authz.go).
 
-The host gives a variable of type `Authorizer` whose `decide` answers questions; nothing here reaches out by itself.
-A check costs 350,000, so at most two fit the limit of one call.
+The host gives a variable of type `AuthorizerValue` whose `decide` answers questions; nothing here reaches out by
+itself. A check costs 350,000, so at most two fit the limit of one call.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import msgspec
 from msgspec.structs import replace
 
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.library.table import Overload, members
+from tierwall.cel.library.table import Overload, member_overloads
 from tierwall.cel.types import BOOL, STRING, Type
-from tierwall.cel.values import Opaque, size_of
+from tierwall.cel.values import OpaqueValue, size_of
 from tierwall.values.names import dns_label, dns_subdomain
 
 _CHECK_COST = 350_000
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The request to check. `service_account` is `(namespace, name)`, or None for the user of the request."""
 
     verb: str = ""
@@ -36,7 +36,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     label_selector: str = ""
 
 
-class Decision(Opaque, msgspec.Struct, frozen=True):
+class DecisionValue(OpaqueValue, msgspec.Struct, frozen=True):
     """The answer."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.Decision"
@@ -45,67 +45,69 @@ class Decision(Opaque, msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Authorizer(Opaque, msgspec.Struct, frozen=True):
+class AuthorizerValue(OpaqueValue, msgspec.Struct, frozen=True):
     """The variable `authorizer`."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.Authorizer"
-    decide: Callable[[Question], Decision]
+    decide: Callable[[CheckRequest], DecisionValue]
     service_account: tuple[str, str] | None = None
 
 
-class Check(Opaque, msgspec.Struct, frozen=True):
+class AuthorizationCheck(OpaqueValue, msgspec.Struct, frozen=True):
     """A question as far as the expression has put it together; the verb comes last."""
 
-    authorizer: Authorizer
-    question: Question
+    authorizer: AuthorizerValue
+    question: CheckRequest
 
 
-class PathCheck(Check, frozen=True):
+class PathCheck(AuthorizationCheck, frozen=True):
     """`authorizer.path(p)`: of a path that is not a resource."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.PathCheck"
 
 
-class GroupCheck(Check, frozen=True):
+class GroupCheck(AuthorizationCheck, frozen=True):
     """`authorizer.group(g)`."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.GroupCheck"
 
 
-class ResourceCheck(Check, frozen=True):
+class ResourceCheck(AuthorizationCheck, frozen=True):
     """`authorizer.group(g).resource(r)` and what is added to it; also the variable `authorizer.requestResource`."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.ResourceCheck"
 
 
 AUTHORIZER, PATH_CHECK, GROUP_CHECK, RESOURCE_CHECK, DECISION = (
-    Type(kind.cel_type) for kind in (Authorizer, PathCheck, GroupCheck, ResourceCheck, Decision)
+    Type(kind.cel_type) for kind in (AuthorizerValue, PathCheck, GroupCheck, ResourceCheck, DecisionValue)
 )
 
 
-def service_account(authorizer: Authorizer, namespace: str, name: str) -> Authorizer:
+def service_account(authorizer: AuthorizerValue, namespace: str, name: str) -> AuthorizerValue:
     """The same authorizer asked about a service account."""
     if dns_subdomain(name):
         raise EvaluationError("Invalid service account name")
     if dns_label(namespace):
         raise EvaluationError("Invalid service account namespace")
-    return Authorizer(authorizer.decide, (namespace, name))
+    return AuthorizerValue(authorizer.decide, (namespace, name))
 
 
-def check(check: Check, verb: str) -> Decision:
+def check(check: AuthorizationCheck, verb: str) -> DecisionValue:
     """The decision on a path or a resource."""
     service_account = check.authorizer.service_account
     return check.authorizer.decide(replace(check.question, verb=verb, service_account=service_account))
 
 
-def _with(field: str, kind: type[Check], required: bool = False) -> Callable[[Authorizer | Check, str], Check]:
+def _with(
+    field: str, kind: type[AuthorizationCheck], required: bool = False
+) -> Callable[[AuthorizerValue | AuthorizationCheck, str], AuthorizationCheck]:
     """A function that adds a field to a question; an authorizer begins a new one."""
 
-    def add(target: Authorizer | Check, text: str) -> Check:
+    def add(target: AuthorizerValue | AuthorizationCheck, text: str) -> AuthorizationCheck:
         if required and not text.strip():
             raise EvaluationError(f"{field} must not be empty")
-        if isinstance(target, Authorizer):
-            return kind(target, replace(Question(), **{field: text}))
+        if isinstance(target, AuthorizerValue):
+            return kind(target, replace(CheckRequest(), **{field: text}))
         return kind(target.authorizer, replace(target.question, **{field: text}))
 
     return add
@@ -117,8 +119,8 @@ def _selector_cost(_: object, text: object) -> int:
     return 10 + -(-size // 10) + requirements * 50
 
 
-_of_authorizer, _of_decision = members(AUTHORIZER, since=27), members(DECISION, since=27)
-_of_resource = members(RESOURCE_CHECK, since=27)
+_of_authorizer, _of_decision = member_overloads(AUTHORIZER, since=27), member_overloads(DECISION, since=27)
+_of_resource = member_overloads(RESOURCE_CHECK, since=27)
 _S = (STRING,)
 _SELECTOR = {"cost": _selector_cost, "since": 31}
 
@@ -126,13 +128,15 @@ OVERLOADS: tuple[Overload, ...] = (
     _of_authorizer("path", _S, PATH_CHECK, _with("path", PathCheck, required=True)),
     _of_authorizer("group", _S, GROUP_CHECK, _with("group", GroupCheck)),
     _of_authorizer("serviceAccount", (STRING, STRING), AUTHORIZER, service_account),
-    members(GROUP_CHECK, since=27)("resource", _S, RESOURCE_CHECK, _with("resource", ResourceCheck, required=True)),
+    member_overloads(GROUP_CHECK, since=27)(
+        "resource", _S, RESOURCE_CHECK, _with("resource", ResourceCheck, required=True)
+    ),
     _of_resource("subresource", _S, RESOURCE_CHECK, _with("subresource", ResourceCheck)),
     _of_resource("namespace", _S, RESOURCE_CHECK, _with("namespace", ResourceCheck)),
     _of_resource("name", _S, RESOURCE_CHECK, _with("name", ResourceCheck)),
     _of_resource("fieldSelector", _S, RESOURCE_CHECK, _with("field_selector", ResourceCheck), **_SELECTOR),
     _of_resource("labelSelector", _S, RESOURCE_CHECK, _with("label_selector", ResourceCheck), **_SELECTOR),
-    members(PATH_CHECK, since=27)("check", _S, DECISION, check, cost=lambda *_: _CHECK_COST),
+    member_overloads(PATH_CHECK, since=27)("check", _S, DECISION, check, cost=lambda *_: _CHECK_COST),
     _of_resource("check", _S, DECISION, check, cost=lambda *_: _CHECK_COST),
     _of_decision("errored", (), BOOL, lambda decision: bool(decision.error)),
     _of_decision("error", (), STRING, lambda decision: decision.error),

@@ -51,11 +51,11 @@ def scan_shorter(left: object, right: object) -> int:
     shorter = -(-min(size_of(left), size_of(right)) // 10)
     kind = type(left)
     if kind is type(right) and (kind is list or kind is dict):
-        return shorter + min(deep(left), deep(right))
+        return shorter + min(large_value_surcharge(left), large_value_surcharge(right))
     return shorter
 
 
-def nodes(value: object) -> int:
+def count_nodes(value: object) -> int:
     """Count the values inside a value, and the value itself; stop at `_MAX_NODES`.
 
     A value may hold another one many times (`[x, x]` of `[y, y]` of …), so there may be more than memory would suggest.
@@ -74,11 +74,11 @@ def nodes(value: object) -> int:
     return count
 
 
-def deep(value: object) -> int:
+def large_value_surcharge(value: object) -> int:
     """The surcharge for going through a large value."""
     if type(value) is not list and type(value) is not dict:
         return 0
-    count = nodes(value)
+    count = count_nodes(value)
     if count >= _MAX_NODES:
         return UNBOUNDED
     return count // 10 if count > _FREE_NODES else 0
@@ -87,14 +87,14 @@ def deep(value: object) -> int:
 def scan_both(left: object, right: object) -> int:
     """Copying two strings into one."""
     size = size_of(left) + size_of(right)
-    bound_text(size)
+    check_text_size(size)
     return -(-size // 10)
 
 
 def concatenate(left: object, right: object) -> int:
     """Copying two lists into one."""
     size = size_of(left) + size_of(right)
-    bound_list(size)
+    check_list_size(size)
     return 1 if size <= CHEAP_LIST else 1 + size // 10
 
 
@@ -111,7 +111,7 @@ def regex(text: object, pattern_size: int) -> int:
 def length_of_second(item: object, container: object) -> int:
     """Looking through a list."""
     size = size_of(container)
-    return size + deep(container) if type(item) is list or type(item) is dict else size
+    return size + large_value_surcharge(container) if type(item) is list or type(item) is dict else size
 
 
 def traversal(value: object, *_: object) -> int:
@@ -143,14 +143,14 @@ def rendering(template: object, values: object) -> int:
     return scan(template) + (size if size > _FREE_NODES else 0)
 
 
-def product(left: object, right: object) -> int:
+def compare_all_pairs(left: object, right: object) -> int:
     """Comparing every element of one list with every element of another."""
-    return 1 + size_of(left) * size_of(right) + size_of(left) * deep(right)
+    return 1 + size_of(left) * size_of(right) + size_of(left) * large_value_surcharge(right)
 
 
 def new_list(size: int) -> int:
     """A call that makes a list of this size."""
-    bound_list(size)
+    check_list_size(size)
     return size + 1 + LIST
 
 
@@ -159,16 +159,16 @@ def self_compare(items: object) -> int:
     size = size_of(items)
     squared = size * size
     textual = isinstance(items, list) and bool(items) and type(items[0]) in (str, bytes)
-    return (21 * squared // 10 if textual else 2 * squared) + 1 + LIST + size * deep(items)
+    return (21 * squared // 10 if textual else 2 * squared) + 1 + LIST + size * large_value_surcharge(items)
 
 
-def bound_text(size: int) -> None:
+def check_text_size(size: int) -> None:
     """Refuse to make a string larger than the cost limit stands for."""
     if size > MAX_TEXT:
         raise CostExceeded(f"operation cancelled: a string of {size} characters exceeds {MAX_TEXT}")
 
 
-def bound_list(size: int) -> None:
+def check_list_size(size: int) -> None:
     """Refuse to make a list larger than the cost limit stands for."""
     if size > MAX_LIST:
         raise CostExceeded(f"operation cancelled: a list of {size} elements exceeds {MAX_LIST}")

@@ -8,14 +8,14 @@ from typing import ClassVar
 import msgspec
 
 from tierwall.cel.library import cost
-from tierwall.cel.library.table import Overload, members
+from tierwall.cel.library.table import Overload, member_overloads
 from tierwall.cel.library.url import request_uri_problem
 from tierwall.cel.types import STRING, Type, list_of, optional_of
-from tierwall.cel.values import NONE, Opaque, OptionalValue
+from tierwall.cel.values import NONE, OpaqueValue, OptionalValue
 from tierwall.values import formats, names
 
 
-class Format(Opaque, msgspec.Struct, frozen=True):
+class NamedFormat(OpaqueValue, msgspec.Struct, frozen=True):
     """A named format; `validate` gives the problems of a string."""
 
     cel_type: ClassVar[str] = "kubernetes.NamedFormat"
@@ -28,7 +28,7 @@ class Format(Opaque, msgspec.Struct, frozen=True):
         return self.name
 
 
-FORMAT = Type(Format.cel_type)
+FORMAT = Type(NamedFormat.cel_type)
 
 
 def uri(text: str) -> list[str]:
@@ -51,20 +51,20 @@ _LABEL = _in_bytes(names.dns_label)
 _SUBDOMAIN = _in_bytes(names.dns_subdomain)
 _LABEL_1035 = _in_bytes(names.dns_label_1035)
 
-FORMATS: dict[str, Format] = {
-    "dns1123Label": Format("DNS1123Label", _LABEL, 30),
-    "dns1123Subdomain": Format("DNS1123Subdomain", _SUBDOMAIN, 60),
-    "dns1035Label": Format("DNS1035Label", _LABEL_1035, 30),
-    "qualifiedName": Format("QualifiedName", names.label_key, 60),
-    "dns1123LabelPrefix": Format("DNS1123LabelPrefix", names.prefix_of(_LABEL), 30),
-    "dns1123SubdomainPrefix": Format("DNS1123SubdomainPrefix", names.prefix_of(_SUBDOMAIN), 60),
-    "dns1035LabelPrefix": Format("DNS1035LabelPrefix", names.prefix_of(_LABEL_1035), 30),
-    "labelValue": Format("LabelValue", names.label_value, 40),
-    "uri": Format("URI", uri, 1103),
-    "uuid": Format("uuid", _says("does not match the UUID format", "uuid"), 83),
-    "byte": Format("byte", _says("invalid base64", "byte"), 84),
-    "date": Format("date", _says("invalid date", "date"), 77),
-    "datetime": Format("datetime", _says("invalid datetime", "datetime"), 77),
+FORMATS: dict[str, NamedFormat] = {
+    "dns1123Label": NamedFormat("DNS1123Label", _LABEL, 30),
+    "dns1123Subdomain": NamedFormat("DNS1123Subdomain", _SUBDOMAIN, 60),
+    "dns1035Label": NamedFormat("DNS1035Label", _LABEL_1035, 30),
+    "qualifiedName": NamedFormat("QualifiedName", names.label_key, 60),
+    "dns1123LabelPrefix": NamedFormat("DNS1123LabelPrefix", names.prefix_of(_LABEL), 30),
+    "dns1123SubdomainPrefix": NamedFormat("DNS1123SubdomainPrefix", names.prefix_of(_SUBDOMAIN), 60),
+    "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", names.prefix_of(_LABEL_1035), 30),
+    "labelValue": NamedFormat("LabelValue", names.label_value, 40),
+    "uri": NamedFormat("URI", uri, 1103),
+    "uuid": NamedFormat("uuid", _says("does not match the UUID format", "uuid"), 83),
+    "byte": NamedFormat("byte", _says("invalid base64", "byte"), 84),
+    "date": NamedFormat("date", _says("invalid date", "date"), 77),
+    "datetime": NamedFormat("datetime", _says("invalid datetime", "datetime"), 77),
 }
 
 
@@ -74,21 +74,21 @@ def named(name: str) -> OptionalValue:
     return NONE if format is None else OptionalValue(format)
 
 
-def validate(format: Format, text: str) -> OptionalValue:
+def validate(format: NamedFormat, text: str) -> OptionalValue:
     """The problems of the string, or none."""
     problems = format.validate(text)
     return OptionalValue(problems) if problems else NONE
 
 
-def _validate_cost(format: Format, text: object) -> int:
+def _validate_cost(format: NamedFormat, text: object) -> int:
     return cost.regex(text, format.regex_size)
 
 
-def _constant(format: Format) -> Callable[[], Format]:
+def _constant(format: NamedFormat) -> Callable[[], NamedFormat]:
     return lambda: format
 
 
-_of_format = members(FORMAT, since=31)
+_of_format = member_overloads(FORMAT, since=31)
 
 OVERLOADS: tuple[Overload, ...] = (
     Overload("format.named", (STRING,), optional_of(FORMAT), named, since=31),

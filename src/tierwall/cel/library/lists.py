@@ -12,7 +12,7 @@ from itertools import pairwise
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
 from tierwall.cel.library.operators import add, in_list
-from tierwall.cel.library.table import Overload, members
+from tierwall.cel.library.table import Overload, member_overloads
 from tierwall.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, A, Type, list_of
 from tierwall.cel.values import Duration, Uint, compare, equal, size_of
 
@@ -45,7 +45,7 @@ def is_sorted(items: list[object]) -> bool:
     return True
 
 
-def total(items: list[object]) -> object:
+def sum_of(items: list[object]) -> object:
     """The sum; 0 of an empty list."""
     result = _ZERO.get(type(items[0]), 0) if items else 0
     for item in items:
@@ -96,7 +96,7 @@ def flatten(items: list[object], depth: int = 1) -> list[object]:
     for item in items:
         if isinstance(item, list) and depth > 0:
             inner = flatten(item, depth - 1)
-            cost.bound_list(len(result) + len(inner))
+            cost.check_list_size(len(result) + len(inner))
             result.extend(inner)
         else:
             result.append(item)
@@ -133,7 +133,7 @@ def distinct(items: list[object]) -> list[object]:
     return result
 
 
-def integers(size: int) -> list[int]:
+def range_list(size: int) -> list[int]:
     """`lists.range(n)`: 0 to n-1."""
     if not 0 <= size <= _LONGEST_RANGE:
         raise EvaluationError(f"lists.range: size {size} is not between 0 and {_LONGEST_RANGE}")
@@ -154,7 +154,9 @@ def _range_cost(size: int) -> int:
 
 def _flatten_cost(items: object, depth: int = 1) -> int:
     # A depth that no value reaches costs nothing.
-    return size_of(items) * (min(depth, _DEEPEST) if depth >= 0 else 1) + 1 + cost.LIST + cost.deep(items)
+    return (
+        size_of(items) * (min(depth, _DEEPEST) if depth >= 0 else 1) + 1 + cost.LIST + cost.large_value_surcharge(items)
+    )
 
 
 def contains(items: list[object], part: list[object]) -> bool:
@@ -168,19 +170,19 @@ def intersects(left: list[object], right: list[object]) -> bool:
 
 
 def _twice(left: object, right: object) -> int:
-    return 2 * cost.product(left, right) - 1
+    return 2 * cost.compare_all_pairs(left, right) - 1
 
 
 _LIST = list_of(A)
 _PAIR = (_LIST, _LIST)
-_of_list = members(_LIST)
-_of_list_34 = members(_LIST, since=34)
+_of_list = member_overloads(_LIST)
+_of_list_34 = member_overloads(_LIST, since=34)
 
 
 def _ordered(kind: Type) -> Iterator[Overload]:
     """The functions of lists whose elements have an order."""
     items = list_of(kind)
-    member, member_34 = members(items), members(items, since=34)
+    member, member_34 = member_overloads(items), member_overloads(items, since=34)
     yield member("isSorted", (), BOOL, is_sorted, cost=cost.traversal)
     yield member("max", (), kind, lambda items: _extreme("max", -1, items), cost=cost.traversal)
     yield member("min", (), kind, lambda items: _extreme("min", 1, items), cost=cost.traversal)
@@ -190,17 +192,17 @@ def _ordered(kind: Type) -> Iterator[Overload]:
 
 OVERLOADS: tuple[Overload, ...] = (
     *(overload for kind in _COMPARABLE for overload in _ordered(kind)),
-    *(members(list_of(kind))("sum", (), kind, total, cost=cost.traversal) for kind in _SUMMABLE),
+    *(member_overloads(list_of(kind))("sum", (), kind, sum_of, cost=cost.traversal) for kind in _SUMMABLE),
     _of_list("indexOf", (A,), INT, index_of, cost=cost.traversal),
     _of_list("lastIndexOf", (A,), INT, last_index_of, cost=cost.traversal),
-    members(DYN, since=37)("includes", (DYN,), BOOL, includes, cost=cost.traversal),
+    member_overloads(DYN, since=37)("includes", (DYN,), BOOL, includes, cost=cost.traversal),
     _of_list_34("slice", (INT, INT), _LIST, slice_list, cost=_slice_cost),
-    members(list_of(_LIST), since=34)("flatten", (), _LIST, flatten, cost=_flatten_cost),
-    members(list_of(DYN), since=34)("flatten", (INT,), list_of(DYN), flatten, cost=_flatten_cost),
-    Overload("lists.range", (INT,), list_of(INT), integers, cost=_range_cost, since=34),
+    member_overloads(list_of(_LIST), since=34)("flatten", (), _LIST, flatten, cost=_flatten_cost),
+    member_overloads(list_of(DYN), since=34)("flatten", (INT,), list_of(DYN), flatten, cost=_flatten_cost),
+    Overload("lists.range", (INT,), list_of(INT), range_list, cost=_range_cost, since=34),
     _of_list_34("reverse", (), _LIST, lambda items: items[::-1], cost=lambda items: cost.new_list(len(items))),
     _of_list_34("distinct", (), _LIST, distinct, cost=cost.self_compare),
-    Overload("sets.contains", _PAIR, BOOL, contains, cost=cost.product, since=29),
+    Overload("sets.contains", _PAIR, BOOL, contains, cost=cost.compare_all_pairs, since=29),
     Overload("sets.equivalent", _PAIR, BOOL, lambda a, b: contains(a, b) and contains(b, a), cost=_twice, since=29),
-    Overload("sets.intersects", _PAIR, BOOL, intersects, cost=cost.product, since=29),
+    Overload("sets.intersects", _PAIR, BOOL, intersects, cost=cost.compare_all_pairs, since=29),
 )

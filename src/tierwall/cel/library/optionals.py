@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.operators import list_place
-from tierwall.cel.library.table import Overload, members
+from tierwall.cel.library.table import Overload, member_overloads
 from tierwall.cel.types import BOOL, INT, A, B, Type, list_of, map_of, optional_of
 from tierwall.cel.values import NONE, TIMESTAMP_MIN, OptionalValue, Timestamp, Uint, map_find, no_such_overload
 
@@ -69,7 +69,7 @@ def optional_index(container: object, key: object) -> OptionalValue:
 
 
 _A, _B, _LIST, _MAP = optional_of(A), optional_of(B), list_of(A), map_of(A, B)
-_of_optional, _of_list = members(_A, since=28), members(_LIST, since=28)
+_of_optional, _of_list = member_overloads(_A, since=28), member_overloads(_LIST, since=28)
 
 
 def _index(function: str, container: Type, key: Type, result: Type) -> Overload:
@@ -81,7 +81,7 @@ OVERLOADS: tuple[Overload, ...] = (
     Overload("optional.ofNonZeroValue", (A,), _A, of_non_zero, since=28),
     Overload("optional.none", (), _A, lambda: NONE, since=28),
     Overload("optional.unwrap", (list_of(_A),), _LIST, unwrap, since=28),
-    members(list_of(_A), since=28)("unwrapOpt", (), _LIST, unwrap),
+    member_overloads(list_of(_A), since=28)("unwrapOpt", (), _LIST, unwrap),
     _of_optional("value", (), A, value_of),
     _of_optional("hasValue", (), BOOL, lambda optional: optional.present),
     _of_optional("or", (_A,), _A, lambda optional, other: optional if optional.present else other),

@@ -12,9 +12,9 @@ import msgspec
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
-from tierwall.cel.library.table import Overload, is_read_by, members
+from tierwall.cel.library.table import Overload, is_parsed_by, member_overloads
 from tierwall.cel.types import BOOL, DOUBLE, INT, STRING, Type
-from tierwall.cel.values import INT_MAX, INT_MIN, Opaque
+from tierwall.cel.values import INT_MAX, INT_MIN, OpaqueValue
 from tierwall.values.pattern import pattern
 
 _TEXT = pattern(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
@@ -27,7 +27,7 @@ _SAFE_DIGITS = 18
 _LONGEST = 2_000
 
 
-class Quantity(Opaque, msgspec.Struct, frozen=True, gc=False):
+class Quantity(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
     """A Kubernetes resource quantity: exactly `value * 10**scale`.
 
     `small` says that Kubernetes keeps it as a 64-bit integer and a scale; only such a quantity is ever an integer.
@@ -160,11 +160,11 @@ def sub(left: Quantity, right: Quantity | int) -> Quantity:
     return add(left, Quantity(-other.value, other.scale, other.small))
 
 
-_member = members(QUANTITY, since=28)
+_member = member_overloads(QUANTITY, since=28)
 
 OVERLOADS: tuple[Overload, ...] = (
     Overload("quantity", (STRING,), QUANTITY, parse, cost=cost.scan, since=28),
-    Overload("isQuantity", (STRING,), BOOL, is_read_by(parse), cost=cost.scan, since=28),
+    Overload("isQuantity", (STRING,), BOOL, is_parsed_by(parse), cost=cost.scan, since=28),
     # Declared as a function, not a member, in Kubernetes.
     Overload("sign", (QUANTITY,), INT, sign, since=28),
     _member("isGreaterThan", (QUANTITY,), BOOL, lambda a, b: compare(a, b) > 0),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tierwall.cel.errors import CostExceeded, EvaluationError
 from tierwall.cel.library import cost
-from tierwall.cel.library.table import Overload, members
+from tierwall.cel.library.table import Overload, member_overloads
 from tierwall.cel.types import INT, STRING, list_of
 from tierwall.values.pattern import pattern
 
@@ -44,7 +44,7 @@ def _options() -> re2.Options:
     return options
 
 
-def compiled(pattern: str) -> re2._Regexp:
+def compile_pattern(pattern: str) -> re2._Regexp:
     """The pattern, compiled once; it matches bytes."""
     program = _compiled(pattern)
     if isinstance(program, str):
@@ -107,7 +107,7 @@ def searcher(pattern: str) -> Callable[[bytes], object]:
     A set of one pattern answers yes or no, and twice as fast as a search that also says where; but it has nothing to
     fall back on where its automaton outgrows the memory it may take, so only small programs are made into one.
     """
-    regexp = compiled(pattern)
+    regexp = compile_pattern(pattern)
     if regexp.programsize > _SMALL_PROGRAM:
         return regexp.search  # type: ignore[no-any-return]
     import re2
@@ -125,7 +125,7 @@ def matches(text: str, pattern: str) -> bool:
 
 def find(text: str, pattern: str) -> str:
     """The first match, or the empty string."""
-    match = compiled(pattern).search(encoded(text))
+    match = compile_pattern(pattern).search(encoded(text))
     return "" if match is None else bytes(match[0]).decode()
 
 
@@ -134,7 +134,7 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
 
     As in Go, an empty match right after another match does not count.
     """
-    regexp, data = compiled(pattern), encoded(text)
+    regexp, data = compile_pattern(pattern), encoded(text)
     matches: list[str] = []
     if limit == 0:
         return matches
@@ -154,7 +154,7 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     return matches
 
 
-_member = members(STRING)
+_member = member_overloads(STRING)
 
 OVERLOADS: tuple[Overload, ...] = (
     _member("find", (STRING,), STRING, find, cost=computed_cost),

@@ -9,9 +9,9 @@ import msgspec
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
-from tierwall.cel.library.table import Overload, is_read_by, members
+from tierwall.cel.library.table import Overload, is_parsed_by, member_overloads
 from tierwall.cel.types import BOOL, INT, STRING, Type
-from tierwall.cel.values import UINT_MAX, Opaque
+from tierwall.cel.values import UINT_MAX, OpaqueValue
 from tierwall.values.pattern import pattern
 
 _NUMBER = r"(0|[1-9][0-9]{0,19})"
@@ -20,7 +20,7 @@ _PART = pattern(r"[0-9A-Za-z-]+", re.ASCII)
 _LONGEST = 4096
 
 
-class Semver(Opaque, msgspec.Struct, frozen=True, gc=False):
+class Semver(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
     """A semantic version; build metadata takes no part in order or equality."""
 
     cel_type: ClassVar[str] = "kubernetes.Semver"
@@ -96,9 +96,9 @@ def _normalized(text: str) -> str:
     return ".".join(parts + ["0"] * (3 - len(parts)))
 
 
-_member = members(SEMVER, since=33)
+_member = member_overloads(SEMVER, since=33)
 _FLAGGED = (STRING, BOOL)
-_is_semver = is_read_by(parse)
+_is_semver = is_parsed_by(parse)
 
 OVERLOADS: tuple[Overload, ...] = (
     Overload("semver", (STRING,), SEMVER, parse, cost=cost.scan, since=33),

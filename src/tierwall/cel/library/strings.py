@@ -15,7 +15,7 @@ from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
 from tierwall.cel.library.conversions import bytes_to_string, double_to_string
 from tierwall.cel.library.regex import computed_cost, matches
-from tierwall.cel.library.table import EXTENSION, Overload, members
+from tierwall.cel.library.table import EXTENSION, Overload, member_overloads
 from tierwall.cel.library.time import format_duration, format_timestamp
 from tierwall.cel.types import BOOL, DYN, INT, STRING, list_of
 from tierwall.cel.values import LONG_NAMES, Duration, Timestamp, TypeValue, Uint, map_keys, type_name
@@ -50,7 +50,7 @@ def format_text(template: str, arguments: list[object]) -> str:
         parts.append(_clause(match, arguments[used]))
         used += 1
         size += len(parts[-1])
-        cost.bound_text(size)
+        cost.check_text_size(size)
     parts.append(template[position:])
     return "".join(parts)
 
@@ -203,7 +203,7 @@ def replace(text: str, old: str, new: str, count: int = -1) -> str:
     occurrences = text.count(old) if old else len(text) + 1
     if count >= 0:
         occurrences = min(occurrences, count)
-    cost.bound_text(len(text) + occurrences * (len(new) - len(old)))
+    cost.check_text_size(len(text) + occurrences * (len(new) - len(old)))
     return text.replace(old, new, occurrences)
 
 
@@ -247,13 +247,13 @@ def quote(text: str) -> str:
 
 def _join_cost(texts: list[object], separator: str = "") -> int:
     size = sum(len(text) for text in texts if type(text) is str) + len(separator) * max(len(texts) - 1, 0)
-    cost.bound_text(size)
+    cost.check_text_size(size)
     return -(-size // 5)
 
 
 _SS = (STRING, STRING)
 _LIST = list_of(STRING)
-_member, _of_list = members(STRING), members(_LIST)
+_member, _of_list = member_overloads(STRING), member_overloads(_LIST)
 
 
 def escape_key(key: str) -> str:

@@ -32,7 +32,7 @@ class Overload(msgspec.Struct, frozen=True, gc=False):
     since: int = 0
 
 
-def members(target: Type, since: int = 0) -> Callable[..., Overload]:
+def member_overloads(target: Type, since: int = 0) -> Callable[..., Overload]:
     """A declarer of member functions of one type: it takes name, parameters after the target, result and call."""
 
     def declare(function: str, params: tuple[Type, ...], result: Type, call: Any, **more: Any) -> Overload:
@@ -41,7 +41,7 @@ def members(target: Type, since: int = 0) -> Callable[..., Overload]:
     return declare
 
 
-def is_read_by(parse: Callable[..., object]) -> Callable[..., bool]:
+def is_parsed_by(parse: Callable[..., object]) -> Callable[..., bool]:
     """A predicate that is true where `parse` succeeds: `isIP`, `isURL` and the like."""
 
     def is_read(*args: object) -> bool:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.library.table import Overload, members
+from tierwall.cel.library.table import Overload, member_overloads
 from tierwall.cel.types import DURATION, INT, STRING, TIMESTAMP
 from tierwall.cel.values import NANOS, TIMESTAMP_MAX, TIMESTAMP_MIN, Duration, Timestamp
 from tierwall.values import time
@@ -169,7 +169,7 @@ def _milliseconds(value: Duration) -> int:
 
 
 def _overloads() -> Iterator[Overload]:
-    of_timestamp, of_duration = members(TIMESTAMP), members(DURATION)
+    of_timestamp, of_duration = member_overloads(TIMESTAMP), member_overloads(DURATION)
     for name, field in _FIELDS.items():
         call = _accessor(field)
         yield of_timestamp(name, (), INT, call)

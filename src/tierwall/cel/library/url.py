@@ -13,9 +13,9 @@ import msgspec
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
-from tierwall.cel.library.table import Overload, is_read_by, members
+from tierwall.cel.library.table import Overload, is_parsed_by, member_overloads
 from tierwall.cel.types import BOOL, STRING, Type, list_of, map_of
-from tierwall.cel.values import Opaque
+from tierwall.cel.values import OpaqueValue
 from tierwall.values.pattern import pattern
 
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
@@ -33,7 +33,7 @@ _CONTROL = pattern(r"[\x00-\x1f\x7f]")
 _MAX_PARAMETERS = 10_000
 
 
-class URL(Opaque, msgspec.Struct, frozen=True, gc=False):
+class URL(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
     """A URL, in the parts that Go's net/url gives."""
 
     cel_type: ClassVar[str] = "kubernetes.URL"
@@ -56,7 +56,7 @@ class URL(Opaque, msgspec.Struct, frozen=True, gc=False):
 URL_TYPE = Type(URL.cel_type)
 
 
-class _BadURL(Exception):
+class _InvalidURL(Exception):
     """The string is not a URL; the message says why."""
 
 
@@ -67,7 +67,7 @@ def _escape(text: str, kept: frozenset[str]) -> str:
 def _unescape(text: str) -> str:
     def byte(match: re.Match[str]) -> str:
         if match[1] is None:
-            raise _BadURL(f"invalid URL escape `{text[match.start() : match.start() + 3]}`")
+            raise _InvalidURL(f"invalid URL escape `{text[match.start() : match.start() + 3]}`")
         return chr(int(match[1], 16))
 
     return _ESCAPE.sub(byte, text)
@@ -80,24 +80,24 @@ def _unescape_host(text: str, zone: bool = False) -> str:
             continue
         char = chr(int(code, 16))
         if (zone and char != " " and char not in _HOST) or (not zone and char < "\x80"):
-            raise _BadURL(f"invalid URL escape `%{code}`")
+            raise _InvalidURL(f"invalid URL escape `%{code}`")
     for char in _ESCAPE.sub("", text):
         if char < "\x80" and char not in _HOST:
-            raise _BadURL(f"invalid character `{char}` in host name")
+            raise _InvalidURL(f"invalid character `{char}` in host name")
     return _unescape(text)
 
 
 def _host(scheme: str, text: str) -> str:
     opening = text.rfind("[")
     if opening > 0:
-        raise _BadURL("invalid IP-literal")
+        raise _InvalidURL("invalid IP-literal")
     if opening == 0:
         closing = text.rfind("]")
         if closing < 0:
-            raise _BadURL("missing `]` in host")
+            raise _InvalidURL("missing `]` in host")
         port = text[closing + 1 :]
         if not _PORT.fullmatch(port):
-            raise _BadURL(f"invalid port `{port}` after host")
+            raise _InvalidURL(f"invalid port `{port}` after host")
         name = text[1:closing]
         zone = name.find("%25")
         if zone >= 0:
@@ -107,14 +107,14 @@ def _host(scheme: str, text: str) -> str:
         try:
             ipaddress.IPv6Address(name)
         except ValueError:
-            raise _BadURL("invalid host") from None
+            raise _InvalidURL("invalid host") from None
         return f"[{name}]{port}"
     colon = text.find(":")
     if colon >= 0:
         if scheme not in ("http", "https"):
             colon = text.rfind(":")
         if not _PORT.fullmatch(text[colon:]):
-            raise _BadURL(f"invalid port `{text[colon:]}` after host")
+            raise _InvalidURL(f"invalid port `{text[colon:]}` after host")
     return _unescape_host(text)
 
 
@@ -126,23 +126,23 @@ def _authority(scheme: str, text: str) -> tuple[str, str]:
         return "", host
     user = text[:at]
     if not all(char in _USERINFO for char in user):
-        raise _BadURL("invalid userinfo")
+        raise _InvalidURL("invalid userinfo")
     name, colon, password = user.partition(":")
     return f"{_escape(_unescape(name), _USER)}{colon}{_escape(_unescape(password), _USER)}@", host
 
 
 def _parse(raw: str, via_request: bool) -> URL:
     if _CONTROL.search(raw):
-        raise _BadURL("invalid control character in URL")
+        raise _InvalidURL("invalid control character in URL")
     fragment = ""
     if not via_request:
         raw, _, fragment = raw.partition("#")
     if raw == "" and via_request:
-        raise _BadURL("empty url")
+        raise _InvalidURL("empty url")
     if raw == "*":
         return URL("*", "", "", "*", "")
     if raw.startswith(":"):
-        raise _BadURL("missing protocol scheme")
+        raise _InvalidURL("missing protocol scheme")
     match = _SCHEME.match(raw)
     scheme, rest = (match[1].lower(), raw[match.end() :]) if match else ("", raw)
     rest, question, query = rest.partition("?")
@@ -152,9 +152,9 @@ def _parse(raw: str, via_request: bool) -> URL:
         if scheme:
             opaque, rest = rest, ""
         elif via_request:
-            raise _BadURL("invalid URI for request")
+            raise _InvalidURL("invalid URI for request")
         elif ":" in rest.partition("/")[0]:
-            raise _BadURL("first path segment in URL cannot contain colon")
+            raise _InvalidURL("first path segment in URL cannot contain colon")
     if opaque or (scheme and not rest.startswith("/")):
         escaped = ""
     else:
@@ -200,7 +200,7 @@ def parse(text: str) -> URL:
     try:
         _parse(raw, via_request=True)
         return _parse(raw, via_request=False)
-    except _BadURL as error:
+    except _InvalidURL as error:
         raise EvaluationError(f"URL parse error during conversion from string: {_text(str(error))}") from None
 
 
@@ -208,7 +208,7 @@ def request_uri_problem(text: str) -> str | None:
     """The reason why the string is not a request URI; None if it is one."""
     try:
         _parse(_bytes(text), via_request=True)
-    except _BadURL as error:
+    except _InvalidURL as error:
         return _text(str(error))
     return None
 
@@ -234,7 +234,7 @@ def query(url: URL) -> dict[str, list[str]]:
         key, _, value = pair.partition("=")
         try:
             name, item = _unescape(key.replace("+", " ")), _unescape(value.replace("+", " "))
-        except _BadURL:
+        except _InvalidURL:
             continue
         result.setdefault(_text(name), []).append(_text(item))
     return result
@@ -244,12 +244,12 @@ def _get_cost(url: URL) -> int:
     return 1 + len(url.text) // 1000
 
 
-_member = members(URL_TYPE)
+_member = member_overloads(URL_TYPE)
 
 OVERLOADS: tuple[Overload, ...] = (
     Overload("url", (STRING,), URL_TYPE, parse, cost=cost.scan),
     # Kubernetes charges 1 whatever the length.
-    Overload("isURL", (STRING,), BOOL, is_read_by(parse), cost=lambda text: max(cost.scan(text), 1)),
+    Overload("isURL", (STRING,), BOOL, is_parsed_by(parse), cost=lambda text: max(cost.scan(text), 1)),
     _member("getScheme", (), STRING, lambda url: url.scheme, cost=_get_cost),
     _member("getHost", (), STRING, lambda url: _text(url.host), cost=_get_cost),
     _member("getHostname", (), STRING, lambda url: _text(_split_port(url.host)[0]), cost=_get_cost),

@@ -12,6 +12,21 @@ value, or an error where the original has one.
 from __future__ import annotations
 
 from tierwall.cel.partial_evaluation.outcomes import PartialError
-from tierwall.cel.partial_evaluation.specialised import Partial, Specialised, partial, report, specialise, well_typed
+from tierwall.cel.partial_evaluation.specialised import (
+    PartialResult,
+    SpecialisedExpression,
+    partial,
+    partial_report,
+    partial_well_typed,
+    specialise,
+)
 
-__all__ = ["Partial", "PartialError", "Specialised", "partial", "report", "specialise", "well_typed"]
+__all__ = [
+    "PartialError",
+    "PartialResult",
+    "SpecialisedExpression",
+    "partial",
+    "partial_report",
+    "partial_well_typed",
+    "specialise",
+]

@@ -13,14 +13,24 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.library.format import FORMATS, Format
+from tierwall.cel.library.format import FORMATS, NamedFormat
 from tierwall.cel.library.quantity import Quantity
 from tierwall.cel.library.quantity import parse as parse_quantity
 from tierwall.cel.library.time import format_timestamp, parse_timestamp
 from tierwall.cel.partial_evaluation.outcomes import PartialError
-from tierwall.cel.syntax.ast import Call, Entry, Expr, Ident, ListExpr, Literal, MapExpr
-from tierwall.cel.types import DYN, Object, Type
-from tierwall.cel.values import NONE, Duration, Opaque, OptionalValue, Timestamp, TypeValue, Uint, map_keys, type_name
+from tierwall.cel.syntax.ast import Call, Expr, Ident, ListExpr, Literal, MapEntry, MapExpr
+from tierwall.cel.types import DYN, ObjectType, Type
+from tierwall.cel.values import (
+    NONE,
+    Duration,
+    OpaqueValue,
+    OptionalValue,
+    Timestamp,
+    TypeValue,
+    Uint,
+    map_keys,
+    type_name,
+)
 
 # The parser allows 250 levels; the rest is for the expression around the constant.
 MAX_DEPTH = 100
@@ -48,27 +58,27 @@ def constant(value: object, depth: int = 0) -> Expr:
     if kind is OptionalValue:
         return _optional(value, depth)  # type: ignore[arg-type]
     write = _WRITERS.get(kind)
-    if write is None and isinstance(value, Opaque) and value.reader:
+    if write is None and isinstance(value, OpaqueValue) and value.reader:
         return _call(value.reader, str(value.notation()))
     if write is None:
         raise PartialError(f"a known value of type `{type_name(value)}` has no notation in CEL")
     return write(value)
 
 
-def typed(value: object, static: Type) -> Expr:
+def typed_constant(value: object, static: Type) -> Expr:
     """The expression of a value, with the checked type of the node that it replaces: dynamic where that was dynamic."""
     name, kind = static.name, type(value)
     if name == "list" and kind is list and static.params:
-        return ListExpr(_alike(typed(item, static.params[0]) for item in value))  # type: ignore[attr-defined]
-    if name == "map" and kind is dict and len(static.params) == 2 and not isinstance(static, Object):
+        return ListExpr(_alike(typed_constant(item, static.params[0]) for item in value))  # type: ignore[attr-defined]
+    if name == "map" and kind is dict and len(static.params) == 2 and not isinstance(static, ObjectType):
         keys, values = static.params
-        names = _alike(typed(key, keys) for key in map_keys(value))  # type: ignore[arg-type]
-        parts = _alike(typed(each, values) for each in value.values())  # type: ignore[attr-defined]
-        return MapExpr(tuple(map(Entry, names, parts)))
+        names = _alike(typed_constant(key, keys) for key in map_keys(value))  # type: ignore[arg-type]
+        parts = _alike(typed_constant(each, values) for each in value.values())  # type: ignore[attr-defined]
+        return MapExpr(tuple(map(MapEntry, names, parts)))
     if name == "optional_type" and kind is OptionalValue and value.present and static.params:  # type: ignore[attr-defined]
-        return Call("of", Ident("optional"), (typed(value.value, static.params[0]),))  # type: ignore[attr-defined]
+        return Call("of", Ident("optional"), (typed_constant(value.value, static.params[0]),))  # type: ignore[attr-defined]
     expr = constant(value)
-    same = name == type_name(value) and not isinstance(static, Object)
+    same = name == type_name(value) and not isinstance(static, ObjectType)
     return expr if same else dyn(expr)
 
 
@@ -137,7 +147,7 @@ def _map(mapping: dict[object, object], depth: int) -> Expr:
     entries = []
     for key, value in zip(map_keys(mapping), mapping.values(), strict=True):
         name, part = constant(key, depth + 1), constant(value, depth + 1)
-        entries.append(Entry(dyn(name) if hide_keys else name, dyn(part) if hide_values else part))
+        entries.append(MapEntry(dyn(name) if hide_keys else name, dyn(part) if hide_values else part))
     return MapExpr(tuple(entries))
 
 
@@ -175,7 +185,7 @@ def _quantity(value: Quantity) -> Expr:
     return _call("quantity", text)
 
 
-def _format(value: Format) -> Expr:
+def _format(value: NamedFormat) -> Expr:
     for name, each in FORMATS.items():
         if each.name == value.name:
             return Call(name, Ident("format"), ())
@@ -195,7 +205,7 @@ _WRITERS: dict[type, Callable[[Any], Expr]] = {
     Duration: lambda value: _call("duration", value.notation()),
     TypeValue: _type,
     Quantity: _quantity,
-    Format: _format,
+    NamedFormat: _format,
 }
 _ZEROS: tuple[object, ...] = (None, False, 0, Uint(0), 0.0, "", b"", [], {}, Timestamp(0), Duration(0), NONE)
 # By the name of a type, an expression of it: `type(0)` stands for `int`.
@@ -210,7 +220,7 @@ _SAMPLES: dict[str, Expr] = {
 }
 
 
-def bound_value(value: object) -> None:
+def check_constant_length(value: object) -> None:
     """Refuse a known value whose constant would be too long, without writing it first."""
     left = MAX_LENGTH
     todo: list[object] = [value]

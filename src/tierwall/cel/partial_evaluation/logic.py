@@ -15,15 +15,15 @@ from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.constant import dyn
 from tierwall.cel.partial_evaluation.outcomes import (
     FAILING_SIZE,
-    Failed,
+    CertainFailure,
     Residual,
     Result,
     as_condition,
-    failing,
+    failing_expression,
     is_failing,
 )
-from tierwall.cel.partial_evaluation.signature import certain, fits
-from tierwall.cel.partial_evaluation.tree import operands, rebuilt
+from tierwall.cel.partial_evaluation.signature import certain_type, fits
+from tierwall.cel.partial_evaluation.tree import operands, with_operands
 from tierwall.cel.syntax.ast import Call, Expr, Literal
 from tierwall.cel.types import BOOL
 from tierwall.cel.values import OptionalValue
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tierwall.cel.partial_evaluation.specialiser import Frame, Run, Scope, Specialiser
 
 
-class Joined:
+class JoinedOperands:
     """The operands of one `&&` or `||` as they come in, and their joint result."""
 
     __slots__ = ("_absorbing", "_bit", "_bound", "_function", "_size", "error", "parts")
@@ -44,7 +44,7 @@ class Joined:
         self._absorbing = function == "_||_"
         self._bit = outcomes.TRUE if self._absorbing else outcomes.FALSE
         self.parts: list[Residual] = []
-        self.error: Failed | None = None
+        self.error: CertainFailure | None = None
 
     def add(self, result: Result) -> bool:
         """Take one operand; True if it settles the whole."""
@@ -53,15 +53,15 @@ class Joined:
             self.parts.append(result)
             self._size += result.size + 4
             self._bound(self._size)
-        elif isinstance(result, Failed):
+        elif isinstance(result, CertainFailure):
             self._fail(result)
         return result is self._absorbing
 
-    def _fail(self, error: Failed) -> None:
+    def _fail(self, error: CertainFailure) -> None:
         if self.error is None:
             self.error = error
         elif error.late and not self.error.late:
-            self.error = Failed(self.error.message, True)
+            self.error = CertainFailure(self.error.message, True)
 
     def result(self, boolean: bool) -> Result:
         """The result of all operands when none of them settled it."""
@@ -81,27 +81,27 @@ class Joined:
         cans = [part.can for part in parts]
         if self.error is not None:
             if not any(can & self._bit for can in cans):
-                return Failed(self.error.message, True)
+                return CertainFailure(self.error.message, True)
             # One constant that always fails is enough, and an operand may have brought one along.
             if not any(map(is_failing, args)):
-                args.append(failing(self.error.message))
+                args.append(failing_expression(self.error.message))
                 size += FAILING_SIZE + len(self.error.message)
             cans.append(outcomes.ERROR)
         elif len(args) == 1:
             args.append(Literal(not self._absorbing))
             size += 5
         can = outcomes.connective(cans, self._bit)
-        return settled(Residual(Call(self._function, None, tuple(args)), can, size, BOOL))
+        return value_if_certain(Residual(Call(self._function, None, tuple(args)), can, size, BOOL))
 
 
-def settled(residual: Residual) -> Result:
+def value_if_certain(residual: Residual) -> Result:
     """The residual, or the only value it can have."""
     if residual.can == outcomes.TRUE:
         return True
     return False if residual.can == outcomes.FALSE else residual
 
 
-def connective(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
+def stage_connective(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
     """The function of `&&` or `||`. What is known comes first: it may settle the whole without looking at the rest."""
     function = node.function
     absorbing = function == "_||_"
@@ -119,7 +119,7 @@ def connective(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool
     alone = _join(specialiser, function, fixed, boolean) if len(fixed) == len(rest) else None
 
     def join(frame: Frame) -> Result:
-        joined = Joined(function, specialiser.bound)
+        joined = JoinedOperands(function, specialiser.bound)
         if first is not None and joined.add(first(frame)):
             return absorbing
         for run in rest:
@@ -140,14 +140,14 @@ def connective(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool
 
 
 def _join(specialiser: Specialiser, function: str, results: Sequence[Result], boolean: bool) -> Result:
-    joined = Joined(function, specialiser.bound)
+    joined = JoinedOperands(function, specialiser.bound)
     for result in results:
         if joined.add(result):
             return function == "_||_"
     return joined.result(boolean)
 
 
-def negation(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
+def stage_negation(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
     """The function of `!`."""
     operand = specialiser.stage(node.args[0], scope, True)
 
@@ -166,11 +166,11 @@ def negated(result: Residual, node: Expr, boolean: bool) -> Result:
     can = outcomes.negation(result.can)
     if type(expr) is Call and expr.function == "!_" and boolean:
         # Without its negations the operand may turn out not to be a bool.
-        return settled(Residual(expr.args[0], can | outcomes.OTHER, result.size - 1))
-    return settled(Residual(Call("!_", None, (expr,), node.at), can, result.size + 1, BOOL))
+        return value_if_certain(Residual(expr.args[0], can | outcomes.OTHER, result.size - 1))
+    return value_if_certain(Residual(Call("!_", None, (expr,), node.at), can, result.size + 1, BOOL))
 
 
-def conditional(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
+def stage_conditional(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
     """The function of `condition ? then : other`, which evaluates one branch only."""
     condition = specialiser.stage(node.args[0], scope, True)
     then = specialiser.stage(node.args[1], scope, boolean)
@@ -192,8 +192,8 @@ def conditional(specialiser: Specialiser, node: Call, scope: Scope, boolean: boo
 def _choice(
     specialiser: Specialiser, node: Call, chosen: Residual, then: Result, other: Result, boolean: bool
 ) -> Result:
-    if isinstance(then, Failed) and isinstance(other, Failed):
-        return Failed(then.message, True)
+    if isinstance(then, CertainFailure) and isinstance(other, CertainFailure):
+        return CertainFailure(then.message, True)
     if then is True and other is False and (boolean or not chosen.can & outcomes.OTHER):
         return chosen
     if then is False and other is True:
@@ -201,13 +201,13 @@ def _choice(
     then_part, other_part = specialiser.write(node.args[1], then), specialiser.write(node.args[2], other)
     can = outcomes.choice(chosen.can, then_part.can, other_part.can)
     if boolean and not can & (outcomes.TRUE | outcomes.FALSE):
-        return Failed("no such overload: _?_:_", True)
+        return CertainFailure("no such overload: _?_:_", True)
     size = chosen.size + then_part.size + other_part.size + 6
     specialiser.bound(size)
     left, right = then_part.expr, other_part.expr
     kind = then_part.type if then_part.type is not None and then_part.type == other_part.type else None
     if specialiser.static(node) is not None:
-        kind = certain(specialiser.static(node))
+        kind = certain_type(specialiser.static(node))
     elif then_part.type is not None and other_part.type is not None and not fits((then_part.type,), (other_part.type,)):
         left, right = (dyn(left) if type(left) is not Literal or left is not node.args[1] else left), dyn(right)
         size += 10
@@ -215,10 +215,10 @@ def _choice(
         kind = other_part.type
     elif other_part.can == outcomes.ERROR:
         kind = then_part.type
-    return settled(Residual(Call("_?_:_", None, (chosen.expr, left, right), node.at), can, size, kind))
+    return value_if_certain(Residual(Call("_?_:_", None, (chosen.expr, left, right), node.at), can, size, kind))
 
 
-def fallback(specialiser: Specialiser, node: Call, scope: Scope) -> Run:
+def stage_fallback(specialiser: Specialiser, node: Call, scope: Scope) -> Run:
     """The function of `x.or(y)` and `x.orValue(y)`, which evaluate y only where x has no value."""
     target, other = operands(node)
     optional, default = specialiser.stage(target, scope), specialiser.stage(other, scope)
@@ -226,7 +226,7 @@ def fallback(specialiser: Specialiser, node: Call, scope: Scope) -> Run:
 
     def run(frame: Frame) -> Result:
         first = optional(frame)
-        if isinstance(first, Failed):
+        if isinstance(first, CertainFailure):
             return first
         if not isinstance(first, Residual):
             if type(first) is not OptionalValue:
@@ -238,6 +238,8 @@ def fallback(specialiser: Specialiser, node: Call, scope: Scope) -> Run:
         first, two = specialiser.fit(target, first), specialiser.write(other, second)
         size = first.size + two.size + len(node.function) + 3
         specialiser.bound(size)
-        return Residual(rebuilt(node, (first.expr, two.expr)), outcomes.ANY, size, certain(specialiser.static(node)))
+        return Residual(
+            with_operands(node, (first.expr, two.expr)), outcomes.ANY, size, certain_type(specialiser.static(node))
+        )
 
     return run

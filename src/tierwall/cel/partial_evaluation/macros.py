@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tierwall.cel.errors import CostExceeded
 from tierwall.cel.partial_evaluation import outcomes
-from tierwall.cel.partial_evaluation.logic import Joined
-from tierwall.cel.partial_evaluation.outcomes import Failed, PartialError, Residual, Result, as_condition
-from tierwall.cel.partial_evaluation.signature import certain
-from tierwall.cel.syntax.ast import Bind, Call, Comprehension, Entry, Expr, Ident, ListExpr, Literal, MapExpr
+from tierwall.cel.partial_evaluation.logic import JoinedOperands
+from tierwall.cel.partial_evaluation.outcomes import CertainFailure, PartialError, Residual, Result, as_condition
+from tierwall.cel.partial_evaluation.signature import certain_type
+from tierwall.cel.syntax.ast import Bind, Call, Comprehension, Expr, Ident, ListExpr, Literal, MapEntry, MapExpr
 from tierwall.cel.types import BOOL, list_of
 from tierwall.cel.values import NONE, OptionalValue, map_keys, no_such_overload
 
@@ -36,11 +36,11 @@ MAX_ROUNDS = 10_000
 ROUNDS, UNROLLING = "@rounds", "@unrolling"
 
 
-class Exhausted(Exception):
+class TooManyIterations(Exception):
     """There are too many rounds to unroll."""
 
 
-class Item(NamedTuple):
+class Iteration(NamedTuple):
     """One round of a comprehension."""
 
     # The values of the variables.
@@ -51,7 +51,7 @@ class Item(NamedTuple):
     key: object
 
 
-def comprehension(specialiser: Specialiser, node: Comprehension, scope: Scope, boolean: bool) -> Run:
+def stage_comprehension(specialiser: Specialiser, node: Comprehension, scope: Scope, boolean: bool) -> Run:
     """The function of a comprehension macro."""
     return _Unrolling(specialiser, node, scope, boolean).run
 
@@ -61,7 +61,7 @@ class _Unrolling:
         self.specialiser = specialiser
         self.node = node
         self.boolean = boolean
-        self.type = BOOL if node.macro in (*_QUANTIFIERS, *_COUNTS) else certain(specialiser.static(node))
+        self.type = BOOL if node.macro in (*_QUANTIFIERS, *_COUNTS) else certain_type(specialiser.static(node))
         self.range = specialiser.stage(node.target, scope)
         inside = scope.bind(node.variables, True)
         keys = [inside.variables[name] for name in node.variables]
@@ -75,23 +75,23 @@ class _Unrolling:
 
     def run(self, frame: Frame) -> Result:
         target = self.range(frame)
-        if isinstance(target, Failed):
+        if isinstance(target, CertainFailure):
             return target
         if isinstance(target, Residual):
             if self.node.macro == "sortBy" and type(target.expr) is MapExpr:
                 # A map cannot be sorted, and the parser says so if it sees one.
-                return Failed(str(no_such_overload("sortBy", {})))
+                return CertainFailure(str(no_such_overload("sortBy", {})))
             target = self.specialiser.fit(self.node.target, target)
             return self._kept(frame, target.expr, target.size, None)
         if not isinstance(target, list | dict) or (isinstance(target, dict) and self.node.macro == "sortBy"):
-            return Failed(str(no_such_overload(self.node.macro, target)))
+            return CertainFailure(str(no_such_overload(self.node.macro, target)))
         if frame[UNROLLING]:
             return self._unrolled(frame, target)
         # If unrolling takes too long, the outermost comprehension stays as it is; those inside it then try again.
         frame[UNROLLING] = True
         try:
             return self._unrolled(frame, target)
-        except (Exhausted, PartialError, CostExceeded):
+        except (TooManyIterations, PartialError, CostExceeded):
             frame[UNROLLING] = False
             return self._kept(frame, *self.specialiser.spell(self.node.target, target), None)
         finally:
@@ -110,26 +110,26 @@ class _Unrolling:
             return self._sorted(frame, target, items)
         return self._transformed(frame, target, items)
 
-    def _items(self, target: list[object] | dict[object, object]) -> Iterator[Item]:
+    def _items(self, target: list[object] | dict[object, object]) -> Iterator[Iteration]:
         two = len(self.keys) == 2
         if isinstance(target, list):
             for i, value in enumerate(target):
-                yield Item((i, value) if two else (value,), value, i)
+                yield Iteration((i, value) if two else (value,), value, i)
         else:
             for key, (stored, value) in zip(map_keys(target), target.items(), strict=True):
-                yield Item((key, value) if two else (key,), key, stored)
+                yield Iteration((key, value) if two else (key,), key, stored)
 
-    def _round(self, frame: Frame, item: Item) -> None:
+    def _round(self, frame: Frame, item: Iteration) -> None:
         rounds = frame[ROUNDS]
         assert isinstance(rounds, int)
         if rounds >= MAX_ROUNDS:
-            raise Exhausted
+            raise TooManyIterations
         frame[ROUNDS] = rounds + 1
         for key, value in zip(self.keys, item.values, strict=True):
             frame[key] = value
 
-    def _quantified(self, frame: Frame, target: object, items: list[Item], function: str) -> Result:
-        joined = Joined(function, self.specialiser.bound)
+    def _quantified(self, frame: Frame, target: object, items: list[Iteration], function: str) -> Result:
+        joined = JoinedOperands(function, self.specialiser.bound)
         remaining = []
         for item in items:
             self._round(frame, item)
@@ -144,10 +144,10 @@ class _Unrolling:
         kept = self._kept(frame, *self._over(target, remaining), result.can)
         return result if result.size <= kept.size else kept
 
-    def _counted(self, frame: Frame, target: object, items: list[Item]) -> Result:
+    def _counted(self, frame: Frame, target: object, items: list[Iteration]) -> Result:
         """`exists_one`: fails if any element does; elements that are false do not count."""
         passing = self._passing(frame, items)
-        if isinstance(passing, Failed):
+        if isinstance(passing, CertainFailure):
             return passing
         remaining, pending = passing
         count = len(remaining) - len(pending)
@@ -159,21 +159,21 @@ class _Unrolling:
         can = outcomes.FALSE | outcomes.ERROR | (outcomes.TRUE if can_be_one else 0)
         return self._kept(frame, *self._over(target, remaining), can)
 
-    def _filtered(self, frame: Frame, target: object, items: list[Item]) -> Result:
+    def _filtered(self, frame: Frame, target: object, items: list[Iteration]) -> Result:
         passing = self._passing(frame, items)
-        if isinstance(passing, Failed):
+        if isinstance(passing, CertainFailure):
             return passing
         remaining, pending = passing
         if not pending:
             return [item.element for item in remaining]
         return self._kept(frame, *self._over(target, remaining), outcomes.VALUE)
 
-    def _sorted(self, frame: Frame, target: object, items: list[Item]) -> Result:
+    def _sorted(self, frame: Frame, target: object, items: list[Iteration]) -> Result:
         keys = []
         for item in items:
             self._round(frame, item)
             result = self.closed[0](frame)
-            if isinstance(result, Failed):
+            if isinstance(result, CertainFailure):
                 return result
             keys.append(result)
         if any(isinstance(each, Residual) for each in keys):
@@ -184,12 +184,12 @@ class _Unrolling:
         ordered = self.specialiser.application(node)([pairs])
         return [pair[1] for pair in ordered] if isinstance(ordered, list) else ordered
 
-    def _passing(self, frame: Frame, items: list[Item]) -> Failed | tuple[list[Item], list[Residual]]:
+    def _passing(self, frame: Frame, items: list[Iteration]) -> CertainFailure | tuple[list[Iteration], list[Residual]]:
         """The elements that the predicate does not rule out, and its residuals for those that are undecided."""
         remaining, pending = [], []
         for item in items:
             result = self._predicate(frame, item)
-            if isinstance(result, Failed):
+            if isinstance(result, CertainFailure):
                 return result
             if result is not False:
                 remaining.append(item)
@@ -197,18 +197,18 @@ class _Unrolling:
                 pending.append(result)
         return remaining, pending
 
-    def _predicate(self, frame: Frame, item: Item) -> Result:
+    def _predicate(self, frame: Frame, item: Iteration) -> Result:
         self._round(frame, item)
         return as_condition(self.closed[0](frame), self.node.macro)
 
-    def _transformed(self, frame: Frame, target: object, items: list[Item]) -> Result:
+    def _transformed(self, frame: Frame, target: object, items: list[Iteration]) -> Result:
         """`map` and the transforms, with or without a filter."""
         remaining, made, undecided = [], [], False
         for item in items:
             chosen: Result = True
             if len(self.closed) == 2:
                 chosen = self._predicate(frame, item)
-                if isinstance(chosen, Failed):
+                if isinstance(chosen, CertainFailure):
                     return chosen
                 if chosen is False:
                     continue
@@ -219,7 +219,7 @@ class _Unrolling:
                 undecided = True
                 continue
             result = self.closed[-1](frame)
-            if isinstance(result, Failed):
+            if isinstance(result, CertainFailure):
                 return result
             made.append(result)
         if not undecided and not any(isinstance(each, Residual) for each in made):
@@ -228,7 +228,7 @@ class _Unrolling:
         written = None if undecided else self._collected(remaining, made)
         return written if isinstance(written, Residual) and written.size <= kept.size else kept
 
-    def _collected(self, items: list[Item], made: list[Result]) -> Result:
+    def _collected(self, items: list[Iteration], made: list[Result]) -> Result:
         """The list or map that the macro makes of the elements' results; None where only the macro itself can tell."""
         macro, specialiser = self.node.macro, self.specialiser
         pending = any(isinstance(each, Residual) for each in made)
@@ -246,7 +246,7 @@ class _Unrolling:
         entries = []
         for item, part in zip(items, parts, strict=True):
             key, more = specialiser.constant(item.values[0], self.type and self.type.params[0])
-            entries.append(Entry(key, part.expr))
+            entries.append(MapEntry(key, part.expr))
             size += more
         specialiser.bound(size)
         return Residual(MapExpr(tuple(entries)), outcomes.VALUE, size, self.type)
@@ -256,7 +256,7 @@ class _Unrolling:
         node = Comprehension("transformMapEntry", Ident("@0"), ("@i", "@v"), (Ident("@v"),))
         return self.specialiser.application(node)([made])
 
-    def _over(self, target: object, items: list[Item]) -> tuple[Expr, int]:
+    def _over(self, target: object, items: list[Iteration]) -> tuple[Expr, int]:
         """The range of a comprehension over the elements that remain."""
         value, static = target, self.specialiser.static(self.node.target)
         if len(self.keys) == 1:
@@ -275,7 +275,7 @@ class _Unrolling:
         args = [self.specialiser.write(arg, body(frame)) for arg, body in zip(node.args, self.opened, strict=True)]
         size += len(node.macro) + 3 + sum(len(name) + 2 for name in node.variables) + sum(arg.size for arg in args)
         self.specialiser.bound(size)
-        predicate = outcomes.strict(args[0].can)
+        predicate = outcomes.condition_outcomes(args[0].can)
         if can is None:
             if node.macro == "all":
                 can = outcomes.TRUE | outcomes.ERROR | (predicate & outcomes.FALSE)
@@ -287,7 +287,7 @@ class _Unrolling:
         return Residual(made, can, size, self.type)
 
 
-def binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:
+def stage_binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:
     """The function of a binding macro."""
     boolean = boolean and node.macro == "bind"
     value = specialiser.stage(node.value, scope)
@@ -296,11 +296,11 @@ def binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: bool) -
     opened = specialiser.later(node.body, scope.bind((node.variable,), False), boolean)
     key = inside.variables[node.variable]
     assert key is not None
-    known = certain(specialiser.static(node))
+    known = certain_type(specialiser.static(node))
 
     def run(frame: Frame) -> Result:
         result = value(frame)
-        if isinstance(result, Failed):
+        if isinstance(result, CertainFailure):
             return result
         if isinstance(result, Residual):
             result, body = specialiser.fit(node.value, result), specialiser.write(node.body, opened(frame))
@@ -317,7 +317,7 @@ def binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: bool) -
             frame[key] = result
             return closed(frame)
         if type(result) is not OptionalValue:
-            return Failed(str(no_such_overload(node.macro, result)))
+            return CertainFailure(str(no_such_overload(node.macro, result)))
         if not result.present:
             return NONE
         frame[key] = result.value
@@ -327,7 +327,7 @@ def binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: bool) -
                 inner = specialiser.fit(node.body, inner)
                 made = Call("of", Ident("optional"), (inner.expr,))
                 return Residual(made, outcomes.OTHER | (inner.can & outcomes.ERROR), inner.size + 13, known)
-            return inner if isinstance(inner, Failed) else OptionalValue(inner)
+            return inner if isinstance(inner, CertainFailure) else OptionalValue(inner)
         return inner
 
     return run

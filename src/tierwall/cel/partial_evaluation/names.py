@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tierwall.cel.partial_evaluation import outcomes
-from tierwall.cel.partial_evaluation.constant import bound_value, constant, dyn
-from tierwall.cel.partial_evaluation.outcomes import Failed, Residual, Result
+from tierwall.cel.partial_evaluation.constant import check_constant_length, constant, dyn
+from tierwall.cel.partial_evaluation.outcomes import CertainFailure, Residual, Result
 from tierwall.cel.partial_evaluation.tree import length, operands
-from tierwall.cel.syntax.ast import INDEX, Call, Entry, Expr, Has, Ident, Literal, MapExpr, Select, bodies
+from tierwall.cel.syntax.ast import INDEX, Call, Expr, Has, Ident, Literal, MapEntry, MapExpr, Select, bound_bodies
 from tierwall.cel.types import BOOL
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 KNOWN, UNKNOWN, HOLED = range(3)
 
 
-class Path(msgspec.Struct, frozen=True, gc=False):
+class FieldPath(msgspec.Struct, frozen=True, gc=False):
     """A chain of field selections on a variable: `request.userInfo["uid"]`."""
 
     # `.request` and `request` are told apart by scope only.
@@ -45,7 +45,7 @@ class Path(msgspec.Struct, frozen=True, gc=False):
         return (self.root.removeprefix("."), *self.fields)
 
 
-class Uses(msgspec.Struct, frozen=True, gc=False):
+class UsedNames(msgspec.Struct, frozen=True, gc=False):
     """The names in a part of an expression: unknowns, known variables, and iteration variables bound outside it."""
 
     unknown: bool
@@ -55,13 +55,13 @@ class Uses(msgspec.Struct, frozen=True, gc=False):
     binds: bool = False
 
 
-_NOTHING = Uses(False, False)
-_UNKNOWN = Uses(True, False)
-_BOTH = Uses(True, True)
-_KNOWN = Uses(False, True)
+_NOTHING = UsedNames(False, False)
+_UNKNOWN = UsedNames(True, False)
+_BOTH = UsedNames(True, True)
+_KNOWN = UsedNames(False, True)
 
 
-def path_of(node: Expr) -> Path | None:
+def field_path(node: Expr) -> FieldPath | None:
     """The path of a node, or None if it is not a path."""
     fields: list[str] = []
     plain = 0
@@ -69,7 +69,7 @@ def path_of(node: Expr) -> Path | None:
         kind = type(node)
         if kind is Ident:
             fields.reverse()
-            return Path(node.name, tuple(fields), plain)  # type: ignore[union-attr]
+            return FieldPath(node.name, tuple(fields), plain)  # type: ignore[union-attr]
         if kind is Select or kind is Has:
             fields.append(node.field)  # type: ignore[union-attr]
             plain = 0 if kind is Has or node.optional else plain + 1  # type: ignore[union-attr]
@@ -93,7 +93,7 @@ class Unknowns:
         self.paths = tuple(sorted(tuple(name.split(".")) for name in self.names))
         self.dotted = frozenset(dotted)
 
-    def kind(self, path: Path) -> int:
+    def kind(self, path: FieldPath) -> int:
         """Whether a path is KNOWN, UNKNOWN (at or below an unknown) or HOLED (above one)."""
         parts = path.parts
         if self.dotted:
@@ -111,7 +111,7 @@ class Unknowns:
                 kind = HOLED
         return kind
 
-    def exact(self, path: Path) -> bool:
+    def exact(self, path: FieldPath) -> bool:
         """Whether the path is an unknown itself, not something below one."""
         parts = path.parts
         return (
@@ -120,7 +120,7 @@ class Unknowns:
             and not any(parts[: len(shorter)] == shorter for shorter in self.paths if len(shorter) < len(parts))
         )
 
-    def below(self, path: Path) -> list[tuple[str, ...]]:
+    def below(self, path: FieldPath) -> list[tuple[str, ...]]:
         """The unknown paths inside a HOLED one, relative to it."""
         parts = path.parts
         return [unknown[len(parts) :] for unknown in self.paths if unknown[: len(parts)] == parts]
@@ -131,7 +131,7 @@ class Unknowns:
         todo: list[tuple[Expr, frozenset[str]]] = [(expr, frozenset())]
         while todo:
             node, scope = todo.pop()
-            path = path_of(node)
+            path = field_path(node)
             if path is not None:
                 if path.root in scope:
                     continue
@@ -143,21 +143,21 @@ class Unknowns:
                 )
                 continue
             todo.extend((part, scope) for part in operands(node))
-            variables, inner = bodies(node)
+            variables, inner = bound_bodies(node)
             if variables:
                 scope = scope.union(variables)
                 todo.extend((part, scope) for part in inner)
         return frozenset(named)
 
 
-class Analysis:
+class NameAnalysis:
     """Finds the names that the parts of one expression use, once for each part."""
 
     def __init__(self, unknowns: Unknowns) -> None:
         self.unknowns = unknowns
-        self._memo: dict[tuple[Expr, frozenset[str]], Uses] = {}
+        self._memo: dict[tuple[Expr, frozenset[str]], UsedNames] = {}
 
-    def uses(self, node: Expr, scope: frozenset[str]) -> Uses:
+    def uses(self, node: Expr, scope: frozenset[str]) -> UsedNames:
         """The names that the node uses; those of `scope` are iteration variables."""
         if type(node) is Literal:
             return _NOTHING
@@ -168,7 +168,7 @@ class Analysis:
         result = self._path_uses(node, scope)
         if result is None:
             # Without a helper or a comprehension: trees are deep and Python's stack is not.
-            variables, inner = bodies(node)
+            variables, inner = bound_bodies(node)
             unknown, known, local, binds = False, False, frozenset[str](), bool(variables)
             for parts, names in ((operands(node), ()), (inner, variables)):
                 visible = scope.union(names) if names else scope
@@ -176,21 +176,21 @@ class Analysis:
                     use = self.uses(part, visible)
                     unknown, known, binds = unknown or use.unknown, known or use.known, binds or use.binds
                     local |= use.local.difference(names) if names else use.local
-            result = Uses(unknown, known, local, binds)
+            result = UsedNames(unknown, known, local, binds)
         self._memo[key] = result
         return result
 
-    def _path_uses(self, node: Expr, scope: frozenset[str]) -> Uses | None:
-        path = path_of(node)
+    def _path_uses(self, node: Expr, scope: frozenset[str]) -> UsedNames | None:
+        path = field_path(node)
         if path is None:
             return None
         if path.root in scope:
-            return Uses(False, False, frozenset((path.root,)))
+            return UsedNames(False, False, frozenset((path.root,)))
         kind = self.unknowns.kind(path)
         return _KNOWN if kind == KNOWN else _UNKNOWN if kind == UNKNOWN else _BOTH
 
 
-def holed(specialiser: Specialiser, node: Expr, path: Path) -> Run:
+def stage_holed(specialiser: Specialiser, node: Expr, path: FieldPath) -> Run:
     """The function of a path above an unknown."""
     known = specialiser.known(node, {})
     holes = specialiser.unknowns.below(path)
@@ -201,11 +201,11 @@ def holed(specialiser: Specialiser, node: Expr, path: Path) -> Run:
         if presence:
             # A missing field may come with the unknown inside it.
             return value is True or Residual(node, outcomes.TRUE | outcomes.FALSE, length(node), BOOL)
-        if isinstance(value, Failed):
+        if isinstance(value, CertainFailure):
             value = {}
         if type(value) is not dict:
             return value
-        bound_value(value)
+        check_constant_length(value)
         expr = _written(value, _chain(path), holes)
         size = length(expr)
         specialiser.bound(size)
@@ -214,7 +214,7 @@ def holed(specialiser: Specialiser, node: Expr, path: Path) -> Run:
     return run
 
 
-def _chain(path: Path) -> Expr:
+def _chain(path: FieldPath) -> Expr:
     """The path as optional selections, which are none where something is missing on the way."""
     node: Expr = Ident(path.root)
     for field in path.fields:
@@ -227,7 +227,7 @@ def _written(value: dict[object, object], chain: Expr, holes: Sequence[tuple[str
     inside: dict[str, list[tuple[str, ...]]] = {}
     for hole in holes:
         inside.setdefault(hole[0], []).append(hole[1:])
-    entries: list[Entry] = []
+    entries: list[MapEntry] = []
     whole = constant({key: each for key, each in value.items() if key not in inside})
     assert isinstance(whole, MapExpr)
     entries += whole.entries
@@ -235,11 +235,13 @@ def _written(value: dict[object, object], chain: Expr, holes: Sequence[tuple[str
         inner = Select(chain, name, True)
         below = value.get(name)
         if () in rest:
-            entries.append(Entry(Literal(name), inner, True))
+            entries.append(MapEntry(Literal(name), inner, True))
         else:
-            entries.append(Entry(Literal(name), dyn(_written(below if isinstance(below, dict) else {}, inner, rest))))
+            entries.append(
+                MapEntry(Literal(name), dyn(_written(below if isinstance(below, dict) else {}, inner, rest)))
+            )
     if len(entries) > len(whole.entries):
-        entries = [Entry(entry.key, _hidden_once(entry.value), entry.optional) for entry in entries]
+        entries = [MapEntry(entry.key, _hidden_once(entry.value), entry.optional) for entry in entries]
     return MapExpr(tuple(entries))
 
 

@@ -1,4 +1,4 @@
-"""The result of a part of an expression: the CEL value itself, a `Failed`, or a `Residual` with its possible outcomes.
+"""Results of the parts of an expression: a CEL value, a `CertainFailure`, or a `Residual` and its possible outcomes.
 
 The outcomes of an expression are true, false, another value and an error (cel-spec, "Logical Operators"). A set of them
 is a small int of four bits, and errs on the large side: an outcome whose bit is not set is proven impossible for every
@@ -33,12 +33,12 @@ _LONGEST_MESSAGE = 500
 FAILING_SIZE = 6
 
 
-def words(outcomes: int) -> tuple[str, ...]:
+def outcome_words(outcomes: int) -> tuple[str, ...]:
     """The outcomes by name, always in the same order."""
     return tuple(word for bit, word in _WORDS if outcomes & bit)
 
 
-def strict(outcomes: int) -> int:
+def condition_outcomes(outcomes: int) -> int:
     """The outcomes where only a bool will do: what is not a bool is an error."""
     return (outcomes & ~OTHER) | ERROR if outcomes & OTHER else outcomes
 
@@ -47,7 +47,7 @@ def connective(operands: list[int], settling: int) -> int:
     """`&&` (FALSE settles it) or `||` (TRUE does): settled if any operand settles it, else an error if any is one."""
     every, some = ANY, 0
     for outcomes in operands:
-        outcomes = strict(outcomes)
+        outcomes = condition_outcomes(outcomes)
         every &= outcomes
         some |= outcomes
     return (every & (TRUE | FALSE) & ~settling) | (some & (settling | ERROR))
@@ -55,13 +55,13 @@ def connective(operands: list[int], settling: int) -> int:
 
 def negation(outcomes: int) -> int:
     """`!`: true and false change places."""
-    outcomes = strict(outcomes)
+    outcomes = condition_outcomes(outcomes)
     return (outcomes & ERROR) | (TRUE if outcomes & FALSE else 0) | (FALSE if outcomes & TRUE else 0)
 
 
 def choice(condition: int, then: int, other: int) -> int:
     """`condition ? then : other`."""
-    condition = strict(condition)
+    condition = condition_outcomes(condition)
     return (condition & ERROR) | (then if condition & TRUE else 0) | (other if condition & FALSE else 0)
 
 
@@ -72,7 +72,7 @@ def of_value(value: object) -> int:
     return FALSE if value is False else OTHER
 
 
-class Failed(msgspec.Struct, frozen=True, gc=False):
+class CertainFailure(msgspec.Struct, frozen=True, gc=False):
     """A part that fails whatever the unknowns are."""
 
     message: str
@@ -99,13 +99,13 @@ Result: TypeAlias = object
 def as_condition(result: Result, function: str) -> Result:
     """The result where `function` needs a bool: true, false, a failure, or a residual that may be true or false."""
     if type(result) is Residual:
-        return result if result.can & (TRUE | FALSE) else Failed(f"no such overload: {function}", True)
-    if type(result) is bool or type(result) is Failed:
+        return result if result.can & (TRUE | FALSE) else CertainFailure(f"no such overload: {function}", True)
+    if type(result) is bool or type(result) is CertainFailure:
         return result
-    return Failed(str(no_such_overload(function, result)))
+    return CertainFailure(str(no_such_overload(function, result)))
 
 
-def failing(message: str) -> Expr:
+def failing_expression(message: str) -> Expr:
     """A constant expression that always fails and keeps the message: `{}["nope"]` fails with `no such key: nope`."""
     text = message.removeprefix(_NO_SUCH_KEY)[:_LONGEST_MESSAGE].encode("utf-8", "replace").decode()
     return Call("_[_]", None, (MapExpr(()), Literal(text)))

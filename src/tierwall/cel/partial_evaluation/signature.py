@@ -8,24 +8,24 @@ from functools import lru_cache
 from tierwall.cel import library
 from tierwall.cel.library.table import Overload
 from tierwall.cel.partial_evaluation import outcomes
-from tierwall.cel.types import BOOL, DYN, Object, Param, Type
+from tierwall.cel.types import BOOL, DYN, ObjectType, Type, TypeParam
 
 
-def can_be(known: Type | None) -> int:
+def outcomes_of_type(known: Type | None) -> int:
     """The outcomes of a value of a type; None: any."""
-    if known is None or known == DYN or isinstance(known, Param):
+    if known is None or known == DYN or isinstance(known, TypeParam):
         return outcomes.ANY
     return outcomes.BOOL if known == BOOL else outcomes.VALUE
 
 
 def is_dynamic(known: Type) -> bool:
     """Whether a type is dyn, or has it inside."""
-    return known == DYN or isinstance(known, Param | Object) or any(map(is_dynamic, known.params))
+    return known == DYN or isinstance(known, TypeParam | ObjectType) or any(map(is_dynamic, known.params))
 
 
-def certain(known: Type | None) -> Type | None:
+def certain_type(known: Type | None) -> Type | None:
     """The type, or None if it is dyn or a type parameter."""
-    return None if known is None or known == DYN or isinstance(known, Param) else known
+    return None if known is None or known == DYN or isinstance(known, TypeParam) else known
 
 
 def fits(params: Sequence[Type], known: Sequence[Type]) -> bool:
@@ -37,10 +37,10 @@ def fits(params: Sequence[Type], known: Sequence[Type]) -> bool:
 def _fits(param: Type, known: Type, bound: dict[str, Type]) -> bool:
     if known == DYN or param == DYN:
         return True
-    if isinstance(param, Param):
+    if isinstance(param, TypeParam):
         before = bound.setdefault(param.name, known)
         return before is known or _fits(before, known, {}) or _fits(known, before, {})
-    if isinstance(known, Object):
+    if isinstance(known, ObjectType):
         return param.name == "map"
     if param.name != known.name or len(param.params) != len(known.params):
         return False
@@ -57,7 +57,7 @@ def overloads(function: str, count: int) -> tuple[Overload, ...]:
 
 
 @lru_cache(maxsize=1024)
-def result_of(function: str, count: int) -> tuple[int, Type | None]:
+def result_of_call(function: str, count: int) -> tuple[int, Type | None]:
     """The outcomes of such a call, and its type if all overloads agree."""
     results = {_erased(each.result) for each in overloads(function, count)}
     if not results or DYN in results:
@@ -68,7 +68,7 @@ def result_of(function: str, count: int) -> tuple[int, Type | None]:
     return outcomes.VALUE, only
 
 
-def is_fixed(function: str, count: int) -> bool:
+def has_fixed_result_type(function: str, count: int) -> bool:
     """Whether the type of the result does not depend on those of the arguments."""
     results = [each.result for each in overloads(function, count)]
     return bool(results) and all(each == results[0] and _erased(each) == each for each in results)
@@ -76,6 +76,6 @@ def is_fixed(function: str, count: int) -> bool:
 
 def _erased(known: Type) -> Type:
     """The type with dyn in place of its type parameters."""
-    if isinstance(known, Param):
+    if isinstance(known, TypeParam):
         return DYN
     return Type(known.name, tuple(map(_erased, known.params))) if known.params else known

@@ -1,6 +1,6 @@
 """The entry points: `partial` for one evaluation, `specialise` for an expression that is evaluated for many requests.
 
-Both return a `Partial`: a value, an error or a residual, with all that is known about it.
+Both return a `PartialResult`: a value, an error or a residual, with all that is known about it.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from collections.abc import Collection, Mapping
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
-from tierwall.cel.check.checker import Checked, check
+from tierwall.cel.check.checker import CheckedExpression, check
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError, ParseError
 from tierwall.cel.evaluate.encode import encode
 from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.constant import MAX_LENGTH, constant
 from tierwall.cel.partial_evaluation.names import Unknowns
-from tierwall.cel.partial_evaluation.outcomes import Failed, PartialError, Residual, Result, failing
-from tierwall.cel.partial_evaluation.specialiser import Scope, Specialiser, start
+from tierwall.cel.partial_evaluation.outcomes import CertainFailure, PartialError, Residual, Result, failing_expression
+from tierwall.cel.partial_evaluation.specialiser import Scope, Specialiser, new_frame
 from tierwall.cel.partial_evaluation.tree import depth
 from tierwall.cel.syntax.ast import Expr
 from tierwall.cel.syntax.parser import parse
@@ -29,7 +29,7 @@ _SHALLOW, _SHORT = 100, MAX_LENGTH // 2
 _TOO_DEEP = "expression nested too deeply"
 
 
-class Partial:
+class PartialResult:
     """The outcome of a partial evaluation: exactly one of a value (`decided`), `error` and `residual`.
 
     A condition (`boolean`) has the outcomes true, false and error only: a value that is not a bool is an error.
@@ -48,7 +48,7 @@ class Partial:
         if kind is Residual:
             self.residual = result.expr  # type: ignore[attr-defined]
             self.outcomes: int = result.can  # type: ignore[attr-defined]
-        elif kind is Failed:
+        elif kind is CertainFailure:
             self.error = result.message  # type: ignore[attr-defined]
             self.fails_late = result.late  # type: ignore[attr-defined]
             self.outcomes = outcomes.ERROR
@@ -56,14 +56,14 @@ class Partial:
             self.value = result
             self.outcomes = outcomes.of_value(result)
         if boolean:
-            self.outcomes = outcomes.strict(self.outcomes)
+            self.outcomes = outcomes.condition_outcomes(self.outcomes)
 
     @property
     def expr(self) -> Expr:
         """The value, error or residual as a tree; raises `PartialError` for a value without notation."""
         if self.residual is not None:
             return self.residual
-        return failing(self.error) if self.error is not None else constant(self.value)
+        return failing_expression(self.error) if self.error is not None else constant(self.value)
 
     @property
     def decided(self) -> bool:
@@ -97,21 +97,24 @@ class Partial:
 
     def __repr__(self) -> str:
         what = self.residual if self.residual is not None else self.error if self.error is not None else self.value
-        return f"Partial({what!r}, {'|'.join(outcomes.words(self.outcomes))})"
+        return f"Partial({what!r}, {'|'.join(outcomes.outcome_words(self.outcomes))})"
 
 
-def report(left: Partial) -> dict[str, object]:
+def partial_report(left: PartialResult) -> dict[str, object]:
     """The whole answer as JSON."""
-    answer: dict[str, object] = {"outcomes": list(outcomes.words(left.outcomes)), "unknowns": sorted(left.unknowns)}
+    answer: dict[str, object] = {
+        "outcomes": list(outcomes.outcome_words(left.outcomes)),
+        "unknowns": sorted(left.unknowns),
+    }
     if left.residual is not None:
         return {"residual": left.text, **answer}
     return {"error": left.error, **answer} if left.error is not None else {"value": encode(left.value), **answer}
 
 
-Program: TypeAlias = Expr | Checked
+Program: TypeAlias = Expr | CheckedExpression
 
 
-class Specialised:
+class SpecialisedExpression:
     """An expression made ready for one set of unknowns. Threads may share it: each run has a frame of its own."""
 
     __slots__ = ("_deep", "_run", "boolean", "unknowns")
@@ -125,14 +128,14 @@ class Specialised:
         except RecursionError:
             raise PartialError(_TOO_DEEP) from None
 
-    def __call__(self, known: Mapping[str, object]) -> Partial:
+    def __call__(self, known: Mapping[str, object]) -> PartialResult:
         """Evaluate as far as these values of the known variables allow.
 
         Raises `PartialError` if the residual cannot be written, and `CostExceeded` if a known part costs too much.
         """
         try:
-            result = self._run(start(known))
-            left = Partial(result, self.unknowns, self.boolean)
+            result = self._run(new_frame(known))
+            left = PartialResult(result, self.unknowns, self.boolean)
             if type(result) is Residual and (self._deep or result.size > _SHORT):
                 parse(left.text)
         except RecursionError:
@@ -153,7 +156,7 @@ def specialise(
     types: Mapping[str, Type] | None = None,
     dotted: Collection[str] = (),
     environment: Environment | None = None,
-) -> Specialised:
+) -> SpecialisedExpression:
     """Make an expression ready for partial evaluation.
 
     unknown: variables (`object`) or paths inside known ones (`request.name`).
@@ -163,11 +166,11 @@ def specialise(
     dotted: known variables whose names have dots in them.
     environment: the functions to evaluate with; by default all.
     """
-    expr, nodes = (program.expr, program.types) if isinstance(program, Checked) else (program, _NO_TYPES)
+    expr, nodes = (program.expr, program.types) if isinstance(program, CheckedExpression) else (program, _NO_TYPES)
     unknowns = Unknowns(unknown, (name for name in dotted if name not in unknown))
     names = frozenset(name for name in (*unknown, *dotted) if "." in name)
     specialiser = Specialiser(unknowns, environment or _environment(names), types or {}, nodes)
-    return Specialised(specialiser, expr, boolean)
+    return SpecialisedExpression(specialiser, expr, boolean)
 
 
 @lru_cache(maxsize=16)
@@ -184,7 +187,7 @@ def partial(
     boolean: bool = False,
     types: Mapping[str, Type] | None = None,
     environment: Environment | None = None,
-) -> Partial:
+) -> PartialResult:
     """Evaluate an expression as far as its known variables allow.
 
     A name that is both known and unknown is unknown; one that is neither is an error where it is needed.
@@ -196,11 +199,13 @@ def partial(
 
 
 @lru_cache(maxsize=256)
-def _plain(program: Program, unknown: frozenset[str], dotted: frozenset[str], boolean: bool) -> Specialised:
+def _plain(program: Program, unknown: frozenset[str], dotted: frozenset[str], boolean: bool) -> SpecialisedExpression:
     return specialise(program, unknown, boolean=boolean, dotted=dotted)
 
 
-def well_typed(tree: Expr, known: Mapping[str, object], unknown: Collection[str], environment: Environment) -> Partial:
+def partial_well_typed(
+    tree: Expr, known: Mapping[str, object], unknown: Collection[str], environment: Environment
+) -> PartialResult:
     """As `partial`, for an expression that was not checked; the residual passes the checker wherever the original does.
 
     All variables are dynamic. Nearly always the plain residual passes; where it does not, the original is checked and
@@ -217,7 +222,7 @@ def well_typed(tree: Expr, known: Mapping[str, object], unknown: Collection[str]
     return left if typed.residual is None or _checks(typed.residual, unknown, environment) is None else typed
 
 
-def _checks(tree: Expr, names: Collection[str], environment: Environment) -> Checked | None:
+def _checks(tree: Expr, names: Collection[str], environment: Environment) -> CheckedExpression | None:
     declared = {each: DYN for name in names for each in (name, name.partition(".")[0])}
     try:
         return check(tree, Environment(environment.release, declared, environment.extensions))

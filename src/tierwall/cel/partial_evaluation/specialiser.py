@@ -19,12 +19,27 @@ from tierwall.cel.evaluate.program import Program
 from tierwall.cel.library.cost import CALL_LIMIT
 from tierwall.cel.library.optionals import LAZY
 from tierwall.cel.partial_evaluation import outcomes, signature
-from tierwall.cel.partial_evaluation.constant import MAX_LENGTH, TOO_LONG, bound_value, constant, dyn, typed, value_type
-from tierwall.cel.partial_evaluation.logic import conditional, connective, fallback, negation
-from tierwall.cel.partial_evaluation.macros import ROUNDS, UNROLLING, binding, comprehension
-from tierwall.cel.partial_evaluation.names import HOLED, Analysis, Path, Unknowns, holed, path_of
-from tierwall.cel.partial_evaluation.outcomes import FAILING_SIZE, Failed, PartialError, Residual, Result, failing
-from tierwall.cel.partial_evaluation.tree import length, operands, own_length, rebuilt, renamed
+from tierwall.cel.partial_evaluation.constant import (
+    MAX_LENGTH,
+    TOO_LONG,
+    check_constant_length,
+    constant,
+    dyn,
+    typed_constant,
+    value_type,
+)
+from tierwall.cel.partial_evaluation.logic import stage_conditional, stage_connective, stage_fallback, stage_negation
+from tierwall.cel.partial_evaluation.macros import ROUNDS, UNROLLING, stage_binding, stage_comprehension
+from tierwall.cel.partial_evaluation.names import HOLED, FieldPath, NameAnalysis, Unknowns, field_path, stage_holed
+from tierwall.cel.partial_evaluation.outcomes import (
+    FAILING_SIZE,
+    CertainFailure,
+    PartialError,
+    Residual,
+    Result,
+    failing_expression,
+)
+from tierwall.cel.partial_evaluation.tree import length, node_length, operands, with_names, with_operands
 from tierwall.cel.partial_evaluation.writing import Apply, writer
 from tierwall.cel.syntax.ast import LOGICAL, Bind, Call, Comprehension, Expr, Has, Ident, Literal, Select
 from tierwall.cel.types import BOOL, Type, optional_of
@@ -38,7 +53,7 @@ LIGHT = 1000
 _BUDGET = "@budget"
 
 
-class Fixed:
+class FixedResult:
     """A part whose result does not depend on the known values."""
 
     __slots__ = ("result",)
@@ -75,8 +90,8 @@ class Specialiser:
         # The certain types: by the name of an unknown, and by checked node.
         self.types = types
         self.nodes = nodes
-        self.analysis = Analysis(unknowns)
-        self._settling = start({})
+        self.analysis = NameAnalysis(unknowns)
+        self._settling = new_frame({})
 
     def stage(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
         """The function of a part. `boolean`: a value that is not a bool counts as an error where the result goes."""
@@ -89,7 +104,7 @@ class Specialiser:
             return run
         # Comprehensions settled in advance share one frame and with it one number of rounds. Those inside the body of
         # another are left for its run: when a body is first needed depends on what is known.
-        return Fixed(run(self._settling if uses.binds else start({})))
+        return FixedResult(run(self._settling if uses.binds else new_frame({})))
 
     def later(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
         """As `stage`, but made when first run: a body is wanted once with its variables known and once without."""
@@ -106,15 +121,15 @@ class Specialiser:
     def known(self, node: Expr, keys: Mapping[str, str]) -> Run:
         """The function of a part that needs no unknown."""
         if type(node) is Literal:
-            return Fixed(node.value)
-        program = Program(renamed(node, keys), self.environment)
+            return FixedResult(node.value)
+        program = Program(with_names(node, keys), self.environment)
         evaluate = program.evaluate
 
         def run(frame: Frame) -> Result:
             try:
                 return evaluate(frame, LIGHT)
             except EvaluationError as error:
-                return Failed(str(error))
+                return CertainFailure(str(error))
             except CostExceeded:
                 return _heavy(program, frame)
 
@@ -127,41 +142,43 @@ class Specialiser:
 
     def _open(self, node: Expr, scope: Scope, boolean: bool) -> Run:
         """The function of a part that needs an unknown."""
-        path = path_of(node)
+        path = field_path(node)
         if path is not None and path.root not in scope.variables:
             if self.unknowns.exact(path):
-                return Fixed(self._unknown(node, path))
+                return FixedResult(self._unknown(node, path))
             if self.unknowns.kind(path) == HOLED:
-                return holed(self, node, path)
+                return stage_holed(self, node, path)
         kind = type(node)
         if kind is Ident:
-            known = signature.certain(self.static(node))
-            return Fixed(Residual(node, signature.can_be(known) & ~outcomes.ERROR, own_length(node), known))
+            known = signature.certain_type(self.static(node))
+            return FixedResult(
+                Residual(node, signature.outcomes_of_type(known) & ~outcomes.ERROR, node_length(node), known)
+            )
         if kind is Call:
             function = node.function  # type: ignore[union-attr]
             if function in LOGICAL:
-                return connective(self, node, scope, boolean)  # type: ignore[arg-type]
+                return stage_connective(self, node, scope, boolean)  # type: ignore[arg-type]
             if function == "_?_:_":
-                return conditional(self, node, scope, boolean)  # type: ignore[arg-type]
+                return stage_conditional(self, node, scope, boolean)  # type: ignore[arg-type]
             if function == "!_":
-                return negation(self, node, scope, boolean)  # type: ignore[arg-type]
+                return stage_negation(self, node, scope, boolean)  # type: ignore[arg-type]
             if function in LAZY and len(operands(node)) == 2:
-                return fallback(self, node, scope)  # type: ignore[arg-type]
+                return stage_fallback(self, node, scope)  # type: ignore[arg-type]
         if kind is Comprehension:
-            return comprehension(self, node, scope, boolean)  # type: ignore[arg-type]
+            return stage_comprehension(self, node, scope, boolean)  # type: ignore[arg-type]
         if kind is Bind:
-            return binding(self, node, scope, boolean)  # type: ignore[arg-type]
+            return stage_binding(self, node, scope, boolean)  # type: ignore[arg-type]
         # Not a separate method: every frame saved leaves room for the parser's 250 levels under Python's limit.
         parts = operands(node)
         runs = []
         for part in parts:
             runs.append(self.stage(part, scope))  # noqa: PERF401
         apply = self.application(node)
-        return strict(runs, writer(self, node, parts, apply), apply)
+        return stage_strict(runs, writer(self, node, parts, apply), apply)
 
-    def _unknown(self, node: Expr, path: Path) -> Residual:
+    def _unknown(self, node: Expr, path: FieldPath) -> Residual:
         name = ".".join(path.parts)
-        declared = signature.certain(self.types.get(name) or self.nodes.get(node))
+        declared = signature.certain_type(self.types.get(name) or self.nodes.get(node))
         if type(node) is Has:
             return Residual(node, outcomes.TRUE | outcomes.FALSE, length(node), BOOL)
         optional = (type(node) is Select and node.optional) or (type(node) is Call and node.function == "_[?_]")
@@ -173,7 +190,7 @@ class Specialiser:
         # An unknown variable is bound in every completion, so naming it cannot fail; a path may turn out to be missing,
         # unless it was declared with a type.
         is_bound = not path.fields or (name in self.types and self.unknowns.exact(path))
-        can = signature.can_be(declared) & ~(outcomes.ERROR if is_bound else 0)
+        can = signature.outcomes_of_type(declared) & ~(outcomes.ERROR if is_bound else 0)
         return Residual(node, can, length(node), declared)
 
     def application(self, node: Expr) -> Apply:
@@ -183,12 +200,12 @@ class Specialiser:
         def apply(values: Sequence[object]) -> Result:
             nonlocal program
             if program is None:
-                named = rebuilt(node, [Ident(f"@{i}") for i in range(len(values))])
+                named = with_operands(node, [Ident(f"@{i}") for i in range(len(values))])
                 program = Program(named, self.environment)
             try:
                 return program.evaluate({f"@{i}": value for i, value in enumerate(values)})
             except EvaluationError as error:
-                return Failed(str(error))
+                return CertainFailure(str(error))
 
         return apply
 
@@ -198,7 +215,7 @@ class Specialiser:
         free: its type need not be that of the operand.
         """
         if type(node) is Literal or (type(node) is Ident and type(value) is TypeValue and value.name == node.name):
-            return node, own_length(node)
+            return node, node_length(node)
         return self.constant(value, None if free else self.static(node))
 
     def static(self, node: Expr) -> Type | None:
@@ -212,8 +229,8 @@ class Specialiser:
             self.bound(size)
             return Literal(value), size
         if type(value) is list or type(value) is dict or type(value) is str:
-            bound_value(value)
-        expr = constant(value) if static is None else typed(value, static)
+            check_constant_length(value)
+        expr = constant(value) if static is None else typed_constant(value, static)
         size = length(expr)
         self.bound(size)
         return expr, size
@@ -229,14 +246,14 @@ class Specialiser:
         """Any result as an expression: a residual as it is, a value as a constant, a failure as what always fails."""
         if isinstance(result, Residual):
             return self.fit(node, result)
-        if isinstance(result, Failed):
-            expr, static = failing(result.message), self.static(node)
+        if isinstance(result, CertainFailure):
+            expr, static = failing_expression(result.message), self.static(node)
             # The checker gives an expression that always fails any type that fits, which may allow more than before.
             if static is not None and signature.is_dynamic(static):
                 expr = dyn(expr)
             return Residual(expr, outcomes.ERROR, FAILING_SIZE + len(result.message))
         expr, size = self.spell(node, result)
-        known = value_type(result) if self.static(node) is None else signature.certain(self.static(node))
+        known = value_type(result) if self.static(node) is None else signature.certain_type(self.static(node))
         return Residual(expr, outcomes.of_value(result), size, known)
 
     def bound(self, size: int) -> None:
@@ -245,7 +262,7 @@ class Specialiser:
             raise PartialError(TOO_LONG)
 
 
-def strict(runs: Sequence[Run], written: Callable[[list[Result]], Result], apply: Apply) -> Run:
+def stage_strict(runs: Sequence[Run], written: Callable[[list[Result]], Result], apply: Apply) -> Run:
     """The function of a part that needs all its operands."""
 
     def run(frame: Frame) -> Result:
@@ -254,7 +271,7 @@ def strict(runs: Sequence[Run], written: Callable[[list[Result]], Result], apply
         for part in runs:
             result = part(frame)
             kind = type(result)
-            if kind is Failed:
+            if kind is CertainFailure:
                 return result
             if kind is Residual:
                 pending = True
@@ -273,12 +290,12 @@ def _heavy(program: Program, frame: Frame) -> Result:
     except EvaluationError as error:
         # The cost of a failure is not known; halving the rest bounds the number of such parts.
         frame[_BUDGET] = left // 2
-        return Failed(str(error))
+        return CertainFailure(str(error))
     frame[_BUDGET] = left - cost
     return value
 
 
-def start(known: Mapping[str, object]) -> Frame:
+def new_frame(known: Mapping[str, object]) -> Frame:
     """The frame of one run."""
     frame = dict(known)
     frame[_BUDGET] = CALL_LIMIT

@@ -10,16 +10,16 @@ from tierwall.cel.syntax.ast import (
     Bind,
     Call,
     Comprehension,
-    Entry,
     Expr,
     Has,
     Ident,
     ListExpr,
     Literal,
+    MapEntry,
     MapExpr,
-    Message,
+    MessageExpr,
     Select,
-    bodies,
+    bound_bodies,
     dotted_name,
 )
 
@@ -27,7 +27,7 @@ from tierwall.cel.syntax.ast import (
 QUALIFIED = frozenset(function for function in FUNCTIONS if "." in function)
 
 
-def qualified(node: Call) -> str | None:
+def qualified_name(node: Call) -> str | None:
     """The dotted name of the function that a call names in full (`optional.of`), or None."""
     path = None if node.target is None else dotted_name(node.target)
     if path is None:
@@ -38,12 +38,12 @@ def qualified(node: Call) -> str | None:
 
 def operands(node: Expr) -> tuple[Expr, ...]:
     """The parts of a node that are evaluated in its own scope: not the `optional` of `optional.of(x)`."""
-    if type(node) is Call and node.target is not None and qualified(node) is not None:
+    if type(node) is Call and node.target is not None and qualified_name(node) is not None:
         return node.args
     return ast.operands(node)
 
 
-def rebuilt(node: Expr, parts: Sequence[Expr], inner: Sequence[Expr] = ()) -> Expr:
+def with_operands(node: Expr, parts: Sequence[Expr], inner: Sequence[Expr] = ()) -> Expr:
     """The node with other operands, and other bodies if it is a binder."""
     match node:
         case Call(function=function, target=target, args=args, at=at):
@@ -58,8 +58,8 @@ def rebuilt(node: Expr, parts: Sequence[Expr], inner: Sequence[Expr] = ()) -> Ex
             return ListExpr(tuple(parts), marks, at)
         case MapExpr(entries=entries, at=at):
             return MapExpr(_entries(entries, parts), at)
-        case Message(type_name=type_name, entries=entries, at=at):
-            return Message(type_name, _entries(entries, parts), at)
+        case MessageExpr(type_name=type_name, entries=entries, at=at):
+            return MessageExpr(type_name, _entries(entries, parts), at)
         case Comprehension(macro=macro, variables=variables, args=args, at=at):
             return Comprehension(macro, parts[0], variables, tuple(inner) or args, at)
         case Bind(macro=macro, variable=variable, body=body, at=at):
@@ -68,11 +68,11 @@ def rebuilt(node: Expr, parts: Sequence[Expr], inner: Sequence[Expr] = ()) -> Ex
             return node
 
 
-def _entries(entries: tuple[Entry, ...], parts: Sequence[Expr]) -> tuple[Entry, ...]:
-    return tuple(Entry(parts[2 * i], parts[2 * i + 1], entry.optional) for i, entry in enumerate(entries))
+def _entries(entries: tuple[MapEntry, ...], parts: Sequence[Expr]) -> tuple[MapEntry, ...]:
+    return tuple(MapEntry(parts[2 * i], parts[2 * i + 1], entry.optional) for i, entry in enumerate(entries))
 
 
-def renamed(node: Expr, names: Mapping[str, str]) -> Expr:
+def with_names(node: Expr, names: Mapping[str, str]) -> Expr:
     """The node with its free names replaced; a name that is bound again further in is left alone there."""
     if not names:
         return node
@@ -82,18 +82,18 @@ def renamed(node: Expr, names: Mapping[str, str]) -> Expr:
     parts = operands(node)
     if not parts:
         return node
-    variables, inner = bodies(node)
+    variables, inner = bound_bodies(node)
     # Loops instead of comprehensions: each would be one more frame for every level of the tree.
     outer: list[Expr] = []
     for part in parts:
-        outer.append(renamed(part, names))  # noqa: PERF401
+        outer.append(with_names(part, names))  # noqa: PERF401
     if not variables:
-        return rebuilt(node, outer)
+        return with_operands(node, outer)
     narrowed = {name: new for name, new in names.items() if name not in variables}
     within: list[Expr] = []
     for part in inner:
-        within.append(renamed(part, narrowed))  # noqa: PERF401
-    return rebuilt(node, outer, within)
+        within.append(with_names(part, narrowed))  # noqa: PERF401
+    return with_operands(node, outer, within)
 
 
 def depth(node: Expr) -> int:
@@ -103,7 +103,7 @@ def depth(node: Expr) -> int:
     while todo:
         node, level = todo.pop()
         deepest = max(deepest, level)
-        todo += [(part, level + 1) for part in (*operands(node), *bodies(node)[1])]
+        todo += [(part, level + 1) for part in (*operands(node), *bound_bodies(node)[1])]
     return deepest
 
 
@@ -111,7 +111,7 @@ def depth(node: Expr) -> int:
 _NODE = 3
 
 
-def own_length(node: Expr) -> int:
+def node_length(node: Expr) -> int:
     """About how many characters the node itself prints as, its parts left out."""
     match node:
         case Literal(value=value):
@@ -139,7 +139,7 @@ def length(node: Expr) -> int:
     todo = [node]
     while todo:
         node = todo.pop()
-        total += own_length(node)
+        total += node_length(node)
         todo += operands(node)
-        todo += bodies(node)[1]
+        todo += bound_bodies(node)[1]
     return total

@@ -15,12 +15,19 @@ from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.regex import MATCHING
 from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.constant import dyn, value_type
-from tierwall.cel.partial_evaluation.names import path_of
-from tierwall.cel.partial_evaluation.outcomes import Failed, Residual, Result
-from tierwall.cel.partial_evaluation.signature import can_be, certain, fits, is_fixed, overloads, result_of
-from tierwall.cel.partial_evaluation.tree import QUALIFIED, own_length, qualified, rebuilt
-from tierwall.cel.syntax.ast import INDEX, Call, Entry, Expr, Has, Ident, ListExpr, Literal, MapExpr, Select
-from tierwall.cel.types import BOOL, DYN, Object, Type
+from tierwall.cel.partial_evaluation.names import field_path
+from tierwall.cel.partial_evaluation.outcomes import CertainFailure, Residual, Result
+from tierwall.cel.partial_evaluation.signature import (
+    certain_type,
+    fits,
+    has_fixed_result_type,
+    outcomes_of_type,
+    overloads,
+    result_of_call,
+)
+from tierwall.cel.partial_evaluation.tree import QUALIFIED, node_length, qualified_name, with_operands
+from tierwall.cel.syntax.ast import INDEX, Call, Expr, Has, Ident, ListExpr, Literal, MapEntry, MapExpr, Select
+from tierwall.cel.types import BOOL, DYN, ObjectType, Type
 from tierwall.cel.values import OptionalValue, TypeValue, Uint, map_key, no_such_overload, type_name
 
 if TYPE_CHECKING:
@@ -45,23 +52,23 @@ def writer(specialiser: Specialiser, node: Expr, parts: Sequence[Expr], apply: A
         return list_writer(specialiser, node, parts)
     if isinstance(node, Call):
         return _CallWriter(specialiser, node, parts, apply).write
-    return _OtherWriter(specialiser, node, parts).write
+    return _NodeWriter(specialiser, node, parts).write
 
 
-class _OtherWriter:
+class _NodeWriter:
     """Selections, presence tests and messages."""
 
     def __init__(self, specialiser: Specialiser, node: Expr, parts: Sequence[Expr]) -> None:
         self.specialiser = specialiser
         self.node = node
         self.parts = parts
-        self.size = own_length(node)
-        self.checked = certain(specialiser.static(node))
+        self.size = node_length(node)
+        self.checked = certain_type(specialiser.static(node))
         # Whether the type of the result is the same whatever the types of the operands are.
         self.free = False
         self.index = isinstance(node, Call) and node.function in INDEX
         # Only an operand that was not a path can become one when it is written again.
-        self.may_join = bool(parts) and isinstance(node, Select | Call) and path_of(parts[0]) is None
+        self.may_join = bool(parts) and isinstance(node, Select | Call) and field_path(parts[0]) is None
 
     def write(self, results: list[Result]) -> Result:
         exprs: list[Expr] = []
@@ -90,8 +97,8 @@ class _OtherWriter:
         can, known = self.outcome(results)
         if self.checked is not None:
             known = self.checked
-            can &= can_be(known)
-        return Residual(rebuilt(self.node, exprs), can, size, known)
+            can &= outcomes_of_type(known)
+        return Residual(with_operands(self.node, exprs), can, size, known)
 
     def hidden(self, results: list[Result]) -> Sequence[int]:
         """The operands whose constants need `dyn()` around them."""
@@ -106,12 +113,12 @@ class _OtherWriter:
             return outcomes.TRUE | outcomes.FALSE | failing, BOOL
         if isinstance(node, Select) and isinstance(operand, Residual) and not node.optional:
             known = _field(operand.type, node.field)
-            return can_be(known), known
+            return outcomes_of_type(known), known
         return outcomes.ANY, None
 
     def apart(self, operand: Expr) -> Expr:
         """The operand of a selection or member call, kept from becoming part of a dotted name."""
-        node, path = self.node, path_of(operand)
+        node, path = self.node, field_path(operand)
         if path is None or (isinstance(node, Call) and node.target is None):
             return operand
         parts = path.parts
@@ -122,17 +129,17 @@ class _OtherWriter:
         return dyn(operand) if any(each.startswith(name) for each in self.specialiser.unknowns.names) else operand
 
 
-class _CallWriter(_OtherWriter):
+class _CallWriter(_NodeWriter):
     """Calls of functions and operators."""
 
     def __init__(self, specialiser: Specialiser, node: Call, parts: Sequence[Expr], apply: Apply) -> None:
         super().__init__(specialiser, node, parts)
         self.function = node.function
         self.apply = apply
-        name = qualified(node) or node.function.removeprefix(".")
+        name = qualified_name(node) or node.function.removeprefix(".")
         self.params = [each.params for each in overloads(name, len(parts))]
-        self.result = result_of(name, len(parts))
-        self.free = is_fixed(name, len(parts))
+        self.result = result_of_call(name, len(parts))
+        self.free = has_fixed_result_type(name, len(parts))
         self.equality = self.function in ("_==_", "_!=_")
         self.passing = self.function in ("dyn", "type") and len(parts) == 1
         self.regex = self.function in MATCHING and len(parts) == 2
@@ -142,10 +149,10 @@ class _CallWriter(_OtherWriter):
         # A known operand that fits no other makes the call fail always. Kubernetes' checker refuses some such literals,
         # so they must not be written into a residual.
         if self.function == "@in" and not isinstance(results[1], Residual | list | dict):
-            return Failed(str(no_such_overload("@in", "", results[1])))
+            return CertainFailure(str(no_such_overload("@in", "", results[1])))
         if self.regex and type(results[1]) is not Residual:
             tried = self.apply(("", results[1]))
-            if isinstance(tried, Failed):
+            if isinstance(tried, CertainFailure):
                 return tried
         return super().write(results)
 
@@ -216,14 +223,14 @@ def _equality(function: str, results: Sequence[Result]) -> int:
 
 
 def _field(known: Type | None, field: str) -> Type | None:
-    if isinstance(known, Object):
-        return certain(known.fields.get(field))
+    if isinstance(known, ObjectType):
+        return certain_type(known.fields.get(field))
     if known is not None and known.name == "map" and len(known.params) == 2:
-        return certain(known.params[1])
+        return certain_type(known.params[1])
     return None
 
 
-class _Parts:
+class _LiteralParts:
     """Elements of one literal, which the checker wants to be of one type."""
 
     def __init__(self, specialiser: Specialiser) -> None:
@@ -237,7 +244,7 @@ class _Parts:
 
     def add(self, part: Expr, result: Result, optional: bool = False) -> None:
         """Take an element; `part` is how it was written."""
-        constant = not isinstance(result, Residual | Failed) and type(part) is not Literal
+        constant = not isinstance(result, Residual | CertainFailure) and type(part) is not Literal
         if not optional and (constant or self.specialiser.nodes):
             self._made.append(len(self.exprs))
         self._add(self.specialiser.write(part, result))
@@ -274,12 +281,12 @@ def list_writer(specialiser: Specialiser, node: ListExpr, parts: Sequence[Expr])
     marked = frozenset(node.optional)
 
     def write(results: list[Result]) -> Result:
-        elements = _Parts(specialiser)
+        elements = _LiteralParts(specialiser)
         marks: list[int] = []
         for i, (part, result) in enumerate(zip(parts, results, strict=True)):
             if i in marked and type(result) is not Residual:
                 if type(result) is not OptionalValue:
-                    return Failed(f"cannot initialize optional list element from {type_name(result)}")
+                    return CertainFailure(f"cannot initialize optional list element from {type_name(result)}")
                 if result.present:
                     elements.add_inside(part, result.value)
                 continue
@@ -287,11 +294,11 @@ def list_writer(specialiser: Specialiser, node: ListExpr, parts: Sequence[Expr])
                 marks.append(len(elements.exprs))
             elements.add(part, result, i in marked)
         elements.hide()
-        size = own_length(node) + elements.size
+        size = node_length(node) + elements.size
         specialiser.bound(size)
         can = outcomes.OTHER | elements.can | (outcomes.ERROR if marks else 0)
         made = ListExpr(tuple(elements.exprs), tuple(marks), node.at)
-        return Residual(made, can, size, certain(specialiser.static(node)))
+        return Residual(made, can, size, certain_type(specialiser.static(node)))
 
     return write
 
@@ -300,7 +307,7 @@ def map_writer(specialiser: Specialiser, node: MapExpr, parts: Sequence[Expr]) -
     """The function that writes a map literal."""
 
     def write(results: list[Result]) -> Result:
-        keys, values = _Parts(specialiser), _Parts(specialiser)
+        keys, values = _LiteralParts(specialiser), _LiteralParts(specialiser)
         marks: list[bool] = []
         can = outcomes.OTHER
         for i, entry in enumerate(node.entries):
@@ -308,7 +315,7 @@ def map_writer(specialiser: Specialiser, node: MapExpr, parts: Sequence[Expr]) -
             part, optional = parts[2 * i + 1], entry.optional
             if optional and type(value) is not Residual:
                 if type(value) is not OptionalValue:
-                    return Failed(f"cannot initialize optional entry from {type_name(value)}")
+                    return CertainFailure(f"cannot initialize optional entry from {type_name(value)}")
                 if not value.present and type(key) is not Residual:
                     continue
                 optional = not value.present
@@ -319,7 +326,7 @@ def map_writer(specialiser: Specialiser, node: MapExpr, parts: Sequence[Expr]) -
                 try:
                     map_key(key)
                 except EvaluationError as error:
-                    return Failed(str(error))
+                    return CertainFailure(str(error))
             keys.add(parts[2 * i], key)
             if entry.optional and type(value) is OptionalValue and value.present:
                 values.add_inside(part, value.value)
@@ -328,9 +335,11 @@ def map_writer(specialiser: Specialiser, node: MapExpr, parts: Sequence[Expr]) -
             marks.append(optional)
         keys.hide()
         values.hide()
-        size = own_length(node) + keys.size + values.size
+        size = node_length(node) + keys.size + values.size
         specialiser.bound(size)
-        entries = tuple(map(Entry, keys.exprs, values.exprs, marks))
-        return Residual(MapExpr(entries, node.at), can | keys.can | values.can, size, certain(specialiser.static(node)))
+        entries = tuple(map(MapEntry, keys.exprs, values.exprs, marks))
+        return Residual(
+            MapExpr(entries, node.at), can | keys.can | values.can, size, certain_type(specialiser.static(node))
+        )
 
     return write

@@ -12,28 +12,28 @@ from typing import TypeAlias
 import msgspec
 
 
-class Node(msgspec.Struct, frozen=True, eq=False, gc=False):
+class ExprNode(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The base of all nodes. `at` is the offset of its text in the source, in code points (-1: made, not written).
 
     A node is equal only to itself, so that tables by node tell apart two that say the same.
     """
 
 
-class Literal(Node, frozen=True, gc=False, tag=True):
+class Literal(ExprNode, frozen=True, gc=False, tag=True):
     """null, bool, int, uint (`values.Uint`), double, string or bytes, as the Python value that stands for it."""
 
     value: object
     at: int = -1
 
 
-class Ident(Node, frozen=True, gc=False, tag=True):
+class Ident(ExprNode, frozen=True, gc=False, tag=True):
     """A name; a leading dot (`.name`, root scope) is kept in the name."""
 
     name: str
     at: int = -1
 
 
-class Select(Node, frozen=True, gc=False, tag=True):
+class Select(ExprNode, frozen=True, gc=False, tag=True):
     """`operand.field`, or `operand.?field` if optional. `at` is the place of the field's name."""
 
     operand: Expr
@@ -42,7 +42,7 @@ class Select(Node, frozen=True, gc=False, tag=True):
     at: int = -1
 
 
-class Has(Node, frozen=True, gc=False, tag=True):
+class Has(ExprNode, frozen=True, gc=False, tag=True):
     """`has(operand.field)`."""
 
     operand: Expr
@@ -50,7 +50,7 @@ class Has(Node, frozen=True, gc=False, tag=True):
     at: int = -1
 
 
-class Call(Node, frozen=True, gc=False, tag=True):
+class Call(ExprNode, frozen=True, gc=False, tag=True):
     """`function(args)`, `target.function(args)`, or an operator.
 
     Operator names: `!_` `-_` `_+_` `_-_` `_*_` `_/_` `_%_` `_==_` `_!=_` `_<_` `_<=_` `_>_` `_>=_` `@in` `_[_]` `_[?_]`
@@ -65,7 +65,7 @@ class Call(Node, frozen=True, gc=False, tag=True):
     at: int = -1
 
 
-class ListExpr(Node, frozen=True, gc=False, tag=True):
+class ListExpr(ExprNode, frozen=True, gc=False, tag=True):
     """`[a, ?b]`; `optional` holds the indices of the elements marked `?`."""
 
     elements: tuple[Expr, ...]
@@ -73,7 +73,7 @@ class ListExpr(Node, frozen=True, gc=False, tag=True):
     at: int = -1
 
 
-class Entry(msgspec.Struct, frozen=True, eq=False, gc=False):
+class MapEntry(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One `key: value` or `?key: value` of a map, or `field: value` of a message (the field's name as a Literal)."""
 
     key: Expr
@@ -81,22 +81,22 @@ class Entry(msgspec.Struct, frozen=True, eq=False, gc=False):
     optional: bool = False
 
 
-class MapExpr(Node, frozen=True, gc=False, tag=True):
+class MapExpr(ExprNode, frozen=True, gc=False, tag=True):
     """`{k: v}`."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[MapEntry, ...]
     at: int = -1
 
 
-class Message(Node, frozen=True, gc=False, tag=True):
+class MessageExpr(ExprNode, frozen=True, gc=False, tag=True):
     """`type.name{field: value}`. Kubernetes declares no message types; kept so that an error can name it."""
 
     type_name: str
-    entries: tuple[Entry, ...]
+    entries: tuple[MapEntry, ...]
     at: int = -1
 
 
-class Comprehension(Node, frozen=True, gc=False, tag=True):
+class Comprehension(ExprNode, frozen=True, gc=False, tag=True):
     """A comprehension macro: `target.macro(variables…, args…)`.
 
     macro: `all`, `exists`, `exists_one` (also spelt `existsOne`), `map` (1 or 2 args), `filter`, `transformList`,
@@ -111,7 +111,7 @@ class Comprehension(Node, frozen=True, gc=False, tag=True):
     at: int = -1
 
 
-class Bind(Node, frozen=True, gc=False, tag=True):
+class Bind(ExprNode, frozen=True, gc=False, tag=True):
     """A scoped binding macro: `cel.bind(name, value, body)`, `target.optMap(name, body)`, `target.optFlatMap(…)`.
 
     macro: `bind`, `optMap`, `optFlatMap`; `value` is the bound expression (the target for the optional macros).
@@ -124,7 +124,7 @@ class Bind(Node, frozen=True, gc=False, tag=True):
     at: int = -1
 
 
-Expr: TypeAlias = Literal | Ident | Select | Has | Call | ListExpr | MapExpr | Message | Comprehension | Bind
+Expr: TypeAlias = Literal | Ident | Select | Has | Call | ListExpr | MapExpr | MessageExpr | Comprehension | Bind
 
 
 def operands(node: Expr) -> tuple[Expr, ...]:
@@ -136,7 +136,7 @@ def operands(node: Expr) -> tuple[Expr, ...]:
             return (operand,)
         case ListExpr(elements=elements):
             return elements
-        case MapExpr(entries=entries) | Message(entries=entries):
+        case MapExpr(entries=entries) | MessageExpr(entries=entries):
             return tuple(part for entry in entries for part in (entry.key, entry.value))
         case Comprehension(target=target):
             return (target,)
@@ -146,7 +146,7 @@ def operands(node: Expr) -> tuple[Expr, ...]:
             return ()
 
 
-def bodies(node: Expr) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
+def bound_bodies(node: Expr) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
     """The variables a node binds and the expressions that see them."""
     match node:
         case Comprehension(variables=variables, args=args):
@@ -160,7 +160,7 @@ def bodies(node: Expr) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
 def children(node: Expr) -> tuple[Expr, ...]:
     """The expressions directly inside a node, in source order."""
     binds = type(node) is Comprehension or type(node) is Bind
-    return (*operands(node), *bodies(node)[1]) if binds else operands(node)
+    return (*operands(node), *bound_bodies(node)[1]) if binds else operands(node)
 
 
 # How tightly operators bind, loosest first; `?:` alone is looser.

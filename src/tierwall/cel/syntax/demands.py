@@ -23,7 +23,7 @@ class Demand(msgspec.Struct, frozen=True):
     values: tuple[object, ...]
 
 
-def constant_conjuncts(tree: ast.Expr) -> tuple[Demand, ...]:
+def demands_of(tree: ast.Expr) -> tuple[Demand, ...]:
     """The demands of an expression, one for each path, in the order of the text."""
     return tuple(Demand(path, values) for path, values in _demands(tree).items())
 

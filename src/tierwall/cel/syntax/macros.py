@@ -66,7 +66,7 @@ def _comprehension(
     for variable, arg in zip(names, args, strict=False):
         if variable in ACCUMULATORS:
             report(arg.at, f"`{variable}` cannot be an iteration variable")
-    if name == "sortBy" and isinstance(target, ast.Literal | ast.MapExpr | ast.Message):
+    if name == "sortBy" and isinstance(target, ast.Literal | ast.MapExpr | ast.MessageExpr):
         report(target.at, "expected a list to sort")
     if variables == 2 and names[0] == names[1]:
         report(args[1].at, f"expected two different iteration variables, found `{names[0]}` twice")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from tierwall.cel.errors import ParseError, Problem, problem_at
+from tierwall.cel.errors import ParseError, SourceProblem, problem_at
 from tierwall.cel.syntax import ast, lexer
 from tierwall.cel.syntax.ast import AND, BINARY, FUNCTIONS, OR, RELATION, SUM
 from tierwall.cel.syntax.lexer import BAD, DOUBLE, END, ESCAPED, IDENT, INT, LITERALS, RESERVED
@@ -60,7 +60,7 @@ class _Parser:
         self.i = 0
         self.source = source
         self.syntax = syntax
-        self.problems: list[Problem] = []
+        self.problems: list[SourceProblem] = []
         # How deep the parser stands in three rules of the grammar: cel-go counts each rule by itself.
         self.exprs = self.relations = self.calcs = 1
 
@@ -329,17 +329,17 @@ class _Parser:
     def entries(self, at: int, message: str | None = None) -> ast.Expr:
         """A map literal, or a message of the type named; the token at hand is its `{`."""
         self.i += 1
-        entries: list[ast.Entry] = []
+        entries: list[ast.MapEntry] = []
         self.descend()
         while self.more(entries, "}"):
             optional = self.optional_mark()
             key = self.expression(0) if message is None else ast.Literal(*self.field_name())
             self.expect(":", f"`:` and the {'key' if message is None else 'field'}'s value")
-            entries.append(ast.Entry(key, self.expression(0), optional))
+            entries.append(ast.MapEntry(key, self.expression(0), optional))
         self.ascend()
-        return ast.MapExpr(tuple(entries), at) if message is None else ast.Message(message, tuple(entries), at)
+        return ast.MapExpr(tuple(entries), at) if message is None else ast.MessageExpr(message, tuple(entries), at)
 
-    def more(self, items: list[ast.Expr] | list[ast.Entry], close: str) -> bool:
+    def more(self, items: list[ast.Expr] | list[ast.MapEntry], close: str) -> bool:
         """Whether another item follows in a list, map or message; a comma may stand before the end, even alone."""
         if self.kinds[self.i] == close:
             self.i += 1

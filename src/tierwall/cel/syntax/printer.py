@@ -168,7 +168,7 @@ def _map(node: ast.MapExpr) -> tuple[str, int]:
     return f"{{{', '.join(parts)}}}", _MEMBER
 
 
-def _message(node: ast.Message) -> tuple[str, int]:
+def _message(node: ast.MessageExpr) -> tuple[str, int]:
     parts = []
     for entry in node.entries:
         assert isinstance(entry.key, ast.Literal)
@@ -197,7 +197,7 @@ _WRITERS: dict[type, Callable[[Any], tuple[str, int]]] = {
     ast.Call: _call,
     ast.ListExpr: _list,
     ast.MapExpr: _map,
-    ast.Message: _message,
+    ast.MessageExpr: _message,
     ast.Comprehension: _comprehension,
     ast.Bind: _bind,
 }

@@ -15,23 +15,23 @@ from msgspec import Struct
 
 from tierwall.cel import Environment, Failure, ParseError, Program
 from tierwall.cel.evaluate.program import compile
-from tierwall.gateway.model.fields import Profile, Written
+from tierwall.gateway.model.fields import Profile, WrittenField
 
 _ENVIRONMENT = Environment(extensions=True)
 # agentgateway: an empty map cannot clear an inherited one.
 _EMPTY_IS_UNSET = frozenset(("backend.ai.modelAliases", "backend.ai.routes"))
 
 
-class Nothing(Enum):
+class NothingSelected(Enum):
     """What a list that selects no entry gives under agentgateway."""
 
     SELECTED = "nothing selected"
 
 
-NOTHING: Final = Nothing.SELECTED
+NOTHING: Final = NothingSelected.SELECTED
 
 
-class Choice(Struct, frozen=True):
+class SelectedValue(Struct, frozen=True):
     """The value that an object gives for a request, and which entry of a list it is (None: it is not a list).
 
     `certain` is false where the object may give nothing, because the request is not known; the value is then the first
@@ -51,7 +51,7 @@ class FactError(ValueError):
         super().__init__("; ".join(self.messages))
 
 
-class Facts:
+class RequestFacts:
     """The facts of a request as CEL variables: `{"request.path": "/x"}` gives `request` with the field `path`."""
 
     def __init__(self, given: Mapping[str, Any] | None = None) -> None:
@@ -77,7 +77,7 @@ class Facts:
             return False
 
 
-class AnyRequest(Facts):
+class AnyRequest(RequestFacts):
     """Every request at once: a condition may hold or not, each on its own."""
 
     def hold(self, condition: str) -> bool | None:
@@ -124,32 +124,34 @@ def _copied(value: Any) -> Any:
     return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-NO_FACTS: Final = Facts()
+NO_FACTS: Final = RequestFacts()
 ANY_REQUEST: Final = AnyRequest()
 
 
-def choose(written: Written, facts: Facts, profile: Profile) -> Choice | None:
+def select_value(written: WrittenField, facts: RequestFacts, profile: Profile) -> SelectedValue | None:
     """What an object gives for a field; None where it sets nothing under this profile."""
     match profile:
         case "docs":
-            return Choice(written.value) if written.entries is None else _of_all(written, written.entries, facts)
+            return SelectedValue(written.value) if written.entries is None else _of_all(written, written.entries, facts)
         case "agentgateway":
             if written.entries is not None:
                 return _of_the_part(written, written.entries, facts)
             unset = written.field.path in _EMPTY_IS_UNSET and not written.value
-            return None if unset else Choice(written.value)
+            return None if unset else SelectedValue(written.value)
         case _:
             assert_never(profile)
 
 
-def _of_all(written: Written, entries: Iterable[Mapping[str, Any]], facts: Facts) -> Choice | None:
+def _of_all(written: WrittenField, entries: Iterable[Mapping[str, Any]], facts: RequestFacts) -> SelectedValue | None:
     """One entry is selected, and it gives every part of the property that it has."""
     selectable, certain = _selectable(enumerate(entries), facts)
     giving = [(value, number) for number, policy in selectable if (value := _given(policy, written)) is not None]
-    return Choice(*giving[0], certain and len(giving) == len(selectable)) if giving else None
+    return SelectedValue(*giving[0], certain and len(giving) == len(selectable)) if giving else None
 
 
-def _of_the_part(written: Written, entries: Iterable[Mapping[str, Any]], facts: Facts) -> Choice | None:
+def _of_the_part(
+    written: WrittenField, entries: Iterable[Mapping[str, Any]], facts: RequestFacts
+) -> SelectedValue | None:
     """A part of a property has a list of its own, of the entries that have the part; it counts whatever it selects."""
     part = written.field.part
     having = [
@@ -159,18 +161,20 @@ def _of_the_part(written: Written, entries: Iterable[Mapping[str, Any]], facts: 
         return None
     selectable, _ = _selectable(having, facts)
     if not selectable:
-        return Choice(NOTHING)
+        return SelectedValue(NOTHING)
     number, policy = selectable[0]
-    return Choice(_given(policy, written), number)
+    return SelectedValue(_given(policy, written), number)
 
 
-def _given(policy: Any, written: Written) -> Any:
+def _given(policy: Any, written: WrittenField) -> Any:
     """What an entry gives for the field: the part of its policy that the field is, or all of it."""
     part = written.field.part
     return policy.get(part) if part and isinstance(policy, dict) else policy
 
 
-def _selectable(entries: Iterable[tuple[int, Mapping[str, Any]]], facts: Facts) -> tuple[list[tuple[int, Any]], bool]:
+def _selectable(
+    entries: Iterable[tuple[int, Mapping[str, Any]]], facts: RequestFacts
+) -> tuple[list[tuple[int, Any]], bool]:
     """The number and policy of each entry that may be the first whose condition is true, and whether one surely is."""
     selectable: list[tuple[int, Any]] = []
     for number, entry in entries:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from tierwall.resources.kinds.registry import schema_of
-from tierwall.resources.resource import Resource, inside
+from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.schema import Schema
 
 # Two readings of the precedence (docs/gateway.md#two-profiles): `docs` is what agentgateway publishes, `agentgateway`
@@ -47,7 +47,7 @@ _NO_SETTING = {("traffic", "phase")}
 CONDITIONAL = "conditional"
 
 
-class Field(Struct, frozen=True):
+class PolicyField(Struct, frozen=True):
     """An atomic field: `traffic.rateLimit.local` is the keys `rateLimit`, `local` of the section `traffic`."""
 
     path: str
@@ -63,7 +63,7 @@ class Field(Struct, frozen=True):
         return self.keys[1] if len(self.keys) > 1 else ""
 
 
-def _derived() -> Iterator[Field]:
+def _derived() -> Iterator[PolicyField]:
     for section, schema in SECTIONS.items():
         for outer in schema.properties:
             if (section, outer.name) in _NO_SETTING:
@@ -74,20 +74,20 @@ def _derived() -> Iterator[Field]:
                 keys = [(outer.name, inner.name) for inner in outer.schema.properties if inner.name != CONDITIONAL]
             for names in keys:
                 path = ".".join((section, *names))
-                yield Field(path, section, names, path in UNION_FIELDS, conditional)
+                yield PolicyField(path, section, names, path in UNION_FIELDS, conditional)
 
 
-FIELDS: Mapping[str, Field] = {field.path: field for field in _derived()}
+FIELDS: Mapping[str, PolicyField] = {field.path: field for field in _derived()}
 _BY_SECTION = {section: tuple(field for field in FIELDS.values() if field.section == section) for section in SECTIONS}
 
 
-class Written(Struct, frozen=True):
+class WrittenField(Struct, frozen=True):
     """What one object writes about one field: a value, or the entries of a `conditional` list.
 
     `path` leads from the section to where it is written.
     """
 
-    field: Field
+    field: PolicyField
     path: tuple[str | int, ...]
     value: Any = None
     entries: tuple[Mapping[str, Any], ...] | None = None
@@ -95,34 +95,34 @@ class Written(Struct, frozen=True):
 
 def has_override(policy: Resource) -> bool:
     """Whether a policy keeps more specific levels from what it sets."""
-    return inside(policy.spec, "strategy").get("inheritance") == "Override"
+    return nested_map(policy.spec, "strategy").get("inheritance") == "Override"
 
 
-def written_by(policy: Resource, section: Section, phase: Phase) -> tuple[Written, ...]:
+def fields_written_by(policy: Resource, section: Section, phase: Phase) -> tuple[WrittenField, ...]:
     """Everything that a section of a policy sets in a phase, which is the traffic section's alone."""
     value = policy.spec.get(section)
     if section == "traffic" and isinstance(value, dict) and (value.get("phase") or "PostRouting") != phase:
         return ()
-    return written(section, value)
+    return written_fields(section, value)
 
 
-def written(section: Section, value: object) -> tuple[Written, ...]:
+def written_fields(section: Section, value: object) -> tuple[WrittenField, ...]:
     """Everything that a section sets, in the order of the schema; null is not set."""
     return tuple(_written(section, value)) if isinstance(value, dict) else ()
 
 
-def _written(section: Section, value: Mapping[str, Any]) -> Iterator[Written]:
+def _written(section: Section, value: Mapping[str, Any]) -> Iterator[WrittenField]:
     for field in _BY_SECTION[section]:
         outer = value.get(field.keys[0])
         if outer is None:
             continue
         if field.conditional and isinstance(outer, dict) and isinstance(outer.get(CONDITIONAL), list):
             entries = tuple(entry for entry in outer[CONDITIONAL] if isinstance(entry, dict))
-            yield Written(field, (field.keys[0], CONDITIONAL), entries=entries)
+            yield WrittenField(field, (field.keys[0], CONDITIONAL), entries=entries)
         elif not field.part:
-            yield Written(field, field.keys, outer)
+            yield WrittenField(field, field.keys, outer)
         elif isinstance(outer, dict) and outer.get(field.part) is not None:
-            yield Written(field, field.keys, outer[field.part])
+            yield WrittenField(field, field.keys, outer[field.part])
 
 
 def override_locks(section: Section, profile: Profile, phase: Phase) -> bool:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from tierwall.attach.backend import backend_refs
 from tierwall.attach.listener import Listener, gateway_listeners, lets_listeners_in
 from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE, Place
-from tierwall.attach.reach import Way, reach
+from tierwall.attach.reach import RequestPath, gateway_graph
 from tierwall.attach.section import rule_name, rules, sections, sub_backends
 from tierwall.core.reference import Reference
 from tierwall.gateway.model.fields import Profile, Section
@@ -35,7 +35,7 @@ class BackendKind(StrEnum):
     INFERENCE_POOL = INFERENCE_POOL[1]
 
 
-class Asked(NamedTuple):
+class RequestPlace(NamedTuple):
     """The place that a question asks about; what it does not name is None."""
 
     gateway: Resource | None = None
@@ -106,7 +106,7 @@ _BEFORE_ROUTING = frozenset(
 )
 
 
-class Inline(Struct, frozen=True):
+class InlineSettings(Struct, frozen=True):
     """A backend section written in another object than a policy; `source` is how answers name it."""
 
     source: Reference
@@ -131,7 +131,7 @@ class InlineLevel(Struct, frozen=True):
     """A level at which inline settings take part."""
 
     name: LevelName
-    inline: tuple[Inline, ...]
+    inline: tuple[InlineSettings, ...]
 
     @property
     def identity(self) -> tuple[tuple[Resource, tuple[str | int, ...]], ...]:
@@ -142,7 +142,7 @@ class InlineLevel(Struct, frozen=True):
 Level: TypeAlias = AttachedLevel | InlineLevel
 
 
-def levels(asked: Asked, profile: Profile) -> Mapping[Section, tuple[Level, ...]]:
+def levels(asked: RequestPlace, profile: Profile) -> Mapping[Section, tuple[Level, ...]]:
     """The levels that each section is merged over, least specific first."""
     there = {level.name: level for level in (*_attached(asked, profile), *_inline(asked))}
     order = _ORDER[profile]
@@ -151,7 +151,7 @@ def levels(asked: Asked, profile: Profile) -> Mapping[Section, tuple[Level, ...]
     return {section: tuple(there[name] for name in names if name in there) for section, names in order.items()}
 
 
-def _attached(asked: Asked, profile: Profile) -> Iterator[Level]:
+def _attached(asked: RequestPlace, profile: Profile) -> Iterator[Level]:
     """The levels that policies attach to, in no order."""
     gateway, listener_set, listener, route, _, backend, section = asked
     if gateway is not None:
@@ -177,7 +177,7 @@ def _attached(asked: Asked, profile: Profile) -> Iterator[Level]:
             yield AttachedLevel(LevelName.BACKEND_SECTION, Place.of(backend, section))
 
 
-def _inline(asked: Asked) -> Iterator[Level]:
+def _inline(asked: RequestPlace) -> Iterator[Level]:
     """The levels of settings that backends, and references to them, have themselves; in no order."""
     backend, section = asked.backend, asked.section
     if backend is None:
@@ -186,19 +186,19 @@ def _inline(asked: Asked) -> Iterator[Level]:
     if place.key == BACKEND:
         policies = backend.spec.get("policies")
         if isinstance(policies, dict):
-            inline = Inline(backend.reference, backend, policies, ("spec", "policies"))
+            inline = InlineSettings(backend.reference, backend, policies, ("spec", "policies"))
             yield InlineLevel(LevelName.BACKEND_INLINE, (inline,))
         # Two groups may each have a provider of the name; the first that is written counts.
         sub = next((sub for sub in sub_backends(backend) if sub.name == section), None) if section else None
         if sub is not None:
-            inline = Inline(Place.of(backend, section).reference, backend, sub.policies, sub.path)
+            inline = InlineSettings(Place.of(backend, section).reference, backend, sub.policies, sub.path)
             yield InlineLevel(LevelName.SUB_BACKEND_INLINE, (inline,))
     if asked.route is None or asked.rule is None:
         return
     # The rule's references to this backend, and for a Service to this port of it.
     source = Reference(asked.route.kind, asked.route.namespace, asked.route.name, asked.rule_label)
     inlines = tuple(
-        Inline(source, asked.route, policies, (*ref.path, "policies"))
+        InlineSettings(source, asked.route, policies, (*ref.path, "policies"))
         for ref in backend_refs(asked.route)
         if ref.rule == asked.rule
         and ref.place == place
@@ -259,30 +259,30 @@ _AGENTGATEWAY_BACKEND: Mapping[Section, tuple[LevelName, ...]] = {
 _ORDER: Mapping[Profile, Mapping[Section, tuple[LevelName, ...]]] = {"docs": _DOCS, "agentgateway": _AGENTGATEWAY}
 
 
-def ways(snapshot: Snapshot) -> Iterator[Asked]:
+def reachable_places(snapshot: Snapshot) -> Iterator[RequestPlace]:
     """The places, in a fixed order; a listener without routes is a place of its own."""
     used = set()
-    for way in reach(snapshot).ways():
+    for way in gateway_graph(snapshot).ways():
         used.add((way.gateway, way.listener.owner, way.listener.number))
         yield from _along(snapshot, way)
-    for gateway in reach(snapshot).gateways_all:
+    for gateway in gateway_graph(snapshot).gateways_all:
         for listener in gateway_listeners(snapshot, gateway):
             if (gateway, listener.owner, listener.number) not in used:
                 yield _at(gateway, listener)
 
 
-def to_come(snapshot: Snapshot) -> Iterator[Asked]:
+def prospective_places(snapshot: Snapshot) -> Iterator[RequestPlace]:
     """The places of routes and ListenerSets that may be added, with no policy of their own.
 
     A route at any listener; a listener where a Gateway lets ListenerSets in; a route to a backend, and to any port of
     a Service, by a listener that already leads to it.
     """
-    for gateway in reach(snapshot).gateways_all:
+    for gateway in gateway_graph(snapshot).gateways_all:
         if lets_listeners_in(gateway):
-            yield Asked(gateway)
+            yield RequestPlace(gateway)
         for listener in gateway_listeners(snapshot, gateway):
             yield _at(gateway, listener)
-    for way in reach(snapshot).ways():
+    for way in gateway_graph(snapshot).ways():
         for asked in _along(snapshot, way):
             if asked.backend is not None:
                 here = asked._replace(route=None, rule=None)
@@ -291,11 +291,11 @@ def to_come(snapshot: Snapshot) -> Iterator[Asked]:
                     yield from (here._replace(section=port) for port in sections(asked.backend))
 
 
-def _at(gateway: Resource, listener: Listener) -> Asked:
-    return Asked(gateway, None if listener.owner is gateway else listener.owner, listener)
+def _at(gateway: Resource, listener: Listener) -> RequestPlace:
+    return RequestPlace(gateway, None if listener.owner is gateway else listener.owner, listener)
 
 
-def _along(snapshot: Snapshot, way: Way) -> Iterator[Asked]:
+def _along(snapshot: Snapshot, way: RequestPath) -> Iterator[RequestPlace]:
     here = _at(way.gateway, way.listener)._replace(route=way.routes[-1], rule=way.rule)
     backend = way.backend.place.resource(snapshot) if way.backend is not None else None
     if way.backend is None or backend is None or way.backend.place.key not in _BACKENDS:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tierwall.core.labels import EVERYTHING, Selector, SelectorError
-from tierwall.core.source import dotted
+from tierwall.core.source import format_path
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS
 from tierwall.network.model.rules import (
     AddressPeer,
@@ -43,22 +43,22 @@ ADMIN_ENTRY = ("portNumber", "portRange", "namedPort")
 CLUSTER_ENTRY = ("tcp", "udp", "sctp", "destinationNamedPort")
 
 
-class Malformed(ValueError):
+class MalformedRule(ValueError):
     """A part of a rule cannot be understood; the words say which and why."""
 
 
-def selector(value: object, what: str) -> Selector:
+def read_selector(value: object, what: str) -> Selector:
     """A label selector that must be there, if only as `{}`."""
     if value is None:
-        raise Malformed(f"`{what}` is missing")
+        raise MalformedRule(f"`{what}` is missing")
     try:
         return Selector.parse(value)
     except SelectorError as error:
-        raise Malformed(f"`{dotted((what, *error.path))}`: {error}") from None
+        raise MalformedRule(f"`{format_path((what, *error.path))}`: {error}") from None
 
 
 def _optional(value: Any) -> Selector:
-    return EVERYTHING if value is None else selector(value, "namespaceSelector")
+    return EVERYTHING if value is None else read_selector(value, "namespaceSelector")
 
 
 def _one_of(value: object, known: Collection[str], what: str) -> tuple[str, Any]:
@@ -68,51 +68,51 @@ def _one_of(value: object, known: Collection[str], what: str) -> tuple[str, Any]
     if len(found) != 1:
         names = ", ".join(f"`{key}`" for key in (found or fields)) or "nothing"
         wanted = f"one of {', '.join(known)}"
-        raise Malformed(f"{what} has {names}, expected {'only ' if found else ''}{wanted}")
+        raise MalformedRule(f"{what} has {names}, expected {'only ' if found else ''}{wanted}")
     return found[0], fields[found[0]]
 
 
 def as_map(value: object, what: str) -> Mapping[str, Any]:
     """A value that must be a map."""
     if not isinstance(value, dict):
-        raise Malformed(f"{what} is not a map")
+        raise MalformedRule(f"{what} is not a map")
     return value
 
 
 def as_list(value: object, key: str) -> list[Any]:
     """A value that must be a list, if only an empty one."""
     if not isinstance(value, list):
-        raise Malformed(f"`{key}` is not a list")
+        raise MalformedRule(f"`{key}` is not a list")
     return value
 
 
 def _items(value: object, what: str) -> list[Any]:
     """A list with at least one item."""
     if not isinstance(value, list) or not value:
-        raise Malformed(f"no list of {what}" if value else f"an empty list of {what}")
+        raise MalformedRule(f"no list of {what}" if value else f"an empty list of {what}")
     return value
 
 
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str) or not value:
-        raise Malformed(f"{what} `{value}` is not a text")
+        raise MalformedRule(f"{what} `{value}` is not a text")
     return value
 
 
-def subject(value: object) -> tuple[Selector, Selector]:
+def read_subject(value: object) -> tuple[Selector, Selector]:
     """The namespaces and pods a cluster-scoped policy is about."""
     key, chosen = _one_of(value, INGRESS_PEER, "subject")
     if key == "namespaces":
-        return selector(chosen, key), EVERYTHING
+        return read_selector(chosen, key), EVERYTHING
     fields = as_map(chosen, "`pods`")
-    return _optional(fields.get("namespaceSelector")), selector(fields.get("podSelector"), "podSelector")
+    return _optional(fields.get("namespaceSelector")), read_selector(fields.get("podSelector"), "podSelector")
 
 
 def widest_subject(value: object) -> tuple[Selector, Selector]:
     """The most that a malformed subject could be about: what is understood of it still narrows it."""
     try:
         return _optional(value["pods"]["namespaceSelector"]), EVERYTHING  # type: ignore[index]
-    except (Malformed, KeyError, TypeError, IndexError):
+    except (MalformedRule, KeyError, TypeError, IndexError):
         return EVERYTHING, EVERYTHING
 
 
@@ -121,17 +121,17 @@ def _written(fields: Mapping[str, Any], direction: Direction) -> Any:
     key = direction.peers_key
     for other in Direction:
         if other is not direction and fields.get(other.peers_key) is not None:
-            raise Malformed(f"`{other.peers_key}` in an {direction} rule, expected `{key}`")
+            raise MalformedRule(f"`{other.peers_key}` in an {direction} rule, expected `{key}`")
     return fields.get(key)
 
 
-def admin_peers(fields: Mapping[str, Any], direction: Direction, known: tuple[str, ...]) -> tuple[Peer, ...]:
+def read_admin_peers(fields: Mapping[str, Any], direction: Direction, known: tuple[str, ...]) -> tuple[Peer, ...]:
     """The peers of a rule of the Admin and Baseline tiers; `known` are the fields such a peer may have."""
     written = _items(_written(fields, direction), f"peers in `{direction.peers_key}`")
     return tuple(dict.fromkeys(_admin_peer(peer, known) for peer in written))
 
 
-def network_policy_peers(fields: Mapping[str, Any], direction: Direction) -> tuple[Peer, ...] | None:
+def read_network_policy_peers(fields: Mapping[str, Any], direction: Direction) -> tuple[Peer, ...] | None:
     """The peers of a rule of a NetworkPolicy; no peers and an empty list are everybody."""
     written = _written(fields, direction)
     if written is None or written == []:
@@ -143,35 +143,35 @@ def _admin_peer(value: object, known: tuple[str, ...]) -> Peer:
     key, chosen = _one_of(value, known, "peer")
     if key == "namespaces":
         nested = isinstance(chosen, dict) and any(name in chosen for name in NESTED)
-        return PodPeer(_namespaces(chosen) if nested else selector(chosen, key))
+        return PodPeer(_namespaces(chosen) if nested else read_selector(chosen, key))
     if key == "pods":
         return _pods(as_map(chosen, "`pods`"))
     if key == "networks":
         return AddressPeer(tuple(Block(_cidr(cidr)) for cidr in _items(chosen, key)))
     if key == "nodes":
-        return NodePeer(selector(chosen, key))
+        return NodePeer(read_selector(chosen, key))
     names = {_text(name, "domain name").lower().rstrip(".") for name in _items(chosen, key)}
     return DomainPeer(tuple(sorted(names)))
 
 
 def _pods(fields: Mapping[str, Any]) -> PodPeer:
-    pods = selector(fields.get("podSelector"), "podSelector")
+    pods = read_selector(fields.get("podSelector"), "podSelector")
     if "namespaces" not in fields:
         return PodPeer(_optional(fields.get("namespaceSelector")), pods)
     if fields.get("namespaceSelector") is not None:
-        raise Malformed("`pods` has `namespaces` and `namespaceSelector`, expected only one of them")
+        raise MalformedRule("`pods` has `namespaces` and `namespaceSelector`, expected only one of them")
     return PodPeer(_namespaces(fields["namespaces"]), pods)
 
 
 def _namespaces(value: object) -> Selector | Related:
     key, chosen = _one_of(value, NESTED, "`namespaces`")
     if key == "namespaceSelector":
-        return selector(chosen, key)
+        return read_selector(chosen, key)
     if key == "related":
         for relation in (Relation.SELF, Relation.NOT_SELF):
             if isinstance(chosen, str) and chosen.lower() == relation.lower():
                 return Related(relation)
-        raise Malformed(f"`related` is `{chosen}`, expected `Self` or `NotSelf`")
+        raise MalformedRule(f"`related` is `{chosen}`, expected `Self` or `NotSelf`")
     return Related(Relation(key), tuple(sorted({_text(label, "label key") for label in as_list(chosen, key)})))
 
 
@@ -181,35 +181,35 @@ def _network_policy_peer(value: object) -> Peer:
     given = {key: fields[key] for key in NETWORK_POLICY_PEER if fields.get(key) is not None}
     if not given or ("ipBlock" in given and len(given) > 1):
         names = ", ".join(f"`{key}`" for key in (given or fields)) or "nothing"
-        raise Malformed(f"peer has {names}, expected `ipBlock` alone, or `podSelector` and `namespaceSelector`")
+        raise MalformedRule(f"peer has {names}, expected `ipBlock` alone, or `podSelector` and `namespaceSelector`")
     if "ipBlock" in given:
         block = as_map(given["ipBlock"], "`ipBlock`")
         excepts = as_list(block["except"], "except") if block.get("except") is not None else []
         return AddressPeer((Block(_cidr(block.get("cidr")), tuple(sorted(set(map(_cidr, excepts))))),))
-    pods = selector(given["podSelector"], "podSelector") if "podSelector" in given else EVERYTHING
+    pods = read_selector(given["podSelector"], "podSelector") if "podSelector" in given else EVERYTHING
     if "namespaceSelector" not in given:
         return PodPeer(Related(Relation.SELF), pods)
-    return PodPeer(selector(given["namespaceSelector"], "namespaceSelector"), pods)
+    return PodPeer(read_selector(given["namespaceSelector"], "namespaceSelector"), pods)
 
 
 def _cidr(value: object) -> Span:
     span = parse_cidr(value)
     if span is None:
-        raise Malformed(f"`{value}` is not a CIDR")
+        raise MalformedRule(f"`{value}` is not a CIDR")
     return span
 
 
-def admin_ports(value: object) -> tuple[Port, ...] | None:
+def read_admin_ports(value: object) -> tuple[Port, ...] | None:
     """`ports` of AdminNetworkPolicy and BaselineAdminNetworkPolicy."""
     return None if value is None else tuple(map(_admin_port, _items(value, "port entries")))
 
 
-def cluster_protocols(value: object) -> tuple[Port, ...] | None:
+def read_cluster_protocols(value: object) -> tuple[Port, ...] | None:
     """`protocols` of ClusterNetworkPolicy."""
     return None if value is None else tuple(map(_cluster_protocol, _items(value, "protocol entries")))
 
 
-def network_policy_ports(value: object) -> tuple[Port, ...] | None:
+def read_network_policy_ports(value: object) -> tuple[Port, ...] | None:
     """`ports` of NetworkPolicy; an empty list is every port."""
     return None if value is None or value == [] else tuple(map(_network_policy_port, _items(value, "port entries")))
 
@@ -250,18 +250,18 @@ def _network_policy_port(entry: object) -> Port:
 def _range(protocol: str, start: object, end: object) -> PortRange:
     first, last = _port(start), _port(end)
     if last < first:
-        raise Malformed(f"port range ends (`{last}`) before it starts (`{first}`)")
+        raise MalformedRule(f"port range ends (`{last}`) before it starts (`{first}`)")
     return PortRange(protocol, first, last)
 
 
 def _port(value: object) -> int:
     if type(value) is not int or not 1 <= value <= LAST_PORT:
-        raise Malformed(f"port `{value}` is not a number from 1 to {LAST_PORT}")
+        raise MalformedRule(f"port `{value}` is not a number from 1 to {LAST_PORT}")
     return value
 
 
 def _protocol(fields: Mapping[str, Any]) -> str:
     protocol = fields.get("protocol") or "TCP"
     if protocol not in PROTOCOLS:
-        raise Malformed(f"protocol `{protocol}` is not one of {', '.join(PROTOCOLS)}")
+        raise MalformedRule(f"protocol `{protocol}` is not one of {', '.join(PROTOCOLS)}")
     return str(protocol)

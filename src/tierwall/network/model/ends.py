@@ -20,9 +20,9 @@ from typing import Any
 from msgspec import Struct
 
 from tierwall.core.reference import Reference
-from tierwall.resources.resource import Resource, inside, maps
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
-from tierwall.values.addresses import Address, parse_address, show
+from tierwall.values.addresses import Address, format_address, parse_address
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 PROTOCOLS = ("TCP", "UDP", "SCTP")
@@ -31,7 +31,7 @@ LAST_PORT = 65535
 _NONE: Mapping[str, Any] = {}
 
 
-class End(Struct, frozen=True, eq=False, gc=False):
+class Endpoint(Struct, frozen=True, eq=False, gc=False):
     """One end of a connection. Ends compare by identity: the model has one object for each.
 
     INVARIANT: `gc=False` holds because nothing an end refers to refers back to it.
@@ -55,19 +55,19 @@ class End(Struct, frozen=True, eq=False, gc=False):
         return f"node:{self.name}" if self.kind == "node" else self.name
 
 
-def address_end(address: Address) -> End:
+def address_endpoint(address: Address) -> Endpoint:
     """The end that a plain address is, when it is no pod's."""
-    return End("address", show(address), addresses=(address,))
+    return Endpoint("address", format_address(address), addresses=(address,))
 
 
-def node_end(resource: Resource) -> End:
+def node_endpoint(resource: Resource) -> Endpoint:
     """The end that a Node is."""
-    entries = maps(inside(resource.value, "status").get("addresses"))
+    entries = list_of_maps(nested_map(resource.value, "status").get("addresses"))
     texts = (entry.get("address") for entry in entries if entry.get("type") in ("InternalIP", "ExternalIP"))
-    return End("node", resource.name, labels=_strings(resource.labels), addresses=_addresses(texts))
+    return Endpoint("node", resource.name, labels=_strings(resource.labels), addresses=_addresses(texts))
 
 
-def pod_end(
+def pod_endpoint(
     namespace: str,
     name: str,
     namespace_labels: Mapping[str, str],
@@ -75,15 +75,17 @@ def pod_end(
     spec: Mapping[str, Any],
     status: Mapping[str, Any],
     workload: Reference | None,
-) -> End:
+) -> Endpoint:
     """The end that a pod, or a replica of a pod template, is."""
-    return End(
+    return Endpoint(
         "pod",
         name,
         namespace,
-        _strings(inside(metadata, "labels")),
+        _strings(nested_map(metadata, "labels")),
         namespace_labels,
-        _addresses([status.get("podIP"), *[ip.get("ip") for ip in maps(status.get("podIPs"))]]) if status else (),
+        _addresses([status.get("podIP"), *[ip.get("ip") for ip in list_of_maps(status.get("podIPs"))]])
+        if status
+        else (),
         _named_ports(spec),
         spec.get("hostNetwork") is not True,
         node_name if isinstance(node_name := spec.get("nodeName"), str) else "",
@@ -111,14 +113,14 @@ def _addresses(texts: Iterable[object]) -> tuple[Address, ...]:
 
 
 def _named_ports(spec: Mapping[str, Any]) -> Mapping[str, tuple[tuple[str, int], ...]]:
-    containers = maps(spec.get("containers"))
+    containers = list_of_maps(spec.get("containers"))
     if "initContainers" in spec:
         # A sidecar (an init container that is always restarted) serves as long as the pod does: its ports count too.
-        sidecars = [first for first in maps(spec["initContainers"]) if first.get("restartPolicy") == "Always"]
+        sidecars = [first for first in list_of_maps(spec["initContainers"]) if first.get("restartPolicy") == "Always"]
         containers = [*containers, *sidecars]
     ports: dict[str, set[tuple[str, int]]] = {}
     for container in containers:
-        for port in maps(container.get("ports")):
+        for port in list_of_maps(container.get("ports")):
             name, number, protocol = port.get("name"), port.get("containerPort"), port.get("protocol") or "TCP"
             if isinstance(name, str) and name and type(number) is int and protocol in PROTOCOLS:
                 ports.setdefault(name, set()).add((protocol, number))
@@ -139,7 +141,7 @@ MOST_REPLICAS = 2
 _MADE_BY = {"Pod": WORKLOADS, "ReplicaSet": (("apps", "Deployment"),), "Job": (("batch", "CronJob"),)}
 
 
-def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[End]:
+def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[Endpoint]:
     """All pods; `namespaces` has the labels of every namespace that an object is in."""
     taken: set[tuple[str, str]] = set()
     shown: set[Reference] = set()
@@ -151,9 +153,11 @@ def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Ite
             shown.add(workload)
             owner = _controller(snapshot, owner)
         taken.add((resource.namespace, resource.name))
-        status = inside(resource.value, "status")
+        status = nested_map(resource.value, "status")
         labels = namespaces[resource.namespace]
-        yield pod_end(resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, workload)
+        yield pod_endpoint(
+            resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, workload
+        )
     nodes = sum(1 for _ in snapshot.of_kind("", "Node"))
     for group, kind in WORKLOADS:
         for resource in snapshot.of_kind(group, kind):
@@ -161,8 +165,10 @@ def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Ite
                 yield from _replicas(resource, namespaces[resource.namespace], nodes, taken)
 
 
-def _replicas(resource: Resource, labels: Mapping[str, str], nodes: int, taken: set[tuple[str, str]]) -> Iterator[End]:
-    metadata, spec = (inside(_job(resource), "template", key) for key in ("metadata", "spec"))
+def _replicas(
+    resource: Resource, labels: Mapping[str, str], nodes: int, taken: set[tuple[str, str]]
+) -> Iterator[Endpoint]:
+    metadata, spec = (nested_map(_job(resource), "template", key) for key in ("metadata", "spec"))
     for number in range(min(MOST_REPLICAS, _count(resource, nodes))):
         name = f"{resource.name}-{number}"
         if (resource.namespace, name) in taken:
@@ -170,12 +176,12 @@ def _replicas(resource: Resource, labels: Mapping[str, str], nodes: int, taken: 
             # apart.
             name = f"{resource.kind.lower()}:{name}"
         taken.add((resource.namespace, name))
-        yield pod_end(resource.namespace, name, labels, metadata, spec, {}, resource.reference)
+        yield pod_endpoint(resource.namespace, name, labels, metadata, spec, {}, resource.reference)
 
 
 def _job(resource: Resource) -> Mapping[str, Any]:
     """The part of a workload that has the pod template: its spec, or that of the Jobs a CronJob makes."""
-    return inside(resource.spec, "jobTemplate", "spec") if resource.kind == "CronJob" else resource.spec
+    return nested_map(resource.spec, "jobTemplate", "spec") if resource.kind == "CronJob" else resource.spec
 
 
 def _count(resource: Resource, nodes: int) -> int:
@@ -196,7 +202,7 @@ def _controller(snapshot: Snapshot, resource: Resource) -> Resource | None:
     a chain of owners is at most two long, whatever the objects say.
     """
     possible = _MADE_BY.get(resource.kind, ())
-    for owner in maps(resource.metadata.get("ownerReferences")):
+    for owner in list_of_maps(resource.metadata.get("ownerReferences")):
         api_version, kind, name = owner.get("apiVersion"), owner.get("kind"), owner.get("name")
         if owner.get("controller") is True and isinstance(api_version, str) and isinstance(name, str):
             group = api_version.rpartition("/")[0]

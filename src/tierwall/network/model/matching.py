@@ -12,11 +12,12 @@ from enum import Enum
 from typing import Final, assert_never
 
 from tierwall.core.labels import Selector
-from tierwall.network.model.ends import End
+from tierwall.network.model.ends import Endpoint
 from tierwall.network.model.rules import (
     AddressPeer,
     DomainPeer,
     NamedPort,
+    NetworkRule,
     NodePeer,
     Peer,
     PodPeer,
@@ -24,13 +25,12 @@ from tierwall.network.model.rules import (
     PortRange,
     Related,
     Relation,
-    Rule,
-    by_kind,
+    peers_by_kind,
 )
 from tierwall.values.addresses import Address
 
 
-class Match(Enum):
+class PeerMatch(Enum):
     """Three values: a domain peer may match."""
 
     NO = 0
@@ -39,17 +39,17 @@ class Match(Enum):
 
 
 # Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
-_NO, _MAYBE, _YES = Match.NO, Match.MAYBE, Match.YES
+_NO, _MAYBE, _YES = PeerMatch.NO, PeerMatch.MAYBE, PeerMatch.YES
 _SELF: Final = Relation.SELF
 _NOT_SELF: Final = Relation.NOT_SELF
 _SAME_LABELS: Final = Relation.SAME_LABELS
 _NOT_SAME_LABELS: Final = Relation.NOT_SAME_LABELS
 
 
-class Nodes:
+class NodeAddresses:
     """The addresses of the nodes that a selector selects, each selector looked up once."""
 
-    def __init__(self, nodes: Collection[End]) -> None:
+    def __init__(self, nodes: Collection[Endpoint]) -> None:
         self._nodes = nodes
         self._known: dict[Selector, frozenset[Address]] = {}
 
@@ -63,8 +63,14 @@ class Nodes:
 
 
 def rule_matches(
-    rule: Rule, subject: End, other: End, destination: End, protocol: str, port: int, nodes: Nodes
-) -> Match:
+    rule: NetworkRule,
+    subject: Endpoint,
+    other: Endpoint,
+    destination: Endpoint,
+    protocol: str,
+    port: int,
+    nodes: NodeAddresses,
+) -> PeerMatch:
     """Whether a rule matches a connection of its subject with another end."""
     if rule.ports is not None:
         for entry in rule.ports:
@@ -84,7 +90,7 @@ def rule_matches(
     return best
 
 
-def peer_matches(peer: Peer, subject: End, other: End, nodes: Nodes) -> Match:
+def peer_matches(peer: Peer, subject: Endpoint, other: Endpoint, nodes: NodeAddresses) -> PeerMatch:
     """Whether one peer of a rule about `subject` is the other end."""
     match peer:
         case PodPeer():
@@ -104,17 +110,17 @@ def peer_matches(peer: Peer, subject: End, other: End, nodes: Nodes) -> Match:
     return _YES if found else _NO
 
 
-def _in_namespaces(wanted: Selector | Related, subject: End, other: End) -> bool:
+def _in_namespaces(wanted: Selector | Related, subject: Endpoint, other: Endpoint) -> bool:
     match wanted:
         case Selector():
             return wanted.matches(other.namespace_labels)
         case Related():
-            return related(wanted, subject, other)
+            return in_related_namespace(wanted, subject, other)
         case _:
             assert_never(wanted)
 
 
-def related(wanted: Related, subject: End, other: End) -> bool:
+def in_related_namespace(wanted: Related, subject: Endpoint, other: Endpoint) -> bool:
     """Whether the other end's namespace stands in a relation to the subject's."""
     relation = wanted.relation
     if relation is _SELF:
@@ -132,7 +138,7 @@ def related(wanted: Related, subject: End, other: End) -> bool:
     assert_never(relation)
 
 
-def port_matches(entry: Port, destination: End, protocol: str, port: int) -> bool:
+def port_matches(entry: Port, destination: Endpoint, protocol: str, port: int) -> bool:
     """Whether one port entry holds for a destination port."""
     match entry:
         case PortRange():
@@ -145,13 +151,13 @@ def port_matches(entry: Port, destination: End, protocol: str, port: int) -> boo
             assert_never(entry)
 
 
-def domains(rule: Rule) -> tuple[str, ...]:
+def domain_names(rule: NetworkRule) -> tuple[str, ...]:
     """The domain names a rule has as peers."""
-    _pods, _addresses, _nodes, found = by_kind(rule.peers)
+    _pods, _addresses, _nodes, found = peers_by_kind(rule.peers)
     return tuple(name for peer in found for name in peer.names)
 
 
-def covered(name: str, by: Collection[str]) -> bool:
+def is_covered_domain(name: str, by: Collection[str]) -> bool:
     """Whether every address of a domain pattern is also one of a pattern in `by`; `*` is one label or more."""
     if name in by:
         return True

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping
 
 from tierwall.core.labels import Selector
 from tierwall.core.stack import Stack, Tier
-from tierwall.network.model.ends import NAMESPACE_NAME, WORKLOADS, End, namespace_labels, node_end, pods
-from tierwall.network.model.matching import Nodes
-from tierwall.network.model.policies import NETWORK_POLICY, enforced, policies, watched
-from tierwall.network.model.rules import EGRESS, INGRESS, TIERS, Direction, Policy, TierName
+from tierwall.network.model.ends import NAMESPACE_NAME, WORKLOADS, Endpoint, namespace_labels, node_endpoint, pods
+from tierwall.network.model.matching import NodeAddresses
+from tierwall.network.model.policies import NETWORK_POLICY, read_policies, shadow_policies, without_shadow_policies
+from tierwall.network.model.rules import EGRESS, INGRESS, TIERS, Direction, TieredPolicy, TierName
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Address
 
 
-class Model:
+class NetworkModel:
     """Everything a decision of the network plane needs, derived from one snapshot.
 
     INVARIANT: an index that is made on first use is put in place whole, so that threads may share a model.
@@ -28,38 +28,38 @@ class Model:
     def __init__(self, snapshot: Snapshot) -> None:
         self.namespaces = _namespaces(snapshot)
         self.pods = tuple(pods(snapshot, self.namespaces))
-        self.nodes = tuple(node_end(node) for node in snapshot.of_kind("", "Node"))
-        self.node_addresses = Nodes(self.nodes)
-        read = policies(snapshot)
+        self.nodes = tuple(node_endpoint(node) for node in snapshot.of_kind("", "Node"))
+        self.node_addresses = NodeAddresses(self.nodes)
+        read = read_policies(snapshot)
         # All policies, tier by tier, in the order they are asked.
-        self.tiers: Stack[Policy] = tuple(
+        self.tiers: Stack[TieredPolicy] = tuple(
             Tier(str(name), tuple(policy for policy in read if policy.tier is name), combining)
             for name, combining in TIERS.items()
         )
         self._pods = {(pod.namespace, pod.name): pod for pod in self.pods}
         self._nodes = {node.name: node for node in self.nodes}
-        self._by_address: dict[Address, End] | None = None
+        self._by_address: dict[Address, Endpoint] | None = None
         self._namespaces_by_label: dict[tuple[str, str], list[str]] | None = None
         self._index = _Index(tuple(policy for tier in self.tiers for policy in tier.policies))
-        self._tiers: dict[Tier[Policy], Tier[Policy]] = {}
+        self._tiers: dict[Tier[TieredPolicy], Tier[TieredPolicy]] = {}
         # The stacks of a pod: egress, ingress. Pods with equal labels have the same two.
-        self._stacks: dict[End, tuple[Stack[Policy], Stack[Policy]]] = {}
-        self._alike: dict[tuple[str, frozenset[tuple[str, str]]], tuple[Stack[Policy], Stack[Policy]]] = {}
+        self._stacks: dict[Endpoint, tuple[Stack[TieredPolicy], Stack[TieredPolicy]]] = {}
+        self._alike: dict[tuple[str, frozenset[tuple[str, str]]], tuple[Stack[TieredPolicy], Stack[TieredPolicy]]] = {}
 
     @property
-    def policies(self) -> tuple[Policy, ...]:
+    def policies(self) -> tuple[TieredPolicy, ...]:
         """All policies, tier by tier, in order."""
         return self._index.policies
 
-    def pod(self, namespace: str, name: str) -> End | None:
+    def pod(self, namespace: str, name: str) -> Endpoint | None:
         """A pod by name."""
         return self._pods.get((namespace, name))
 
-    def node(self, name: str) -> End | None:
+    def node(self, name: str) -> Endpoint | None:
         """A node by name."""
         return self._nodes.get(name)
 
-    def at(self, address: Address) -> End | None:
+    def at(self, address: Address) -> Endpoint | None:
         """The pod that has an address; one under policy before one on its host's network, then by name."""
         if self._by_address is None:
             order = sorted(self.pods, key=lambda pod: (not pod.under_policy, pod.namespace, pod.name), reverse=True)
@@ -77,7 +77,7 @@ class Model:
         candidates = (name for label in demanded for name in by_label.get(label, ()))
         return [name for name in candidates if selector.matches(self.namespaces[name])]
 
-    def stack(self, subject: End, direction: Direction) -> Stack[Policy]:
+    def stack(self, subject: Endpoint, direction: Direction) -> Stack[TieredPolicy]:
         """The tiers that have a say about a pod in one direction; those without a policy are left out.
 
         INVARIANT: of one model, equal tiers are the same object, so tiers may be told apart by identity.
@@ -94,8 +94,8 @@ class Model:
         egress, ingress = stacks
         return egress if direction is EGRESS else ingress
 
-    def _stack(self, selecting: Iterable[Policy], direction: Direction) -> Stack[Policy]:
-        by_tier: dict[TierName, list[Policy]] = {}
+    def _stack(self, selecting: Iterable[TieredPolicy], direction: Direction) -> Stack[TieredPolicy]:
+        by_tier: dict[TierName, list[TieredPolicy]] = {}
         for policy in selecting:
             if policy.rules(direction) is not None:
                 by_tier.setdefault(policy.tier, []).append(policy)
@@ -106,15 +106,15 @@ class Model:
 
 
 @per_snapshot
-def model(snapshot: Snapshot) -> Model:
+def network_model(snapshot: Snapshot) -> NetworkModel:
     """The network model of the policies in force."""
-    return Model(enforced(snapshot))
+    return NetworkModel(without_shadow_policies(snapshot))
 
 
 @per_snapshot
-def model_with_shadow(snapshot: Snapshot) -> Model:
+def network_model_with_shadow(snapshot: Snapshot) -> NetworkModel:
     """The network model of all policies, those in shadow mode included."""
-    return Model(snapshot) if watched(snapshot) else model(snapshot)
+    return NetworkModel(snapshot) if shadow_policies(snapshot) else network_model(snapshot)
 
 
 def _by_label(namespaces: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], list[str]]:
@@ -139,7 +139,7 @@ def _namespaces(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
 class _Index:
     """Policies by one label of a namespace or pod that their subject demands."""
 
-    def __init__(self, policies: tuple[Policy, ...]) -> None:
+    def __init__(self, policies: tuple[TieredPolicy, ...]) -> None:
         self.policies = policies
         self._by_namespace: dict[tuple[str, str], list[int]] = {}
         self._by_pod: dict[tuple[str, str], list[int]] = {}
@@ -156,7 +156,7 @@ class _Index:
                 everybody = not policy.namespaces.requirements and not policy.pods.requirements
                 (self._always if everybody else self._others).append(number)
 
-    def selecting(self, subject: End) -> list[Policy]:
+    def selecting(self, subject: Endpoint) -> list[TieredPolicy]:
         """The policies whose subject selects a pod, in order."""
         numbers = list(self._others)
         for labels, index in ((subject.namespace_labels, self._by_namespace), (subject.labels, self._by_pod)):

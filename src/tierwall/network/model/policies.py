@@ -26,31 +26,31 @@ from tierwall.network.model.dialects import (
     BASELINE_EGRESS_PEER,
     EGRESS_PEER,
     INGRESS_PEER,
-    Malformed,
-    admin_peers,
-    admin_ports,
+    MalformedRule,
     as_map,
-    cluster_protocols,
-    network_policy_peers,
-    network_policy_ports,
-    selector,
-    subject,
+    read_admin_peers,
+    read_admin_ports,
+    read_cluster_protocols,
+    read_network_policy_peers,
+    read_network_policy_ports,
+    read_selector,
+    read_subject,
     widest_subject,
 )
 from tierwall.network.model.ends import NAMESPACE_NAME
-from tierwall.network.model.rules import Action, Direction, Peer, Policy, Rule, TierName
-from tierwall.resources.resource import Resource, inside
+from tierwall.network.model.rules import Direction, NetworkRule, Peer, RuleAction, TieredPolicy, TierName
+from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from tierwall.resources.admission.problem import Problem, Step
+    from tierwall.resources.admission.problem import AdmissionProblem, PathStep
 
 BASELINE, CLUSTER = "BaselineAdminNetworkPolicy", "ClusterNetworkPolicy"
 NETWORK_POLICY = "networking.k8s.io", "NetworkPolicy"
 KINDS = (*(("policy.networking.k8s.io", kind) for kind in ("AdminNetworkPolicy", BASELINE, CLUSTER)), NETWORK_POLICY)
 SHADOW = "tierwall.io/mode", "shadow"
 
-_ACTIONS = {"Allow": Action.ALLOW, "Accept": Action.ALLOW, "Deny": Action.DENY, "Pass": Action.PASS}
+_ACTIONS = {"Allow": RuleAction.ALLOW, "Accept": RuleAction.ALLOW, "Deny": RuleAction.DENY, "Pass": RuleAction.PASS}
 _TYPES = {"Ingress": Direction.INGRESS, "Egress": Direction.EGRESS}
 # Before every priority that can be written, so that what fails closed is asked first.
 _FIRST = -(2**31) - 1
@@ -59,7 +59,7 @@ _SUBJECT = "spec", "subject"
 _RULES = ("ingress",), ("egress",)
 
 
-def policies(snapshot: Snapshot) -> list[Policy]:
+def read_policies(snapshot: Snapshot) -> list[TieredPolicy]:
     """All policies of a snapshot; those of one tier are in the order they are asked."""
     unread = _reader(snapshot)
     read = (
@@ -70,26 +70,26 @@ def policies(snapshot: Snapshot) -> list[Policy]:
     return sorted(read, key=_order)
 
 
-def _reader(snapshot: Snapshot) -> Callable[[Resource], Sequence[Problem]]:
+def _reader(snapshot: Snapshot) -> Callable[[Resource], Sequence[AdmissionProblem]]:
     """What tells the parts of a policy that only a definition among the objects knows."""
     if not any(True for _ in snapshot.of_kind(*_DEFINITION)):
         return lambda _: ()
-    from tierwall.resources.validity import unread  # imports all of admission, which few snapshots need here
+    from tierwall.resources.validity import unknown_parts  # imports all of admission, which few snapshots need here
 
-    return partial(unread, snapshot)
+    return partial(unknown_parts, snapshot)
 
 
-def _order(policy: Policy) -> tuple[bool, int, str, str, str]:
+def _order(policy: TieredPolicy) -> tuple[bool, int, str, str, str]:
     # Texts compare by code point, which is the order of their bytes in UTF-8.
     kind, namespace, name, *_ = policy.reference
     return kind == BASELINE, policy.priority, namespace, name, kind
 
 
-def _admin_policy(resource: Resource, unread: Sequence[Problem]) -> Policy:
+def _admin_policy(resource: Resource, unread: Sequence[AdmissionProblem]) -> TieredPolicy:
     """One policy of the Admin or Baseline tier."""
     spec = resource.spec
     reasons: list[str] = []
-    unknown: dict[tuple[Step, ...], str] = {}  # by how far a path leads, up to a rule
+    unknown: dict[tuple[PathStep, ...], str] = {}  # by how far a path leads, up to a rule
     for problem in unread:
         part = problem.path[:3] if problem.path[1:2] in _RULES else problem.path[:2]
         unknown[part] = problem.message
@@ -99,13 +99,13 @@ def _admin_policy(resource: Resource, unread: Sequence[Problem]) -> Policy:
     whole = next((message for part, message in unknown.items() if len(part) < 2), "")
     try:
         everybody = whole or _SUBJECT in unknown
-        namespaces, pods = (EVERYTHING, EVERYTHING) if everybody else subject(spec.get("subject"))
-    except Malformed as error:
+        namespaces, pods = (EVERYTHING, EVERYTHING) if everybody else read_subject(spec.get("subject"))
+    except MalformedRule as error:
         namespaces, pods = widest_subject(spec.get("subject"))
         reasons.append(f"the subject cannot be understood ({error})")
     tier, priority = _place(resource, reasons)
     closed = "; ".join(reasons)
-    rules: dict[Direction, tuple[Rule, ...]] = {}
+    rules: dict[Direction, tuple[NetworkRule, ...]] = {}
     for direction in Direction:
         written = spec.get(direction)
         if written is None:
@@ -116,7 +116,7 @@ def _admin_policy(resource: Resource, unread: Sequence[Problem]) -> Policy:
             why = everywhere or unknown.get(("spec", direction, index), "")
             rules[direction] += (_admin_rule(tier, resource, direction, index, rule, why, closed),)
     ingress, egress = rules.get(Direction.INGRESS), rules.get(Direction.EGRESS)
-    return Policy(tier, resource.reference, resource, namespaces, pods, ingress, egress, priority, closed)
+    return TieredPolicy(tier, resource.reference, resource, namespaces, pods, ingress, egress, priority, closed)
 
 
 def _place(resource: Resource, reasons: list[str]) -> tuple[TierName, int]:
@@ -137,7 +137,7 @@ def _place(resource: Resource, reasons: list[str]) -> tuple[TierName, int]:
 
 def _admin_rule(
     tier: TierName, resource: Resource, direction: Direction, index: int, value: Any, unknown: str, policy_closed: str
-) -> Rule:
+) -> NetworkRule:
     """One rule; `unknown` is what a definition says of it and Tierwall does not know."""
     fields = value if isinstance(value, dict) else {}
     called, name = fields.get("action"), fields.get("name")
@@ -146,38 +146,38 @@ def _admin_rule(
     reference = resource.reference
     try:
         if unknown:
-            raise Malformed(unknown)
+            raise MalformedRule(unknown)
         as_map(value, "the rule")
         if action is None:
-            raise Malformed(f"action `{fields.get('action')}` is not one of {', '.join(_ACTIONS)}")
+            raise MalformedRule(f"action `{fields.get('action')}` is not one of {', '.join(_ACTIONS)}")
         egress = BASELINE_EGRESS_PEER if resource.kind == BASELINE else EGRESS_PEER
-        peers = admin_peers(fields, direction, egress if direction is Direction.EGRESS else INGRESS_PEER)
+        peers = read_admin_peers(fields, direction, egress if direction is Direction.EGRESS else INGRESS_PEER)
         is_cluster = resource.kind == CLUSTER
         if fields.get("ports" if is_cluster else "protocols") is not None:
-            raise Malformed("`ports` and `protocols` belong to different kinds of policy")
-        ports = cluster_protocols(fields.get("protocols")) if is_cluster else admin_ports(fields.get("ports"))
-    except Malformed as error:
+            raise MalformedRule("`ports` and `protocols` belong to different kinds of policy")
+        ports = read_cluster_protocols(fields.get("protocols")) if is_cluster else read_admin_ports(fields.get("ports"))
+    except MalformedRule as error:
         # Allow matches nobody, Deny and Pass deny everything in that direction.
-        if action is Action.ALLOW:
-            return Rule(tier, reference, resource, direction, index, action, (), None, name, str(error))
-        return Rule(tier, reference, resource, direction, index, Action.DENY, None, None, name, str(error))
+        if action is RuleAction.ALLOW:
+            return NetworkRule(tier, reference, resource, direction, index, action, (), None, name, str(error))
+        return NetworkRule(tier, reference, resource, direction, index, RuleAction.DENY, None, None, name, str(error))
     if policy_closed:
         # Who the policy is about is not known: what it would allow or pass on, it may not have been asked to.
-        peers = () if action is Action.ALLOW else peers
-        action = Action.ALLOW if action is Action.ALLOW else Action.DENY
-    return Rule(tier, reference, resource, direction, index, action, peers, ports, name, policy_closed)
+        peers = () if action is RuleAction.ALLOW else peers
+        action = RuleAction.ALLOW if action is RuleAction.ALLOW else RuleAction.DENY
+    return NetworkRule(tier, reference, resource, direction, index, action, peers, ports, name, policy_closed)
 
 
-def _network_policy(resource: Resource) -> Policy:
+def _network_policy(resource: Resource) -> TieredPolicy:
     spec = resource.spec
     closed = ""
     pods = EVERYTHING
     try:
         if spec.get("podSelector") is not None:
-            pods = selector(spec["podSelector"], "podSelector")
-    except Malformed as error:
+            pods = read_selector(spec["podSelector"], "podSelector")
+    except MalformedRule as error:
         closed = f"the pods cannot be understood ({error})"
-    rules: dict[Direction, tuple[Rule, ...]] = {}
+    rules: dict[Direction, tuple[NetworkRule, ...]] = {}
     for direction in _directions(resource):
         written = spec.get(direction)
         values = written if isinstance(written, list) else () if written is None else (written,)
@@ -186,7 +186,9 @@ def _network_policy(resource: Resource) -> Policy:
         )
     namespace = Selector((Requirement(NAMESPACE_NAME, "In", (resource.namespace,)),))
     ingress, egress = rules.get(Direction.INGRESS), rules.get(Direction.EGRESS)
-    return Policy(TierName.NAMESPACE, resource.reference, resource, namespace, pods, ingress, egress, closed=closed)
+    return TieredPolicy(
+        TierName.NAMESPACE, resource.reference, resource, namespace, pods, ingress, egress, closed=closed
+    )
 
 
 def _directions(resource: Resource) -> Iterable[Direction]:
@@ -198,22 +200,22 @@ def _directions(resource: Resource) -> Iterable[Direction]:
     return (_TYPES[word] for word in types)
 
 
-def _network_policy_rule(resource: Resource, direction: Direction, index: int, value: Any, closed: str) -> Rule:
+def _network_policy_rule(resource: Resource, direction: Direction, index: int, value: Any, closed: str) -> NetworkRule:
     peers: tuple[Peer, ...] | None = ()
     ports = None
     try:
         if not closed:
             # `- ` with nothing after it is an empty rule, which allows everything, as `{}` does.
             fields = as_map({} if value is None else value, "the rule")
-            peers = network_policy_peers(fields, direction)
-            ports = network_policy_ports(fields.get("ports"))
-    except Malformed as error:
+            peers = read_network_policy_peers(fields, direction)
+            ports = read_network_policy_ports(fields.get("ports"))
+    except MalformedRule as error:
         peers, closed = (), str(error)
     tier, reference = TierName.NAMESPACE, resource.reference
-    return Rule(tier, reference, resource, direction, index, Action.ALLOW, peers, ports, closed=closed)
+    return NetworkRule(tier, reference, resource, direction, index, RuleAction.ALLOW, peers, ports, closed=closed)
 
 
-def failing_closed(policies: Iterable[Policy]) -> Iterator[Diagnostic]:
+def fail_closed_warnings(policies: Iterable[TieredPolicy]) -> Iterator[Diagnostic]:
     """One warning for every policy, or else for every rule of it, that fails closed, told where it is written."""
     for policy in policies:
         parts = (policy,) if policy.closed else policy.all_rules
@@ -226,22 +228,22 @@ def failing_closed(policies: Iterable[Policy]) -> Iterator[Diagnostic]:
 def is_shadow(resource: Resource) -> bool:
     """Whether a policy is only watched."""
     key, mode = SHADOW
-    return inside(resource.metadata, "annotations").get(key) == mode
+    return nested_map(resource.metadata, "annotations").get(key) == mode
 
 
-def watched(snapshot: Snapshot) -> list[Resource]:
+def shadow_policies(snapshot: Snapshot) -> list[Resource]:
     """The network policies that are only watched."""
     return [resource for kind in KINDS for resource in snapshot.of_kind(*kind) if is_shadow(resource)]
 
 
-def enforced(snapshot: Snapshot) -> Snapshot:
+def without_shadow_policies(snapshot: Snapshot) -> Snapshot:
     """The snapshot without policies that are only watched."""
-    drop = watched(snapshot)
+    drop = shadow_policies(snapshot)
     return snapshot.changed(drop=drop) if drop else snapshot
 
 
-def notes(snapshot: Snapshot) -> Iterator[Diagnostic]:
+def shadow_notes(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """A note for every network policy that is only watched."""
-    for resource in watched(snapshot):
+    for resource in shadow_policies(snapshot):
         words = f"{resource.reference} is in shadow mode: it is watched, and no connection is judged by it"
         yield resource.diagnostic("TW209", words, ("metadata", "annotations", SHADOW[0]), key=True)

@@ -17,10 +17,10 @@ from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar, assert_never
 
 from msgspec import Struct
 
-from tierwall.core.answer import Decider, spelled
+from tierwall.core.answer import Decider, format_decider
 from tierwall.core.labels import EVERYTHING, Selector
 from tierwall.core.reference import Reference
-from tierwall.core.stack import Combining, Tier
+from tierwall.core.stack import CombiningRule, Tier
 from tierwall.core.verdict import StepVerdict
 from tierwall.resources.resource import Resource
 from tierwall.values.addresses import Block
@@ -29,7 +29,7 @@ E = TypeVar("E")
 
 # Looking up a member of an enum takes longer than comparing with it, and every decision does so many times: here and
 # below each enum.
-_UNION: Final = Combining.UNION_WITH_ISOLATION
+_UNION: Final = CombiningRule.UNION_WITH_ISOLATION
 _CLAIMS_ALLOW, _CLAIMS_DENY, _CLAIMS_PASS = StepVerdict.ALLOW, StepVerdict.DENY, StepVerdict.PASS
 
 
@@ -43,13 +43,13 @@ class TierName(StrEnum):
 
 # The tiers in the order a direction falls through them, and how each combines its policies. A new tier is a line here.
 TIERS = {
-    TierName.ADMIN: Combining.FIRST_MATCH,
-    TierName.NAMESPACE: Combining.UNION_WITH_ISOLATION,
-    TierName.BASELINE: Combining.FIRST_MATCH,
+    TierName.ADMIN: CombiningRule.FIRST_MATCH,
+    TierName.NAMESPACE: CombiningRule.UNION_WITH_ISOLATION,
+    TierName.BASELINE: CombiningRule.FIRST_MATCH,
 }
 
 
-class Action(StrEnum):
+class RuleAction(StrEnum):
     """What a rule does with traffic that matches it; Pass leaves the tier."""
 
     ALLOW = "Allow"
@@ -57,12 +57,12 @@ class Action(StrEnum):
     PASS = "Pass"
 
 
-_ALLOW: Final = Action.ALLOW
-_DENY: Final = Action.DENY
-_PASS: Final = Action.PASS
+_ALLOW: Final = RuleAction.ALLOW
+_DENY: Final = RuleAction.DENY
+_PASS: Final = RuleAction.PASS
 
 
-def claimed(action: Action) -> StepVerdict:
+def claimed_verdict(action: RuleAction) -> StepVerdict:
     """What a rule with this action claims in the walk through the tiers."""
     if action is _ALLOW:
         return _CLAIMS_ALLOW
@@ -143,10 +143,12 @@ Peer: TypeAlias = PodPeer | AddressPeer | NodePeer | DomainPeer
 
 
 # Peers by kind. Take it apart whole: a new kind then shows wherever peers are told apart.
-Kinds: TypeAlias = tuple[tuple[PodPeer, ...], tuple[AddressPeer, ...], tuple[NodePeer, ...], tuple[DomainPeer, ...]]
+PeersByKind: TypeAlias = tuple[
+    tuple[PodPeer, ...], tuple[AddressPeer, ...], tuple[NodePeer, ...], tuple[DomainPeer, ...]
+]
 
 
-def by_kind(peers: Iterable[Peer] | None) -> Kinds:
+def peers_by_kind(peers: Iterable[Peer] | None) -> PeersByKind:
     """The peers of a rule by kind, each kind in order; everybody has no peers."""
     pods: list[PodPeer] = []
     addresses: list[AddressPeer] = []
@@ -185,7 +187,7 @@ class NamedPort(NamedTuple):
 Port: TypeAlias = PortRange | NamedPort
 
 
-class Rule(Struct, frozen=True, eq=False, gc=False):
+class NetworkRule(Struct, frozen=True, eq=False, gc=False):
     """One rule of one policy. `peers` None is everybody, `ports` None every port of every protocol."""
 
     tier: TierName
@@ -193,7 +195,7 @@ class Rule(Struct, frozen=True, eq=False, gc=False):
     resource: Resource
     direction: Direction
     index: int
-    action: Action
+    action: RuleAction
     peers: tuple[Peer, ...] | None
     ports: tuple[Port, ...] | None
     name: str = ""
@@ -216,10 +218,10 @@ class Rule(Struct, frozen=True, eq=False, gc=False):
         return Decider(self.policy, self.place, self.name or None)
 
     def __str__(self) -> str:
-        return spelled(self.policy, self.place, self.name)
+        return format_decider(self.policy, self.place, self.name)
 
 
-class Policy(Struct, frozen=True, eq=False, gc=False):
+class TieredPolicy(Struct, frozen=True, eq=False, gc=False):
     """One policy: its tier, its subject, and its rules by direction. None: it has no say in that direction.
 
     A policy of the Namespace tier that has a say isolates its subjects even with no rule at all.
@@ -230,8 +232,8 @@ class Policy(Struct, frozen=True, eq=False, gc=False):
     resource: Resource
     namespaces: Selector
     pods: Selector
-    ingress: tuple[Rule, ...] | None
-    egress: tuple[Rule, ...] | None
+    ingress: tuple[NetworkRule, ...] | None
+    egress: tuple[NetworkRule, ...] | None
     priority: int = 0
     # Why the policy fails closed, if it does.
     closed: str = ""
@@ -255,15 +257,15 @@ class Policy(Struct, frozen=True, eq=False, gc=False):
         return str(self.reference)
 
     @property
-    def all_rules(self) -> tuple[Rule, ...]:
+    def all_rules(self) -> tuple[NetworkRule, ...]:
         """The rules of both directions, egress first."""
         return (*(self.egress or ()), *(self.ingress or ()))
 
-    def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
+    def rules(self, direction: Direction) -> tuple[NetworkRule, ...] | None:
         """The rules of one direction."""
         return self.egress if direction is EGRESS else self.ingress
 
 
-def isolates(tier: Tier[Policy]) -> bool:
+def tier_isolates(tier: Tier[TieredPolicy]) -> bool:
     """Whether a tier that has a policy lets nothing through to the tiers below it."""
     return tier.combining is _UNION

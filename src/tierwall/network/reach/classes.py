@@ -13,18 +13,18 @@ from typing import Any, assert_never
 from msgspec import Struct
 
 from tierwall.core.labels import Selector
-from tierwall.network.model.ends import NAMESPACE_NAME, End, address_end
-from tierwall.network.model.model import Model
+from tierwall.network.model.ends import NAMESPACE_NAME, Endpoint, address_endpoint
+from tierwall.network.model.model import NetworkModel
 from tierwall.network.model.rules import (
     AddressPeer,
     DomainPeer,
     NamedPort,
+    NetworkRule,
     NodePeer,
     PodPeer,
     PortRange,
     Related,
     Relation,
-    Rule,
 )
 from tierwall.network.reach.spaces import AddressSpace, bits, mask_of
 from tierwall.values.addresses import Block, Span
@@ -33,7 +33,7 @@ from tierwall.values.addresses import Block, Span
 OTHER = None
 
 
-class Labels:
+class RelevantLabels:
     """The keys and values that selectors of one sort of object look at."""
 
     def __init__(self) -> None:
@@ -67,11 +67,11 @@ class Labels:
         return tuple(found)
 
 
-class Attention:
+class RelevantAttributes:
     """Everything that some policy of a model looks at."""
 
-    def __init__(self, model: Model, blocks: Iterable[Block] = (), ports: Iterable[PortRange] = ()) -> None:
-        self.namespaces, self.pods, self.nodes = Labels(), Labels(), Labels()
+    def __init__(self, model: NetworkModel, blocks: Iterable[Block] = (), ports: Iterable[PortRange] = ()) -> None:
+        self.namespaces, self.pods, self.nodes = RelevantLabels(), RelevantLabels(), RelevantLabels()
         self.named_ports: set[str] = set()
         self.port_ranges: set[PortRange] = set(ports)
         self.blocks: dict[Block, None] = dict.fromkeys(blocks)
@@ -85,7 +85,7 @@ class Attention:
             if any(relation.compares_names for relation in relations):
                 self._by_name(policy.namespaces, model)
 
-    def _rule(self, rule: Rule) -> Iterator[Relation]:
+    def _rule(self, rule: NetworkRule) -> Iterator[Relation]:
         for port in rule.ports or ():
             match port:
                 case PortRange():
@@ -116,28 +116,28 @@ class Attention:
                 case _:
                     assert_never(peer)
 
-    def _by_name(self, subjects: Selector, model: Model) -> None:
+    def _by_name(self, subjects: Selector, model: NetworkModel) -> None:
         """Namespaces that a policy compares with others by identity count by name."""
         for name in model.namespaces_selected(subjects):
             self.namespaces.name(NAMESPACE_NAME, name)
 
 
-class EndClass(Struct, frozen=True, eq=False):
+class EndpointClass(Struct, frozen=True, eq=False):
     """Ends that no policy tells apart. A class of addresses outside the cluster has spans instead of members."""
 
     bit: int
     unit: int
     key: tuple[Any, ...]
-    members: tuple[End, ...]
+    members: tuple[Endpoint, ...]
     spans: tuple[Span, ...] = ()
 
     @property
-    def one(self) -> End:
+    def one(self) -> Endpoint:
         """Any member stands for all."""
         return self.members[0]
 
 
-class Classes:
+class EndpointClasses:
     """All classes of a model, in the order of their first members' names: pods, then nodes, then outside addresses.
 
     `refine`, `blocks` and `ports` may tell ends, addresses and ports apart that policies do not: classes of two
@@ -147,18 +147,18 @@ class Classes:
 
     def __init__(
         self,
-        model: Model,
-        refine: Callable[[End], Hashable] | None = None,
+        model: NetworkModel,
+        refine: Callable[[Endpoint], Hashable] | None = None,
         blocks: Iterable[Block] = (),
         ports: Iterable[PortRange] = (),
     ) -> None:
         self.model = model
-        self.attention = Attention(model, blocks, ports)
+        self.attention = RelevantAttributes(model, blocks, ports)
         self.space = AddressSpace(self.attention.blocks)
-        self.all: list[EndClass] = []
+        self.all: list[EndpointClass] = []
         self.units: list[tuple[str, ...]] = []
-        self._of: dict[End, EndClass] = {}
-        self._nodes_at: dict[int, list[End]] = {}
+        self._of: dict[Endpoint, EndpointClass] = {}
+        self._nodes_at: dict[int, list[Endpoint]] = {}
         for node in model.nodes:
             for address in node.addresses:
                 self._nodes_at.setdefault(address, []).append(node)
@@ -169,19 +169,19 @@ class Classes:
         self.under_policy = mask_of(one.bit for one in self.all if one.one.under_policy)
         self.addressed = mask_of(one.bit for one in self.all if one.one.addresses)
 
-    def of(self, end: End) -> EndClass:
+    def of(self, end: Endpoint) -> EndpointClass:
         """The class of a pod or node of the model."""
         return self._of[end]
 
-    def members(self, mask: int) -> Iterator[EndClass]:
+    def members(self, mask: int) -> Iterator[EndpointClass]:
         """The classes of a set, in order."""
         for bit in bits(mask):
             yield self.all[bit]
 
-    def _pods(self, refine: Callable[[End], Hashable]) -> None:
+    def _pods(self, refine: Callable[[Endpoint], Hashable]) -> None:
         attention = self.attention
         namespaces = {name: attention.namespaces.seen(labels) for name, labels in self.model.namespaces.items()}
-        units: dict[tuple[Any, ...], dict[tuple[Any, ...], list[End]]] = {}
+        units: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Endpoint]]] = {}
         names: dict[tuple[Any, ...], dict[str, None]] = {}
         for pod in sorted(self.model.pods, key=lambda one: (one.namespace, one.name)):
             namespace = namespaces[pod.namespace]
@@ -200,33 +200,33 @@ class Classes:
             for key, members in classes.items():
                 self._add(key, members)
 
-    def _nodes(self, refine: Callable[[End], Hashable]) -> None:
-        found: dict[tuple[Any, ...], list[End]] = {}
+    def _nodes(self, refine: Callable[[Endpoint], Hashable]) -> None:
+        found: dict[tuple[Any, ...], list[Endpoint]] = {}
         for node in sorted(self.model.nodes, key=lambda one: one.name):
             found.setdefault(("node", self._addresses(node), refine(node)), []).append(node)
         self.units.append(())
         for key, members in found.items():
             self._add(key, members)
 
-    def _outside(self, refine: Callable[[End], Hashable]) -> None:
+    def _outside(self, refine: Callable[[Endpoint], Hashable]) -> None:
         self.units.append(())
         for signature, is_ipv6, spans in self.space.pieces():
-            stand_in = address_end(spans[0].low)
+            stand_in = address_endpoint(spans[0].low)
             self._add(("outside", is_ipv6, signature, refine(stand_in)), [stand_in], tuple(spans))
 
-    def _add(self, key: tuple[Any, ...], members: Iterable[End], spans: tuple[Span, ...] = ()) -> None:
-        one = EndClass(len(self.all), len(self.units) - 1, key, tuple(members), spans)
+    def _add(self, key: tuple[Any, ...], members: Iterable[Endpoint], spans: tuple[Span, ...] = ()) -> None:
+        one = EndpointClass(len(self.all), len(self.units) - 1, key, tuple(members), spans)
         self.all.append(one)
         self._of.update(dict.fromkeys(one.members, one))
 
-    def _ports(self, pod: End) -> tuple[Any, ...]:
+    def _ports(self, pod: Endpoint) -> tuple[Any, ...]:
         """The named ports that policies ask for."""
         wanted = self.attention.named_ports
         if not wanted or not pod.named_ports:
             return ()
         return tuple(sorted((name, pairs) for name, pairs in pod.named_ports.items() if name in wanted))
 
-    def _addresses(self, end: End) -> tuple[Any, ...]:
+    def _addresses(self, end: Endpoint) -> tuple[Any, ...]:
         """What policies see of an end's addresses.
 
         The blocks and nodes they belong to, or that there are any at all.

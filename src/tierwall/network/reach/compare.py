@@ -11,35 +11,41 @@ from typing import NamedTuple, TypeAlias
 
 from tierwall.core.verdict import Verdict
 from tierwall.network.detail import NOT_APPLICABLE
-from tierwall.network.model.ends import End
-from tierwall.network.model.model import Model, model
+from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.rules import PortRange
-from tierwall.network.reach.classes import Attention, Classes
-from tierwall.network.reach.listing import Entry, Flow, Flows, only_itself
-from tierwall.network.reach.matrix import Group, Matrix, Passage, Passages, matrix
-from tierwall.network.reach.naming import Names
+from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes
+from tierwall.network.reach.listing import ConnectionEntry, ConnectionFlow, FlowDescriber, only_itself
+from tierwall.network.reach.matrix import (
+    ConnectionPassage,
+    ConnectionPassages,
+    DestinationGroup,
+    ReachMatrix,
+    reach_matrix,
+)
+from tierwall.network.reach.naming import EndpointNames
 from tierwall.network.reach.spaces import bits, mask_of
 from tierwall.resources.snapshot import Snapshot
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
 
-class Shift(NamedTuple):
+class PassageChange(NamedTuple):
     """Ports whose fate differs, with how it was settled before and after."""
 
     change: str
     ports: int
-    before: Passage
-    after: Passage
+    before: ConnectionPassage
+    after: ConnectionPassage
 
 
-Shifts: TypeAlias = tuple[Shift, ...]
+PassageChanges: TypeAlias = tuple[PassageChange, ...]
 
 
-class ChangedFlow(Flow, frozen=True):
+class ChangedFlow(ConnectionFlow, frozen=True):
     """A flow of a comparison: settled now as a flow is, and before as `was` is."""
 
-    was: Flow | None = None
+    was: ConnectionFlow | None = None
 
     def because(self) -> str:
         """Who settles it now, and who settled it before."""
@@ -51,64 +57,64 @@ class ChangedFlow(Flow, frozen=True):
         return f"{self.was.verdict}: {self.was.because()}" if self.was is not None else ""
 
 
-class Difference(NamedTuple):
+class ChangedConnections(NamedTuple):
     """Sources and destinations, as classes of one side, between which the same flows appear, vanish or change."""
 
-    side: Matrix
+    side: ReachMatrix
     sources: int
     destinations: int
     change: str
-    flows: tuple[Flow, ...]
+    flows: tuple[ConnectionFlow, ...]
 
 
-def compare(before: Snapshot, after: Snapshot) -> Iterator[Entry]:
+def compare_connections(before: Snapshot, after: Snapshot) -> Iterator[ConnectionEntry]:
     """Every change in words; nothing if the two snapshots let the same connections pass."""
-    names: dict[Matrix, Names] = {}
+    names: dict[ReachMatrix, EndpointNames] = {}
     for one in differences(before, after):
         if one.side not in names:
-            names[one.side] = Names(one.side.classes)
+            names[one.side] = EndpointNames(one.side.classes)
         describe = names[one.side].describe
-        yield Entry(describe(one.sources), describe(one.destinations), one.flows, one.change)
+        yield ConnectionEntry(describe(one.sources), describe(one.destinations), one.flows, one.change)
 
 
-def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
+def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnections]:
     """Every change, destination by destination."""
-    old, new = _aligned(model(before), model(after))
-    sides = [matrix(classes, why=True, denied=True) for classes in (old, new)]
-    twins = _Twins(old, new)
+    old, new = _aligned(network_model(before), network_model(after))
+    sides = [reach_matrix(classes, why=True, denied=True) for classes in (old, new)]
+    twins = _Counterparts(old, new)
     yield from _gone(sides[0], old.everybody & ~mask_of(twins.after), REMOVED)
     yield from _gone(sides[1], new.everybody & ~mask_of(twins.before), ADDED)
     yield from _shifted(sides[0], sides[1], twins)
 
 
-def _aligned(before: Model, after: Model) -> tuple[Classes, Classes]:
+def _aligned(before: NetworkModel, after: NetworkModel) -> tuple[EndpointClasses, EndpointClasses]:
     """Classes of two models, such that two ends are alike in one exactly if their twins are alike in the other."""
-    looks = Attention(before), Attention(after)
+    looks = RelevantAttributes(before), RelevantAttributes(after)
     names = looks[0].named_ports | looks[1].named_ports
     ports = looks[0].port_ranges | looks[1].port_ranges
     for pod in (*before.pods, *after.pods):
         for name in names.intersection(pod.named_ports):
             ports |= {PortRange(protocol, number, number) for protocol, number in pod.named_ports[name]}
     blocks = [*looks[0].blocks, *looks[1].blocks]
-    plain = Classes(after, None, blocks, ports)
-    old = Classes(before, lambda end: _bit(plain, _twin(after, end)), blocks, ports)
-    return old, Classes(after, lambda end: _bit(old, _twin(before, end)), blocks, ports)
+    plain = EndpointClasses(after, None, blocks, ports)
+    old = EndpointClasses(before, lambda end: _bit(plain, _twin(after, end)), blocks, ports)
+    return old, EndpointClasses(after, lambda end: _bit(old, _twin(before, end)), blocks, ports)
 
 
-def _twin(other: Model, end: End) -> End | None:
+def _twin(other: NetworkModel, end: Endpoint) -> Endpoint | None:
     if end.kind == "pod":
         return other.pod(end.namespace, end.name)
     return other.node(end.name) if end.kind == "node" else None
 
 
-def _bit(classes: Classes, end: End | None) -> int | None:
+def _bit(classes: EndpointClasses, end: Endpoint | None) -> int | None:
     return None if end is None else classes.of(end).bit
 
 
-class _Twins:
+class _Counterparts:
     """Which class of one side is which class of the other, by number; a class that is on one side only has no twin."""
 
-    def __init__(self, old: Classes, new: Classes) -> None:
+    def __init__(self, old: EndpointClasses, new: EndpointClasses) -> None:
         outside = {one.spans: one.bit for one in new.all if one.spans}
         self.after: dict[int, int] = {}
         for one in old.all:
@@ -126,30 +132,30 @@ class _Twins:
         return found
 
 
-def _gone(side: Matrix, ends: int, change: str) -> Iterator[Difference]:
+def _gone(side: ReachMatrix, ends: int, change: str) -> Iterator[ChangedConnections]:
     """The connections of ends that are there on one side only."""
     if not ends:
         return
-    flows = Flows(side.ports, True)
+    flows = FlowDescriber(side.ports, True)
     for group in side.groups:
         for destinations, among in ((group.destinations & ends, -1), (group.destinations & ~ends, ends)):
             for sources, passages in group.sources:
                 passing = tuple(one for one in passages if one.verdict is not Verdict.DENY)
                 those = sources & among
                 if destinations and those and passing and not only_itself(side, destinations, those):
-                    yield Difference(side, those, destinations, change, flows.of(passing))
+                    yield ChangedConnections(side, those, destinations, change, flows.of(passing))
 
 
-def _shifted(old: Matrix, new: Matrix, twins: _Twins) -> Iterator[Difference]:
+def _shifted(old: ReachMatrix, new: ReachMatrix, twins: _Counterparts) -> Iterator[ChangedConnections]:
     """The changes between ends that are there on both sides."""
     common = mask_of(twins.after)
-    nobody = Group(0, (), 0)
+    nobody = DestinationGroup(0, (), 0)
     old_of = {bit: group for group in old.groups for bit in bits(group.destinations)}
     new_of = {bit: group for group in new.groups for bit in bits(twins.in_old(group.destinations))}
-    met: dict[tuple[Group, Group], list[int]] = {}
+    met: dict[tuple[DestinationGroup, DestinationGroup], list[int]] = {}
     for bit in bits(common):
         met.setdefault((old_of.get(bit, nobody), new_of.get(bit, nobody)), []).append(bit)
-    comparing = _Comparing(old)
+    comparing = _PassageComparison(old)
     for (before, after), numbers in met.items():
         destinations = mask_of(numbers)
         shares = comparing.shares(before, after, common, twins)
@@ -158,21 +164,23 @@ def _shifted(old: Matrix, new: Matrix, twins: _Twins) -> Iterator[Difference]:
                 for change in (ADDED, REMOVED, CHANGED):
                     flows = tuple(comparing.flow(one) for one in shifts if one.change == change)
                     if flows:
-                        yield Difference(old, sources, destinations, change, flows)
+                        yield ChangedConnections(old, sources, destinations, change, flows)
 
 
-class _Comparing:
+class _PassageComparison:
     """How passages differ, each pair of them once."""
 
-    def __init__(self, old: Matrix) -> None:
-        self._flows = Flows(old.ports, True)
+    def __init__(self, old: ReachMatrix) -> None:
+        self._flows = FlowDescriber(old.ports, True)
         # Pairs of which neither end is under policy are in no matrix: nothing stops them.
-        self._free: Passages = (Passage(old.ports.everything, NOT_APPLICABLE, NOT_APPLICABLE),)
-        self._known: dict[tuple[Passages, Passages], Shifts] = {}
+        self._free: ConnectionPassages = (ConnectionPassage(old.ports.everything, NOT_APPLICABLE, NOT_APPLICABLE),)
+        self._known: dict[tuple[ConnectionPassages, ConnectionPassages], PassageChanges] = {}
 
-    def shares(self, before: Group, after: Group, common: int, twins: _Twins) -> dict[Shifts, int]:
+    def shares(
+        self, before: DestinationGroup, after: DestinationGroup, common: int, twins: _Counterparts
+    ) -> dict[PassageChanges, int]:
         """The sources whose connections to a group of destinations change, by what changes."""
-        out: dict[Shifts, int] = {}
+        out: dict[PassageChanges, int] = {}
         then = self._whole([(mask & common, passages) for mask, passages in before.sources], common)
         now = self._whole([(twins.in_old(mask), passages) for mask, passages in after.sources], common)
         for mask, passages in then:
@@ -181,7 +189,7 @@ class _Comparing:
                     out[shifts] = out.get(shifts, 0) | both
         return out
 
-    def flow(self, shift: Shift) -> ChangedFlow:
+    def flow(self, shift: PassageChange) -> ChangedFlow:
         """A change in words."""
         (now,) = self._flows.of((shift.after._replace(ports=shift.ports),))
         (was,) = self._flows.of((shift.before._replace(ports=shift.ports),))
@@ -190,22 +198,22 @@ class _Comparing:
         domains = was.domains if shift.change == REMOVED else now.domains
         return ChangedFlow(verdict, now.ports, now.ranges, domains, now.egress, now.ingress, was)
 
-    def _whole(self, parts: list[tuple[int, Passages]], common: int) -> list[tuple[int, Passages]]:
+    def _whole(self, parts: list[tuple[int, ConnectionPassages]], common: int) -> list[tuple[int, ConnectionPassages]]:
         rest = common
         for mask, _ in parts:
             rest &= ~mask
         return [*parts, (rest, self._free)] if rest else parts
 
-    def _shifts(self, before: Passages, after: Passages) -> Shifts:
+    def _shifts(self, before: ConnectionPassages, after: ConnectionPassages) -> PassageChanges:
         found = self._known.get((before, after))
         if found is None:
             pairs = ((then, now, then.ports & now.ports) for then in before for now in after)
-            shifts = (Shift(_change(then, now), ports, then, now) for then, now, ports in pairs if ports)
+            shifts = (PassageChange(_change(then, now), ports, then, now) for then, now, ports in pairs if ports)
             found = self._known[before, after] = tuple(one for one in shifts if one.change)
         return found
 
 
-def _change(before: Passage, after: Passage) -> str:
+def _change(before: ConnectionPassage, after: ConnectionPassage) -> str:
     if before.verdict is after.verdict:
         domains = [{*one.egress.conditions, *one.ingress.conditions} for one in (before, after)]
         return CHANGED if before.verdict is Verdict.CONDITIONAL and domains[0] != domains[1] else ""

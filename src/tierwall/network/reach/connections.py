@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from tierwall.core.answer import Omission
-from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, no_such_name
-from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End
-from tierwall.network.model.model import Model, model
+from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, unknown_name_diagnostic
+from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, Endpoint
+from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.rules import PortRange
-from tierwall.network.reach.classes import Classes
-from tierwall.network.reach.listing import Entry, entries, pair_entries
-from tierwall.network.reach.matrix import Matrix, matrix
+from tierwall.network.reach.classes import EndpointClasses
+from tierwall.network.reach.listing import ConnectionEntry, connection_entries, pair_entries
+from tierwall.network.reach.matrix import ReachMatrix, reach_matrix
 from tierwall.network.reach.spaces import mask_of, union
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Block, Span, parse_address
@@ -36,15 +36,15 @@ _PORT = pattern(r"(\d{1,5})(?:-(\d{1,5}))?(?:/([A-Za-z]+))?", re.ASCII)
 class Connections(Struct, frozen=True, eq=False):
     """Who can reach whom on which ports. Iterating gives groups of ends that fare alike, destination by destination."""
 
-    matrix: Matrix
+    matrix: ReachMatrix
     # Whether entries name who settled each direction.
     explain: bool = False
     not_considered: tuple[Omission, ...] = ()
 
-    def __iter__(self) -> Iterator[Entry]:
-        return entries(self.matrix, self.explain)
+    def __iter__(self) -> Iterator[ConnectionEntry]:
+        return connection_entries(self.matrix, self.explain)
 
-    def pairs(self) -> Iterator[Entry]:
+    def pairs(self) -> Iterator[ConnectionEntry]:
         """One entry for every pair of ends."""
         return pair_entries(self.matrix, self.explain)
 
@@ -59,7 +59,7 @@ def connections(
     progress: Progress | None = None,
 ) -> Connections:
     """The connections between some ends, or all; InputError names every end and port that does not exist."""
-    network = model(snapshot)
+    network = network_model(snapshot)
     problems: list[Diagnostic] = []
     senders = _chosen(network, sources, "from", problems)
     takers = _chosen(network, destinations, "to", problems)
@@ -67,8 +67,8 @@ def connections(
     if problems:
         raise input_error(problems)
     blocks = (*senders.blocks, *takers.blocks)
-    classes = Classes(network, lambda end: (end in senders.ends, end in takers.ends), blocks, ranges)
-    found = matrix(
+    classes = EndpointClasses(network, lambda end: (end in senders.ends, end in takers.ends), blocks, ranges)
+    found = reach_matrix(
         classes,
         why=explain,
         denied=denied,
@@ -80,15 +80,15 @@ def connections(
     return Connections(found, explain)
 
 
-class _Chosen(NamedTuple):
+class _SelectedEndpoints(NamedTuple):
     """Ends that were named: pods and nodes, and plain addresses as blocks."""
 
-    ends: set[End]
+    ends: set[Endpoint]
     blocks: list[Block]
 
 
-def _chosen(network: Model, names: Sequence[str], key: str, problems: list[Diagnostic]) -> _Chosen:
-    ends: set[End] = set()
+def _chosen(network: NetworkModel, names: Sequence[str], key: str, problems: list[Diagnostic]) -> _SelectedEndpoints:
+    ends: set[Endpoint] = set()
     blocks: list[Block] = []
     for name in names:
         address = parse_address(name)
@@ -102,9 +102,9 @@ def _chosen(network: Model, names: Sequence[str], key: str, problems: list[Diagn
         named = set(_named(network, name))
         if not named:
             words = f"there is no namespace, pod, workload or node `{name}` for `{key}`"
-            problems.append(no_such_name(words, _hint(network, name)))
+            problems.append(unknown_name_diagnostic(words, _hint(network, name)))
         ends |= named
-    return _Chosen(ends, blocks)
+    return _SelectedEndpoints(ends, blocks)
 
 
 def _port_ranges(text: str, problems: list[Diagnostic]) -> list[PortRange]:
@@ -120,7 +120,7 @@ def _port_ranges(text: str, problems: list[Diagnostic]) -> list[PortRange]:
     return []
 
 
-def _named(network: Model, name: str) -> Iterator[End]:
+def _named(network: NetworkModel, name: str) -> Iterator[Endpoint]:
     if name.startswith("node:"):
         yield from (node for node in network.nodes if fnmatchcase(node.name, name.removeprefix("node:")))
         return
@@ -133,7 +133,7 @@ def _named(network: Model, name: str) -> Iterator[End]:
             yield pod
 
 
-def _hint(network: Model, name: str) -> str:
+def _hint(network: NetworkModel, name: str) -> str:
     if name.startswith("node:"):
         return near_miss(name, (f"node:{node.name}" for node in network.nodes))
     namespace, slash, _ = name.partition("/")
@@ -146,7 +146,7 @@ def _hint(network: Model, name: str) -> str:
     return near_miss(name, names)
 
 
-def _mask(classes: Classes, chosen: _Chosen) -> int:
+def _mask(classes: EndpointClasses, chosen: _SelectedEndpoints) -> int:
     wanted = union(classes.space.blocks[block] for block in chosen.blocks)
     return mask_of(
         one.bit

@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.network.model.ends import NAMESPACE_NAME
-from tierwall.network.model.model import Model, model
-from tierwall.network.model.rules import Policy, Related, Relation, by_kind
-from tierwall.network.reach.classes import Attention, Classes
-from tierwall.network.reach.listing import Entry, Flows
-from tierwall.network.reach.matrix import matrix
-from tierwall.network.reach.naming import Named, Names
+from tierwall.network.model.model import NetworkModel, network_model
+from tierwall.network.model.rules import Related, Relation, TieredPolicy, peers_by_kind
+from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes
+from tierwall.network.reach.listing import ConnectionEntry, FlowDescriber
+from tierwall.network.reach.matrix import reach_matrix
+from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
 from tierwall.network.reach.spaces import bits, mask_of
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -34,7 +34,7 @@ _PREFIX = "tierwall-any-"
 _UNUSED_PORT = 64_999
 
 
-class Sort(NamedTuple):
+class HypotheticalPod(NamedTuple):
     """A sort of pods by label: of its namespace (or the namespace's name), and its own.
 
     `rest` says that other sorts of the same namespace have labels, so that this one stands for the remaining pods.
@@ -54,45 +54,45 @@ class Sort(NamedTuple):
         return f"{pods} in a namespace with {_labels(self.namespace)}" if self.namespace else f"{pods} in any namespace"
 
 
-class Hypothetical(Struct, frozen=True):
+class HypotheticalSnapshot(Struct, frozen=True):
     """A snapshot with stand-ins added, and what each stands for by namespace and name."""
 
     snapshot: Snapshot
-    sorts: Mapping[tuple[str, str], Sort]
+    sorts: Mapping[tuple[str, str], HypotheticalPod]
 
 
-def exposure(snapshot: Snapshot, why: bool = False) -> Iterator[Entry]:
+def exposure(snapshot: Snapshot, why: bool = False) -> Iterator[ConnectionEntry]:
     """Connections between the pods that exist and sorts of pods that may come, both ways."""
     hypothetical = with_stand_ins(snapshot)
     sorts = hypothetical.sorts
-    classes = Classes(model(hypothetical.snapshot), lambda end: sorts.get((end.namespace, end.name)))
+    classes = EndpointClasses(network_model(hypothetical.snapshot), lambda end: sorts.get((end.namespace, end.name)))
     stand_ins = {
         one.bit: sort for one in classes.all if (sort := sorts.get((one.one.namespace, one.one.name))) is not None
     }
     to_come = mask_of(sorted(stand_ins))
     real = classes.under_policy & ~to_come
-    names = Names(classes)
+    names = EndpointNames(classes)
 
-    def named(mask: int) -> Named:
+    def named(mask: int) -> NamedEndpoints:
         some = mask & to_come
-        return Named((), (), tuple(str(stand_ins[bit]) for bit in bits(some))) if some else names.spelled(mask)
+        return NamedEndpoints((), (), tuple(str(stand_ins[bit]) for bit in bits(some))) if some else names.spelled(mask)
 
     for sources, destinations in ((to_come, real), (real, to_come)):
-        found = matrix(classes, why=why, sources=sources, destinations=destinations)
-        flows = Flows(found.ports, why)
+        found = reach_matrix(classes, why=why, sources=sources, destinations=destinations)
+        flows = FlowDescriber(found.ports, why)
         for group in found.groups:
             for those, passages in group.sources:
-                yield Entry(named(those), named(group.destinations), flows.of(passages))
+                yield ConnectionEntry(named(those), named(group.destinations), flows.of(passages))
 
 
-def with_stand_ins(snapshot: Snapshot, named_ports: bool = False) -> Hypothetical:
+def with_stand_ins(snapshot: Snapshot, named_ports: bool = False) -> HypotheticalSnapshot:
     """The snapshot as it would be with one pod of every sort; if asked for, with all ports that policies name."""
-    network = model(snapshot)
-    names = sorted(Attention(network).named_ports) if named_ports else []
+    network = network_model(snapshot)
+    names = sorted(RelevantAttributes(network).named_ports) if named_ports else []
     # Numbers that hardly any rule gives, so that the name makes a difference.
     ports = [{"name": name, "containerPort": _UNUSED_PORT - number} for number, name in enumerate(names[:100])]
     added: list[Resource] = []
-    sorts: dict[tuple[str, str], Sort] = {}
+    sorts: dict[tuple[str, str], HypotheticalPod] = {}
     for number, sort in enumerate(_sorts(network)):
         named = dict(sort.namespace).get(NAMESPACE_NAME)
         namespace = named or f"{_PREFIX}{number}"
@@ -104,7 +104,7 @@ def with_stand_ins(snapshot: Snapshot, named_ports: bool = False) -> Hypothetica
         pod = _resource("Pod", namespace, f"{_PREFIX}{number}", sort.pod, spec=spec)
         added.append(pod)
         sorts[pod.namespace, pod.name] = sort
-    return Hypothetical(snapshot.changed(put=added), sorts)
+    return HypotheticalSnapshot(snapshot.changed(put=added), sorts)
 
 
 def _resource(kind: str, namespace: str, name: str, labels: Iterable[tuple[str, str]], **more: Any) -> Resource:
@@ -113,13 +113,13 @@ def _resource(kind: str, namespace: str, name: str, labels: Iterable[tuple[str, 
     return Resource("", "v1", kind, namespace, name, value)
 
 
-def _sorts(network: Model) -> list[Sort]:
+def _sorts(network: NetworkModel) -> list[HypotheticalPod]:
     pairs = dict.fromkeys(pair for policy in network.policies for pair in _selectors(policy))
     if pairs and len(pairs) + len(network.namespaces) <= MOST_SORTS:
         pairs |= {(_called(name), EVERYTHING): None for name in sorted(network.namespaces)}
     met = (sort for pair in pairs if (sort := _sort(network, [pair])) is not None)
     single = list(dict.fromkeys(met))[: 10 * MOST_SORTS]
-    sorts = dict.fromkeys([Sort((), ()), *single])
+    sorts = dict.fromkeys([HypotheticalPod((), ()), *single])
     if len(pairs) <= MOST_SORTS:
         for two in combinations(pairs, 2):
             sort = _sort(network, two)
@@ -135,15 +135,15 @@ def _called(namespace: str) -> Selector:
     return Selector((Requirement(NAMESPACE_NAME, "In", (namespace,)),))
 
 
-def _selectors(policy: Policy) -> Iterator[tuple[Selector, Selector]]:
+def _selectors(policy: TieredPolicy) -> Iterator[tuple[Selector, Selector]]:
     yield policy.namespaces, policy.pods
     for rule in (*(policy.ingress or ()), *(policy.egress or ())):
-        pods, _addresses, _nodes, _domains = by_kind(rule.peers)
+        pods, _addresses, _nodes, _domains = peers_by_kind(rule.peers)
         for peer in pods:
             yield _namespaces(peer.namespaces, policy), peer.pods
 
 
-def _namespaces(wanted: Selector | Related, policy: Policy) -> Selector:
+def _namespaces(wanted: Selector | Related, policy: TieredPolicy) -> Selector:
     """Where a peer's pods may be: by a selector, beside the subject, or in a namespace with the labels compared."""
     if isinstance(wanted, Selector):
         return wanted
@@ -158,7 +158,7 @@ def _namespaces(wanted: Selector | Related, policy: Policy) -> Selector:
             assert_never(wanted.relation)
 
 
-def _sort(network: Model, pairs: Iterable[tuple[Selector, Selector]]) -> Sort | None:
+def _sort(network: NetworkModel, pairs: Iterable[tuple[Selector, Selector]]) -> HypotheticalPod | None:
     """The sort of pods that just meets all selectors; None if no pod can."""
     pairs = list(pairs)
     namespace = _meeting([namespaces for namespaces, _ in pairs])
@@ -172,7 +172,7 @@ def _sort(network: Model, pairs: Iterable[tuple[Selector, Selector]]) -> Sort | 
         if not all(namespaces.matches(labels) for namespaces, _ in pairs):
             return None
         namespace = {NAMESPACE_NAME: name}
-    return Sort(tuple(sorted(namespace.items())), tuple(sorted(pod.items())))
+    return HypotheticalPod(tuple(sorted(namespace.items())), tuple(sorted(pod.items())))
 
 
 def _meeting(selectors: list[Selector]) -> dict[str, str] | None:

@@ -16,18 +16,18 @@ from tierwall.core.answer import Decider
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.core.outcome import Outcome
 from tierwall.core.verdict import Verdict
-from tierwall.network.detail import both, decided_by
-from tierwall.network.model.ends import End
-from tierwall.network.model.rules import Direction, PodPeer, PortRange, Relation, by_kind
-from tierwall.network.reach.matrix import Group, Matrix, Passages
-from tierwall.network.reach.naming import LARGE, MOST_SELECTORS, Hint, Named, Names
+from tierwall.network.detail import decided_by, whole_verdict
+from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.rules import Direction, PodPeer, PortRange, Relation, peers_by_kind
+from tierwall.network.reach.matrix import ConnectionPassages, DestinationGroup, ReachMatrix
+from tierwall.network.reach.naming import LARGE, MOST_SELECTORS, EndpointNames, NamedEndpoints, NamedMask
 from tierwall.network.reach.spaces import PortSpace, bits, cut, union
 
 # A picture with more blocks than this shows nothing.
 MOST_BLOCKS = 400
 
 
-class Flow(Struct, frozen=True):
+class ConnectionFlow(Struct, frozen=True):
     """Ports that fare alike.
 
     The verdict, the domain names it hangs on, and (if asked for) who settled each direction.
@@ -59,15 +59,15 @@ class Flow(Struct, frozen=True):
         return ""
 
 
-class Entry(Struct, frozen=True):
+class ConnectionEntry(Struct, frozen=True):
     """Some sources, some destinations, and what passes from every one of the first to every one of the second.
 
     `change` is for comparisons: "added", "removed" or "changed"; a list has none.
     """
 
-    sources: Named
-    destinations: Named
-    flows: tuple[Flow, ...]
+    sources: NamedEndpoints
+    destinations: NamedEndpoints
+    flows: tuple[ConnectionFlow, ...]
     change: str = ""
 
     @property
@@ -76,24 +76,24 @@ class Entry(Struct, frozen=True):
         return ", ".join(map(str, sorted(self.flows, key=lambda flow: flow.verdict is Verdict.DENY)))
 
 
-class Flows:
+class FlowDescriber:
     """Passages in words, each once."""
 
     def __init__(self, ports: PortSpace, why: bool) -> None:
         self._ports = ports
         self._why = why
-        self._known: dict[Passages, tuple[Flow, ...]] = {}
+        self._known: dict[ConnectionPassages, tuple[ConnectionFlow, ...]] = {}
 
-    def of(self, passages: Passages) -> tuple[Flow, ...]:
+    def of(self, passages: ConnectionPassages) -> tuple[ConnectionFlow, ...]:
         """The flows of some passages, in order."""
         found = self._known.get(passages)
         if found is None:
             found = self._known[passages] = tuple(self._flow(*one) for one in passages)
         return found
 
-    def _flow(self, ports: int, egress: Outcome, ingress: Outcome) -> Flow:
-        return Flow(
-            both(egress.verdict, ingress.verdict),
+    def _flow(self, ports: int, egress: Outcome, ingress: Outcome) -> ConnectionFlow:
+        return ConnectionFlow(
+            whole_verdict(egress.verdict, ingress.verdict),
             self._ports.show(ports),
             tuple(self._ports.ranges(ports)),
             tuple(sorted({*egress.conditions, *ingress.conditions})),
@@ -102,9 +102,9 @@ class Flows:
         )
 
 
-def entries(found: Matrix, why: bool = False) -> Iterator[Entry]:
+def connection_entries(found: ReachMatrix, why: bool = False) -> Iterator[ConnectionEntry]:
     """The groups of a matrix, destination by destination; grows with groups, not with pairs."""
-    names, flows, by_selector = Names(found.classes), Flows(found.ports, why), _cuts(found)
+    names, flows, by_selector = EndpointNames(found.classes), FlowDescriber(found.ports, why), _cuts(found)
     cuts = tuple(by_selector.values())
     for group in found.groups:
         destinations = names.describe(group.destinations, cuts=cuts)
@@ -112,20 +112,20 @@ def entries(found: Matrix, why: bool = False) -> Iterator[Entry]:
         for sources, passages in group.sources:
             if not only_itself(found, group.destinations, sources):
                 named = names.describe(sources, group.possible, hints, cuts)
-                yield Entry(named, destinations, flows.of(passages))
+                yield ConnectionEntry(named, destinations, flows.of(passages))
 
 
-def _cuts(found: Matrix) -> dict[Selector, Hint]:
+def _cuts(found: ReachMatrix) -> dict[Selector, NamedMask]:
     """The pods that most policies are about, by selector and under its name.
 
     What they cannot do, they all cannot.
     """
     counted = Counter(policy.pods for policy in found.classes.model.policies if policy.pods.requirements)
     common = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MOST_SELECTORS]
-    return {pods: Hint(_name(EVERYTHING, pods), found.membership.pods(pods)) for pods, _ in common}
+    return {pods: NamedMask(_name(EVERYTHING, pods), found.membership.pods(pods)) for pods, _ in common}
 
 
-def _hints(found: Matrix, group: Group, cuts: dict[Selector, Hint]) -> list[Hint]:
+def _hints(found: ReachMatrix, group: DestinationGroup, cuts: dict[Selector, NamedMask]) -> list[NamedMask]:
     """What the ingress rules about a group select, under the names the rules give it, whole and met with the cuts."""
     if max(sources.bit_count() for sources, _ in group.sources) <= LARGE:
         return []
@@ -136,20 +136,20 @@ def _hints(found: Matrix, group: Group, cuts: dict[Selector, Hint]) -> list[Hint
     stack = found.classes.model.stack(subject, Direction.INGRESS)
     rules = (rule for tier in stack for policy in tier.policies for rule in policy.rules(Direction.INGRESS) or ())
     # Only pods can be so many, and only their peers have names to offer.
-    pods, _addresses, _nodes, _domains = by_kind(peer for rule in rules for peer in rule.peers or ())
+    pods, _addresses, _nodes, _domains = peers_by_kind(peer for rule in rules for peer in rule.peers or ())
     peers = dict.fromkeys(pods)
-    out: list[Hint] = []
+    out: list[NamedMask] = []
     for peer in list(peers)[:MOST_SELECTORS]:
         namespaces = _namespaces(peer, subject)
         mask = found.membership.matching(peer, subject) & group.possible
         if namespaces is not None and mask.bit_count() > LARGE:
-            out.append(Hint(_name(namespaces, peer.pods), mask))
+            out.append(NamedMask(_name(namespaces, peer.pods), mask))
             if peer.pods == EVERYTHING:
-                out += [Hint(_name(namespaces, pods), mask & cut.mask) for pods, cut in cuts.items()]
+                out += [NamedMask(_name(namespaces, pods), mask & cut.mask) for pods, cut in cuts.items()]
     return out
 
 
-def _namespaces(peer: PodPeer, subject: End) -> Selector | None:
+def _namespaces(peer: PodPeer, subject: Endpoint) -> Selector | None:
     """The namespaces of a peer as a selector; None for a relation that no selector says."""
     namespaces = peer.namespaces
     if isinstance(namespaces, Selector):
@@ -169,21 +169,23 @@ def _name(namespaces: Selector, pods: Selector) -> str:
     return "/".join(f"[{selector}]" if selector.requirements else "*" for selector in (namespaces, pods))
 
 
-def pair_entries(found: Matrix, why: bool = False) -> Iterator[Entry]:
+def pair_entries(found: ReachMatrix, why: bool = False) -> Iterator[ConnectionEntry]:
     """Every pair of ends, one entry each; an end and itself are left out."""
-    flows = Flows(found.ports, why)
+    flows = FlowDescriber(found.ports, why)
     for group in found.groups:
         targets = list(_ends(found, group.destinations))
         for destination, destination_name in targets:
             for sources, passages in group.sources:
                 for source, source_name in _ends(found, sources):
                     if source is not destination or source is None:
-                        yield Entry(
-                            Named((), (), (source_name,)), Named((), (), (destination_name,)), flows.of(passages)
+                        yield ConnectionEntry(
+                            NamedEndpoints((), (), (source_name,)),
+                            NamedEndpoints((), (), (destination_name,)),
+                            flows.of(passages),
                         )
 
 
-def _ends(found: Matrix, mask: int) -> Iterable[tuple[End | None, str]]:
+def _ends(found: ReachMatrix, mask: int) -> Iterable[tuple[Endpoint | None, str]]:
     for bit in bits(mask):
         one = found.classes.all[bit]
         if one.spans:
@@ -192,7 +194,7 @@ def _ends(found: Matrix, mask: int) -> Iterable[tuple[End | None, str]]:
             yield from ((end, str(end)) for end in one.members)
 
 
-def only_itself(found: Matrix, destinations: int, sources: int) -> bool:
+def only_itself(found: ReachMatrix, destinations: int, sources: int) -> bool:
     """Whether an entry says no more than that an end reaches itself, which no policy is about."""
     if sources != destinations or sources & (sources - 1):
         return False
@@ -213,20 +215,20 @@ class Arrow(NamedTuple):
 
     source: int
     destination: int
-    flows: tuple[Flow, ...]
+    flows: tuple[ConnectionFlow, ...]
     change: str = ""
 
 
 class Picture(NamedTuple):
     """Named nodes and arrows between them. Nodes that are one end have no arrow to themselves."""
 
-    nodes: tuple[Named, ...]
+    nodes: tuple[NamedEndpoints, ...]
     arrows: tuple[Arrow, ...]
 
 
-def picture(found: Matrix, why: bool = False) -> Picture:
+def picture(found: ReachMatrix, why: bool = False) -> Picture:
     """The picture of a matrix; TooManyBlocks if it would be too large to read."""
-    names, flows = Names(found.classes), Flows(found.ports, why)
+    names, flows = EndpointNames(found.classes), FlowDescriber(found.ports, why)
     blocks = _blocks(found)
     arrows = [
         Arrow(source, destination, flows.of(passages))
@@ -236,7 +238,7 @@ def picture(found: Matrix, why: bool = False) -> Picture:
     return Picture(tuple(map(names.spelled, blocks)), tuple(arrows))
 
 
-def _blocks(found: Matrix) -> list[int]:
+def _blocks(found: ReachMatrix) -> list[int]:
     """Disjoint sets of ends, in order, such that each group of the matrix has all of one or nothing."""
     sets = dict.fromkeys(group.destinations for group in found.groups)
     sets |= dict.fromkeys(sources for group in found.groups for sources, _ in group.sources)
@@ -248,7 +250,7 @@ def _blocks(found: Matrix) -> list[int]:
     return sorted(pieces, key=lambda piece: piece & -piece)
 
 
-def _edges(found: Matrix, blocks: list[int]) -> Iterator[tuple[int, int, Passages]]:
+def _edges(found: ReachMatrix, blocks: list[int]) -> Iterator[tuple[int, int, ConnectionPassages]]:
     """How blocks reach blocks, by number."""
     for group in found.groups:
         destinations = [number for number, block in enumerate(blocks) if block & group.destinations]
@@ -258,10 +260,10 @@ def _edges(found: Matrix, blocks: list[int]) -> Iterator[tuple[int, int, Passage
                     yield source, destination, passages
 
 
-def picture_of_changes(entries: Iterable[Entry]) -> Picture:
+def picture_of_changes(entries: Iterable[ConnectionEntry]) -> Picture:
     """The picture of a comparison: the sets of ends its entries name, and an arrow for each way things change."""
-    nodes: dict[Named, int] = {}
-    arrows: dict[tuple[int, int, str], list[Flow]] = {}
+    nodes: dict[NamedEndpoints, int] = {}
+    arrows: dict[tuple[int, int, str], list[ConnectionFlow]] = {}
     for entry in entries:
         source, destination = (nodes.setdefault(named, len(nodes)) for named in (entry.sources, entry.destinations))
         arrows.setdefault((source, destination, entry.change), []).extend(entry.flows)

@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from tierwall.core.outcome import DENY, Outcome
 from tierwall.core.verdict import Verdict
-from tierwall.network.detail import both
+from tierwall.network.detail import whole_verdict
 from tierwall.network.model.rules import Direction, PortRange
-from tierwall.network.reach.classes import Classes
+from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.membership import Membership
 from tierwall.network.reach.rows import Row, Rows
 from tierwall.network.reach.spaces import PortSpace, bits, mask_of, union
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tierwall.core.protocols import Progress
 
 
-class Sender(NamedTuple):
+class Senders(NamedTuple):
     """Sources that may (or may not) send on these ports with this outcome."""
 
     ports: int
@@ -44,7 +44,7 @@ class Column(Struct, frozen=True, eq=False, gc=False):
     INVARIANT: equal columns of one matrix are one object, so that they are told apart without looking at their senders.
     """
 
-    senders: tuple[Sender, ...]
+    senders: tuple[Senders, ...]
 
 
 # So many bases are tried for a row; a difference of so few classes is not worth looking for a better base.
@@ -100,7 +100,7 @@ class Columns:
                 elif sources:
                     self._correct(key, sources, bits(reach))
         self._columns: dict[tuple[int, ...], Column] = {}
-        self._own: dict[tuple[Sender, ...], Column] = {}
+        self._own: dict[tuple[Senders, ...], Column] = {}
 
     def column(self, bit: int) -> Column:
         """Who may send to a class."""
@@ -117,15 +117,15 @@ class Columns:
         for bit in where:
             self._at.setdefault(bit, []).append(number)
 
-    def _compute(self, signature: tuple[int, ...]) -> tuple[Sender, ...]:
+    def _compute(self, signature: tuple[int, ...]) -> tuple[Senders, ...]:
         senders = dict(self._always)
         for number in signature:
             key, sources = self._corrections[number]
             senders[key] = senders.get(key, 0) ^ sources
-        return tuple(Sender(ports, outcome, sources) for (ports, outcome), sources in senders.items() if sources)
+        return tuple(Senders(ports, outcome, sources) for (ports, outcome), sources in senders.items() if sources)
 
 
-class Passage(NamedTuple):
+class ConnectionPassage(NamedTuple):
     """Ports on which a connection fares alike, and how each direction was settled."""
 
     ports: int
@@ -135,35 +135,35 @@ class Passage(NamedTuple):
     @property
     def verdict(self) -> Verdict:
         """Of the whole connection."""
-        return both(self.egress.verdict, self.ingress.verdict)
+        return whole_verdict(self.egress.verdict, self.ingress.verdict)
 
 
 # All the ways in which some sources reach some destinations, in order; ports do not overlap.
-Passages: TypeAlias = tuple[Passage, ...]
+ConnectionPassages: TypeAlias = tuple[ConnectionPassage, ...]
 
 
-class Group(Struct, frozen=True, eq=False):
+class DestinationGroup(Struct, frozen=True, eq=False):
     """Destinations that are reached alike: disjoint sets of sources, each with its passages.
 
     `possible` are all ends of which policies have a say with these destinations, asked about or not.
     """
 
     destinations: int
-    sources: tuple[tuple[int, Passages], ...]
+    sources: tuple[tuple[int, ConnectionPassages], ...]
     possible: int
 
 
-class Matrix(Struct, frozen=True, eq=False):
+class ReachMatrix(Struct, frozen=True, eq=False):
     """Who reaches whom on what. Pairs of ends that are both not under policy are left out: no policy is about them."""
 
-    classes: Classes
+    classes: EndpointClasses
     membership: Membership
     ports: PortSpace
-    groups: tuple[Group, ...]
+    groups: tuple[DestinationGroup, ...]
 
 
-def matrix(
-    classes: Classes,
+def reach_matrix(
+    classes: EndpointClasses,
     *,
     why: bool = False,
     denied: bool = False,
@@ -171,7 +171,7 @@ def matrix(
     destinations: int = -1,
     ports: Sequence[PortRange] | None = None,
     progress: Progress | None = None,
-) -> Matrix:
+) -> ReachMatrix:
     """The matrix of all classes, or of some sources, destinations and ports.
 
     With `why` passages are told apart by the rules that settle them; with `denied` those that do not pass are there
@@ -194,20 +194,20 @@ def matrix(
         met.setdefault(key, []).append(bit)
         if progress is not None:
             progress("connections", number, total)
-    found: dict[tuple[int, tuple[tuple[int, Passages], ...]], list[int]] = {}
+    found: dict[tuple[int, tuple[tuple[int, ConnectionPassages], ...]], list[int]] = {}
     for (row, column, under_policy), numbers in met.items():
         possible = classes.everybody if under_policy else classes.under_policy
         entry = _meet(row, column, possible & asked, wanted, denied)
         if entry:
             found.setdefault((possible, entry), []).extend(numbers)
     in_order = sorted(found.items(), key=lambda item: min(item[1]))
-    groups = tuple(Group(mask_of(numbers), entry, possible) for (possible, entry), numbers in in_order)
-    return Matrix(classes, rows.membership, rows.ports, groups)
+    groups = tuple(DestinationGroup(mask_of(numbers), entry, possible) for (possible, entry), numbers in in_order)
+    return ReachMatrix(classes, rows.membership, rows.ports, groups)
 
 
-def _meet(row: Row, column: Column, among: int, ports: int, denied: bool) -> tuple[tuple[int, Passages], ...]:
+def _meet(row: Row, column: Column, among: int, ports: int, denied: bool) -> tuple[tuple[int, ConnectionPassages], ...]:
     """An ingress row and an egress column: disjoint sets of sources with their passages."""
-    pieces: list[tuple[int, Passages]] = []
+    pieces: list[tuple[int, ConnectionPassages]] = []
     for cell, parts in row.cells:
         cell &= ports
         for ingress, mask in parts:
@@ -216,17 +216,19 @@ def _meet(row: Row, column: Column, among: int, ports: int, denied: bool) -> tup
             for sent, egress, sources in column.senders:
                 common, those = sent & cell, mask & sources & among
                 if common and those:
-                    pieces = _add(pieces, those, Passage(common, egress, ingress))
-    merged: dict[Passages, int] = {}
+                    pieces = _add(pieces, those, ConnectionPassage(common, egress, ingress))
+    merged: dict[ConnectionPassages, int] = {}
     for those, passages in pieces:
         key = _joined(passages)
         merged[key] = merged.get(key, 0) | those
     return tuple(sorted(((mask, passages) for passages, mask in merged.items()), key=lambda one: one[0] & -one[0]))
 
 
-def _add(pieces: list[tuple[int, Passages]], those: int, passage: Passage) -> list[tuple[int, Passages]]:
+def _add(
+    pieces: list[tuple[int, ConnectionPassages]], those: int, passage: ConnectionPassage
+) -> list[tuple[int, ConnectionPassages]]:
     """Give some sources one more passage, cutting sets that only partly have it."""
-    out: list[tuple[int, Passages]] = []
+    out: list[tuple[int, ConnectionPassages]] = []
     for mask, passages in pieces:
         inside = mask & those
         if inside:
@@ -240,10 +242,10 @@ def _add(pieces: list[tuple[int, Passages]], those: int, passage: Passage) -> li
     return out
 
 
-def _joined(passages: Passages) -> Passages:
+def _joined(passages: ConnectionPassages) -> ConnectionPassages:
     """Passages settled alike become one; by lowest port."""
     found: dict[tuple[Outcome, Outcome], int] = {}
     for ports, egress, ingress in passages:
         found[egress, ingress] = found.get((egress, ingress), 0) | ports
-    joined = (Passage(ports, *settled) for settled, ports in found.items())
+    joined = (ConnectionPassage(ports, *settled) for settled, ports in found.items())
     return tuple(sorted(joined, key=lambda one: one.ports & -one.ports))

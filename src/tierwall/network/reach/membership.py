@@ -13,45 +13,47 @@ from typing import assert_never
 from msgspec import Struct
 
 from tierwall.core.labels import Requirement, Selector
-from tierwall.core.outcome import Claim
+from tierwall.core.outcome import RuleEffect
 from tierwall.core.stack import Tier
-from tierwall.network.model.ends import NAMESPACE_NAME, End
-from tierwall.network.model.matching import covered, domains
+from tierwall.network.model.ends import NAMESPACE_NAME, Endpoint
+from tierwall.network.model.matching import domain_names, is_covered_domain
 from tierwall.network.model.rules import (
     INGRESS,
     AddressPeer,
     Direction,
     DomainPeer,
     NamedPort,
+    NetworkRule,
     NodePeer,
     Peer,
     PodPeer,
-    Policy,
     PortRange,
     Related,
     Relation,
-    Rule,
-    claimed,
+    TieredPolicy,
+    claimed_verdict,
 )
-from tierwall.network.reach.classes import Classes
+from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.spaces import PortSpace, cut, mask_of, union
 
 
-class Matched(Struct, frozen=True):
+class MatchedRule(Struct, frozen=True):
     """What a rule about one subject matches: ports outright, or ports on some classes only; classes surely or maybe."""
 
-    rule: Rule
+    rule: NetworkRule
     ports: int
     named: tuple[tuple[int, int], ...]
     surely: int
     maybe: int
     # The rule's claim on ports that it matches outright, if no name has a say in it.
-    claim: Claim | None
+    claim: RuleEffect | None
 
     @classmethod
-    def of(cls, rule: Rule, ports: int, named: tuple[tuple[int, int], ...], surely: int, maybe: int) -> Matched:
+    def of(
+        cls, rule: NetworkRule, ports: int, named: tuple[tuple[int, int], ...], surely: int, maybe: int
+    ) -> MatchedRule:
         """What a rule matches."""
-        claim = Claim(rule, claimed(rule.action), surely) if surely and not maybe else None
+        claim = RuleEffect(rule, claimed_verdict(rule.action), surely) if surely and not maybe else None
         return cls(rule, ports, named, surely, maybe, claim)
 
     def on(self, ports: int) -> tuple[int, int]:
@@ -108,7 +110,7 @@ class _LabelIndex:
 class Membership:
     """The classes that each peer and each rule matches, and those it may match."""
 
-    def __init__(self, classes: Classes) -> None:
+    def __init__(self, classes: EndpointClasses) -> None:
         self.classes = classes
         named = {
             PortRange(protocol, number, number)
@@ -135,7 +137,7 @@ class Membership:
         self._peers: dict[Peer, int] = {}
         self._named_ports: dict[str, dict[tuple[tuple[str, int], ...], int]] = {}
 
-    def matching(self, peer: Peer, subject: End) -> int:
+    def matching(self, peer: Peer, subject: Endpoint) -> int:
         """The classes a peer of a rule about `subject` surely matches; none for domain names."""
         if isinstance(peer, PodPeer) and isinstance(peer.namespaces, Related):
             return self._pods.selected(peer.pods) & self._related(peer.namespaces, subject)
@@ -152,7 +154,9 @@ class Membership:
         """The classes of pods that a policy is about."""
         return self._namespaces.selected(namespaces) & self._pods.selected(pods)
 
-    def matched(self, tier: Tier[Policy], subject: End, direction: Direction) -> dict[Policy, list[Matched]]:
+    def matched(
+        self, tier: Tier[TieredPolicy], subject: Endpoint, direction: Direction
+    ) -> dict[TieredPolicy, list[MatchedRule]]:
         """What the rules of a tier about a subject match, policy by policy, in order."""
         return {
             policy: [self._match(rule, subject) for rule in policy.rules(direction) or ()] for policy in tier.policies
@@ -175,7 +179,7 @@ class Membership:
             case _:
                 assert_never(peer)
 
-    def _related(self, wanted: Related, subject: End) -> int:
+    def _related(self, wanted: Related, subject: Endpoint) -> int:
         match wanted.relation:
             case Relation.SELF:
                 return self._namespaces.having((NAMESPACE_NAME, subject.namespace))
@@ -190,7 +194,7 @@ class Membership:
             case _:
                 assert_never(wanted.relation)
 
-    def _compared(self, keys: tuple[str, ...], subject: End) -> tuple[int, int]:
+    def _compared(self, keys: tuple[str, ...], subject: Endpoint) -> tuple[int, int]:
         """The classes whose namespaces have the subject's values of these keys, and those that have the keys.
 
         Nobody where the subject's own namespace lacks a key, and where there is none.
@@ -203,7 +207,7 @@ class Membership:
             having &= self._namespaces.having(key)
         return same, having
 
-    def _match(self, rule: Rule, subject: End) -> Matched:
+    def _match(self, rule: NetworkRule, subject: Endpoint) -> MatchedRule:
         surely, maybe = 0, 0
         if rule.peers is None:
             surely = self.classes.everybody
@@ -216,9 +220,9 @@ class Membership:
                 case _:
                     assert_never(peer)
         ports, named = (self.ports.everything, ()) if rule.ports is None else self._ports(rule, subject)
-        return Matched.of(rule, ports, named, surely, maybe & ~surely)
+        return MatchedRule.of(rule, ports, named, surely, maybe & ~surely)
 
-    def _ports(self, rule: Rule, subject: End) -> tuple[int, tuple[tuple[int, int], ...]]:
+    def _ports(self, rule: NetworkRule, subject: Endpoint) -> tuple[int, tuple[tuple[int, int], ...]]:
         ports = 0
         named: list[tuple[int, int]] = []
         for entry in rule.ports or ():
@@ -254,16 +258,16 @@ class Membership:
         )
 
 
-class Claims:
+class RuleEffects:
     """The claims that the rules of one tier make on a cell of ports; for one walk through that tier."""
 
-    def __init__(self, matched: Mapping[Policy, Sequence[Matched]], ports: int) -> None:
+    def __init__(self, matched: Mapping[TieredPolicy, Sequence[MatchedRule]], ports: int) -> None:
         self._matched = matched
         self._ports = ports
         # Which domain names were asked about, for which classes.
         self._asked: list[tuple[tuple[str, ...], int]] = []
 
-    def __call__(self, tier: Tier[Policy], policy: Policy) -> list[Claim]:
+    def __call__(self, tier: Tier[TieredPolicy], policy: TieredPolicy) -> list[RuleEffect]:
         """The claims of one policy, in order."""
         claims = []
         ports = self._ports
@@ -274,11 +278,11 @@ class Claims:
             surely, maybe = matched.on(ports)
             names: tuple[str, ...] = ()
             if maybe:
-                names = domains(matched.rule)
+                names = domain_names(matched.rule)
                 maybe &= ~self._covered(names)
                 self._asked.append((names, maybe))
             if surely or maybe:
-                claims.append(Claim(matched.rule, claimed(matched.rule.action), surely, maybe, names))
+                claims.append(RuleEffect(matched.rule, claimed_verdict(matched.rule.action), surely, maybe, names))
         return claims
 
     def _covered(self, names: tuple[str, ...]) -> int:
@@ -287,13 +291,13 @@ class Claims:
         for name in names:
             asked = 0
             for earlier, classes in self._asked:
-                if covered(name, earlier):
+                if is_covered_domain(name, earlier):
                     asked |= classes
             everywhere &= asked
         return everywhere if names else 0
 
 
-def cells(everything: int, rules: Iterable[Matched]) -> list[int]:
+def port_cells(everything: int, rules: Iterable[MatchedRule]) -> list[int]:
     """All ports, cut into the coarsest pieces that each rule holds whole or not at all."""
     pieces = [everything]
     masks = {mask for matched in rules for mask in (matched.ports, *(ports for ports, _ in matched.named))}

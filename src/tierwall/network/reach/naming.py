@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from tierwall.network.model.ends import End
-from tierwall.network.reach.classes import Classes, EndClass
+from tierwall.network.model.ends import Endpoint
+from tierwall.network.reach.classes import EndpointClass, EndpointClasses
 from tierwall.network.reach.spaces import mask_of, union
-from tierwall.values.addresses import joined
+from tierwall.values.addresses import merge_ranges
 
 EVERYONE, EVERY_POD = "*", "*/*"
 # Bits a chunk has at least: what is remembered is remembered by chunk.
@@ -26,7 +26,7 @@ LARGE = 32
 MOST_SELECTORS, FEW = 4, 12
 
 
-class Named(Struct, frozen=True):
+class NamedEndpoints(Struct, frozen=True):
     """A set of ends in words: all of `all` but `excepts`, and also `ends`."""
 
     all: tuple[str, ...]
@@ -42,17 +42,17 @@ class Named(Struct, frozen=True):
         return f"{out}; also {', '.join(self.ends)}" if self.ends else out
 
 
-class Hint(Struct, frozen=True):
+class NamedMask(Struct, frozen=True):
     """A set that has a name already: what a rule or a subject selects."""
 
     name: str
     mask: int
 
 
-class Names:
+class EndpointNames:
     """The names of the sets of a model's classes."""
 
-    def __init__(self, classes: Classes) -> None:
+    def __init__(self, classes: EndpointClasses) -> None:
         self._classes = classes
         self.pods = mask_of(one.bit for one in classes.all if one.one.kind == "pod")
         self._in_workload: dict[str, int] = {}
@@ -68,7 +68,9 @@ class Names:
         self._cut()
         self._known: dict[tuple[int, int], tuple[str, ...]] = {}
 
-    def describe(self, mask: int, possible: int = -1, hints: Sequence[Hint] = (), cuts: Sequence[Hint] = ()) -> Named:
+    def describe(
+        self, mask: int, possible: int = -1, hints: Sequence[NamedMask] = (), cuts: Sequence[NamedMask] = ()
+    ) -> NamedEndpoints:
         """A set in words. `possible` are the ends it could have had; whoever cannot be in it is not named as lacking.
 
         `hints` and `cuts` are sets with names: one may name a large part of it, others what that part has too many of.
@@ -76,30 +78,32 @@ class Names:
         everybody = self._classes.everybody
         possible &= everybody
         if mask == everybody and mask & (mask - 1):
-            return Named((EVERYONE,))
+            return NamedEndpoints((EVERYONE,))
         pods = mask & self.pods
-        every_pod = Hint(EVERY_POD, possible & self.pods)
+        every_pod = NamedMask(EVERY_POD, possible & self.pods)
         if pods.bit_count() <= LARGE:
             # Spelled out, unless fewer names say who is lacking.
             lacking = every_pod.mask & ~pods
             if not pods & (pods - 1) or lacking.bit_count() * 4 >= pods.bit_count():
-                return Named((), (), tuple(self._names(mask)))
-            return Named((EVERY_POD,), tuple(self._names(lacking)), tuple(self._names(mask & ~self.pods)))
+                return NamedEndpoints((), (), tuple(self._names(mask)))
+            return NamedEndpoints((EVERY_POD,), tuple(self._names(lacking)), tuple(self._names(mask & ~self.pods)))
         whole, cut = self._chosen(pods, (*hints, every_pod, *cuts), (*hints, *cuts))
         big, less = (union(hint.mask for hint in hints) for hints in (whole, cut))
         # INVARIANT: exact, whatever was chosen: (big - less - over) + rest is the set.
         over = big & ~less & ~mask
         rest = mask & ~(big & ~less)
         excepts = (*(one.name for one in cut), *self._names(over))
-        return Named(tuple(one.name for one in whole), excepts, tuple(self._names(rest)))
+        return NamedEndpoints(tuple(one.name for one in whole), excepts, tuple(self._names(rest)))
 
-    def spelled(self, mask: int) -> Named:
+    def spelled(self, mask: int) -> NamedEndpoints:
         """A set by the names of its own members alone."""
-        return Named((), (), tuple(self._names(mask)))
+        return NamedEndpoints((), (), tuple(self._names(mask)))
 
-    def _chosen(self, pods: int, known: Sequence[Hint], cuts: Sequence[Hint]) -> tuple[list[Hint], list[Hint]]:
+    def _chosen(
+        self, pods: int, known: Sequence[NamedMask], cuts: Sequence[NamedMask]
+    ) -> tuple[list[NamedMask], list[NamedMask]]:
         """The known sets, and the cuts from them, that leave least to spell out."""
-        best: tuple[list[Hint], list[Hint]] = [], []
+        best: tuple[list[NamedMask], list[NamedMask]] = [], []
         least = pods.bit_count()
         for hint in known:
             if (hint.mask & pods).bit_count() <= LARGE:
@@ -140,24 +144,24 @@ class Names:
             mask = mask >> (begin + length) << (begin + length)
 
     def _chunk_names(self, begin: int, value: int) -> Iterator[str]:
-        units: dict[int, list[EndClass]] = {}
+        units: dict[int, list[EndpointClass]] = {}
         for one in self._classes.members(value << begin):
             units.setdefault(one.unit, []).append(one)
         for classes in units.values():
             if classes[0].one.kind == "pod":
                 yield from self._pod_names([pod for one in classes for pod in one.members])
             elif classes[0].spans:
-                yield from map(str, joined(span for one in classes for span in one.spans))
+                yield from map(str, merge_ranges(span for one in classes for span in one.spans))
             else:
                 yield from sorted(str(node) for one in classes for node in one.members)
 
-    def _pod_names(self, pods: list[End]) -> Iterator[str]:
+    def _pod_names(self, pods: list[Endpoint]) -> Iterator[str]:
         """The shortest names for some pods of one unit: whole namespaces, then whole workloads, then the rest."""
-        namespaces: dict[str, list[End]] = {}
+        namespaces: dict[str, list[Endpoint]] = {}
         for pod in sorted(pods, key=lambda one: (one.namespace, one.name)):
             namespaces.setdefault(pod.namespace, []).append(pod)
         for namespace, members in namespaces.items():
-            workloads: dict[str, list[End]] = {}
+            workloads: dict[str, list[Endpoint]] = {}
             for pod in members:
                 workloads.setdefault(_workload(pod) or str(pod), []).append(pod)
             if len(members) == self._in_namespace[namespace] and len(workloads) > 1:
@@ -170,7 +174,7 @@ class Names:
                     yield from map(str, replicas)
 
 
-def _workload(pod: End) -> str:
+def _workload(pod: Endpoint) -> str:
     if pod.workload is None:
         return ""
     return f"{pod.workload.namespace}/{pod.workload.name}[{pod.workload.kind}]"

@@ -12,20 +12,28 @@ from typing import Any, NamedTuple, assert_never
 from msgspec import Struct
 
 from tierwall.core.labels import Selector
-from tierwall.core.outcome import ALLOW, Outcome, Parts, Shares, joined
-from tierwall.core.stack import DEFAULT_ALLOW, Stack, Tier, combine
+from tierwall.core.outcome import ALLOW, Outcome, OutcomeSets, TierResult, with_tier_below
+from tierwall.core.stack import DEFAULT_ALLOW, Stack, Tier, combine_tier
 from tierwall.network.detail import NOT_APPLICABLE
-from tierwall.network.model.ends import End
-from tierwall.network.model.rules import Direction, NamedPort, Policy, PortRange, Related, by_kind, isolates
-from tierwall.network.reach.classes import Classes, EndClass
-from tierwall.network.reach.membership import Claims, Membership, cells
+from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.rules import (
+    Direction,
+    NamedPort,
+    PortRange,
+    Related,
+    TieredPolicy,
+    peers_by_kind,
+    tier_isolates,
+)
+from tierwall.network.reach.classes import EndpointClass, EndpointClasses
+from tierwall.network.reach.membership import Membership, RuleEffects, port_cells
 
 
-class Cell(NamedTuple):
+class RowCell(NamedTuple):
     """Ports that are treated alike, and how each class fares on them; together the parts are everybody."""
 
     ports: int
-    parts: Parts
+    parts: OutcomeSets
 
 
 class Row(Struct, frozen=True, eq=False, gc=False):
@@ -34,7 +42,7 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     INVARIANT: equal rows of one matrix are one object, so that they are told apart without looking at their cells.
     """
 
-    cells: tuple[Cell, ...]
+    cells: tuple[RowCell, ...]
 
 
 class Rows:
@@ -43,22 +51,22 @@ class Rows:
     With `why`, outcomes name the deciding rules; without, only verdicts (and domain names) are told apart.
     """
 
-    def __init__(self, classes: Classes, why: bool) -> None:
+    def __init__(self, classes: EndpointClasses, why: bool) -> None:
         self.classes = classes
         self.membership = Membership(classes)
         self.why = why
         self.ports = self.membership.ports
         self._rows: dict[tuple[Any, ...], Row] = {}
-        self._own: dict[tuple[Cell, ...], Row] = {}
-        self._below: dict[tuple[Any, ...], list[Cell]] = {}
+        self._own: dict[tuple[RowCell, ...], Row] = {}
+        self._below: dict[tuple[Any, ...], list[RowCell]] = {}
         self._looked: dict[Any, list[tuple[str, str]]] = {}
-        self._tiers: dict[Any, list[tuple[int, Shares]]] = {}
+        self._tiers: dict[Any, list[tuple[int, TierResult]]] = {}
         everything, everybody = self.ports.everything, classes.everybody
         default, free = (DEFAULT_ALLOW, NOT_APPLICABLE) if why else (Outcome(ALLOW, None), Outcome(ALLOW, None))
-        self._default = [Cell(everything, ((default, everybody),))]
-        self._free = Row((Cell(everything, ((free, everybody),)),))
+        self._default = [RowCell(everything, ((default, everybody),))]
+        self._free = Row((RowCell(everything, ((free, everybody),)),))
 
-    def row(self, one: EndClass, direction: Direction) -> Row:
+    def row(self, one: EndpointClass, direction: Direction) -> Row:
         """The row of one class in one direction."""
         subject = one.one
         if not subject.under_policy:
@@ -67,15 +75,17 @@ class Rows:
         keys = tuple([(direction, tier.policies, self.seen(tier.policies, subject, direction)) for tier in stack])
         row = self._rows.get(keys)
         if row is None:
-            found: dict[Parts, int] = {}
+            found: dict[OutcomeSets, int] = {}
             for ports, parts in self._cells(stack, keys, subject, direction):
                 alike = _in_order(parts)
                 found[alike] = found.get(alike, 0) | ports
-            whole = tuple(sorted(Cell(ports, parts) for parts, ports in found.items()))
+            whole = tuple(sorted(RowCell(ports, parts) for parts, ports in found.items()))
             row = self._rows[keys] = self._own.setdefault(whole, Row(whole))
         return row
 
-    def _cells(self, stack: Stack[Policy], keys: tuple[Any, ...], subject: End, direction: Direction) -> list[Cell]:
+    def _cells(
+        self, stack: Stack[TieredPolicy], keys: tuple[Any, ...], subject: Endpoint, direction: Direction
+    ) -> list[RowCell]:
         """What a stack says: its first tier with the cells of the tiers below it, which many stacks share."""
         if not stack:
             return self._default
@@ -87,26 +97,28 @@ class Rows:
         if below is None:
             below = self._below[further] = self._cells(stack[1:], further, subject, direction)
         return [
-            Cell(common, joined(shares, parts, self.why))
+            RowCell(common, with_tier_below(shares, parts, self.why))
             for ports, shares in tier
             for lower, parts in below
             if (common := ports & lower)
         ]
 
-    def _shares(self, tier: Tier[Policy], subject: End, direction: Direction) -> list[tuple[int, Shares]]:
+    def _shares(
+        self, tier: Tier[TieredPolicy], subject: Endpoint, direction: Direction
+    ) -> list[tuple[int, TierResult]]:
         """A tier cell by cell; cells that fare alike become one where other tiers lie below them."""
         matched = self.membership.matched(tier, subject, direction)
         everybody, why = self.classes.everybody, self.why
-        pieces = cells(self.ports.everything, [rule for rules in matched.values() for rule in rules])
-        shares = [(ports, combine(tier, everybody, Claims(matched, ports), why)) for ports in pieces]
-        if len(shares) == 1 or isolates(tier):
+        pieces = port_cells(self.ports.everything, [rule for rules in matched.values() for rule in rules])
+        shares = [(ports, combine_tier(tier, everybody, RuleEffects(matched, ports), why)) for ports in pieces]
+        if len(shares) == 1 or tier_isolates(tier):
             return shares
-        found: dict[Shares, int] = {}
+        found: dict[TierResult, int] = {}
         for ports, share in shares:
             found[share] = found.get(share, 0) | ports
         return [(ports, share) for share, ports in found.items()]
 
-    def seen(self, policies: tuple[Policy, ...], subject: End, direction: Direction) -> Any:
+    def seen(self, policies: tuple[TieredPolicy, ...], subject: Endpoint, direction: Direction) -> Any:
         """What policies see of a subject.
 
         Its namespace, labels of that, and (as destination) what port names stand for.
@@ -118,24 +130,24 @@ class Rows:
         return tuple([_value(subject, what, name) for what, name in looked])
 
 
-def reachable(stack: Stack[Policy]) -> Stack[Policy]:
+def reachable(stack: Stack[TieredPolicy]) -> Stack[TieredPolicy]:
     """The tiers that a question can get to: isolation lets nothing through to those below it."""
     for number, tier in enumerate(stack, 1):
-        if isolates(tier):
+        if tier_isolates(tier):
             return stack[:number]
     return stack
 
 
-def _value(subject: End, what: str, name: str) -> Any:
+def _value(subject: Endpoint, what: str, name: str) -> Any:
     if what == "namespace":
         return subject.namespace
     return subject.namespace_labels.get(name) if what == "label" else subject.named_ports.get(name)
 
 
-def _looked_at(policies: tuple[Policy, ...], direction: Direction) -> Iterable[tuple[str, str]]:
+def _looked_at(policies: tuple[TieredPolicy, ...], direction: Direction) -> Iterable[tuple[str, str]]:
     for policy in policies:
         for rule in policy.rules(direction) or ():
-            pods, _addresses, _nodes, _domains = by_kind(rule.peers)
+            pods, _addresses, _nodes, _domains = peers_by_kind(rule.peers)
             for peer in pods:
                 yield from _compared(peer.namespaces)
             for port in rule.ports or ():
@@ -162,7 +174,7 @@ def _compared(namespaces: Selector | Related) -> Iterable[tuple[str, str]]:
             assert_never(namespaces)
 
 
-def _in_order(parts: Parts) -> Parts:
+def _in_order(parts: OutcomeSets) -> OutcomeSets:
     """Parts by verdict and first member, so that what is equal is written alike."""
     if len(parts) < 2:
         return parts

@@ -13,7 +13,7 @@ from operator import xor
 
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS
 from tierwall.network.model.rules import PortRange
-from tierwall.values.addresses import IPV6, LAST, Address, Block, Span, joined
+from tierwall.values.addresses import IPV6, LAST, Address, Block, Span, merge_ranges
 
 # The numbers of the bits that are set in each octet.
 _BITS_OF = [tuple(number for number in range(8) if octet >> number & 1) for octet in range(256)]
@@ -59,7 +59,7 @@ def cut(pieces: Iterable[int], mask: int) -> list[int]:
     return [part for piece in pieces for part in (piece & mask, piece & ~mask) if part]
 
 
-class Line:
+class NumberLine:
     """Numbers from 0 to `last`, cut into pieces at the bounds of spans and where families begin; sets are bits."""
 
     def __init__(self, families: Collection[int], last: int, spans: Iterable[Span]) -> None:
@@ -97,7 +97,7 @@ class PortSpace:
 
     def __init__(self, ranges: Iterable[PortRange]) -> None:
         spans = (span for ports in ranges if (span := _on_line(ports)) is not None)
-        self._line = Line(_BEGINS.values(), len(PROTOCOLS) * LAST_PORT - 1, spans)
+        self._line = NumberLine(_BEGINS.values(), len(PROTOCOLS) * LAST_PORT - 1, spans)
         self.everything = self._line.everything
 
     def mask(self, ports: PortRange) -> int:
@@ -135,7 +135,7 @@ class AddressSpace:
     def __init__(self, blocks: Iterable[Block]) -> None:
         self.blocks = {block: 1 << number for number, block in enumerate(blocks)}
         held = [(span, bit) for block, bit in self.blocks.items() for span in block.parts()]
-        self._line = Line((0, IPV6), LAST, (span for span, _ in held))
+        self._line = NumberLine((0, IPV6), LAST, (span for span, _ in held))
         self.everything = self._line.everything
         toggles = dict.fromkeys((piece.low for piece in self._line.pieces), 0)
         for (low, high), bit in held:
@@ -158,4 +158,4 @@ class AddressSpace:
         for piece, signature in zip(self._line.pieces, self._signatures, strict=True):
             found.setdefault((piece.low >= IPV6, signature), []).append(piece)
         for (is_ipv6, signature), spans in sorted(found.items(), key=lambda item: item[1]):
-            yield signature, is_ipv6, joined(spans)
+            yield signature, is_ipv6, merge_ranges(spans)

@@ -16,39 +16,41 @@ from tierwall.resources.admission.problem import (
     REQUIRED,
     UNKNOWN_KIND,
     WRONG_TYPE,
-    Check,
-    Metered,
-    Problem,
-    resolve,
+    AdmissionProblem,
+    MeteredProblems,
+    ValueCheck,
+    existing_path,
 )
-from tierwall.resources.admission.validate import MOST_PROBLEMS, Compiler
-from tierwall.resources.kinds.meta import whole_object
-from tierwall.resources.kinds.registry import Kind, find_kind, misnamed
+from tierwall.resources.admission.validate import MOST_PROBLEMS, SchemaCompiler
+from tierwall.resources.kinds.meta import object_schema
+from tierwall.resources.kinds.registry import Kind, find_kind, misspelled_kind_hint
 
 _DEEPEST = 200  # levels; deeper than any schema, shallower than Python's own limit
 
 
-def admit(document: Any, kind: Kind | None = None) -> list[Problem]:
+def admit(document: Any, kind: Kind | None = None) -> list[AdmissionProblem]:
     """Everything that speaks against `document`; empty if nothing does, or if its kind is not ours.
 
     `kind` is what its apiVersion and kind mean, where that is not for us to say.
     """
     if type(document) is not dict:
         return [
-            Problem(WRONG_TYPE, (), wording.wrong_type((), "object", document), "object", wording.type_name(document))
+            AdmissionProblem(
+                WRONG_TYPE, (), wording.wrong_type((), "object", document), "object", wording.type_name(document)
+            )
         ]
-    problems: list[Problem] = _type_problems(document)
+    problems: list[AdmissionProblem] = _type_problems(document)
     if problems:
         return problems
     kind = kind or find_kind(document["apiVersion"], document["kind"])
     if kind is None:
-        hint = misnamed(document["apiVersion"], document["kind"])
-        return [] if hint is None else [unknown_kind(document["apiVersion"], document["kind"], hint)]
+        hint = misspelled_kind_hint(document["apiVersion"], document["kind"])
+        return [] if hint is None else [unknown_kind_problem(document["apiVersion"], document["kind"], hint)]
     if _too_deep(document):
-        return [Problem(COUNT, (), f"object is nested deeper than {_DEEPEST} levels")]
+        return [AdmissionProblem(COUNT, (), f"object is nested deeper than {_DEEPEST} levels")]
     if kind.installed:
-        problems = Metered()
-    fill, check = _machine(kind)
+        problems = MeteredProblems()
+    fill, check = _compiled_kind(kind)
     check(fill(document), None, problems)
     if kind.kind == "CustomResourceDefinition" and kind.group == "apiextensions.k8s.io":
         from tierwall.resources.definition.schemas import schema_problems
@@ -57,10 +59,10 @@ def admit(document: Any, kind: Kind | None = None) -> list[Problem]:
     if len(problems) >= MOST_PROBLEMS and not any(problem.refuses for problem in problems):
         # What was not looked at may be wrong, and must not pass behind warnings.
         problems = [
-            Problem(COUNT, (), f"object has {MOST_PROBLEMS} warnings or more; the rest was not judged"),
+            AdmissionProblem(COUNT, (), f"object has {MOST_PROBLEMS} warnings or more; the rest was not judged"),
             *problems,
         ]
-    return [msgspec.structs.replace(one, path=resolve(one.path, document)) for one in problems[:MOST_PROBLEMS]]
+    return [msgspec.structs.replace(one, path=existing_path(one.path, document)) for one in problems[:MOST_PROBLEMS]]
 
 
 def with_defaults(document: dict[str, Any], kind: Kind | None = None) -> dict[str, Any]:
@@ -68,35 +70,37 @@ def with_defaults(document: dict[str, Any], kind: Kind | None = None) -> dict[st
     kind = kind or find_kind(document.get("apiVersion"), document.get("kind"))
     if kind is None or _too_deep(document):
         return document
-    done: dict[str, Any] = _machine(kind)[0](document)
+    done: dict[str, Any] = _compiled_kind(kind)[0](document)
     return done
 
 
-def _machine(kind: Kind) -> tuple[Defaulter, Check]:
+def _compiled_kind(kind: Kind) -> tuple[Defaulter, ValueCheck]:
     """A kind's schema compiled: to a function that fills in defaults, and to one that validates. Kept with the kind."""
-    made: tuple[Defaulter, Check] | None = kind.__dict__.get("machine")
+    made: tuple[Defaulter, ValueCheck] | None = kind.__dict__.get("machine")
     if made is None:
-        schema = whole_object(kind)
-        check = Compiler(strict=kind.strict, native=not kind.is_crd, metered=kind.installed).compile(schema)
+        schema = object_schema(kind)
+        check = SchemaCompiler(strict=kind.strict, native=not kind.is_crd, metered=kind.installed).compile(schema)
         made = kind.__dict__["machine"] = compile_defaults(schema, native=not kind.is_crd), check
     return made
 
 
-def _type_problems(document: dict[str, Any]) -> list[Problem]:
-    problems: list[Problem] = []
+def _type_problems(document: dict[str, Any]) -> list[AdmissionProblem]:
+    problems: list[AdmissionProblem] = []
     for name in ("apiVersion", "kind"):
         value = document.get(name)
         if value is None or value == "":
-            problems.append(Problem(REQUIRED, (), wording.required((name,))))
+            problems.append(AdmissionProblem(REQUIRED, (), wording.required((name,))))
         elif type(value) is not str:
-            problems.append(Problem(WRONG_TYPE, (name,), wording.wrong_type((name,), "string", value), "string"))
+            problems.append(
+                AdmissionProblem(WRONG_TYPE, (name,), wording.wrong_type((name,), "string", value), "string")
+            )
     return problems
 
 
-def unknown_kind(api_version: str, kind: str, hint: str) -> Problem:
+def unknown_kind_problem(api_version: str, kind: str, hint: str) -> AdmissionProblem:
     """What is said about an object of a kind or version that does not exist."""
-    message = f"no matches for kind {wording.quote(kind)} in version {wording.quote(api_version)}"
-    return Problem(UNKNOWN_KIND, ("kind",), message, hint=hint)
+    message = f"no matches for kind {wording.go_quote(kind)} in version {wording.go_quote(api_version)}"
+    return AdmissionProblem(UNKNOWN_KIND, ("kind",), message, hint=hint)
 
 
 def _too_deep(document: Any) -> bool:

@@ -20,34 +20,34 @@ Evaluate = Callable[[Any, Any], Any]
 _MOST_KEPT = 4096  # expressions; those of definitions among the objects come and go
 
 
-class Failed(Exception):
+class RuleError(Exception):
     """The expression could not be evaluated."""
 
 
-class TooExpensive(Failed):
+class CostLimitExceeded(RuleError):
     """The expression would have cost more than it may."""
 
 
 def compile_expression(expression: str) -> Evaluate:
-    """A function of `self` and, for a rule on each item, of `item`; raises `Failed`."""
+    """A function of `self` and, for a rule on each item, of `item`; raises `RuleError`."""
 
     def evaluate(value: Any, item: Any) -> Any:
         try:
             return _program(expression).evaluate({"self": value, "item": item})
         except Failure as failure:
-            raise Failed(str(failure)) from None
+            raise RuleError(str(failure)) from None
 
     return evaluate
 
 
-def measure(expression: str, value: Any) -> tuple[Any, int]:
-    """What an expression over `self` gives when an object is created, and what that cost; raises `Failed`."""
+def evaluate_with_cost(expression: str, value: Any) -> tuple[Any, int]:
+    """What an expression over `self` gives when an object is created, and what that cost; raises `RuleError`."""
     try:
         return _program(expression).measure({"self": value, "oldSelf": NONE})
     except CostExceeded as failure:
-        raise TooExpensive(str(failure)) from None
+        raise CostLimitExceeded(str(failure)) from None
     except Failure as failure:
-        raise Failed(str(failure)) from None
+        raise RuleError(str(failure)) from None
 
 
 @lru_cache(_MOST_KEPT)
@@ -85,7 +85,7 @@ def _nodes(tree: Any) -> Iterator[Any]:
 def _inside(node: Any) -> Iterable[Any]:
     if isinstance(node, tuple):
         return node
-    if isinstance(node, ast.Node | ast.Entry):
+    if isinstance(node, ast.ExprNode | ast.MapEntry):
         return [getattr(node, name) for name in node.__struct_fields__]
     return ()
 
@@ -110,7 +110,7 @@ def _unescaped(node: Any) -> Any:
     """The tree with every selected field under the name that the property has."""
     if isinstance(node, tuple):
         return tuple(_unescaped(part) for part in node)
-    if not isinstance(node, ast.Node | ast.Entry):
+    if not isinstance(node, ast.ExprNode | ast.MapEntry):
         return node
     changes = {field: _unescaped(getattr(node, field)) for field in node.__struct_fields__}
     if isinstance(node, ast.Select | ast.Has):

@@ -5,12 +5,12 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-Step: TypeAlias = str | int
+PathStep: TypeAlias = str | int
 # Where a check stands: the trail to the parent and the step from there; None at the root. Cheaper than a path a node.
-Trail: TypeAlias = "tuple[Trail, Step] | None"
+Trail: TypeAlias = "tuple[Trail, PathStep] | None"
 
 
-class Problem(Struct, frozen=True):
+class AdmissionProblem(Struct, frozen=True):
     """A refusal or warning.
 
     `path` always leads to a node of the document as it was written (for a missing field, to the object that lacks it);
@@ -18,7 +18,7 @@ class Problem(Struct, frozen=True):
     """
 
     code: str
-    path: tuple[Step, ...]
+    path: tuple[PathStep, ...]
     message: str
     expected: str = ""
     found: str = ""
@@ -30,17 +30,17 @@ class Problem(Struct, frozen=True):
         return self.code != WARNING
 
 
-Problems: TypeAlias = list[Problem]
+AdmissionProblems: TypeAlias = list[AdmissionProblem]
 
 
-class Metered(list[Problem]):
+class MeteredProblems(list[AdmissionProblem]):
     """The problems of one object whose rules somebody else wrote, and what its rules may still cost."""
 
     budget = 10_000_000  # apiserver's RuntimeCELCostBudget
 
 
 # Appends what is wrong with a value; true if CEL rules may look at it.
-Check: TypeAlias = Callable[[Any, Trail, Problems], bool]
+ValueCheck: TypeAlias = Callable[[Any, Trail, AdmissionProblems], bool]
 
 UNKNOWN_FIELD = "TW101"
 REQUIRED = "TW102"
@@ -54,16 +54,16 @@ WARNING = "TW109"
 UNKNOWN_KIND = "TW110"
 
 
-def steps(trail: Trail) -> tuple[Step, ...]:
+def path_of_trail(trail: Trail) -> tuple[PathStep, ...]:
     """A trail as a path from the root."""
-    out: list[Step] = []
+    out: list[PathStep] = []
     while trail is not None:
         trail, step = trail
         out.append(step)
     return tuple(reversed(out))
 
 
-def resolve(path: tuple[Step, ...], document: object) -> tuple[Step, ...]:
+def existing_path(path: tuple[PathStep, ...], document: object) -> tuple[PathStep, ...]:
     """The longest part of `path` that exists in `document`: defaults add nodes that nobody wrote."""
     node = document
     for depth, step in enumerate(path):

@@ -9,18 +9,18 @@ from msgspec import UNSET, Struct
 
 from tierwall.core.answer import Answer, Reason, Step
 from tierwall.core.diagnostics import Diagnostic, input_error
-from tierwall.core.expectation import Expectation, malformed
+from tierwall.core.expectation import Expectation, malformed_expectation
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.core.source import Origin, Path
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.core.words import listed
-from tierwall.resources.admission.problem import Problem
+from tierwall.core.words import join_names
+from tierwall.resources.admission.problem import AdmissionProblem
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import judge
+from tierwall.resources.validity import admit_with_definitions
 
 
-class Written(NamedTuple):
+class LocatedValue(NamedTuple):
     """A value and where it was written: who can say it, and the path there."""
 
     value: Any
@@ -36,20 +36,20 @@ class AdmitQuestion(Question, frozen=True, kw_only=True):
     object: Any = UNSET
     # Relative to the policy test, which reads it and asks about `objects`.
     file: str | None = None
-    # Plain values, or `Written` ones.
+    # Plain values, or `LocatedValue` ones.
     objects: Sequence[Any] | None = None
 
 
-class Judged(Struct, frozen=True):
+class JudgedObject(Struct, frozen=True):
     """A value and what speaks against it."""
 
     value: Any
-    refusals: Sequence[tuple[Problem, Origin | None, Path]]
+    refusals: Sequence[tuple[AdmissionProblem, Origin | None, Path]]
 
 
 def _message_problems(key: str, value: Any) -> Iterator[Diagnostic]:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        yield malformed(key, "a part of a message", value)
+        yield malformed_expectation(key, "a part of a message", value)
 
 
 def _message_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
@@ -106,24 +106,28 @@ def _values(question: AdmitQuestion, problems: list[Diagnostic]) -> Sequence[Any
     return (question.object,) if objects is None else objects
 
 
-def _judge(snapshot: Snapshot, value: Any) -> Judged:
-    plain, origin, path = value if isinstance(value, Written) else (value, None, ())
-    refusals = [(problem, origin, (*path, *problem.path)) for problem in judge(snapshot, plain) if problem.refuses]
-    return Judged(plain, refusals)
+def _judge(snapshot: Snapshot, value: Any) -> JudgedObject:
+    plain, origin, path = value if isinstance(value, LocatedValue) else (value, None, ())
+    refusals = [
+        (problem, origin, (*path, *problem.path))
+        for problem in admit_with_definitions(snapshot, plain)
+        if problem.refuses
+    ]
+    return JudgedObject(plain, refusals)
 
 
-def _sentence(judged: Sequence[Judged]) -> str:
+def _sentence(judged: Sequence[JudgedObject]) -> str:
     refused = [judgement for judgement in judged if judgement.refusals]
     if not judged:
         return "there is no object that an API server could refuse"
     if not refused:
-        return f"an API server would take {listed([*map(_name, judged)])}"
+        return f"an API server would take {join_names([*map(_name, judged)])}"
     first, count = refused[0].refusals[0][0], sum(len(judgement.refusals) for judgement in refused)
     more = f" (and {count - 1} more)" if count > 1 else ""
-    return f"an API server would refuse {listed([*map(_name, refused)])}: {first.message}{more}"
+    return f"an API server would refuse {join_names([*map(_name, refused)])}: {first.message}{more}"
 
 
-def _name(judged: Judged) -> str:
+def _name(judged: JudgedObject) -> str:
     """The reference of an object as far as it says what it is."""
     value = judged.value
     kind = value.get("kind") if isinstance(value, Mapping) else None

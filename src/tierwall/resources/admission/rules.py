@@ -10,11 +10,11 @@ from typing import Any, Protocol
 from tierwall.cel.check.structural import unescape
 from tierwall.resources.admission import wording
 from tierwall.resources.admission.expression import (
-    Failed,
-    TooExpensive,
+    CostLimitExceeded,
+    RuleError,
     compile_expression,
+    evaluate_with_cost,
     fields_read,
-    measure,
     reads_old_self,
 )
 from tierwall.resources.admission.problem import (
@@ -23,22 +23,22 @@ from tierwall.resources.admission.problem import (
     RULE,
     UNSUPPORTED,
     WARNING,
-    Metered,
-    Problem,
-    Step,
+    AdmissionProblem,
+    MeteredProblems,
+    PathStep,
     Trail,
-    steps,
+    path_of_trail,
 )
-from tierwall.resources.admission.typed import binding
-from tierwall.resources.schema import Rule, Schema
+from tierwall.resources.admission.typed import compile_binding
+from tierwall.resources.schema import Schema, ValidationRule
 from tierwall.values.pattern import pattern
 
 
-class Run(Protocol):
+class RuleRunner(Protocol):
     """Runs rules on a value; those that could see a field named in `damaged` are left out."""
 
     def __call__(
-        self, value: Any, trail: Trail, problems: list[Problem], damaged: frozenset[Step] = frozenset()
+        self, value: Any, trail: Trail, problems: list[AdmissionProblem], damaged: frozenset[PathStep] = frozenset()
     ) -> None: ...
 
 
@@ -46,67 +46,71 @@ _CODES = {"FieldValueRequired": REQUIRED, "FieldValueDuplicate": DUPLICATE, "Fie
 _STEP = pattern(r"\.([A-Za-z_][A-Za-z0-9_\-]*)|\['((?:[^'\\]|\\.)*)'\]")
 
 
-def compile_rules(schema: Schema, *, native: bool) -> Run:
+def compile_rules(schema: Schema, *, native: bool) -> RuleRunner:
     """A function that runs every rule of `schema` on a value that fits it, but for what it is told is damaged."""
-    runs = [(rule, _one(rule, schema, native)) for rule in schema.rules]
+    runs = [(rule, _compile_rule(rule, schema, native)) for rule in schema.rules]
 
-    def run_all(value: Any, trail: Trail, problems: list[Problem], damaged: frozenset[Step] = frozenset()) -> None:
+    def run_all(
+        value: Any, trail: Trail, problems: list[AdmissionProblem], damaged: frozenset[PathStep] = frozenset()
+    ) -> None:
         for rule, run in runs:
-            if not damaged or _blind_to(rule, damaged):
+            if not damaged or _cannot_see(rule, damaged):
                 run(value, trail, problems)
 
     return run_all
 
 
-def metered_rules(schema: Schema) -> Run:
+def compile_metered_rules(schema: Schema) -> RuleRunner:
     """As `compile_rules`, for rules that somebody else wrote: on typed values, and with a budget for each object.
 
     An object is judged as if it were created: transition rules, which compare with what was there before, are not
     asked, unless they say that there may have been nothing (`optionalOldSelf`).
     """
-    bind = binding(schema)
+    bind = compile_binding(schema)
     rules = [
-        (rule, field_steps(rule.field_path))
+        (rule, parse_field_path(rule.field_path))
         for rule in schema.rules
         if rule.optional_old_self or not reads_old_self(rule.expression)
     ]
 
-    def run_all(value: Any, trail: Trail, problems: list[Problem], damaged: frozenset[Step] = frozenset()) -> None:
-        meter = problems if isinstance(problems, Metered) else Metered()
+    def run_all(
+        value: Any, trail: Trail, problems: list[AdmissionProblem], damaged: frozenset[PathStep] = frozenset()
+    ) -> None:
+        meter = problems if isinstance(problems, MeteredProblems) else MeteredProblems()
         typed = bind(value)
         for rule, place in rules:
             if meter.budget < 0:
                 return
-            if damaged and not _blind_to(rule, damaged):
+            if damaged and not _cannot_see(rule, damaged):
                 continue
-            path = steps(trail)
+            path = path_of_trail(trail)
             try:
-                held, cost = measure(rule.expression, typed)
-            except Failed as failure:
+                held, cost = evaluate_with_cost(rule.expression, typed)
+            except RuleError as failure:
                 detail = _failure(str(failure), rule)
-                if isinstance(failure, TooExpensive):
+                if isinstance(failure, CostLimitExceeded):
                     meter.budget = -1
                     words = "no further validation rules will be run due to call cost exceeds limit for rule"
                     detail = f"'{failure}': {words}: {(rule.message or rule.expression).strip()}"
-                problems.append(Problem(RULE, path, wording.invalid(path, schema.type, detail)))
+                problems.append(AdmissionProblem(RULE, path, wording.invalid(path, schema.type, detail)))
                 continue
             meter.budget -= cost
             if meter.budget < 0:
                 words = "validation failed due to running out of cost budget, no further validation rules will be run"
-                problems.append(Problem(RULE, path, wording.invalid(path, schema.type, words)))
+                problems.append(AdmissionProblem(RULE, path, wording.invalid(path, schema.type, words)))
             elif held is not True:
                 problems.append(_problem(rule, schema, False, value, path, place, typed))
 
     return run_all
 
 
-def _blind_to(rule: Rule, damaged: frozenset[Step]) -> bool:
+def _cannot_see(rule: ValidationRule, damaged: frozenset[PathStep]) -> bool:
     """Whether a rule cannot see any of the damaged fields."""
     seen = fields_read(rule.expression)
     return seen is not None and rule.each not in damaged and damaged.isdisjoint(seen)
 
 
-def field_steps(field_path: str) -> tuple[Step, ...]:
+def parse_field_path(field_path: str) -> tuple[PathStep, ...]:
     """A rule's fieldPath (`.a.b['c']`) as steps."""
     found = tuple(match[1] or match[2] for match in _STEP.finditer(field_path))
     if "".join(match[0] for match in _STEP.finditer(field_path)) != field_path:
@@ -114,25 +118,27 @@ def field_steps(field_path: str) -> tuple[Step, ...]:
     return found
 
 
-def _one(rule: Rule, schema: Schema, native: bool) -> Callable[[Any, Trail, list[Problem]], None]:
+def _compile_rule(
+    rule: ValidationRule, schema: Schema, native: bool
+) -> Callable[[Any, Trail, list[AdmissionProblem]], None]:
     evaluate = compile_expression(rule.expression)
-    place = field_steps(rule.field_path)
+    place = parse_field_path(rule.field_path)
     optional = optional_field(rule.expression)
 
-    def run(value: Any, trail: Trail, problems: list[Problem]) -> None:
+    def run(value: Any, trail: Trail, problems: list[AdmissionProblem]) -> None:
         if optional and isinstance(value, dict) and optional not in value:
             return
         for item, index in _subjects(rule, value):
             try:
                 held = evaluate(value, item)
-            except Failed as failure:
+            except RuleError as failure:
                 detail = _failure(str(failure), rule)
-                path = steps(trail)
+                path = path_of_trail(trail)
                 message = wording.invalid(path, schema.type, detail)
-                problems.append(Problem(WARNING if rule.warning else RULE, path, message, hint=rule.hint))
+                problems.append(AdmissionProblem(WARNING if rule.warning else RULE, path, message, hint=rule.hint))
                 continue
             if held is not True:
-                problems.append(_problem(rule, schema, native, value, (*steps(trail), *index), place))
+                problems.append(_problem(rule, schema, native, value, (*path_of_trail(trail), *index), place))
 
     return run
 
@@ -148,7 +154,7 @@ def optional_field(expression: str) -> str:
     return unescape(field) if field != guard and field.isidentifier() and rest and "?" not in rest else ""
 
 
-def _subjects(rule: Rule, value: Any) -> Iterator[tuple[Any, tuple[Step, ...]]]:
+def _subjects(rule: ValidationRule, value: Any) -> Iterator[tuple[Any, tuple[PathStep, ...]]]:
     if not rule.each:
         yield None, ()
     elif isinstance(value, dict):
@@ -156,7 +162,7 @@ def _subjects(rule: Rule, value: Any) -> Iterator[tuple[Any, tuple[Step, ...]]]:
             yield item, (rule.each, index)
 
 
-def _failure(reason: str, rule: Rule) -> str:
+def _failure(reason: str, rule: ValidationRule) -> str:
     words = (rule.message or rule.expression).strip()
     if reason.startswith("no such overload"):
         reason = reason.partition("(")[0]  # cel-go names the function only
@@ -166,14 +172,14 @@ def _failure(reason: str, rule: Rule) -> str:
 
 
 def _problem(
-    rule: Rule,
+    rule: ValidationRule,
     schema: Schema,
     native: bool,
     value: Any,
-    at: tuple[Step, ...],
-    place: tuple[Step, ...],
+    at: tuple[PathStep, ...],
+    place: tuple[PathStep, ...],
     typed: Any = None,
-) -> Problem:
+) -> AdmissionProblem:
     path = (*at, *place)
     detail = _detail(rule, value if typed is None else typed)
     shown = _at(value, (*at[len(at) - 2 :], *place) if rule.each else place)
@@ -185,27 +191,27 @@ def _problem(
         case "FieldValueDuplicate":
             message = wording.duplicate(path, shown)
         case "FieldValueNotSupported":
-            message = f"{wording.field(path)}: Unsupported value: {wording.shown(shown)}: {detail}"
+            message = f"{wording.field_path(path)}: Unsupported value: {wording.go_value(shown)}: {detail}"
         case _ if not native and schema.type in ("object", "array"):
-            message = wording.omitted(path, detail)
+            message = wording.invalid_compound(path, detail)
         case _:
             message = wording.invalid(path, shown if native else value, detail)
     code = WARNING if rule.warning else _CODES.get(rule.reason, RULE)
-    return Problem(code, path, message, hint=rule.hint)
+    return AdmissionProblem(code, path, message, hint=rule.hint)
 
 
-def _detail(rule: Rule, value: Any) -> str:
+def _detail(rule: ValidationRule, value: Any) -> str:
     if rule.message_expression:
         try:
             text = compile_expression(rule.message_expression)(value, None)
-        except Failed:
+        except RuleError:
             text = None
         if isinstance(text, str):
             return text.strip()[:2048]
     return rule.message.strip() or f"failed rule: {rule.expression.strip()}"
 
 
-def _at(value: Any, place: tuple[Step, ...]) -> Any:
+def _at(value: Any, place: tuple[PathStep, ...]) -> Any:
     for step in place:
         if isinstance(value, dict):
             value = value.get(str(step))

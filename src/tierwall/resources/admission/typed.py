@@ -13,21 +13,21 @@ from tierwall.cel import Failure
 from tierwall.cel.library.time import parse_duration, parse_timestamp
 from tierwall.resources.schema import Schema
 
-Bind = Callable[[Any], Any]
+Binding = Callable[[Any], Any]
 
 
 def _same(value: Any) -> Any:
     return value
 
 
-def binding(schema: Schema) -> Bind:
+def compile_binding(schema: Schema) -> Binding:
     """A function from a value that fits `schema` to what `self` is for its rules. Values that are alike are shared."""
     # Of metadata, rules see the name and generateName only.
-    inner = {part.name: binding(part.schema) for part in schema.properties if part.name != "metadata"}
+    inner = {part.name: compile_binding(part.schema) for part in schema.properties if part.name != "metadata"}
     inner = {name: bind for name, bind in inner.items() if bind is not _same}
     if schema.type == "object" and (inner or schema.additional is not None):
-        return _fields(inner, _same if inner or schema.additional is None else binding(schema.additional))
-    if schema.type == "array" and schema.items is not None and (bind := binding(schema.items)) is not _same:
+        return _fields(inner, _same if inner or schema.additional is None else compile_binding(schema.additional))
+    if schema.type == "array" and schema.items is not None and (bind := compile_binding(schema.items)) is not _same:
         return lambda value: [bind(item) for item in value] if type(value) is list else value
     if schema.type == "number":
         return lambda value: float(value) if type(value) is int else value
@@ -37,7 +37,7 @@ def binding(schema: Schema) -> Bind:
     return _same if parse is None else _text(parse)
 
 
-def _fields(inner: dict[str, Bind], other: Bind) -> Bind:
+def _fields(inner: dict[str, Binding], other: Binding) -> Binding:
     """An object whose fields have types of their own, or a map."""
     if not inner and other is _same:
         return _same
@@ -46,7 +46,7 @@ def _fields(inner: dict[str, Bind], other: Bind) -> Bind:
     )
 
 
-def _text(parse: Callable[[str], object]) -> Bind:
+def _text(parse: Callable[[str], object]) -> Binding:
     def bind(value: Any) -> Any:
         try:
             return parse(value) if type(value) is str else value

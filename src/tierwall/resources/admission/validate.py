@@ -19,22 +19,22 @@ from tierwall.resources.admission.problem import (
     REQUIRED,
     UNKNOWN_FIELD,
     WRONG_TYPE,
-    Check,
-    Problem,
-    Problems,
-    Step,
+    AdmissionProblem,
+    AdmissionProblems,
+    PathStep,
     Trail,
-    steps,
+    ValueCheck,
+    path_of_trail,
 )
-from tierwall.resources.admission.rules import compile_rules, metered_rules
+from tierwall.resources.admission.rules import compile_metered_rules, compile_rules
 from tierwall.resources.admission.values import TYPES, openapi_format, unique_items, value_checks
-from tierwall.resources.kinds.meta import embedded_object
+from tierwall.resources.kinds.meta import embedded_object_schema
 from tierwall.resources.schema import NO_VALUE, Property, Schema
 
 MOST_PROBLEMS = 200  # of one object; hostile input must not make the report huge
 
 
-class Compiler:
+class SchemaCompiler:
     """Turns schemas into checks. Shared fragments are compiled once; `strict` makes unknown fields errors.
 
     `native` kinds are told in the words of Go validation. The rules of `metered` kinds were written by somebody else.
@@ -46,21 +46,21 @@ class Compiler:
         self.native = native
         self.metered = metered
         self.repeated = repeated
-        self._seen: dict[Schema, Check] = {}
+        self._seen: dict[Schema, ValueCheck] = {}
 
-    def compile(self, schema: Schema) -> Check:
+    def compile(self, schema: Schema) -> ValueCheck:
         """The check for `schema`."""
         known = self._seen.get(schema)
         if known is None:
             known = self._seen[schema] = self._with_rules(schema, self._compile(schema))
         return known
 
-    def _with_rules(self, schema: Schema, check: Check) -> Check:
+    def _with_rules(self, schema: Schema, check: ValueCheck) -> ValueCheck:
         if not schema.rules:
             return check
-        run = metered_rules(schema) if self.metered else compile_rules(schema, native=self.native)
+        run = compile_metered_rules(schema) if self.metered else compile_rules(schema, native=self.native)
 
-        def checked(value: Any, trail: Trail, problems: Problems) -> bool:
+        def checked(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
             before = len(problems)
             if check(value, trail, problems):
                 if value is not None:
@@ -73,18 +73,18 @@ class Compiler:
 
         return checked
 
-    def _compile(self, schema: Schema) -> Check:
+    def _compile(self, schema: Schema) -> ValueCheck:
         if schema.bare:
-            return _bare
+            return _check_bare_value
         if schema.embedded_resource:
-            schema = embedded_object(schema)
+            schema = embedded_object_schema(schema)
         wanted = "integer,string" if schema.int_or_string else schema.type
         fits = TYPES[wanted]
         parts = list(value_checks(schema, native=self.native))
         if self.metered and wanted in ("", "string") and openapi_format(schema.format) is not None:
             # kube-openapi lets lists pass for a text that has a format, and nothing else even where there is no type.
             fits = TYPES["string,array"]
-            parts += [_bare] if wanted else []
+            parts += [_check_bare_value] if wanted else []
         # Without a type it is a part of anyOf or its like, which judges values of the types that its words are about.
         if schema.type in ("array", "") and _is_about_items(schema):
             parts.append(self._array(schema))
@@ -95,13 +95,13 @@ class Compiler:
         enum = parts[0] if schema.enum and not self.native else None
         form = "" if schema.format.startswith("k8s-") else schema.format
 
-        def check(value: Any, trail: Trail, problems: Problems) -> bool:
+        def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
             if value is None and nullable:
                 return enum is None or enum(value, trail, problems)
             if not fits(value):
-                path = steps(trail)
+                path = path_of_trail(trail)
                 problems.append(
-                    Problem(
+                    AdmissionProblem(
                         WRONG_TYPE,
                         path,
                         wording.wrong_type(path, wanted, value, form),
@@ -117,12 +117,12 @@ class Compiler:
 
         return check
 
-    def _array(self, schema: Schema) -> Check:
+    def _array(self, schema: Schema) -> ValueCheck:
         item_check = self.compile(schema.items) if schema.items is not None else None
         least, most = _bounds(schema.min_items, schema.max_items)
         unique = unique_items(schema) if schema.list_type in ("set", "map") and not self.repeated else None
 
-        def check(value: Any, trail: Trail, problems: Problems) -> bool:
+        def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
             sound = True
             if type(value) is not list:
                 return True
@@ -140,10 +140,10 @@ class Compiler:
 
         return check
 
-    def _object(self, schema: Schema) -> Check:
+    def _object(self, schema: Schema) -> ValueCheck:
         properties = {part.name: part.schema for part in schema.properties}
         # A field's check is made when the first object has the field: most kinds have far more than any object uses.
-        checks: dict[str, Check] = {}
+        checks: dict[str, ValueCheck] = {}
         needed = [part for part in schema.properties if part.required]
         needed += [Property(name, schema, True) for name in schema.undeclared]
         forbids = schema.additional is NO_VALUE
@@ -155,7 +155,7 @@ class Compiler:
         largest = schema.max_bytes
         hints = {part.name: part.hint for part in schema.properties if part.hint}
 
-        def check(value: Any, trail: Trail, problems: Problems) -> bool:
+        def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
             sound = known = True
             if type(value) is not dict:
                 return True
@@ -179,30 +179,32 @@ class Compiler:
                 if part.name not in value:
                     sound = False
                     # A misspelt field is both unknown and missing; the hint of the first says all there is to say.
-                    path = steps(trail)
-                    problems.append(Problem(REQUIRED, path, wording.required((*path, part.name)), hint=part.hint))
+                    path = path_of_trail(trail)
+                    problems.append(
+                        AdmissionProblem(REQUIRED, path, wording.required((*path, part.name)), hint=part.hint)
+                    )
             if known and not least <= len(value) <= most:
                 sound &= _count(len(value), "properties", least, most, trail, problems)
-            if largest is not None and _octets(value) > largest:
-                path = steps(trail)
-                problems.append(Problem(COUNT, path, wording.too_long(path, largest)))
+            if largest is not None and _size_in_bytes(value) > largest:
+                path = path_of_trail(trail)
+                problems.append(AdmissionProblem(COUNT, path, wording.too_long(path, largest)))
             return sound
 
         return check
 
-    def _combined(self, schema: Schema) -> Check:
+    def _combined(self, schema: Schema) -> ValueCheck:
         """anyOf, oneOf, allOf and not. What the alternatives say against the value is left out."""
         checks = [[self.compile(one) for one in group] for group in (schema.any_of, schema.one_of)]
         every = [self.compile(one) for one in schema.all_of]
         denied = self.compile(schema.none_of) if schema.none_of is not None else None
 
-        def passes(check: Check, value: Any, trail: Trail) -> bool:
-            found: Problems = []
+        def passes(check: ValueCheck, value: Any, trail: Trail) -> bool:
+            found: AdmissionProblems = []
             return check(value, trail, found) and not found
 
-        def check(value: Any, trail: Trail, problems: Problems) -> bool:
+        def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
             count_any, count_one = (sum(passes(one, value, trail) for one in group) for group in checks)
-            name = wording.quote("" if trail is None else wording.field(steps(trail)))
+            name = wording.go_quote("" if trail is None else wording.field_path(path_of_trail(trail)))
             details: list[str] = []
             if checks[0] and not count_any:
                 details.append(f"{name} must validate at least one schema (anyOf)")
@@ -211,7 +213,10 @@ class Compiler:
                 details.append(f"{name} must validate one and only one schema (oneOf). {found}")
             if denied is not None and passes(denied, value, trail):
                 details.append(f"{name} must not validate the schema (not)")
-            problems += [Problem(INVALID, steps(trail), f'<nil>: Invalid value: "": {detail}') for detail in details]
+            problems += [
+                AdmissionProblem(INVALID, path_of_trail(trail), f'<nil>: Invalid value: "": {detail}')
+                for detail in details
+            ]
             sound = not details
             for one in every:
                 sound &= one(value, trail, problems)
@@ -220,10 +225,10 @@ class Compiler:
         return check
 
 
-def _bare(value: Any, trail: Trail, problems: Problems) -> bool:
+def _check_bare_value(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
     """A value without a schema: whatever it is, objects in it may not have fields."""
     if type(value) is list:
-        checks = [_bare(item, (trail, index), problems) for index, item in enumerate(value)]
+        checks = [_check_bare_value(item, (trail, index), problems) for index, item in enumerate(value)]
         return all(checks)
     if type(value) is dict:
         problems += [_unknown(name, trail, value, ()) for name in value]
@@ -241,23 +246,25 @@ def _is_about_fields(schema: Schema) -> bool:
     return schema.type == "object" or named or any(limit is not None for limit in limits)
 
 
-def _damaged(problems: Problems, trail: Trail) -> frozenset[Step]:
+def _damaged(problems: AdmissionProblems, trail: Trail) -> frozenset[PathStep]:
     """The fields of the node at `trail` that have problems in them; none if the node itself is damaged."""
-    depth = len(steps(trail))
+    depth = len(path_of_trail(trail))
     # Required fields are missed at the object that lacks them, and an unknown field may have been meant to be any.
     if any(len(one.path) <= depth + (one.code == UNKNOWN_FIELD) for one in problems):
         return frozenset()
     return frozenset(one.path[depth] for one in problems)
 
 
-def _map_entry(name: str, item: Any, trail: Trail, problems: Problems, keys: Check | None, values: Check) -> bool:
+def _map_entry(
+    name: str, item: Any, trail: Trail, problems: AdmissionProblems, keys: ValueCheck | None, values: ValueCheck
+) -> bool:
     """One entry of a map. Where keys have a form of their own (labels), upstream names only the map in its message."""
     if keys is None:
         return values(item, (trail, name), problems)
     before = len(problems)
     sound = keys(name, trail, problems) & values(item, trail, problems)
     for index in range(before, len(problems)):
-        problems[index] = msgspec.structs.replace(problems[index], path=steps((trail, name)))
+        problems[index] = msgspec.structs.replace(problems[index], path=path_of_trail((trail, name)))
     return sound
 
 
@@ -265,30 +272,30 @@ def _bounds(least: int | None, most: int | None) -> tuple[int, int]:
     return least or 0, sys.maxsize if most is None else most
 
 
-def _count(count: int, what: str, least: int, most: int, trail: Trail, problems: Problems) -> bool:
+def _count(count: int, what: str, least: int, most: int, trail: Trail, problems: AdmissionProblems) -> bool:
     """Append that there are too few or too many; true if CEL rules may look, which they may at too few."""
-    path = steps(trail)
+    path = path_of_trail(trail)
     if count < least:
         detail = f"{wording.in_body(path)} should have at least {least} {what}"
-        problems.append(Problem(COUNT, path, wording.invalid(path, count, detail)))
+        problems.append(AdmissionProblem(COUNT, path, wording.invalid(path, count, detail)))
     if count > most:
-        problems.append(Problem(COUNT, path, wording.too_many(path, count, most)))
+        problems.append(AdmissionProblem(COUNT, path, wording.too_many(path, count, most)))
         return False
     return True
 
 
-def _octets(value: dict[str, Any]) -> int:
+def _size_in_bytes(value: dict[str, Any]) -> int:
     """The bytes of a map's keys and texts."""
     texts = (text for item in value.items() for text in item if type(text) is str)
     return sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in texts)
 
 
-def _unknown(name: str, trail: Trail, value: dict[str, Any], properties: Iterable[Property]) -> Problem:
-    path = steps((trail, name))
+def _unknown(name: str, trail: Trail, value: dict[str, Any], properties: Iterable[Property]) -> AdmissionProblem:
+    path = path_of_trail((trail, name))
     absent = [part.name for part in properties if part.name not in value]
-    message = f'unknown field "{wording.field(path)}"'
-    return Problem(UNKNOWN_FIELD, path, message, found=f"`{name}`"[:80], hint=near_miss(name[:100], absent))
+    message = f'unknown field "{wording.field_path(path)}"'
+    return AdmissionProblem(UNKNOWN_FIELD, path, message, found=f"`{name}`"[:80], hint=near_miss(name[:100], absent))
 
 
-def _with_hint(problem: Problem, hint: str) -> Problem:
+def _with_hint(problem: AdmissionProblem, hint: str) -> AdmissionProblem:
     return problem if problem.hint else msgspec.structs.replace(problem, hint=hint)

@@ -17,22 +17,22 @@ from tierwall.resources.admission.problem import (
     DUPLICATE,
     INVALID,
     UNSUPPORTED,
-    Check,
-    Problem,
-    Problems,
+    AdmissionProblem,
+    AdmissionProblems,
     Trail,
-    steps,
+    ValueCheck,
+    path_of_trail,
 )
 from tierwall.resources.schema import Schema
 from tierwall.values import formats, names
 from tierwall.values.addresses import read_cidr
 
-Reasons = Callable[[Any], list[str]]
+FormatCheck = Callable[[Any], list[str]]
 
 _FLOAT_OVERFLOW = 2.0**128 - 2.0**103  # the least number that rounds to more than a float32 holds
 
 
-def value_checks(schema: Schema, *, native: bool) -> Iterator[Check]:
+def value_checks(schema: Schema, *, native: bool) -> Iterator[ValueCheck]:
     """The checks of `schema` that look at one scalar; each lets values of other types pass.
 
     For custom resources a value outside its enum keeps rules from running; Go validation of native kinds goes on.
@@ -65,26 +65,28 @@ TYPES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _enum(schema: Schema, *, sound: bool) -> Check:
+def _enum(schema: Schema, *, sound: bool) -> ValueCheck:
     values = schema.enum
     texts_allowed = frozenset(value for value in values if type(value) is str)
-    others_allowed = frozenset(token(value) for value in values if type(value) is not str)
+    others_allowed = frozenset(hashable_json(value) for value in values if type(value) is not str)
 
-    def check(value: Any, trail: Trail, problems: Problems) -> bool:
+    def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
         if type(value) is str:
             listed = value in texts_allowed
         elif type(value) in (int, float):
             listed = any(_converts(value, other) for other in values)
         else:
-            listed = value is not None and token(value) in others_allowed  # null never is, even where it is listed
+            listed = (
+                value is not None and hashable_json(value) in others_allowed
+            )  # null never is, even where it is listed
         if listed:
             return True
-        path = steps(trail)
-        texts = [value if isinstance(value, str) else wording.shown(value) for value in values]
+        path = path_of_trail(trail)
+        texts = [value if isinstance(value, str) else wording.go_value(value) for value in values]
         hint = near_miss(value[:100], texts) if isinstance(value, str) else ""
         message = wording.unsupported(path, value, texts)
         expected = " or ".join(f"`{text}`" for text in texts)
-        problems.append(Problem(UNSUPPORTED, path, message, expected, f"`{value}`"[:80], hint))
+        problems.append(AdmissionProblem(UNSUPPORTED, path, message, expected, f"`{value}`"[:80], hint))
         return sound
 
     return check
@@ -100,25 +102,25 @@ def _converts(value: float, listed: Any) -> bool:
     return type(listed) in (int, float) and float(listed) == float(number)
 
 
-def _text(schema: Schema) -> Iterator[Check]:
+def _text(schema: Schema) -> Iterator[ValueCheck]:
     pattern, longest, shortest = schema.pattern, schema.max_length, schema.min_length
     if pattern or longest is not None or shortest is not None:
 
-        def check(value: Any, trail: Trail, problems: Problems) -> bool:
+        def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
             if type(value) is not str:
                 return True
             if longest is not None and len(value) > longest:
-                path = steps(trail)
-                problems.append(Problem(COUNT, path, wording.too_long(path, longest)))
+                path = path_of_trail(trail)
+                problems.append(AdmissionProblem(COUNT, path, wording.too_long(path, longest)))
                 return False
             if shortest is not None and len(value) < shortest:
-                path = steps(trail)
+                path = path_of_trail(trail)
                 detail = f"{wording.in_body(path)} should be at least {shortest} chars long"
-                problems.append(Problem(COUNT, path, wording.invalid(path, value, detail)))
+                problems.append(AdmissionProblem(COUNT, path, wording.invalid(path, value, detail)))
             elif pattern and not _search(pattern)(_utf8(value)):
-                path = steps(trail)
+                path = path_of_trail(trail)
                 detail = f"{wording.in_body(path)} should match '{pattern}'"
-                problems.append(Problem(INVALID, path, wording.invalid(path, value, detail)))
+                problems.append(AdmissionProblem(INVALID, path, wording.invalid(path, value, detail)))
             return True
 
         yield check
@@ -137,23 +139,23 @@ def _search(pattern: str) -> Callable[[str], object]:
     return search
 
 
-def _reasons(reasons: Reasons, types: tuple[type, ...]) -> Check:
-    def check(value: Any, trail: Trail, problems: Problems) -> bool:
+def _reasons(reasons: FormatCheck, types: tuple[type, ...]) -> ValueCheck:
+    def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
         for reason in reasons(value) if type(value) in types else ():
-            path = steps(trail)
-            problems.append(Problem(INVALID, path, wording.invalid(path, value, reason)))
+            path = path_of_trail(trail)
+            problems.append(AdmissionProblem(INVALID, path, wording.invalid(path, value, reason)))
         return True
 
     return check
 
 
-def _format(name: str, matches: Callable[[str], bool]) -> Check:
-    def check(value: Any, trail: Trail, problems: Problems) -> bool:
+def _format(name: str, matches: Callable[[str], bool]) -> ValueCheck:
+    def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
         if type(value) is not str or matches(value):
             return True
-        path = steps(trail)
-        detail = f"{wording.in_body(path)} must be of type {name}: {wording.quote(value)}"
-        problems.append(Problem(INVALID, path, wording.invalid(path, value, detail), expected=name))
+        path = path_of_trail(trail)
+        detail = f"{wording.in_body(path)} must be of type {name}: {wording.go_quote(value)}"
+        problems.append(AdmissionProblem(INVALID, path, wording.invalid(path, value, detail), expected=name))
         return False
 
     return check
@@ -173,13 +175,13 @@ def _cidr(text: str) -> list[str]:
     return []
 
 
-def _named(reasons: names.Reasons) -> Reasons:
+def _named(reasons: names.Reasons) -> FormatCheck:
     """An empty name is a missing one; that is for a rule to say."""
     return lambda text: reasons(text) if text else []
 
 
 # apimachinery's checks, which give every reason at once.
-_KUBERNETES: dict[str, Reasons] = {
+_KUBERNETES: dict[str, FormatCheck] = {
     "k8s-long-name": _named(names.dns_subdomain),
     "k8s-short-name": _named(names.dns_label),
     "k8s-service-name": _named(names.dns_label_1035),
@@ -208,7 +210,7 @@ def openapi_format(name: str) -> Callable[[str], bool] | None:
     return _OPENAPI.get(name.replace("-", ""))
 
 
-def _numbers(schema: Schema) -> Iterator[Check]:
+def _numbers(schema: Schema) -> Iterator[ValueCheck]:
     """Bounds are fractions to Go, which converts them to the type of the value, whether they fit it or not."""
     fits, named = _in_range(schema)
     bounds = (schema.multiple_of, schema.minimum, schema.maximum)
@@ -224,20 +226,20 @@ def _numbers(schema: Schema) -> Iterator[Check]:
     # Almost every number is an integer that is right.
     least, most = _right_integers(schema) if not unfit and schema.multiple_of is None else (0, -1)
 
-    def check(value: Any, trail: Trail, problems: Problems) -> bool:
+    def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
         if type(value) not in (int, float) or (type(value) is int and least <= value <= most):
             return True
         number = value if type(value) is int and _is_integer(value) else float(value)
         wrong = [*(("Checked",) if fits is not None and not fits(number) else ()), *unfit]
         outside = list(_outside(schema, number, unfit))
         if wrong or outside:
-            path = steps(trail)
+            path = path_of_trail(trail)
             for word in wrong:
-                detail = f"{word} value must be of type {named} in {wording.field(path)}"
-                problems.append(Problem(INVALID, path, f'<nil>: Invalid value: "": {detail}'))
+                detail = f"{word} value must be of type {named} in {wording.field_path(path)}"
+                problems.append(AdmissionProblem(INVALID, path, f'<nil>: Invalid value: "": {detail}'))
             for words in outside:
-                detail = words.format(path=wording.field(path), in_body=wording.in_body(path))
-                problems.append(Problem(INVALID, path, wording.invalid(path, value, detail)))
+                detail = words.format(path=wording.field_path(path), in_body=wording.in_body(path))
+                problems.append(AdmissionProblem(INVALID, path, wording.invalid(path, value, detail)))
         return True
 
     yield check
@@ -276,17 +278,17 @@ def _outside(schema: Schema, value: float, unfit: list[str]) -> Iterator[str]:
     if schema.multiple_of is not None:
         factor = native(schema.multiple_of, "MultipleOf")
         if factor <= 0:
-            yield f"factor MultipleOf declared for {{path}} must be positive: {wording.number(factor)}"
+            yield f"factor MultipleOf declared for {{path}} must be positive: {wording.go_number(factor)}"
         elif not (value % factor == 0 if type(factor) is int else _is_multiple(float(value), factor)):
-            yield f"{{in_body}} should be a multiple of {wording.number(factor)}"
+            yield f"{{in_body}} should be a multiple of {wording.go_number(factor)}"
     if schema.minimum is not None:
         low, over = native(schema.minimum, "Minimum boundary"), schema.exclusive_minimum
         if value < low or (over and value == low):
-            yield f"{{in_body}} should be greater than {'' if over else 'or equal to '}{wording.number(low)}"
+            yield f"{{in_body}} should be greater than {'' if over else 'or equal to '}{wording.go_number(low)}"
     if schema.maximum is not None:
         high, under = native(schema.maximum, "Maximum boundary"), schema.exclusive_maximum
         if value > high or (under and value == high):
-            yield f"{{in_body}} should be less than {'' if under else 'or equal to '}{wording.number(high)}"
+            yield f"{{in_body}} should be less than {'' if under else 'or equal to '}{wording.go_number(high)}"
 
 
 def _is_multiple(value: float, factor: float) -> bool:
@@ -310,12 +312,12 @@ def _utf8(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def unique_items(schema: Schema) -> Callable[[list[Any], Trail, Problems], None]:
+def unique_items(schema: Schema) -> Callable[[list[Any], Trail, AdmissionProblems], None]:
     """`x-kubernetes-list-type`: items of a set, or the keys of a map's items, must differ. Each value is named once."""
     keys = schema.list_map_keys
-    key_of = token if schema.list_type == "map" else _identity
+    key_of = hashable_json if schema.list_type == "map" else _identity
 
-    def check(value: list[Any], trail: Trail, problems: Problems) -> None:
+    def check(value: list[Any], trail: Trail, problems: AdmissionProblems) -> None:
         seen: dict[Any, int] = {}
         for index, item in enumerate(value):
             if schema.list_type == "map":
@@ -325,8 +327,8 @@ def unique_items(schema: Schema) -> Callable[[list[Any], Trail, Problems], None]
             key = key_of(item)
             seen[key] = seen.get(key, 0) + 1
             if seen[key] == 2:
-                path = (*steps(trail), index)
-                problems.append(Problem(DUPLICATE, path, wording.duplicate(path, item)))
+                path = (*path_of_trail(trail), index)
+                problems.append(AdmissionProblem(DUPLICATE, path, wording.duplicate(path, item)))
 
     return check
 
@@ -334,20 +336,20 @@ def unique_items(schema: Schema) -> Callable[[list[Any], Trail, Problems], None]
 def _identity(item: Any) -> Any:
     """What Go compares items of a set by: 1 and 1.0 are of two types, unless they are inside of something."""
     if isinstance(item, dict | list):
-        return token(_whole(item))
+        return hashable_json(_as_go_writes(item))
     return type(item) if _is_integer(item) else None, item
 
 
-def _whole(item: Any) -> Any:
+def _as_go_writes(item: Any) -> Any:
     """A value with its fractions as Go writes them to JSON: without a point where they are whole."""
     if isinstance(item, dict):
-        return {name: _whole(part) for name, part in item.items()}
+        return {name: _as_go_writes(part) for name, part in item.items()}
     if isinstance(item, list):
-        return [_whole(part) for part in item]
+        return [_as_go_writes(part) for part in item]
     return int(item) if type(item) is float and item.is_integer() and abs(item) < 1e21 else item
 
 
-def token(item: Any) -> Any:
+def hashable_json(item: Any) -> Any:
     """Something hashable that is equal for equal JSON values only."""
     if type(item) is dict and all(type(value) is str for value in item.values()):
         return tuple(sorted(item.items()))

@@ -8,7 +8,7 @@ cannot make its own refusal huge.
 from collections.abc import Iterable
 from typing import Any
 
-from tierwall.resources.admission.problem import Step
+from tierwall.resources.admission.problem import PathStep
 
 _MOST_SHOWN = 512
 _DEEPEST_SHOWN = 6
@@ -24,7 +24,7 @@ _TYPE_NAMES = {
 }
 
 
-def field(path: Iterable[Step]) -> str:
+def field_path(path: Iterable[PathStep]) -> str:
     """A path as apimachinery prints it: `spec.ingress[0].from`; the root has no name and prints as `<nil>`."""
     out: list[str] = []
     for step in path:
@@ -35,7 +35,7 @@ def field(path: Iterable[Step]) -> str:
     return "".join(out) or "<nil>"
 
 
-def quote(text: str) -> str:
+def go_quote(text: str) -> str:
     """A text as Go's `%q` prints it."""
     out: list[str] = []
     for char in text[:_MOST_SHOWN]:
@@ -52,21 +52,21 @@ def quote(text: str) -> str:
     return '"' + "".join(out) + ("…" if len(text) > _MOST_SHOWN else "") + '"'
 
 
-def shown(value: Any) -> str:
+def go_value(value: Any) -> str:
     """A bad value as `field.Error` prints it."""
     if isinstance(value, str):
-        return quote(value)
+        return go_quote(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
-        return number(value)
+        return go_number(value)
     import json
 
     text = json.dumps(_shallow(value, _DEEPEST_SHOWN), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
 
 
-def number(value: float) -> str:
+def go_number(value: float) -> str:
     """A number as Go's `%v` prints it, for whole numbers and plain fractions."""
     whole = value == value // 1 and abs(value) < 1e21
     return str(int(value)) if whole else str(value)
@@ -87,57 +87,57 @@ def type_name(value: Any) -> str:
     return _TYPE_NAMES.get(type(value), "object")
 
 
-def invalid(path: Iterable[Step], value: Any, detail: str) -> str:
+def invalid(path: Iterable[PathStep], value: Any, detail: str) -> str:
     """`field.Invalid`."""
-    return f"{field(path)}: Invalid value: {shown(value)}: {detail}"
+    return f"{field_path(path)}: Invalid value: {go_value(value)}: {detail}"
 
 
-def omitted(path: Iterable[Step], detail: str) -> str:
+def invalid_compound(path: Iterable[PathStep], detail: str) -> str:
     """`field.Invalid` of an object or list, whose value is not repeated."""
-    return f"{field(path)}: Invalid value: {detail}"
+    return f"{field_path(path)}: Invalid value: {detail}"
 
 
-def required(path: Iterable[Step], detail: str = "") -> str:
+def required(path: Iterable[PathStep], detail: str = "") -> str:
     """`field.Required`."""
-    return f"{field(path)}: Required value" + (f": {detail}" if detail else "")
+    return f"{field_path(path)}: Required value" + (f": {detail}" if detail else "")
 
 
-def forbidden(path: Iterable[Step], detail: str) -> str:
+def forbidden(path: Iterable[PathStep], detail: str) -> str:
     """`field.Forbidden`."""
-    return f"{field(path)}: Forbidden: {detail}"
+    return f"{field_path(path)}: Forbidden: {detail}"
 
 
-def unsupported(path: Iterable[Step], value: Any, supported: Iterable[Any]) -> str:
+def unsupported(path: Iterable[PathStep], value: Any, supported: Iterable[Any]) -> str:
     """`field.NotSupported`."""
-    listed = ", ".join(quote(str(one)) for one in supported)
-    return f"{field(path)}: Unsupported value: {shown(value)}: supported values: {listed}"
+    listed = ", ".join(go_quote(str(one)) for one in supported)
+    return f"{field_path(path)}: Unsupported value: {go_value(value)}: supported values: {listed}"
 
 
-def duplicate(path: Iterable[Step], value: Any) -> str:
+def duplicate(path: Iterable[PathStep], value: Any) -> str:
     """`field.Duplicate`."""
-    return f"{field(path)}: Duplicate value: {shown(value)}"
+    return f"{field_path(path)}: Duplicate value: {go_value(value)}"
 
 
-def too_many(path: Iterable[Step], count: int, limit: int) -> str:
+def too_many(path: Iterable[PathStep], count: int, limit: int) -> str:
     """`field.TooMany`."""
-    return f"{field(path)}: Too many: {count}: must have at most {limit} item{'' if limit == 1 else 's'}"
+    return f"{field_path(path)}: Too many: {count}: must have at most {limit} item{'' if limit == 1 else 's'}"
 
 
-def too_long(path: Iterable[Step], limit: int) -> str:
+def too_long(path: Iterable[PathStep], limit: int) -> str:
     """`field.TooLong`."""
-    return f"{field(path)}: Too long: may not be more than {limit} byte{'' if limit == 1 else 's'}"
+    return f"{field_path(path)}: Too long: may not be more than {limit} byte{'' if limit == 1 else 's'}"
 
 
-def wrong_type(path: tuple[Step, ...], wanted: str, value: Any, format: str = "") -> str:
+def wrong_type(path: tuple[PathStep, ...], wanted: str, value: Any, format: str = "") -> str:
     """A value of another type; the value shown is the name of its type, or of its format where one is wanted."""
-    found = quote(type_name(value))
+    found = go_quote(type_name(value))
     if format and value is not None and not isinstance(value, str | list):
         wanted = format
-        found = quote({bool: "", int: "int64", float: "float64"}.get(type(value), ""))
-    return f"{field(path)}: Invalid value: {found}: {in_body(path)} must be of type {wanted}: {found}"
+        found = go_quote({bool: "", int: "int64", float: "float64"}.get(type(value), ""))
+    return f"{field_path(path)}: Invalid value: {found}: {in_body(path)} must be of type {wanted}: {found}"
 
 
-def in_body(path: Iterable[Step]) -> str:
+def in_body(path: Iterable[PathStep]) -> str:
     """How kube-openapi names a field inside its message; the root has no name there."""
-    name = field(path)
+    name = field_path(path)
     return f"{'' if name == '<nil>' else name} in body"

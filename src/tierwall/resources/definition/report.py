@@ -14,19 +14,19 @@ from tierwall.resources.admission.problem import (
     UNSUPPORTED,
     WARNING,
     WRONG_TYPE,
-    Problem,
-    Step,
+    AdmissionProblem,
+    PathStep,
 )
 from tierwall.resources.admission.validate import MOST_PROBLEMS
 
-Path = tuple[Step, ...]
-Words = Mapping[str, Any]
+Path = tuple[PathStep, ...]
+Keywords = Mapping[str, Any]
 
 # What Go decodes by hand; strict decoding does not look into it.
 _BY_HAND = ("items", "additionalProperties")
 
 
-def field(path: Path) -> str:
+def schema_field_path(path: Path) -> str:
     """A path as apimachinery prints it: names of properties are keys of a map, `properties[spec].type`."""
     out = ""
     for before, step in zip((None, *path), path, strict=False):
@@ -37,12 +37,12 @@ def field(path: Path) -> str:
     return out
 
 
-class Report:
+class SchemaReport:
     """Collects problems, at the places of a schema."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
-        self.warnings: list[Problem] = []
+        self.problems: list[AdmissionProblem] = []
+        self.warnings: list[AdmissionProblem] = []
         self.nodes = 0  # how many have been looked at
 
     @property
@@ -52,33 +52,39 @@ class Report:
 
     def invalid(self, path: Path, value: Any, detail: str, code: str = INVALID) -> None:
         """A value that cannot be."""
-        self.problems.append(Problem(code, path, f"{field(path)}: Invalid value: {wording.shown(value)}: {detail}"))
+        self.problems.append(
+            AdmissionProblem(
+                code, path, f"{schema_field_path(path)}: Invalid value: {wording.go_value(value)}: {detail}"
+            )
+        )
 
     def forbidden(self, path: Path, detail: str) -> None:
         """A word that may not be there."""
-        self.problems.append(Problem(INVALID, path, f"{field(path)}: Forbidden: {detail}"))
+        self.problems.append(AdmissionProblem(INVALID, path, f"{schema_field_path(path)}: Forbidden: {detail}"))
 
     def required(self, path: Path, detail: str) -> None:
         """A word that must be there."""
-        self.problems.append(Problem(REQUIRED, path[:-1], f"{field(path)}: Required value: {detail}"))
+        self.problems.append(
+            AdmissionProblem(REQUIRED, path[:-1], f"{schema_field_path(path)}: Required value: {detail}")
+        )
 
     def unsupported(self, path: Path, value: str, supported: tuple[str, ...]) -> None:
         """A text that is none of those that there are."""
-        listed = ", ".join(map(wording.quote, supported))
-        message = f"{field(path)}: Unsupported value: {wording.quote(value)}: supported values: {listed}"
-        self.problems.append(Problem(UNSUPPORTED, path, message))
+        listed = ", ".join(map(wording.go_quote, supported))
+        message = f"{schema_field_path(path)}: Unsupported value: {wording.go_quote(value)}: supported values: {listed}"
+        self.problems.append(AdmissionProblem(UNSUPPORTED, path, message))
 
     def unknown(self, path: Path, hint: str) -> None:
         """A word that no schema has."""
-        message = f'unknown field "{field(path)}"'
+        message = f'unknown field "{schema_field_path(path)}"'
         if not any(step in _BY_HAND and before != "properties" for before, step in pairwise(path[:-1])):
-            self.problems.append(Problem(UNKNOWN_FIELD, path, message, hint=hint))
+            self.problems.append(AdmissionProblem(UNKNOWN_FIELD, path, message, hint=hint))
         else:
-            self.warnings.append(Problem(WARNING, path, f"{message}; an API server ignores it", hint=hint))
+            self.warnings.append(AdmissionProblem(WARNING, path, f"{message}; an API server ignores it", hint=hint))
 
     def wrong_type(self, path: Path, wanted: str, value: Any) -> None:
         """A value of another type."""
         found = wording.type_name(value)
         words = "array of strings" if wanted == "strings" else wanted
-        message = f"{field(path)}: Invalid value: {wording.quote(found)}: must be of type {words}"
-        self.problems.append(Problem(WRONG_TYPE, path, message, expected=words, found=found))
+        message = f"{schema_field_path(path)}: Invalid value: {wording.go_quote(found)}: must be of type {words}"
+        self.problems.append(AdmissionProblem(WRONG_TYPE, path, message, expected=words, found=found))

@@ -18,11 +18,11 @@ from tierwall.cel.check.checker import compile_source
 from tierwall.cel.check.structural import schema_type
 from tierwall.cel.types import BOOL, DYN, STRING, Type
 from tierwall.resources.admission.expression import reads_old_self
-from tierwall.resources.admission.problem import COUNT, DUPLICATE, RULE, Metered, Problem
-from tierwall.resources.admission.validate import MOST_PROBLEMS, Compiler
-from tierwall.resources.definition.report import Path, Report, Words, field
-from tierwall.resources.definition.structure import alternatives, check_node
-from tierwall.resources.schema import Reader
+from tierwall.resources.admission.problem import COUNT, DUPLICATE, RULE, AdmissionProblem, MeteredProblems
+from tierwall.resources.admission.validate import MOST_PROBLEMS, SchemaCompiler
+from tierwall.resources.definition.report import Keywords, Path, SchemaReport, schema_field_path
+from tierwall.resources.definition.structure import alternatives, check_schema_node
+from tierwall.resources.schema import SchemaReader
 
 _HEAD = ("apiVersion", "kind", "metadata")
 _MOST_SELECTABLE = 8
@@ -34,11 +34,11 @@ _NOT_AT_ROOT = (
 )
 
 
-def schema_problems(document: Mapping[str, Any]) -> list[Problem]:
+def schema_problems(document: Mapping[str, Any]) -> list[AdmissionProblem]:
     """What an API server would have against the schemas of a definition."""
     spec = document.get("spec")
     versions = spec.get("versions") if isinstance(spec, dict) else None
-    report = Report()
+    report = SchemaReport()
     for index, version in enumerate(versions if isinstance(versions, list) else ()):
         schema = version.get("schema") if isinstance(version, dict) else None
         words = schema.get("openAPIV3Schema") if isinstance(schema, dict) else None
@@ -52,10 +52,10 @@ def schema_problems(document: Mapping[str, Any]) -> list[Problem]:
     return [*report.problems, *report.warnings][:MOST_PROBLEMS]
 
 
-def _judge(report: Report, words: Any, path: Path, has_status: bool) -> None:
+def _judge(report: SchemaReport, words: Any, path: Path, has_status: bool) -> None:
     """All of one version's schema. Defaults and rules are looked at where the schema itself is sound."""
     before = len(report.problems)
-    check_node(report, words, path, "root")
+    check_schema_node(report, words, path, "root")
     if len(report.problems) > before:
         return
     if has_status:
@@ -76,7 +76,7 @@ def _judge(report: Report, words: Any, path: Path, has_status: bool) -> None:
         _contents(report, words, path, is_object=True, uncorrelated=None)
 
 
-def _selectable(report: Report, fields: list[Any], words: Words, path: Path) -> None:
+def _selectable(report: SchemaReport, fields: list[Any], words: Keywords, path: Path) -> None:
     """Fields that objects are selected by: a few scalars, each named once, by names and dots alone."""
     seen: set[str] = set()
     for index, selected in enumerate(fields):
@@ -101,26 +101,34 @@ def _selectable(report: Report, fields: list[Any], words: Words, path: Path) -> 
         report.invalid(path, len(seen), f"must have at most {_MOST_SELECTABLE} items", COUNT)
 
 
-def _complete(report: Report, words: Words, described: Words, path: Path, at: Path) -> None:
+def _complete(report: SchemaReport, words: Keywords, described: Keywords, path: Path, at: Path) -> None:
     """Every value that anyOf and its like judge at `at` must be described outside of them, at `path`."""
     for place, part in alternatives(words):
         for name, inner in (part.get("properties") or {}).items():
             outside = (described.get("properties") or {}).get(name)
             where = (*at, *place, "properties", name)
             if outside is None:
-                report.required((*path, "properties", name), f"because it is defined in {field(where)}")
+                report.required((*path, "properties", name), f"because it is defined in {schema_field_path(where)}")
             else:
                 _complete(report, {"allOf": [inner]}, outside, (*path, "properties", name), where[:-1])
         if isinstance(part.get("items"), dict):
             if not isinstance(described.get("items"), dict):
-                report.required((*path, "items"), f"because it is defined in {field((*at, *place, 'items'))}")
+                report.required(
+                    (*path, "items"), f"because it is defined in {schema_field_path((*at, *place, 'items'))}"
+                )
             else:
                 _complete(report, {"allOf": [part["items"]]}, described["items"], (*path, "items"), (*at, *place))
         _complete(report, part, described, path, (*at, *place))
 
 
 def _contents(
-    report: Report, words: Words, path: Path, *, is_object: bool, uncorrelated: Path | None, in_map: bool = False
+    report: SchemaReport,
+    words: Keywords,
+    path: Path,
+    *,
+    is_object: bool,
+    uncorrelated: Path | None,
+    in_map: bool = False,
 ) -> None:
     """Defaults must fit their schemas and rules must be CEL over them, here and below.
 
@@ -156,15 +164,17 @@ def _contents(
         _default(report, words, path)
 
 
-def _default(report: Report, words: Words, path: Path) -> None:
-    found = Metered()
-    schema = Reader({}, installed=True).read(words)
-    Compiler(strict=True, native=False, metered=True, repeated=True).compile(schema)(words["default"], None, found)
+def _default(report: SchemaReport, words: Keywords, path: Path) -> None:
+    found = MeteredProblems()
+    schema = SchemaReader({}, installed=True).read(words)
+    SchemaCompiler(strict=True, native=False, metered=True, repeated=True).compile(schema)(
+        words["default"], None, found
+    )
     for problem in found[:MOST_PROBLEMS]:
         report.invalid((*path, "default"), words["default"], f"must fit: {problem.message}", problem.code)
 
 
-def _expression(report: Report, rule: Words, self_type: Type, path: Path, uncorrelated: Path | None) -> None:
+def _expression(report: SchemaReport, rule: Keywords, self_type: Type, path: Path, uncorrelated: Path | None) -> None:
     optional = rule.get("optionalOldSelf") is True
     old = Type("optional_type", (self_type,)) if optional else self_type
     environment = Environment(variables={"self": self_type, "oldSelf": old})
@@ -173,7 +183,7 @@ def _expression(report: Report, rule: Words, self_type: Type, path: Path, uncorr
     if reads_old_self(rule["rule"]):
         if uncorrelated is not None:
             detail = "oldSelf cannot be used on the uncorrelatable portion of the schema within"
-            report.invalid((*path, "rule"), rule["rule"], f"{detail} {field(uncorrelated)}")
+            report.invalid((*path, "rule"), rule["rule"], f"{detail} {schema_field_path(uncorrelated)}")
     elif rule.get("optionalOldSelf") is not None:
         detail = "may not be set if oldSelf is not used in rule"
         report.invalid((*path, "optionalOldSelf"), rule["optionalOldSelf"], detail)
@@ -182,7 +192,7 @@ def _expression(report: Report, rule: Words, self_type: Type, path: Path, uncorr
         _compiles(report, rule["messageExpression"], environment, STRING, "a string", at)
 
 
-def _compiles(report: Report, text: str, environment: Environment, wanted: Type, name: str, path: Path) -> bool:
+def _compiles(report: SchemaReport, text: str, environment: Environment, wanted: Type, name: str, path: Path) -> bool:
     try:
         if compile_source(text, environment).type == wanted:
             return True

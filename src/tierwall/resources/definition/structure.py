@@ -13,12 +13,12 @@ from typing import Any, Literal
 import re2
 
 from tierwall.core.diagnostics import near_miss
-from tierwall.resources.admission.problem import COUNT, Problem
-from tierwall.resources.admission.rules import field_steps
-from tierwall.resources.definition.report import Path, Report, Words, field
+from tierwall.resources.admission.problem import COUNT, AdmissionProblem
+from tierwall.resources.admission.rules import parse_field_path
+from tierwall.resources.definition.report import Keywords, Path, SchemaReport, schema_field_path
 from tierwall.resources.schema import INT_OR_STRING, RULE_WORDS
 
-Level = Literal["root", "item", "field"]
+NodePosition = Literal["root", "item", "field"]
 
 _MOST_NODES = 100_000  # of all schemas of a definition; an API server takes no object of more than 1.5 MB
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
@@ -77,11 +77,15 @@ _QUIET = re2.Options()
 _QUIET.log_errors = False
 
 
-def check_node(report: Report, given: Any, path: Path, level: Level, *, nested: bool = False) -> None:
+def check_schema_node(
+    report: SchemaReport, given: Any, path: Path, level: NodePosition, *, nested: bool = False
+) -> None:
     """Report what is wrong with a node and all below it; `nested` are those inside anyOf and its like."""
     report.nodes += 1
     if report.nodes == _MOST_NODES + 1:
-        report.problems.append(Problem(COUNT, path, f"{field(path)}: Too many: more than {_MOST_NODES} schemas"))
+        report.problems.append(
+            AdmissionProblem(COUNT, path, f"{schema_field_path(path)}: Too many: more than {_MOST_NODES} schemas")
+        )
     if report.is_full or report.nodes > _MOST_NODES:
         return
     words = _shaped(report, given, path, SCHEMA_WORDS)
@@ -97,7 +101,7 @@ def check_node(report: Report, given: Any, path: Path, level: Level, *, nested: 
     _below(report, words, path, nested)
 
 
-def _shaped(report: Report, given: Any, path: Path, shapes: Mapping[str, str]) -> Words | None:
+def _shaped(report: SchemaReport, given: Any, path: Path, shapes: Mapping[str, str]) -> Keywords | None:
     """The words that hold what they must; null is as if the word were not there."""
     if type(given) is not dict:
         report.wrong_type(path, "object", given)
@@ -114,7 +118,7 @@ def _shaped(report: Report, given: Any, path: Path, shapes: Mapping[str, str]) -
     return out
 
 
-def _standard(report: Report, words: Words, path: Path) -> None:
+def _standard(report: SchemaReport, words: Keywords, path: Path) -> None:
     """What OpenAPI knows and definitions do not."""
     if "externalDocs" in words:
         _shaped(report, words["externalDocs"], (*path, "externalDocs"), _EXTERNAL_DOCS)
@@ -144,7 +148,7 @@ def _standard(report: Report, words: Words, path: Path) -> None:
             report.invalid((*path, "pattern"), pattern, detail)
 
 
-def _nested(report: Report, words: Words, path: Path) -> None:
+def _nested(report: SchemaReport, words: Keywords, path: Path) -> None:
     """Inside anyOf and its like only values are judged; what a value is, is said outside."""
     for word, wanted in _NOT_NESTED.items():
         value = words.get(word)
@@ -154,7 +158,7 @@ def _nested(report: Report, words: Words, path: Path) -> None:
         report.forbidden((*path, "properties", "metadata"), "must not be specified in a nested context")
 
 
-def _structural(report: Report, words: Words, path: Path, level: Level) -> None:
+def _structural(report: SchemaReport, words: Keywords, path: Path, level: NodePosition) -> None:
     """The invariants of a structural schema."""
     kind = words.get("type", "")
     embedded = words.get("x-kubernetes-embedded-resource", False)
@@ -185,7 +189,7 @@ def _structural(report: Report, words: Words, path: Path, level: Level) -> None:
         _head(report, words.get("properties", {}), (*path, "properties"), level == "root")
 
 
-def _head(report: Report, properties: Words, path: Path, is_root: bool) -> None:
+def _head(report: SchemaReport, properties: Keywords, path: Path, is_root: bool) -> None:
     """What may be said about what every object has."""
     for name, wanted in (("apiVersion", "string"), ("kind", "string"), ("metadata", "object")):
         described = properties.get(name)
@@ -200,7 +204,7 @@ def _head(report: Report, properties: Words, path: Path, is_root: bool) -> None:
             report.forbidden((*path, "metadata"), f"{detail}, but metadata is implicitly specified")
 
 
-def _lists(report: Report, words: Words, path: Path) -> None:
+def _lists(report: SchemaReport, words: Keywords, path: Path) -> None:
     """`x-kubernetes-list-type`, `-list-map-keys` and `-map-type`."""
     list_type, map_type = words.get("x-kubernetes-list-type"), words.get("x-kubernetes-map-type")
     keys, kind = words.get("x-kubernetes-list-map-keys", []), words.get("type", "")
@@ -231,7 +235,7 @@ def _lists(report: Report, words: Words, path: Path) -> None:
         _keys(report, keys, items, path)
 
 
-def _keys(report: Report, keys: list[str], items: Words, path: Path) -> None:
+def _keys(report: SchemaReport, keys: list[str], items: Keywords, path: Path) -> None:
     """The keys of a list that is a map."""
     at_keys, at_items = (*path, "x-kubernetes-list-map-keys"), (*path, "items")
     if not keys:
@@ -259,7 +263,7 @@ def _keys(report: Report, keys: list[str], items: Words, path: Path) -> None:
             report.forbidden((*at_key, "nullable"), f"{property_of} cannot be nullable")
 
 
-def _rules(report: Report, words: Words, path: Path) -> None:
+def _rules(report: SchemaReport, words: Keywords, path: Path) -> None:
     """The texts of rules, before anybody reads them as CEL."""
     shapes = {word: _RULE_SHAPES.get(word, "string") for word in RULE_WORDS if not word.startswith("x-tierwall-")}
     for index, given in enumerate(words.get("x-kubernetes-validations", ())):
@@ -284,20 +288,22 @@ def _rules(report: Report, words: Words, path: Path) -> None:
             report.invalid((*at_rule, "fieldPath"), rule["fieldPath"], "must be a valid path")
 
 
-def _below(report: Report, words: Words, path: Path, nested: bool) -> None:
+def _below(report: SchemaReport, words: Keywords, path: Path, nested: bool) -> None:
     """The nodes inside a node."""
     properties = words.get("properties", {})
     for name, inner in properties.items():
-        check_node(report, inner, (*path, "properties", name), "field", nested=nested)
+        check_schema_node(report, inner, (*path, "properties", name), "field", nested=nested)
     if isinstance(words.get("items"), dict):
-        check_node(report, words["items"], (*path, "items"), "item", nested=nested)
+        check_schema_node(report, words["items"], (*path, "items"), "item", nested=nested)
     if isinstance(words.get("additionalProperties"), dict):
-        check_node(report, words["additionalProperties"], (*path, "additionalProperties"), "field", nested=nested)
+        check_schema_node(
+            report, words["additionalProperties"], (*path, "additionalProperties"), "field", nested=nested
+        )
     for at, part in alternatives(words):
-        check_node(report, part, (*path, *at), "field", nested=True)
+        check_schema_node(report, part, (*path, *at), "field", nested=True)
 
 
-def alternatives(words: Words) -> Iterator[tuple[Path, Words]]:
+def alternatives(words: Keywords) -> Iterator[tuple[Path, Keywords]]:
     """The schemas inside anyOf and its like. Those that say int-or-string say nothing else."""
     for word in ("allOf", "anyOf", "oneOf"):
         if word == "anyOf" and words.get(word) == INT_OR_STRING:
@@ -310,9 +316,9 @@ def alternatives(words: Words) -> Iterator[tuple[Path, Words]]:
         yield ("not",), words["not"]
 
 
-def _leads_somewhere(field_path: str, words: Words) -> bool:
+def _leads_somewhere(field_path: str, words: Keywords) -> bool:
     try:
-        steps = field_steps(field_path.strip())
+        steps = parse_field_path(field_path.strip())
     except ValueError:
         return False
     node: Any = words

@@ -9,7 +9,7 @@ from functools import cache
 from msgspec.structs import replace
 
 from tierwall.resources.kinds.registry import Kind, NameFormat, read_data
-from tierwall.resources.schema import Property, Rule, Schema, read_schema
+from tierwall.resources.schema import Property, Schema, ValidationRule, read_schema
 
 _HEAD = ("apiVersion", "kind", "metadata")
 _TEXT = Schema(type="string")
@@ -29,7 +29,7 @@ def _every_objects_metadata() -> Schema:
     return read_schema(read_data("ObjectMeta.json"))
 
 
-def object_meta(kind: Kind) -> Schema:
+def metadata_schema(kind: Kind) -> Schema:
     """metadata, as objects of this kind must have it. A namespace that is left out is filled in by the client."""
     base = _every_objects_metadata()
     formats = {
@@ -44,9 +44,9 @@ def object_meta(kind: Kind) -> Schema:
     return replace(base, properties=properties, rules=tuple(_metadata_rules(kind)))
 
 
-def _metadata_rules(kind: Kind) -> Iterator[Rule]:
+def _metadata_rules(kind: Kind) -> Iterator[ValidationRule]:
     if kind.scope != "None":
-        yield Rule(
+        yield ValidationRule(
             "has(self.name) && size(self.name) > 0 || has(self.generateName) && size(self.generateName) > 0",
             "name or generateName is required",
             field_path=".name",
@@ -56,7 +56,7 @@ def _metadata_rules(kind: Kind) -> Iterator[Rule]:
         # A prefix that passes for one may still make no name: upstream forgives the character before a last dash.
         form = f"format.{name_format}()"
         checked = f"{form}.validate({_GENERATED})"
-        yield Rule(
+        yield ValidationRule(
             "!has(self.generateName) || has(self.name) && size(self.name) > 0 || size(self.generateName) < 2"
             f" || !self.generateName.endsWith('-') || {form}.validate({_FORGIVEN}).hasValue()"
             f" || !{checked}.hasValue()",
@@ -65,7 +65,7 @@ def _metadata_rules(kind: Kind) -> Iterator[Rule]:
             field_path=".generateName",
         )
     if kind.scope == "Cluster":
-        yield Rule(
+        yield ValidationRule(
             "!has(self.__namespace__) || size(self.__namespace__) == 0",
             "objects of this kind have no namespace; the API server drops it",
             field_path=".namespace",
@@ -76,13 +76,13 @@ def _metadata_rules(kind: Kind) -> Iterator[Rule]:
 @cache
 def _embedded_meta() -> Schema:
     file = Kind(group="", version="", kind="", plural="", scope="None", name_format="k8s-path-segment-name")
-    return object_meta(file)
+    return metadata_schema(file)
 
 
-def embedded_object(schema: Schema) -> Schema:
+def embedded_object_schema(schema: Schema) -> Schema:
     """An `x-kubernetes-embedded-resource`: an object in an object, which has a type and may have metadata."""
-    version = Rule("self.matches('^([^/]*/)?[^/]+$')", "must be `group/version` or `version`")
-    kind = Rule(
+    version = ValidationRule("self.matches('^([^/]*/)?[^/]+$')", "must be `group/version` or `version`")
+    kind = ValidationRule(
         "!format.dns1035Label().validate(self.lowerAscii()).hasValue()",
         "may have mixed case, but should otherwise match a DNS-1035 label",
     )
@@ -108,7 +108,7 @@ def _narrowed(part: Property, described: Property | None) -> Property:
     return replace(part, schema=schema, required=part.required or described.required)
 
 
-def whole_object(kind: Kind) -> Schema:
+def object_schema(kind: Kind) -> Schema:
     """The schema of a kind with what every object has: apiVersion, kind, metadata. Status is not judged."""
     schema = kind.schema
     parts = [part for part in schema.properties if not (part.name == "status" and kind.status_subresource)]
@@ -119,7 +119,7 @@ def whole_object(kind: Kind) -> Schema:
         meta = _ANYTHING
     else:
         # Metadata that is missing is read as empty, so that the missing name is what the message is about.
-        meta = replace(object_meta(kind), default={})
+        meta = replace(metadata_schema(kind), default={})
         if (limits := schema.at("metadata")) is not None and limits.properties:
             # A definition may say more about the name and generateName, and about nothing else.
             meta = replace(meta, all_of=(replace(limits, type=""),))

@@ -26,11 +26,11 @@ import msgspec
 from msgspec import Struct
 
 from tierwall.core.diagnostics import near_miss
-from tierwall.resources.schema import Reader, Schema
+from tierwall.resources.schema import Schema, SchemaReader
 
 Scope = Literal["Namespaced", "Cluster", "None"]  # "None": a configuration file, no object of an API server
 NameFormat = Literal["k8s-long-name", "k8s-short-name", "k8s-path-segment-name", "k8s-service-name", ""]
-_READER = Reader({})
+_READER = SchemaReader({})
 
 
 class Kind(Struct, frozen=True, eq=False, kw_only=True, dict=True):
@@ -50,7 +50,7 @@ class Kind(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     status_subresource: bool = False
     installed: bool = False  # defined by somebody else's CustomResourceDefinition, which is among the objects
     words: Mapping[str, Any] = {}  # the schema as the definition says it
-    reader: Reader = _READER
+    reader: SchemaReader = _READER
 
     @cached_property
     def schema(self) -> Schema:
@@ -75,7 +75,7 @@ def read_kinds(definition: Mapping[str, Any], *, installed: bool = False) -> Ite
     names = spec["names"]
     # Words of our own mean nothing in what somebody else wrote.
     facts = {} if installed else definition.get("x-tierwall", {})
-    reader = Reader({} if installed else definition.get("x-tierwall-fragments", {}), installed=installed)
+    reader = SchemaReader({} if installed else definition.get("x-tierwall-fragments", {}), installed=installed)
     for version in spec["versions"]:
         yield Kind(
             group=spec["group"],
@@ -127,7 +127,7 @@ def read_data(name: str) -> Any:
 
 
 @cache
-def definition_of(group: str, kind: str) -> Mapping[str, Any]:
+def built_in_definition(group: str, kind: str) -> Mapping[str, Any]:
     """The definition of a kind, which is one of ours."""
     definition: Mapping[str, Any] = read_data(f"{group or 'core'}/{kind}.json")
     return definition
@@ -138,7 +138,7 @@ def versions_of(group: str, kind: str) -> Mapping[str, Kind]:
     """The versions of a kind by apiVersion; none if the kind is not ours."""
     if kind not in _KINDS.get(group, ()):
         return {}
-    return {version.api_version: version for version in read_kinds(definition_of(group, kind))}
+    return {version.api_version: version for version in read_kinds(built_in_definition(group, kind))}
 
 
 def all_kinds() -> Iterator[Kind]:
@@ -172,7 +172,7 @@ def schema_of(api_version: str, kind: str, *path: str) -> Schema:
     return schema
 
 
-def misnamed(api_version: str, kind: str) -> str | None:
+def misspelled_kind_hint(api_version: str, kind: str) -> str | None:
     """If an object was surely meant to be of one of our kinds but is not, a hint that says which; else None."""
     group = api_version.rpartition("/")[0]
     names = _KINDS.get(group, ())

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-from tierwall.resources.yaml.errors import UnfitKey, YamlError
-from tierwall.resources.yaml.parse import MAPPING, SEQUENCE, Node, Tree, parse
-from tierwall.resources.yaml.scalars import MERGE_TAG, Scalar, json_number, key_text, plain_scalar, tagged_scalar
+from tierwall.resources.yaml.errors import UnsupportedKeyError, YamlError
+from tierwall.resources.yaml.parse import MAPPING, SEQUENCE, Node, ParsedDocument, parse
+from tierwall.resources.yaml.scalars import MERGE_TAG, Scalar, json_number, key_string, plain_scalar, tagged_scalar
 from tierwall.resources.yaml.tokens import ALIAS, SCALAR
 
 # The nesting that Go's JSON reader takes, through which every document passes.
@@ -20,7 +20,7 @@ MAX_DEPTH = 10_000
 _RATIO_LOW, _RATIO_HIGH = 400_000, 4_000_000
 
 
-class Repeat(NamedTuple):
+class KeyRepeat(NamedTuple):
     """A key that is set again: the path to it and the offset of the later one."""
 
     path: tuple[str | int, ...]
@@ -31,7 +31,7 @@ class Decoded(NamedTuple):
     """A document's value and its repeated keys."""
 
     value: Any
-    repeats: list[Repeat]
+    repeats: list[KeyRepeat]
 
 
 # Reads a node or an entry; what it yields is read first, and its value is given back.
@@ -43,7 +43,7 @@ def is_merge(node: Node) -> bool:
     return node.kind == SCALAR and node.value == "<<" and (node.plain or node.tag == MERGE_TAG)
 
 
-def resolve(node: Node) -> Scalar:
+def scalar_value(node: Node) -> Scalar:
     """The value of a scalar node; integers may be as large as uint64."""
     if node.tag and node.tag != "!":
         return tagged_scalar(node.tag, node.value, node.start)
@@ -54,7 +54,7 @@ def key_of(node: Node) -> str:
     """The string that a key node is in JSON."""
     if node.named.kind != SCALAR:
         raise YamlError("a key may not be a list or a map", node.start)
-    return key_text(resolve(node.named), node.start)
+    return key_string(scalar_value(node.named), node.start)
 
 
 def read_exactly(text: str, max_depth: int = MAX_DEPTH) -> Decoded:
@@ -64,13 +64,13 @@ def read_exactly(text: str, max_depth: int = MAX_DEPTH) -> Decoded:
 
 
 class _Decoder:
-    def __init__(self, tree: Tree, max_depth: int) -> None:
+    def __init__(self, tree: ParsedDocument, max_depth: int) -> None:
         self.max_depth = max_depth
         self.counting = tree.has_aliases
         self.depth = 0
         # The keys and indexes that lead to what is being read.
         self.path: list[str | int] = []
-        self.repeats: list[Repeat] = []
+        self.repeats: list[KeyRepeat] = []
         self.not_finite: list[int] = []
         # Maps with a key that JSON cannot have; like the above they count only if they are not overwritten.
         self.refused: list[tuple[Any, YamlError]] = []
@@ -134,7 +134,7 @@ class _Decoder:
         return out
 
     def _scalar(self, node: Node) -> Any:
-        value = resolve(node)
+        value = scalar_value(node)
         if isinstance(value, float) and value - value != 0:
             self.not_finite.append(node.start)
             return value
@@ -162,13 +162,13 @@ class _Decoder:
                 self.active.discard(key_node)
             try:
                 key = key_of(key_node)
-            except UnfitKey as error:
+            except UnsupportedKeyError as error:
                 self.refused.append((out, error))
                 key = f"\0{key_node.start}"
             self.path.append(key)
             value = yield self._value(child)
             if key in out:
-                self.repeats.append(Repeat(tuple(self.path), start))
+                self.repeats.append(KeyRepeat(tuple(self.path), start))
             out[key] = value
             self.path.pop()
 

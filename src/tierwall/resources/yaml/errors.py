@@ -18,5 +18,5 @@ class YamlError(Exception):
         self.hint = hint
 
 
-class UnfitKey(YamlError):
+class UnsupportedKeyError(YamlError):
     """A key that YAML takes and JSON cannot have: Go refuses it only when the map it is in comes to JSON."""

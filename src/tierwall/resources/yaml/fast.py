@@ -27,7 +27,7 @@ from yaml.events import (
 
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.lines import is_regular
-from tierwall.resources.yaml.scalars import key_text, plain_scalar, plain_value
+from tierwall.resources.yaml.scalars import key_string, plain_scalar, plain_value
 
 # Escapes that only one of the two knows.
 _ESCAPE = re.compile(rb"\\['/]")
@@ -43,7 +43,7 @@ _MEMO_SIZE = 1 << 16
 _GIVE_UP: Final = None
 
 
-class FastReader:
+class LibyamlReader:
     """Reads documents, remembering scalars: manifests repeat the same few thousand words."""
 
     def __init__(self, max_depth: int) -> None:
@@ -103,7 +103,7 @@ class FastReader:
                     except KeyError:
                         if key == "<<":
                             return _GIVE_UP
-                        key = keys[key] = key_text(plain_scalar(key)[1], 0)
+                        key = keys[key] = key_string(plain_scalar(key)[1], 0)
                 if key in into:
                     repeated = True
                 event = next_event()

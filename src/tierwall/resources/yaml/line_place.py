@@ -3,7 +3,7 @@
 Most documents are, and finding out takes a tenth of reading them exactly. What is not (paths into flow collections,
 scalars over several lines, anchors, null values) is left to `place.YamlPlaces`.
 
-INVARIANT: the offset is the one that `YamlPlaces` gives. Random tests hold the two equal.
+INVARIANT: the offset is the one that `YamlLocator` gives. Random tests hold the two equal.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tierwall.resources.yaml.lines import (
     EMPTY,
     LINE,
     SEPARATOR,
-    Flow,
+    FlowCollection,
     LineReader,
-    Literal,
-    Open,
+    LiteralStart,
+    OpenQuote,
     Path,
     flow_collection,
     is_regular,
@@ -29,7 +29,7 @@ from tierwall.resources.yaml.lines import (
 )
 
 if TYPE_CHECKING:
-    from tierwall.resources.yaml.place import YamlPlaces
+    from tierwall.resources.yaml.place import YamlLocator
 
 # Larger documents are not read as a whole to find one place.
 _LARGEST = 1 << 18
@@ -37,21 +37,21 @@ _LARGEST = 1 << 18
 _DEEPEST = 64
 
 
-class LinePlaces:
+class LineLocator:
     """Answers for one document's text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._lines: _Places | None = None
+        self._lines: _LineOffsets | None = None
         if len(text) <= _LARGEST and is_regular(text.encode()):
             with suppress(YamlError):
-                self._lines = _Places(text)
+                self._lines = _LineOffsets(text)
 
     @cached_property
-    def _exact(self) -> YamlPlaces:
-        from tierwall.resources.yaml.place import YamlPlaces
+    def _exact(self) -> YamlLocator:
+        from tierwall.resources.yaml.place import YamlLocator
 
-        return YamlPlaces(self._text)
+        return YamlLocator(self._text)
 
     def offset(self, path: Sequence[str | int], key: bool = False) -> int:
         """The offset of the node at `path`, or of its key; of its nearest ancestor if there is none such."""
@@ -87,7 +87,7 @@ class _Collection:
         return (*self.path, self.items - 1)
 
 
-class _Places:
+class _LineOffsets:
     """Offsets of nodes (none of null nodes, which the exact reader places) and of keys, by path."""
 
     def __init__(self, text: str) -> None:
@@ -152,10 +152,10 @@ class _Places:
                 if key is None:
                     raise not_for_lines()
                 continue
-            if value.__class__ in (Literal, Open):
+            if value.__class__ in (LiteralStart, OpenQuote):
                 raise not_for_lines()
             self.nodes[path] = place
-            if value.__class__ is Flow:
+            if value.__class__ is FlowCollection:
                 flow_collection(rest, partial(self._note, place), path)
 
     def _note(self, start: int, path: Path, key: int, node: int) -> None:

@@ -23,7 +23,7 @@ from copy import deepcopy
 from typing import Any, Final, TypeAlias
 
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.scalars import key_text, plain_scalar, plain_value
+from tierwall.resources.yaml.scalars import key_string, plain_scalar, plain_value
 from tierwall.values.pattern import pattern
 
 FlowReader: TypeAlias = Callable[[bytes], tuple[Any, bool] | None]
@@ -174,11 +174,11 @@ class LineReader:
                     if key is None:
                         return _GIVE_UP
                     value, open_key = None, key
-                elif value.__class__ is Flow:
+                elif value.__class__ is FlowCollection:
                     value = value.copy()
-                elif value.__class__ is Literal:
+                elif value.__class__ is LiteralStart:
                     value, at = value.read(text, at, level)
-                elif value.__class__ is Open:
+                elif value.__class__ is OpenQuote:
                     value, at = value.read(text, at, self._flow)
             last, last_key = rest, key
             if key is None:
@@ -191,7 +191,7 @@ class LineReader:
         """A key that was not met before."""
         if len(text) > _LONGEST_KEY:
             raise not_for_lines()
-        key = self._keys[text] = key_text(plain_scalar(text)[1], 0)
+        key = self._keys[text] = key_string(plain_scalar(text)[1], 0)
         return key
 
     def rest(self, rest: str) -> Any:
@@ -206,19 +206,19 @@ class LineReader:
                 return single if double is None else double
             if first in "[{":
                 with suppress(YamlError):
-                    return Flow(flow_collection(rest))
+                    return FlowCollection(flow_collection(rest))
             read = self._flow(rest.encode() + b"\n")
             # A flow collection or quoted text that is the whole of the line is the same wherever the line stands.
             kind: type = {"[": list, "{": dict}.get(first, str)
             if read is None and kind is str:
-                return Open(rest)
+                return OpenQuote(rest)
             if read is None or read[1] or read[0].__class__ is not kind:
                 raise not_for_lines()
-            return read[0] if kind is str else Flow(read[0])
+            return read[0] if kind is str else FlowCollection(read[0])
         if first == "|":
             if rest not in ("|", "|-", "|+"):
                 raise not_for_lines()
-            return Literal(rest[1:])
+            return LiteralStart(rest[1:])
         text = rest.partition(" #")[0].rstrip(" ")
         if first in _INDICATORS or "\t" in rest or ": " in text or text.endswith(":") or text[:2] in ("-", "- "):
             raise not_for_lines()
@@ -277,7 +277,7 @@ def _flow_collection(text: str, at: int, depth: int, note: Note | None, path: Pa
 
 def _flow_key(name: re.Match[str]) -> str:
     plain, double, single = name.groups()
-    return key_text(plain_scalar(plain)[1], 0) if plain is not None else single if double is None else double
+    return key_string(plain_scalar(plain)[1], 0) if plain is not None else single if double is None else double
 
 
 def _flow_scalar(scalar: re.Match[str]) -> Any:
@@ -290,7 +290,7 @@ def is_regular(octets: bytes) -> bool:
     return not octets.translate(None, _REGULAR) or not _IRREGULAR.search(octets)
 
 
-class Flow:
+class FlowCollection:
     """A flow collection, of which every use gets a copy of its own."""
 
     __slots__ = ("_deep", "_value")
@@ -312,7 +312,7 @@ def _continued(last: str, more: str) -> str:
     return f"{last.rstrip(' ')} {more}"
 
 
-class Open:
+class OpenQuote:
     """A quoted scalar that goes on over the next lines."""
 
     __slots__ = ("_start",)
@@ -331,7 +331,7 @@ class Open:
         return read[0], quoted.end()
 
 
-class Literal:
+class LiteralStart:
     """The start of a literal block scalar, `|` with or without a chomping indicator."""
 
     __slots__ = ("_chomping",)

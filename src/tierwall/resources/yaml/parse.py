@@ -58,14 +58,14 @@ class Node:
         return self.target or self
 
 
-class Tree(NamedTuple):
+class ParsedDocument(NamedTuple):
     """The first document of a text; `root` is None for a text without one."""
 
     root: Node | None
     has_aliases: bool
 
 
-def parse(text: str) -> Tree:
+def parse(text: str) -> ParsedDocument:
     """The nodes of the first document of a text without a byte order mark; raises `YamlError`."""
     forbidden = _FORBIDDEN.search(text)
     if forbidden is None:
@@ -105,7 +105,7 @@ class _Parser:
         # The collections that are open, the innermost last.
         self._open: list[_Entries] = []
 
-    def document(self) -> Tree:
+    def document(self) -> ParsedDocument:
         """The first document, and whether it has aliases."""
         root = self.root()
         while self._open:
@@ -114,7 +114,7 @@ class _Parser:
                 self._open.pop()
         # What follows the document is not read, but a token has to follow.
         self.scanner.peek()
-        return Tree(root, self._has_aliases)
+        return ParsedDocument(root, self._has_aliases)
 
     def root(self) -> Node | None:
         """The root of the first document, whose children are still to be read; None for a text without a document."""

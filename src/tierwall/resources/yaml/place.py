@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from tierwall.resources.yaml.decode import Repeat, is_merge, key_of, read_exactly
+from tierwall.resources.yaml.decode import KeyRepeat, is_merge, key_of, read_exactly
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.parse import MAPPING, SEQUENCE, Node, parse, root_offset
 
@@ -39,7 +39,7 @@ class _Reading(NamedTuple):
     root: Node | None
 
 
-class YamlPlaces:
+class YamlLocator:
     """Answers for one document's text."""
 
     def __init__(self, text: str) -> None:
@@ -60,7 +60,7 @@ class YamlPlaces:
             return self._in_entry(outline, path, key)
         return _locate(root, path, key) if root is not None else root_offset(self._text)
 
-    def repeats(self) -> list[Repeat]:
+    def repeats(self) -> list[KeyRepeat]:
         """The keys that are set again, in the order of the text."""
         return sorted(read_exactly(self._text).repeats, key=attrgetter("offset"))
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
-from tierwall.resources.document import Document, Source
+from tierwall.resources.document import Document, SourceText
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.lines import FLOW_DEPTH, LineReader, is_regular
-from tierwall.resources.yaml.split import Chunk, document_octets, looks_like_json, split, yaml_start_after_json
+from tierwall.resources.yaml.split import Chunk, document_bytes, looks_like_json, split, yaml_start_after_json
 from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
     from tierwall.resources.json_text import JsonError
-    from tierwall.resources.yaml.fast import FastReader
+    from tierwall.resources.yaml.fast import LibyamlReader
 
 # What reads JSON, exact YAML and much YAML is imported only when there is any, so that small commands start at once.
 
@@ -55,16 +55,16 @@ class StreamReader:
         self._known: dict[bytes, Document] = {}
 
     @cached_property
-    def _fast(self) -> FastReader:
-        from tierwall.resources.yaml.fast import FastReader
+    def _fast(self) -> LibyamlReader:
+        from tierwall.resources.yaml.fast import LibyamlReader
 
-        return FastReader(self._max_depth)
+        return LibyamlReader(self._max_depth)
 
     @cached_property
-    def _flow(self) -> FastReader:
-        from tierwall.resources.yaml.fast import FastReader
+    def _flow(self) -> LibyamlReader:
+        from tierwall.resources.yaml.fast import LibyamlReader
 
-        return FastReader(FLOW_DEPTH)
+        return LibyamlReader(FLOW_DEPTH)
 
     def _flow_value(self, octets: bytes) -> tuple[Any, bool] | None:
         """The value of what the line reader leaves to others."""
@@ -75,7 +75,7 @@ class StreamReader:
         except YamlError:
             return None
 
-    def read(self, source: Source, known: Sequence[Document] = ()) -> tuple[list[Document], list[Diagnostic]]:
+    def read(self, source: SourceText, known: Sequence[Document] = ()) -> tuple[list[Document], list[Diagnostic]]:
         """Every document of a source, and every problem.
 
         A YAML document that has the text of a known one gets its value, each at most once: no two documents share one.
@@ -105,7 +105,7 @@ class StreamReader:
                 problems.append(problem)
         return documents, problems
 
-    def _read_json(self, source: Source, documents: list[Document]) -> tuple[int, JsonError | None]:
+    def _read_json(self, source: SourceText, documents: list[Document]) -> tuple[int, JsonError | None]:
         """Read JSON values; where YAML takes over and why, with -1 if it does not."""
         from tierwall.resources.json_text import JsonError, json_values
 
@@ -123,7 +123,7 @@ class StreamReader:
             return yaml_start, error
         return len(data), None
 
-    def _read_yaml(self, source: Source, chunk: Chunk, documents: list[Document]) -> Diagnostic | None:
+    def _read_yaml(self, source: SourceText, chunk: Chunk, documents: list[Document]) -> Diagnostic | None:
         octets = _octets(source, chunk.start, chunk.end)
         same = self._known.pop(octets, None)
         if same is not None:
@@ -172,8 +172,8 @@ def _exactly(text: str, max_depth: int) -> tuple[Any, bool]:
     return value, bool(repeats)
 
 
-def _octets(source: Source, start: int, end: int) -> bytes:
-    return document_octets(source.data, Chunk(start, end)).removeprefix(_BOM)
+def _octets(source: SourceText, start: int, end: int) -> bytes:
+    return document_bytes(source.data, Chunk(start, end)).removeprefix(_BOM)
 
 
 def _decoded(octets: bytes) -> str:
@@ -187,12 +187,12 @@ def _decoded(octets: bytes) -> str:
 
 def document_text(data: bytes, start: int, end: int) -> str:
     """The text that a document is read from, without a byte order mark."""
-    return document_octets(data, Chunk(start, end)).removeprefix(_BOM).decode()
+    return document_bytes(data, Chunk(start, end)).removeprefix(_BOM).decode()
 
 
-def text_position(source: Source, start: int, end: int, offset: int) -> Position:
+def text_position(source: SourceText, start: int, end: int, offset: int) -> Position:
     """The place of a code point of a document's text; never behind the end of the document."""
-    octets = document_octets(source.data, Chunk(start, end))
+    octets = document_bytes(source.data, Chunk(start, end))
     text = octets.removeprefix(_BOM).decode("utf-8", "replace")
     offset = min(offset, len(text.rstrip("\r\n")))
     line_start = text.rfind("\n", 0, offset) + 1
@@ -203,7 +203,7 @@ def text_position(source: Source, start: int, end: int, offset: int) -> Position
     return Position(source.name, line, column)
 
 
-def _bad_separator(source: Source, chunk: Chunk) -> Diagnostic:
+def _bad_separator(source: SourceText, chunk: Chunk) -> Diagnostic:
     shown = chunk.problem if len(chunk.problem) <= 40 else chunk.problem[:40] + "…"
     return Diagnostic(
         "TW002",
@@ -213,5 +213,5 @@ def _bad_separator(source: Source, chunk: Chunk) -> Diagnostic:
     )
 
 
-def _json_diagnostic(source: Source, error: JsonError) -> Diagnostic:
+def _json_diagnostic(source: SourceText, error: JsonError) -> Diagnostic:
     return Diagnostic(error.code, error.problem, source.position(error.offset))

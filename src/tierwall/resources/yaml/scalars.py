@@ -11,7 +11,7 @@ import struct
 from decimal import Decimal
 from typing import TypeAlias
 
-from tierwall.resources.yaml.errors import UnfitKey, YamlError
+from tierwall.resources.yaml.errors import UnsupportedKeyError, YamlError
 from tierwall.values.pattern import pattern
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -113,10 +113,10 @@ def _binary(text: str, offset: int) -> str:
     packed = text.replace("\n", "").replace("\r", "")
     if not _BASE64.fullmatch(packed):
         raise YamlError("the text of `!!binary` is not base64", offset)
-    return go_text(b64decode(packed))
+    return go_string(b64decode(packed))
 
 
-def go_text(octets: bytes) -> str:
+def go_string(octets: bytes) -> str:
     """Bytes as the Go JSON encoder writes them: each octet that is not UTF-8 becomes U+FFFD."""
     return re.sub("[\udc80-\udcff]", "\ufffd", octets.decode("utf-8", "surrogateescape"))
 
@@ -158,7 +158,7 @@ def plain_value(text: str) -> Scalar:
     return json_number(value)
 
 
-def key_text(value: Scalar, offset: int) -> str:
+def key_string(value: Scalar, offset: int) -> str:
     """A key turned into a string, as sigs.k8s.io/yaml does."""
     if isinstance(value, str):
         return value
@@ -166,11 +166,11 @@ def key_text(value: Scalar, offset: int) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         if value > _INT64_MAX:
-            raise UnfitKey(f"key `{value}` is larger than the largest integer, {_INT64_MAX}", offset)
+            raise UnsupportedKeyError(f"key `{value}` is larger than the largest integer, {_INT64_MAX}", offset)
         return str(value)
     if isinstance(value, float):
         return _shortest_float32(value)
-    raise UnfitKey("a key may not be null", offset, hint='write `""` for the empty key, or `"null"`')
+    raise UnsupportedKeyError("a key may not be null", offset, hint='write `""` for the empty key, or `"null"`')
 
 
 def _shortest_float32(value: float) -> str:

@@ -74,7 +74,7 @@ def _next_separator(data: bytes, at: int) -> int:
     return line_feed + 1 if line_feed >= 0 else -1
 
 
-def document_octets(data: bytes, chunk: Chunk) -> bytes:
+def document_bytes(data: bytes, chunk: Chunk) -> bytes:
     """The octets that the YAML reader is given for a chunk."""
     octets = data[chunk.start : chunk.end]
     if b"\r" in octets:

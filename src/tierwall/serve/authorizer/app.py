@@ -21,9 +21,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from tierwall.api.wire import condition_sets
 from tierwall.render.engines import review_document
 from tierwall.render.json import diagnostic_document
-from tierwall.serve.authorizer.metrics import Metrics
-from tierwall.serve.authorizer.policies import Store
-from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_OCTETS, Reply, Reviews, too_long
+from tierwall.serve.authorizer.metrics import AuthorizerMetrics
+from tierwall.serve.authorizer.policies import PolicyFollower
+from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_OCTETS, ReviewReply, Reviews, too_long
 from tierwall.serve.decisionlog import DecisionLog
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -42,7 +42,7 @@ _NOT_ALLOWED = b'{"error":"method not allowed"}'
 _CONDITIONS_KIND = condition_sets.KIND.encode()
 
 
-class Unread(Exception):
+class UnreadBody(Exception):
     """A body that was not taken: the HTTP status and the words for it."""
 
     def __init__(self, status: int, words: str) -> None:
@@ -50,7 +50,7 @@ class Unread(Exception):
         self.status, self.words = status, words
 
 
-class Gone(Exception):
+class CallerGone(Exception):
     """The caller hung up."""
 
 
@@ -60,8 +60,8 @@ class App:
     def __init__(
         self,
         reviews: Reviews,
-        store: Store,
-        metrics: Metrics,
+        store: PolicyFollower,
+        metrics: AuthorizerMetrics,
         log: DecisionLog | None = None,
         *,
         read_seconds: float = READ_SECONDS,
@@ -105,9 +105,9 @@ class App:
         start, headers = perf_counter(), [_JSON]
         try:
             body = await self._body(phase, receive)
-        except Gone:
+        except CallerGone:
             return
-        except Unread as why:
+        except UnreadBody as why:
             # What is left of the body is not read, so the connection cannot be used again.
             headers.append((b"connection", b"close"))
             reply = self._reviews.refusal(phase, why.status, why.words)
@@ -116,7 +116,7 @@ class App:
         await _send(send, reply.status, reply.body, *headers)
         self._remember(reply, perf_counter() - start)
 
-    async def _answer(self, phase: str, body: bytes) -> Reply:
+    async def _answer(self, phase: str, body: bytes) -> ReviewReply:
         """The answer; one that may wait for another server is made on a thread of its own."""
         if not self._store.current.asks_others:
             return self._reviews.answer(phase, body)
@@ -127,7 +127,7 @@ class App:
         # The kind is known only from the body, and callers with one address send both kinds to /authorize.
         most = max(MOST_OCTETS[phase], MOST_OCTETS[CONDITIONS])
         body = _Body(most)
-        first = _Begun(receive())
+        first = _StartedMessage(receive())
         # What is there already, as nearly every body is, needs no timer.
         if first.message is None or not body.takes(first.message):
             try:
@@ -136,15 +136,15 @@ class App:
                     while not is_whole:
                         is_whole = body.takes(await receive())
             except TimeoutError:
-                raise Unread(408, f"the body did not come within {self._read_seconds:g} s") from None
+                raise UnreadBody(408, f"the body did not come within {self._read_seconds:g} s") from None
         if body.size > most:
-            raise Unread(413, too_long(phase))
+            raise UnreadBody(413, too_long(phase))
         whole = body.whole()
         if body.size > MOST_OCTETS[phase] and _CONDITIONS_KIND not in whole:
-            raise Unread(413, too_long(phase))
+            raise UnreadBody(413, too_long(phase))
         return whole
 
-    def _remember(self, reply: Reply, seconds: float) -> None:
+    def _remember(self, reply: ReviewReply, seconds: float) -> None:
         record = reply.record
         self._metrics.observe(record, seconds)
         if self._log is not None:
@@ -197,7 +197,7 @@ class _Body:
     def takes(self, message: Message) -> bool:
         """Take in one message; True if it is the last that is wanted."""
         if message["type"] != "http.request":
-            raise Gone
+            raise CallerGone
         self.size += len(part := message.get("body", b""))
         # Of a body over the limit nothing is kept.
         if self.size <= self._most:
@@ -210,7 +210,7 @@ class _Body:
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
 
 
-class _Begun:
+class _StartedMessage:
     """A message that is waited for only if it is not there yet: a timer for every request would cost more than that.
 
     The coroutine runs up to where it would wait; there it stays until this is awaited.

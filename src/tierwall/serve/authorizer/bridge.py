@@ -36,9 +36,9 @@ from tierwall.api.algebra.request import (
     Attributes,
     ConditionData,
     ConditionsMode,
-    extra_of,
+    hashable_extra,
 )
-from tierwall.api.decide import admitted
+from tierwall.api.decide import enforce_conditions
 from tierwall.api.wire.review import WireError
 from tierwall.serve.authorizer.policies import PolicySet
 
@@ -58,7 +58,7 @@ UNSEEN = frozenset(
 )
 
 
-class Judgement(msgspec.Struct, frozen=True):
+class AdmissionJudgement(msgspec.Struct, frozen=True):
     """What admission is told, and the decision it rests on."""
 
     allowed: bool
@@ -89,28 +89,30 @@ def first_answer(policies: PolicySet, attributes: Attributes, grants: bool = Tru
     if not decision.is_conditional:
         return decision, decision
     if not is_enforced(policies, attributes):
-        return folded(ask_the_rest(decision), "conditional, and admission does not see it"), decision
+        return failed_answer(ask_the_rest(decision), "conditional, and admission does not see it"), decision
     if attributes.label_selector is not None or attributes.field_selector is not None:
         # Admission is not told selectors; what it will make of the request must be what is made of it here.
         decision = complete = ask_the_rest(decision)
         later = policies.chain.authorize(replace(asked, label_selector=None, field_selector=None))
         if not later.is_conditional or ask_the_rest(later).entries != complete.entries:
-            return folded(complete, "conditional on selectors, which admission does not see"), decision
+            return failed_answer(complete, "conditional on selectors, which admission does not see"), decision
     if not decision.can_become_allowed:
         return Decision(NO_OPINION, "conditional: admission may deny it", decision.error), decision
     if not grants:
-        return folded(ask_the_rest(decision), "conditional, by policies that are still being rolled out"), decision
+        return failed_answer(
+            ask_the_rest(decision), "conditional, by policies that are still being rolled out"
+        ), decision
     return Decision(ALLOW, "conditional: admission decides", decision.error), decision
 
 
-def folded(decision: CompleteDecision, reason: str) -> Decision:
+def failed_answer(decision: CompleteDecision, reason: str) -> Decision:
     """The answer where conditions cannot be enforced."""
     return Decision(decision.failure, reason, decision.error)
 
 
-def judge(policies: PolicySet, retained: Sequence[PolicySet], request: AdmissionRequest) -> Judgement:
+def judge(policies: PolicySet, retained: Sequence[PolicySet], request: AdmissionRequest) -> AdmissionJudgement:
     """What admission makes of a request; every verb it may have been is judged, and the first refusal ends it."""
-    judged: Judgement | None = None
+    judged: AdmissionJudgement | None = None
     for attributes in request.attributes():
         judged = _judged(policies, retained, request, attributes)
         if not judged.allowed:
@@ -121,10 +123,10 @@ def judge(policies: PolicySet, retained: Sequence[PolicySet], request: Admission
 
 def _judged(
     policies: PolicySet, retained: Sequence[PolicySet], request: AdmissionRequest, attributes: Attributes
-) -> Judgement:
+) -> AdmissionJudgement:
     if PRIVILEGED in attributes.groups:
         passed = ChainDecision(verdict=NO_OPINION, reason=f"group `{PRIVILEGED}` is not subject to authorizers")
-        return Judgement(True, "", passed, attributes, policies.revision)
+        return AdmissionJudgement(True, "", passed, attributes, policies.revision)
     first = policies.chain.authorize(attributes)
     final = _evaluated(first, request, attributes)
     if final.verdict is DENY:
@@ -138,7 +140,7 @@ def _judged(
                 then = _evaluated(earlier, request, attributes)
                 if then.verdict is not ALLOW:
                     return _refused(then, attributes, older)
-    return Judgement(True, "", final, attributes, policies.revision)
+    return AdmissionJudgement(True, "", final, attributes, policies.revision)
 
 
 def _evaluated(first: ChainDecision, request: AdmissionRequest, attributes: Attributes) -> ChainDecision:
@@ -147,23 +149,23 @@ def _evaluated(first: ChainDecision, request: AdmissionRequest, attributes: Attr
     if request.is_converted:
         error = f"the object is in `{request.resource.version}`, the request in `{attributes.version}`"
         return ChainDecision(verdict=DENY, reason="failed closed", error=error, asked=first.asked)
-    final = admitted(first, request.data(attributes))
+    final = enforce_conditions(first, request.data(attributes))
     if isinstance(final, ChainDecision):
         return final
     return ChainDecision(verdict=final.verdict, reason=final.reason, error=final.error, asked=first.asked)
 
 
-def _refused(final: ChainDecision, attributes: Attributes, policies: PolicySet) -> Judgement:
+def _refused(final: ChainDecision, attributes: Attributes, policies: PolicySet) -> AdmissionJudgement:
     why = final.reason if final.verdict is DENY else f"conditions do not hold: {final.reason}"
     message = f"{attributes.sentence()}: {why}" + (f" ({final.error})" if final.error else "")
-    return Judgement(False, message, final, attributes, policies.revision)
+    return AdmissionJudgement(False, message, final, attributes, policies.revision)
 
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 _OPTIONS = {"UpdateOptions": "update", "PatchOptions": "patch"}
 
 
-class ResourceName(msgspec.Struct, frozen=True):
+class GroupVersionResource(msgspec.Struct, frozen=True):
     """A GroupVersionResource."""
 
     group: str = ""
@@ -185,9 +187,9 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
 
     uid: str
     operation: str
-    resource: ResourceName
+    resource: GroupVersionResource
     user_info: UserInfo = UserInfo()
-    request_resource: ResourceName | None = None
+    request_resource: GroupVersionResource | None = None
     sub_resource: str = ""
     request_sub_resource: str = ""
     name: str = ""
@@ -231,7 +233,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
                 user=who.username,
                 groups=tuple(who.groups or ()),
                 uid=who.uid,
-                extra=extra_of(who.extra or {}),
+                extra=hashable_extra(who.extra or {}),
                 verb=verb,
                 group=asked.group,
                 version=asked.version,

@@ -96,7 +96,7 @@ def _try(what: str, load: Callable[[], None]) -> None:
 HEADER_SECONDS = 10.0
 
 
-class PromptProtocol(HttpToolsProtocol):
+class TimedHttpProtocol(HttpToolsProtocol):
     """Closes a connection whose next request's headers do not come in time."""
 
     header_seconds = HEADER_SECONDS
@@ -136,6 +136,6 @@ class PromptProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def prompt(header_seconds: float) -> type[Any]:
+def timed_protocol(header_seconds: float) -> type[Any]:
     """The protocol with another time."""
-    return type("PromptProtocol", (PromptProtocol,), {"header_seconds": header_seconds})
+    return type("PromptProtocol", (TimedHttpProtocol,), {"header_seconds": header_seconds})

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tierwall.api.algebra.chain import Chain, ChainDecision, CompleteDecision, Entry
+from tierwall.api.algebra.chain import Chain, ChainDecision, ChainEntry, CompleteDecision
 from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Conditional, Effect, FailureMode
-from tierwall.api.algebra.condition_fit import packed
+from tierwall.api.algebra.condition_fit import pack_condition
 from tierwall.api.algebra.decision import Decision
-from tierwall.api.wire.review import Shape
-from tierwall.api.wire.seal import Seal, SealError
+from tierwall.api.wire.review import WireShape
+from tierwall.api.wire.seal import Sealer, SealError
 from tierwall.core.diagnostics import Diagnostic, InputError
 
 # Keys that conditions are still taken under after a change of the key; they live as long as a request.
@@ -32,10 +32,10 @@ class Issuer:
     """Sends conditions out under the newest key, and takes them back under the last few."""
 
     def __init__(self, key: bytes) -> None:
-        self._seals: tuple[Seal, ...] = ()
+        self._seals: tuple[Sealer, ...] = ()
         self._keys: tuple[bytes, ...] = ()
         # Answers as they were sealed, for as long as their policies are in force.
-        self._known: dict[tuple[Decision, Shape], Decision] = {}
+        self._known: dict[tuple[Decision, WireShape], Decision] = {}
         self._revision = ""
         # Counts the changes of the key.
         self.generation = 0
@@ -44,17 +44,17 @@ class Issuer:
     def rekey(self, key: bytes) -> None:
         """Seal with another key from now on."""
         self._keys = (key, *(known for known in self._keys if known != key))[:MOST_KEYS]
-        self._seals = tuple(map(Seal, self._keys))
+        self._seals = tuple(map(Sealer, self._keys))
         self._known = {}
         self.generation += 1
 
-    def issued(self, decision: CompleteDecision, shape: Shape, revision: str = "") -> tuple[Entry, ...]:
+    def issued(self, decision: CompleteDecision, shape: WireShape, revision: str = "") -> tuple[ChainEntry, ...]:
         """The entries of a conditional answer, by policies of some revision, as they go out in a shape."""
         if revision != self._revision:
             self._known, self._revision = {}, revision
-        return tuple([Entry(name, self._sealed(opinion, shape)) for name, opinion in decision.entries])
+        return tuple([ChainEntry(name, self._sealed(opinion, shape)) for name, opinion in decision.entries])
 
-    def _sealed(self, decision: Decision, shape: Shape) -> Decision:
+    def _sealed(self, decision: Decision, shape: WireShape) -> Decision:
         """An authorizer's answer under the newest key; those that come again are sealed once."""
         # INVARIANT: taken before the seal, so that what an old key sealed gets into a table that is no longer in use.
         known = self._known
@@ -77,13 +77,16 @@ class Issuer:
         return chain.recall([(name, self._seals[-1].opened(opinion)) for name, opinion in entries])
 
 
-def _settled(decision: Decision, shape: Shape) -> Decision:
+def _settled(decision: Decision, shape: WireShape) -> Decision:
     if not isinstance(decision, Conditional):
         return decision
     conditions = decision.conditions
-    if shape is Shape.KEP and {condition.type for condition in conditions.conditions} == {CEL_TYPE, PACKED_CEL_TYPE}:
-        conditions = replace(conditions, conditions=tuple(map(packed, conditions.conditions)))
-    if shape is Shape.SERIES and not conditions.of(Effect.DENY):
+    if shape is WireShape.KEP and {condition.type for condition in conditions.conditions} == {
+        CEL_TYPE,
+        PACKED_CEL_TYPE,
+    }:
+        conditions = replace(conditions, conditions=tuple(map(pack_condition, conditions.conditions)))
+    if shape is WireShape.SERIES and not conditions.of(Effect.DENY):
         # This shape carries the failure mode only beside Deny conditions; without any it decides nothing.
         conditions = replace(conditions, failure_mode=FailureMode.DENY)
     return replace(decision, conditions=conditions)
@@ -98,10 +101,10 @@ def sealing_key(key_file: str | None, tls_key_file: str | None) -> bytes:
         return key
     if tls_key_file is None:
         return secrets.token_bytes(32)
-    return derived(_read(tls_key_file, "the TLS private key"))
+    return derived_key(_read(tls_key_file, "the TLS private key"))
 
 
-def derived(pem: bytes) -> bytes:
+def derived_key(pem: bytes) -> bytes:
     """A sealing key from a private key: the same for the same key, however its file is written."""
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF

@@ -16,8 +16,8 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from tierwall.serve.authorizer.policies import Store
-from tierwall.serve.authorizer.record import Record
+from tierwall.serve.authorizer.policies import PolicyFollower
+from tierwall.serve.authorizer.record import DecisionRecord
 
 M = TypeVar("M", Counter, Gauge)
 
@@ -65,10 +65,10 @@ class _Tally(Collector):
         yield seconds
 
 
-class Metrics:
+class AuthorizerMetrics:
     """The metrics of one process, in a registry of their own."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: PolicyFollower) -> None:
         self.registry = CollectorRegistry()
         self._tally = _Tally()
         self.registry.register(self._tally)
@@ -92,7 +92,7 @@ class Metrics:
     def _made(self, kind: type[M], name: str, words: str, *labels: str) -> M:
         return kind(f"{PREFIX}{name}", words, labels, registry=self.registry)
 
-    def observe(self, record: Record, seconds: float) -> None:
+    def observe(self, record: DecisionRecord, seconds: float) -> None:
         """Count one reply."""
         phase = record.phase
         if record.status != 200:

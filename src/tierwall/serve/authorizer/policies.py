@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from tierwall.api.algebra.chain import Chain
-from tierwall.api.authorizers.cel_policies import CelPolicies, policies_of
-from tierwall.api.authorizers.webhook import Webhook
-from tierwall.api.model import build, members_of
+from tierwall.api.authorizers.cel_policies import CelAuthorizer, policies_of
+from tierwall.api.authorizers.webhook import WebhookAuthorizer
+from tierwall.api.model import build_chain, configured_authorizers
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.review_client import webhook
@@ -37,12 +37,12 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
     @property
     def asks_others(self) -> bool:
         """Whether an answer may have to wait for another server."""
-        return any(isinstance(member, Webhook) for member in self.chain.members())
+        return any(isinstance(member, WebhookAuthorizer) for member in self.chain.members())
 
     def warm(self) -> Iterator[None]:
         """Make the policies ready in small steps; what is left undone is done by the first request that needs it."""
         for member in self.chain.members():
-            if isinstance(member, CelPolicies):
+            if isinstance(member, CelAuthorizer):
                 yield from member.warm()
 
 
@@ -59,7 +59,7 @@ def policy_set_of(snapshot: Snapshot) -> PolicySet:
 
 
 def _chain(snapshot: Snapshot) -> Chain:
-    return build(snapshot, members_of(snapshot), webhook)
+    return build_chain(snapshot, configured_authorizers(snapshot), webhook)
 
 
 def _unreadable(snapshot: Snapshot) -> Iterable[Diagnostic]:
@@ -92,7 +92,7 @@ GRACE_SECONDS = 330.0
 MOST_RETAINED = 64
 
 
-class Store(Follower[PolicySet]):
+class PolicyFollower(Follower[PolicySet]):
     """Follows the policies. `clock` counts seconds; without `grace` no superseded set is kept.
 
     INVARIANT: `current` and the retained sets are replaced, never changed, and only in the event loop (`enforce`,

@@ -18,7 +18,7 @@ from tierwall.api.algebra.request import Attributes
 MOST_POLICIES = 16
 
 
-class Record(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
+class DecisionRecord(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     """One decision. `verdict` is what the chain came to; `answer` what the caller was told, where that differs.
 
     INVARIANT: `gc=False` holds because a record refers to texts alone; thousands are kept, and would be walked often.
@@ -52,14 +52,14 @@ class Record(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     status: int = 200
 
 
-def brief(phase: str, decision: ChainDecision, revision: str) -> Record:
+def brief_record(phase: str, decision: ChainDecision, revision: str) -> DecisionRecord:
     """What the counters need of a chain's answer, where nobody keeps a log."""
-    return Record(phase, decision.verdict.value, _authorizer(decision), error=decision.error, revision=revision)
+    return DecisionRecord(phase, decision.verdict.value, _authorizer(decision), error=decision.error, revision=revision)
 
 
-def of_decision(phase: str, decision: ChainDecision, attributes: Attributes | None, revision: str) -> Record:
+def full_record(phase: str, decision: ChainDecision, attributes: Attributes | None, revision: str) -> DecisionRecord:
     """The record of a chain's answer."""
-    record = brief(phase, decision, revision)
+    record = brief_record(phase, decision, revision)
     record.reason = decision.reason
     step = decision.settled_by
     if decision.is_conditional:

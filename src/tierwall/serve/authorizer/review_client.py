@@ -21,26 +21,28 @@ import httpx
 import msgspec
 
 from tierwall.api.algebra.authorizer import Authorizer
-from tierwall.api.authorizers.webhook import Webhook, WebhookError, read_settings
-from tierwall.api.model import Member, unreachable
+from tierwall.api.authorizers.webhook import WebhookAuthorizer, WebhookError, read_settings
+from tierwall.api.model import AuthorizerConfig, unreachable_webhook
 from tierwall.resources.read import read_paths
 
 # An answer longer than this is none of an authorizer.
 MOST_OCTETS = 1 << 20
 
 
-def webhook(member: Member) -> Authorizer:
+def webhook(member: AuthorizerConfig) -> Authorizer:
     """The authorizer of one webhook; one without a kubeconfig answers by its failure policy."""
     # INVARIANT: a chain with settings that cannot be read has been refused (`api.model`).
     settings, _ = read_settings(member.webhook)
     connection = member.webhook.get("connectionInfo")
     file = connection.get("kubeConfigFile") if isinstance(connection, Mapping) else None
     if not isinstance(file, str):
-        return unreachable(member)
+        return unreachable_webhook(member)
     series = member.webhook.get("conditionsReview")
     named = series.get("kubeConfigContextName") if isinstance(series, Mapping) else None
     context = named or member.webhook.get("conditionsEndpointKubeConfigContext") or ""
-    return Webhook(member.name, HttpReviewClient(file, str(context), settings.timeout), settings, time.monotonic)
+    return WebhookAuthorizer(
+        member.name, HttpReviewClient(file, str(context), settings.timeout), settings, time.monotonic
+    )
 
 
 class HttpReviewClient:

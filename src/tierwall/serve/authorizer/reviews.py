@@ -18,12 +18,12 @@ from tierwall.api.algebra.request import ConditionData
 from tierwall.api.wire import condition_sets
 from tierwall.api.wire.answer import ConditionsReview
 from tierwall.api.wire.answer import reply as access_reply
-from tierwall.api.wire.review import KIND, V1, Review, Shape, WireError, concrete_status, review_of
+from tierwall.api.wire.review import KIND, V1, DecodedReview, WireError, WireShape, concrete_status, decode_review
 from tierwall.api.wire.seal import SealError
 from tierwall.serve.authorizer import bridge
 from tierwall.serve.authorizer.issued import Issuer
-from tierwall.serve.authorizer.policies import Store
-from tierwall.serve.authorizer.record import Record, brief, of_decision
+from tierwall.serve.authorizer.policies import PolicyFollower
+from tierwall.serve.authorizer.record import DecisionRecord, brief_record, full_record
 
 AUTHORIZE, CONDITIONS, ADMIT = "authorize", "conditions", "admit"
 # Answers that are kept as they are sent.
@@ -32,12 +32,12 @@ MOST_WRITTEN = 1024
 MOST_OCTETS = {AUTHORIZE: 1 << 20, CONDITIONS: 8 << 20, ADMIT: 8 << 20}
 
 
-class Reply(NamedTuple):
+class ReviewReply(NamedTuple):
     """What goes back, and what is remembered of it."""
 
     status: int
     body: bytes
-    record: Record
+    record: DecisionRecord
 
 
 class Reviews:
@@ -51,11 +51,11 @@ class Reviews:
 
     def __init__(
         self,
-        store: Store,
+        store: PolicyFollower,
         issuer: Issuer,
         *,
         bridged: bool = False,
-        shape: Shape = Shape.CONDITIONS_CHAIN,
+        shape: WireShape = WireShape.CONDITIONS_CHAIN,
         settle: float = 0.0,
         logged: bool = True,
     ) -> None:
@@ -65,18 +65,18 @@ class Reviews:
         self._shape = shape
         self._settle = settle
         self._logged = logged
-        self._kept: KeptAnswers[Reply] = KeptAnswers()
+        self._kept: AnswerCache[ReviewReply] = AnswerCache()
         self._written: dict[tuple[str, str, str, str], bytes] = {}
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder().decode
-        self._decode_review = msgspec.json.Decoder(Review).decode
-        self._phases: dict[str, Callable[[bytes], Reply]] = {
+        self._decode_review = msgspec.json.Decoder(DecodedReview).decode
+        self._phases: dict[str, Callable[[bytes], ReviewReply]] = {
             AUTHORIZE: self._authorize,
             CONDITIONS: self._conditions,
             ADMIT: self._admit,
         }
 
-    def answer(self, phase: str, body: bytes) -> Reply:
+    def answer(self, phase: str, body: bytes) -> ReviewReply:
         """The reply to a review that came to the endpoint of a phase; never raises."""
         try:
             return self._phases[phase](body)
@@ -85,7 +85,7 @@ class Reviews:
         except Exception as why:
             return self.refusal(phase, 500, f"internal error: {type(why).__name__}: {why}")
 
-    def refusal(self, phase: str, status: int, why: str, uid: str = "") -> Reply:
+    def refusal(self, phase: str, status: int, why: str, uid: str = "") -> ReviewReply:
         """A closed answer to something that is no review."""
         closed = Decision(DENY, "failed closed", why)
         if phase == ADMIT:
@@ -94,10 +94,10 @@ class Reviews:
             document = condition_sets.response(closed)
         else:
             document = {"apiVersion": V1, "kind": KIND, "status": concrete_status(closed)}
-        record = Record(phase, "Deny", error=why, status=status, revision=self._store.current.revision)
-        return Reply(status, self._encode(document), record)
+        record = DecisionRecord(phase, "Deny", error=why, status=status, revision=self._store.current.revision)
+        return ReviewReply(status, self._encode(document), record)
 
-    def _authorize(self, body: bytes) -> Reply:
+    def _authorize(self, body: bytes) -> ReviewReply:
         grants = not self._settle or self._store.age >= self._settle
         if self._store.current.asks_others:
             # Another server's answer holds for as long as its own settings say, and its failure not at all.
@@ -110,36 +110,36 @@ class Reviews:
                 self._kept.put(state, body, kept)
         return kept
 
-    def _authorized(self, body: bytes, grants: bool) -> Reply:
+    def _authorized(self, body: bytes, grants: bool) -> ReviewReply:
         received = bridge.decoded(self._decode_review, body, f"`{KIND}`")
         if received.kind == condition_sets.KIND:
             # A caller with one address for both kinds of review.
             return self._conditions(body)
         if len(body) > MOST_OCTETS[AUTHORIZE]:
             return self.refusal(AUTHORIZE, 413, too_long(AUTHORIZE))
-        review = review_of(received)
+        review = decode_review(received)
         policies = self._store.current
         attributes = review.attributes
-        if self.bridged and review.shape is Shape.PLAIN and not _knows_conditions(received):
+        if self.bridged and review.shape is WireShape.PLAIN and not _knows_conditions(received):
             told, decision = bridge.first_answer(policies, attributes, grants)
-            record = of_decision(AUTHORIZE, decision, attributes, policies.revision)
+            record = full_record(AUTHORIZE, decision, attributes, policies.revision)
             if told is not decision:
                 record.answer, record.reason = told.verdict.value, told.reason
             document = {"apiVersion": review.api_version, "kind": KIND, "status": concrete_status(told)}
-            return Reply(200, self._encode(document), record)
+            return ReviewReply(200, self._encode(document), record)
         decision = policies.chain.authorize(attributes)
         record = (
-            of_decision(AUTHORIZE, decision, attributes, policies.revision)
+            full_record(AUTHORIZE, decision, attributes, policies.revision)
             if self._logged
-            else brief(AUTHORIZE, decision, policies.revision)
+            else brief_record(AUTHORIZE, decision, policies.revision)
         )
         if not decision.is_conditional:
-            return Reply(200, self._concrete(review.api_version, decision), record)
-        if review.shape is Shape.CONDITIONS_CHAIN and self._shape is not Shape.CONDITIONS_CHAIN:
+            return ReviewReply(200, self._concrete(review.api_version, decision), record)
+        if review.shape is WireShape.CONDITIONS_CHAIN and self._shape is not WireShape.CONDITIONS_CHAIN:
             review = replace(review, shape=self._shape)
         complete = ask_the_rest(decision)
         entries = self._issuer.issued(complete, review.shape, policies.revision)
-        return Reply(200, self._encode(access_reply(review, complete, entries)), record)
+        return ReviewReply(200, self._encode(access_reply(review, complete, entries)), record)
 
     def _concrete(self, api_version: str, decision: Decision) -> bytes:
         """A concrete answer as it is sent; there are few, so nearly all were written before."""
@@ -154,7 +154,7 @@ class Reviews:
                 self._written[key] = written
         return written
 
-    def _conditions(self, body: bytes) -> Reply:
+    def _conditions(self, body: bytes) -> ReviewReply:
         value = bridge.decoded(self._decode, body, "JSON")
         if not isinstance(value, Mapping):
             raise WireError("expected a review, found something that is no object")
@@ -164,17 +164,17 @@ class Reviews:
             return self.refusal(CONDITIONS, 400, str(why))
         policies = self._store.current
         data = review.data
-        if review.shape is Shape.SERIES:
+        if review.shape is WireShape.SERIES:
             data = _with_requester(data, value["request"]["admissionRequest"])
         try:
             decision = self._issuer.returned(policies.chain, review.entries).evaluate(data)
         except SealError as why:
             decision = ChainDecision(verdict=DENY, reason="failed closed", error=str(why))
-        record = of_decision(CONDITIONS, decision, data.requester, policies.revision)
+        record = full_record(CONDITIONS, decision, data.requester, policies.revision)
         record.operation, record.uid = data.operation or "", review.uid
-        return Reply(200, self._encode(review.reply(decision)), record)
+        return ReviewReply(200, self._encode(review.reply(decision)), record)
 
-    def _admit(self, body: bytes) -> Reply:
+    def _admit(self, body: bytes) -> ReviewReply:
         request = bridge.read_admission(body)
         if not self.bridged:
             return self.refusal(ADMIT, 404, "the bridge is off: start with --bridge", request.uid)
@@ -182,13 +182,13 @@ class Reviews:
             judged = bridge.judge(self._store.current, self._store.retained, request)
         except WireError as why:
             return self.refusal(ADMIT, 400, str(why), request.uid)
-        record = of_decision(ADMIT, judged.decision, judged.attributes, judged.revision)
+        record = full_record(ADMIT, judged.decision, judged.attributes, judged.revision)
         record.answer = "Allow" if judged.allowed else "Deny"
         record.operation, record.uid = request.operation, request.uid
         if request.name and not record.name:
             record.name = request.name
         document = bridge.admission_reply(request.uid, judged.allowed, judged.message)
-        return Reply(200, self._encode(document), record)
+        return ReviewReply(200, self._encode(document), record)
 
 
 def too_long(phase: str) -> str:
@@ -196,7 +196,7 @@ def too_long(phase: str) -> str:
     return f"the body is longer than {MOST_OCTETS[phase]:,} bytes"
 
 
-def _knows_conditions(review: Review) -> bool:
+def _knows_conditions(review: DecodedReview) -> bool:
     """The caller speaks of conditions and wants none here, so it will enforce none either."""
     spec = review.spec
     return spec is not None and (spec.conditional_authorization is not None or spec.authorization_options is not None)
@@ -225,7 +225,7 @@ class _Kept(NamedTuple, Generic[T]):
     old: dict[bytes, T]
 
 
-class KeptAnswers(Generic[T]):
+class AnswerCache(Generic[T]):
     """Answers by request, under one state of the world at a time.
 
     An access review is a pure function of its bytes, the policies and the sealing key. The API server is told to keep

@@ -14,20 +14,20 @@ from typing import Any, ClassVar
 import msgspec
 import uvicorn
 
-from tierwall.api.wire.review import Shape
+from tierwall.api.wire.review import WireShape
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.core.protocols import Engine, Report
+from tierwall.core.protocols import Engine, EngineReport
 from tierwall.render.json import diagnostic_document
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.app import READ_SECONDS, App
-from tierwall.serve.authorizer.connections import HEADER_SECONDS, Certificates, TlsFiles, prompt
+from tierwall.serve.authorizer.connections import HEADER_SECONDS, Certificates, TlsFiles, timed_protocol
 from tierwall.serve.authorizer.issued import Issuer, sealing_key
-from tierwall.serve.authorizer.metrics import Metrics
-from tierwall.serve.authorizer.policies import GRACE_SECONDS, PolicySet, Store, policy_set_of
+from tierwall.serve.authorizer.metrics import AuthorizerMetrics
+from tierwall.serve.authorizer.policies import GRACE_SECONDS, PolicyFollower, PolicySet, policy_set_of
 from tierwall.serve.authorizer.reviews import Reviews
 from tierwall.serve.decisionlog import DecisionLog
-from tierwall.serve.follower import Outcome, Source
-from tierwall.serve.pages import QuietServer, bind
+from tierwall.serve.follower import LoadOutcome, ObjectSource
+from tierwall.serve.pages import SignallessServer, bind
 from tierwall.serve.watch import changes
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -39,7 +39,7 @@ STOP_SECONDS = 5
 WARM_SECONDS, WARM_SLICE = 5.0, 0.002
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class AuthorizerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How to serve."""
 
     host: str = "127.0.0.1"
@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     health: tuple[str, int] | None = None
     tls: TlsFiles | None = None
     bridge: bool = False
-    shape: Shape = Shape.CONDITIONS_CHAIN
+    shape: WireShape = WireShape.CONDITIONS_CHAIN
     seal_key: str | None = None
     log: str | None = None
     grace: float = GRACE_SECONDS
@@ -70,7 +70,7 @@ def settle_memory() -> None:
     gc.freeze()
 
 
-def run(source: Source, settings: Settings) -> None:
+def run(source: ObjectSource, settings: AuthorizerSettings) -> None:
     """Serve until SIGTERM or SIGINT, in a process that is for nothing else; InputError if it cannot begin."""
     if settings.host not in LOOPBACK and (settings.tls is None or settings.tls.client_ca is None):
         where = f"{settings.host}:{settings.port}"
@@ -79,23 +79,23 @@ def run(source: Source, settings: Settings) -> None:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(Server(source, settings).serve())
+        asyncio.run(AuthorizerServer(source, settings).serve())
     else:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Server(source, settings).serve())
+            runner.run(AuthorizerServer(source, settings).serve())
 
 
-class Server:
+class AuthorizerServer:
     """Everything one process holds."""
 
-    def __init__(self, source: Source, settings: Settings) -> None:
+    def __init__(self, source: ObjectSource, settings: AuthorizerSettings) -> None:
         self.source, self.settings = source, settings
         # Only admission asks for superseded policies.
-        self.store = Store(settings.grace if settings.bridge else 0.0)
+        self.store = PolicyFollower(settings.grace if settings.bridge else 0.0)
         self.store.begin(source)
         self.certificates = Certificates(settings.tls) if settings.tls is not None else None
         self.issuer = Issuer(sealing_key(settings.seal_key, settings.tls.key if settings.tls is not None else None))
-        self.metrics = Metrics(self.store)
+        self.metrics = AuthorizerMetrics(self.store)
         self.log = DecisionLog.open(settings.log) if settings.log is not None else None
         self.reviews = Reviews(
             self.store,
@@ -160,13 +160,13 @@ class Server:
         async for load in self.store.follow(self.source, self.stop):
             policies = self.store.current
             match load.outcome:
-                case Outcome.WAITING:
+                case LoadOutcome.WAITING:
                     why = "too many changes within the grace period"
                     say("policies wait", seconds=round(self.store.wait, 1), why=why)
-                case Outcome.REFUSED:
+                case LoadOutcome.REFUSED:
                     problems = [diagnostic_document(diagnostic) for diagnostic in load.errors[:20]]
                     say("policies refused", kept=policies.revision, problems=problems)
-                case Outcome.TAKEN:
+                case LoadOutcome.TAKEN:
                     say("policies taken", revision=policies.revision, policies=policies.policies)
                     loop.call_later(self.store.grace, self.store.expire)
                     # Beside this, so that the next change need not wait for it.
@@ -215,7 +215,7 @@ class Server:
         config = uvicorn.Config(
             app,
             interface="asgi3",
-            http=prompt(self.settings.header_seconds),
+            http=timed_protocol(self.settings.header_seconds),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -228,7 +228,7 @@ class Server:
             timeout_graceful_shutdown=STOP_SECONDS,
             ssl_context_factory=(lambda *_: certificates.context) if certificates is not None else None,
         )
-        return QuietServer(config)
+        return SignallessServer(config)
 
 
 def _done(steps: Iterator[None], seconds: float) -> bool:
@@ -237,19 +237,19 @@ def _done(steps: Iterator[None], seconds: float) -> bool:
     return all(process_time() <= pause for _ in steps)
 
 
-class Authorizer(Engine[Snapshot, Source, PolicySet]):
+class AuthorizerEngine(Engine[Snapshot, ObjectSource, PolicySet]):
     """A process that API servers ask. Nothing holds while it is not there, so `apply` is absent."""
 
     planes: ClassVar[tuple[str, ...]] = ("api",)
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self._settings = settings or Settings()
+    def __init__(self, settings: AuthorizerSettings | None = None) -> None:
+        self._settings = settings or AuthorizerSettings()
 
     def compile(self, snapshot: Snapshot) -> PolicySet:
         """The chain of authorizers, ready to be asked; InputError with everything that is wrong."""
         return policy_set_of(snapshot)
 
-    def follow(self, source: Source, tell: Callable[[Report], None]) -> None:
+    def follow(self, source: ObjectSource, tell: Callable[[EngineReport], None]) -> None:
         """Serve until SIGTERM or SIGINT; InputError if it cannot begin.
 
         The process writes about itself as JSON lines on standard error, and its decisions to the log that the settings

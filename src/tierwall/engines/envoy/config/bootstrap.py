@@ -12,7 +12,7 @@ from typing import Any
 
 from envoy.config.bootstrap.v3 import bootstrap_pb2
 
-from tierwall.engines.envoy.config.compile import Resources
+from tierwall.engines.envoy.config.compile import XdsResources
 
 CONTROL_PLANE = "tierwall"
 # Envoy's own limit of 100 refuses ordinary patterns; RE2 matches in linear time, whatever the size.
@@ -78,7 +78,7 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
     return out
 
 
-def static_bootstrap(resources: Resources, admin: Path, largest_pattern: int) -> Any:
+def static_bootstrap(resources: XdsResources, admin: Path, largest_pattern: int) -> Any:
     """A bootstrap with everything in it, for an Envoy without a control plane."""
     out = bootstrap_pb2.Bootstrap()
     out.node.id = out.node.cluster = "tierwall"

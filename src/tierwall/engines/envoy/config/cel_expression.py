@@ -45,7 +45,7 @@ class Inexpressible(Exception):
     """Envoy has no way to say this; the text says what."""
 
 
-class Expression:
+class ExpressionTranslator:
     """One expression on its way. `arguments` collects the tool arguments that it reads, as paths."""
 
     def __init__(self) -> None:

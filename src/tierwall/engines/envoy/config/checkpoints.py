@@ -5,8 +5,8 @@ it. A filter looks the checkpoint up and goes on with the tree of the policy; on
 routes carry names only, and policies ride in filter configurations (ECDS), which are replaced under open connections.
 
 A name stands for a list of policies, and for all that routes and filters must agree about: another list, authorizer or
-reading of arguments is another name (`Tags` says when another text is). Routes with a new name come after the filters
-that know it, and filters know a name for a while after the routes have left it, so that on the way from one
+reading of arguments is another name (`PolicyTags` says when another text is). Routes with a new name come after the
+filters that know it, and filters know a name for a while after the routes have left it, so that on the way from one
 configuration to the next a request meets the old policies or the new ones, and never some of each.
 """
 
@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from tierwall.attach.target import entries
 from tierwall.engines.envoy.config.matchers import OnMatch, header, lookup, matcher, packed
 from tierwall.engines.envoy.config.names import CHECKPOINT, SHARDS, SLOTS, SLOTS_PER_LEVEL, Slot
-from tierwall.engines.envoy.config.rbac import Guard, Trees, action
+from tierwall.engines.envoy.config.rbac import CompiledPolicy, MatcherTrees, action
 from tierwall.resources.resource import Resource
 
 # What denies a request at a checkpoint that its filter does not know.
@@ -47,13 +47,13 @@ class Checkpoint(Struct, frozen=True, eq=False):
 
     level: str
     name: str
-    guards: tuple[Guard, ...]
+    guards: tuple[CompiledPolicy, ...]
     # The slot of each policy, where there is room another first one than others have, and the filter in the shard.
     slots: tuple[Slot, ...]
     filters: tuple[str, ...]
 
     @classmethod
-    def of(cls, level: str, identities: Iterable[object], guards: Iterable[Guard]) -> Checkpoint:
+    def of(cls, level: str, identities: Iterable[object], guards: Iterable[CompiledPolicy]) -> Checkpoint:
         """A checkpoint named after its policies; an identity is what tells a policy from others, and has a `repr`."""
         kept = tuple(guards)
         known = blake2b(level.encode(), digest_size=8)
@@ -92,17 +92,17 @@ def filter_names() -> Iterable[tuple[Slot, str]]:
     return ((slot, slot.policy_filter(shard)) for slot in SLOTS for shard in slot.shards)
 
 
-class Filters(Struct, frozen=True, eq=False):
+class PolicyFilters(Struct, frozen=True, eq=False):
     """The checkpoints that filters know, and what the filters are; what has not changed is the same message."""
 
     passed: Mapping[str, Checkpoint] = {}
     # Checkpoints that routes have left, with the number of the compilation, until every proxy has taken it.
     left: Mapping[str, tuple[int, Checkpoint]] = {}
     # By filter: its checkpoints by name with the policies that it has of them, and its configuration.
-    shards: Mapping[str, tuple[tuple[tuple[str, Guard], ...], Any]] = {}
+    shards: Mapping[str, tuple[tuple[tuple[str, CompiledPolicy], ...], Any]] = {}
 
     @classmethod
-    def of(cls, passed: Mapping[str, Checkpoint]) -> Filters:
+    def of(cls, passed: Mapping[str, Checkpoint]) -> PolicyFilters:
         """The filters of a compilation that follows none."""
         return cls().after(passed, number=1, settled=0)
 
@@ -111,7 +111,7 @@ class Filters(Struct, frozen=True, eq=False):
         """The filter configurations, one for every filter."""
         return {name: message for name, (_, message) in self.shards.items()}
 
-    def after(self, passed: Mapping[str, Checkpoint], number: int, settled: int) -> Filters:
+    def after(self, passed: Mapping[str, Checkpoint], number: int, settled: int) -> PolicyFilters:
         """The filters of this compilation, whose routes pass these checkpoints; others may have left them not yet."""
         left = {**self.left, **{name: (number, checkpoint) for name, checkpoint in self.passed.items()}}
         kept = [
@@ -120,11 +120,15 @@ class Filters(Struct, frozen=True, eq=False):
             if name not in passed and since > settled
         ]
         left = dict(kept[-max(MOST_LEFT, len(passed)) :])
-        return Filters(passed, left, self._shards((*passed.values(), *(checkpoint for _, checkpoint in left.values()))))
+        return PolicyFilters(
+            passed, left, self._shards((*passed.values(), *(checkpoint for _, checkpoint in left.values())))
+        )
 
-    def _shards(self, checkpoints: Iterable[Checkpoint]) -> dict[str, tuple[tuple[tuple[str, Guard], ...], Any]]:
+    def _shards(
+        self, checkpoints: Iterable[Checkpoint]
+    ) -> dict[str, tuple[tuple[tuple[str, CompiledPolicy], ...], Any]]:
         """Every filter; one without policies denies all."""
-        by_filter: dict[str, list[tuple[str, Guard]]] = {name: [] for _, name in filter_names()}
+        by_filter: dict[str, list[tuple[str, CompiledPolicy]]] = {name: [] for _, name in filter_names()}
         for checkpoint in checkpoints:
             for name, guard in zip(checkpoint.filters, checkpoint.guards, strict=True):
                 by_filter[name].append((checkpoint.name, guard))
@@ -140,10 +144,10 @@ class Filters(Struct, frozen=True, eq=False):
         return out
 
 
-def _shard(slot: Slot, policies: Iterable[tuple[str, Guard]]) -> Any:
+def _shard(slot: Slot, policies: Iterable[tuple[str, CompiledPolicy]]) -> Any:
     """The filter of a shard: by checkpoint, what the policy in this slot decides and asks about."""
     out = rbac_filter_pb2.RBAC(rules_stat_prefix=slot.prefix, shadow_rules_stat_prefix=slot.prefix)
-    trees: dict[str, Trees] = {}
+    trees: dict[str, MatcherTrees] = {}
     for name, guard in policies:
         trees[name] = guard.mcp
         trees[f"{name}/http"] = guard.plain
@@ -162,7 +166,7 @@ def digest(policy: Resource, after: str = "") -> str:
     return blake2b(text, digest_size=8).hexdigest()
 
 
-class Tags(Struct, frozen=True, eq=False):
+class PolicyTags(Struct, frozen=True, eq=False):
     """What stands for the text of each policy in the names of checkpoints.
 
     A policy whose text alone changes keeps its tag, and so its checkpoints' names: the filter that has it is replaced,
@@ -178,7 +182,7 @@ class Tags(Struct, frozen=True, eq=False):
     # Policies whose tags are not the digests of their texts.
     drifted: frozenset[Key] = frozenset()
 
-    def after(self, changes: Sequence[Change], number: int, settled: int) -> Tags:
+    def after(self, changes: Sequence[Change], number: int, settled: int) -> PolicyTags:
         """The tags of this compilation, in which texts changed; every proxy has taken the one that is settled."""
         unsettled = {key: since for key, since in self.unsettled.items() if since > settled}
         changed = {resource.identity: resource for old, new in changes if (resource := new or old) is not None}
@@ -188,11 +192,11 @@ class Tags(Struct, frozen=True, eq=False):
         if not keeps:
             # Follows on the old tag, so that a text that comes back is still another.
             known = {**known, **{key: digest(policy, known[key]) for key, policy in changed.items() if key in known}}
-        return Tags(
+        return PolicyTags(
             known, {**unsettled, **dict.fromkeys(changed, number)}, self.drifted | (changed.keys() & known.keys())
         )
 
-    def straight(self, policies: Mapping[Key, Resource], number: int) -> Tags:
+    def straight(self, policies: Mapping[Key, Resource], number: int) -> PolicyTags:
         """The tags that the texts of the policies that stand give by themselves."""
         known, unsettled = dict(self.by_policy), dict(self.unsettled)
         for key in self.drifted:
@@ -201,9 +205,9 @@ class Tags(Struct, frozen=True, eq=False):
                 unsettled[key] = number
             else:
                 known.pop(key, None)
-        return Tags(known, unsettled)
+        return PolicyTags(known, unsettled)
 
-    def keeping(self, known: Mapping[Key, str], policies: Iterable[Key]) -> Tags:
+    def keeping(self, known: Mapping[Key, str], policies: Iterable[Key]) -> PolicyTags:
         """The same with all tags that a compilation knows; those of policies that went may come back, for a while."""
         standing = set(policies)
         if len(known) > 2 * len(standing) + MOST_GONE:

@@ -19,54 +19,54 @@ from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.names import backend_cluster
-from tierwall.engines.envoy.config.options import Address, Options
-from tierwall.resources.resource import Resource, inside
+from tierwall.engines.envoy.config.names import backend_cluster_name
+from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
+from tierwall.resources.resource import Resource, nested_map
 from tierwall.values.addresses import read_ip
 
 SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
-def backend(resource: Resource, port: int, options: Options) -> Any | None:
+def backend_cluster(resource: Resource, port: int, options: EnvoyOptions) -> Any | None:
     """The cluster of an XBackend, or of a port of a Service; None if its object does not say where it is."""
-    name = backend_cluster(resource, port)
+    name = backend_cluster_name(resource, port)
     given = options.endpoints.get(str(resource.reference))
     if given is not None:
         return cluster(name, given)
     if resource.kind == "Service":
-        return cluster(name, Address(_dns(resource.name, resource.namespace, options), port)) if port else None
-    mcp = inside(resource.spec, "mcp")
+        return cluster(name, SocketAddress(_dns(resource.name, resource.namespace, options), port)) if port else None
+    mcp = nested_map(resource.spec, "mcp")
     port = mcp["port"] if type(mcp.get("port")) is int else 0
     service, host = mcp.get("serviceName"), mcp.get("hostname")
     if isinstance(service, str) and port:
-        return cluster(name, Address(_dns(service, resource.namespace, options), port))
+        return cluster(name, SocketAddress(_dns(service, resource.namespace, options), port))
     if isinstance(host, str) and port:
-        return cluster(name, Address(host, port), tls=True)
+        return cluster(name, SocketAddress(host, port), tls=True)
     return None
 
 
-def host_of(resource: Resource) -> str:
+def external_host(resource: Resource) -> str:
     """The host name that a backend outside the cluster is known by; nothing for others, which get the client's."""
-    host = inside(resource.spec, "mcp").get("hostname")
+    host = nested_map(resource.spec, "mcp").get("hostname")
     return host if isinstance(host, str) and resource.kind != "Service" else ""
 
 
-def authorizer(
-    name: str, service: Resource, port: int, grpc: bool, options: Options, may_get: tuple[str, ...] | None
+def authorizer_cluster(
+    name: str, service: Resource, port: int, grpc: bool, options: EnvoyOptions, may_get: tuple[str, ...] | None
 ) -> Any:
     """The cluster of an authorization service, with the headers of requests that it may get (None: all)."""
     given = options.endpoints.get(str(service.reference))
-    address = given or Address(_dns(service.name, service.namespace, options), port)
+    address = given or SocketAddress(_dns(service.name, service.namespace, options), port)
     return cluster(name, address, http2=grpc, headers=may_get)
 
 
-def _dns(service: str, namespace: str, options: Options) -> str:
+def _dns(service: str, namespace: str, options: EnvoyOptions) -> str:
     return f"{service}.{namespace}.svc.{options.cluster_domain}"
 
 
 def cluster(
-    name: str, address: Address, *, tls: bool = False, http2: bool = False, headers: tuple[str, ...] | None = None
+    name: str, address: SocketAddress, *, tls: bool = False, http2: bool = False, headers: tuple[str, ...] | None = None
 ) -> Any:
     """A cluster of one address; requests have these headers only, or all."""
     out = cluster_pb2.Cluster(name=name)
@@ -123,7 +123,7 @@ def _copied(to: str, source: str) -> Any:
     return out
 
 
-def nowhere(name: str) -> Any:
+def empty_cluster(name: str) -> Any:
     """The cluster of references that lead nowhere: it has no address, so requests fail."""
     out = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.STATIC)
     out.load_assignment.cluster_name = name

@@ -14,18 +14,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tierwall.attach.target import ACCESS_POLICIES
-from tierwall.core.diagnostics import Diagnostic, in_order
+from tierwall.core.diagnostics import Diagnostic, sorted_diagnostics
 from tierwall.engines.envoy.config import clusters
-from tierwall.engines.envoy.config.checkpoints import Change, Filters, Tags
-from tierwall.engines.envoy.config.guards import Guards, Kept
-from tierwall.engines.envoy.config.listeners import Serving, serving
-from tierwall.engines.envoy.config.options import Options
-from tierwall.engines.envoy.config.routes import NOWHERE, Routes
+from tierwall.engines.envoy.config.checkpoints import Change, PolicyFilters, PolicyTags
+from tierwall.engines.envoy.config.guards import CompiledPolicies, PolicyCompiler
+from tierwall.engines.envoy.config.listeners import ServedGateways, served_gateways
+from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.config.routes import NOWHERE, RouteConfigurations
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import follow, inherit
 
 
-class Resources(Struct, frozen=True, eq=False):
+class XdsResources(Struct, frozen=True, eq=False):
     """What an Envoy is given, by type and then by name, as protobuf messages; names in order.
 
     A message that has not changed since the compilation that this one follows is the same object.
@@ -39,41 +39,43 @@ class Resources(Struct, frozen=True, eq=False):
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-class State(Struct, frozen=True, eq=False, kw_only=True):
+class CompileState(Struct, frozen=True, eq=False, kw_only=True):
     """What a compilation leaves to the next one; `State()` is what stands before the first."""
 
     # The compilation, counted from 1, and the last one that every proxy has taken.
     number: int = 0
     settled: int = 0
-    options: Options = Options()
+    options: EnvoyOptions = EnvoyOptions()
     snapshot: Snapshot = Snapshot.of(())
-    tags: Tags = Tags()
-    serving: Serving | None = None
-    guards: Kept = Kept()
-    routes: Routes = Routes()
-    filters: Filters = Filters()
-    resources: Resources = Resources()
+    tags: PolicyTags = PolicyTags()
+    serving: ServedGateways | None = None
+    guards: CompiledPolicies = CompiledPolicies()
+    routes: RouteConfigurations = RouteConfigurations()
+    filters: PolicyFilters = PolicyFilters()
+    resources: XdsResources = XdsResources()
 
     @property
     def is_drifted(self) -> bool:
         """Whether names of checkpoints are others than a compilation that follows none would give."""
         return bool(self.tags.drifted)
 
-    def settle(self, number: int) -> State:
+    def settle(self, number: int) -> CompileState:
         """The state now that every proxy has taken a compilation, and with it all before it."""
         return replace(self, settled=max(self.settled, number))
 
 
-def compile(snapshot: Snapshot, options: Options, state: State | None = None) -> tuple[Resources, State]:
+def compile(
+    snapshot: Snapshot, options: EnvoyOptions, state: CompileState | None = None
+) -> tuple[XdsResources, CompileState]:
     """The configuration of an Envoy that serves the Gateways of a snapshot, and the state for the next compilation."""
-    state = State() if state is None else state
+    state = CompileState() if state is None else state
     resources, after = _compile(snapshot, options, state, exactly=False)
     if resources.diagnostics and after.snapshot is not snapshot:
         return _compile(snapshot, options, state, exactly=True)
     return resources, after
 
 
-def straightened(state: State) -> tuple[Resources, State]:
+def canonicalized(state: CompileState) -> tuple[XdsResources, CompileState]:
     """The same configuration with the names that a compilation that follows none gives.
 
     A control plane that starts anew then gives the names that proxies have.
@@ -83,7 +85,9 @@ def straightened(state: State) -> tuple[Resources, State]:
     return _make(replace(state, tags=tags, guards=state.guards.without_checkpoints))
 
 
-def _compile(snapshot: Snapshot, options: Options, state: State, exactly: bool) -> tuple[Resources, State]:
+def _compile(
+    snapshot: Snapshot, options: EnvoyOptions, state: CompileState, exactly: bool
+) -> tuple[XdsResources, CompileState]:
     """Compile a snapshot that follows on the one of a state.
 
     Unless exactly this one is to be compiled, objects that were read anew and say what they said are those from before,
@@ -96,7 +100,7 @@ def _compile(snapshot: Snapshot, options: Options, state: State, exactly: bool) 
     tags = state.tags.after(texts, state.number + 1, state.settled)
     known = replace(state, snapshot=snapshot, options=options, tags=tags)
     if not is_of_policies or options is not state.options:
-        known = replace(known, serving=None, guards=known.guards.without_checkpoints, routes=Routes())
+        known = replace(known, serving=None, guards=known.guards.without_checkpoints, routes=RouteConfigurations())
     return _make(known)
 
 
@@ -118,24 +122,24 @@ def _follow(before: Snapshot, snapshot: Snapshot, exactly: bool) -> tuple[Snapsh
     return snapshot, texts, is_of_policies
 
 
-def _make(known: State) -> tuple[Resources, State]:
+def _make(known: CompileState) -> tuple[XdsResources, CompileState]:
     """The configuration of the snapshot of a state; whatever else the state has is taken over where it still holds."""
     options, number, before = known.options, known.number + 1, known.resources
-    served = known.serving if known.serving is not None else serving(known.snapshot, options)
-    guards = Guards(known.snapshot, options, known.tags.by_policy, known.guards)
+    served = known.serving if known.serving is not None else served_gateways(known.snapshot, options)
+    guards = PolicyCompiler(known.snapshot, options, known.tags.by_policy, known.guards)
     routes = known.routes.after(served.plans, guards, options)
     filters = known.filters.after(guards.checkpoints, number, known.settled)
     if known.serving is not None and not options.static:
         listeners = before.listeners
     else:
         listeners = served.listeners(options, filters.messages, routes.configurations)
-    resources = Resources(
+    resources = XdsResources(
         listeners=_same(before.listeners, listeners),
         routes={} if options.static else _same(before.routes, routes.configurations),
         clusters=_same(before.clusters, {**served.clusters, **_others(options, guards)}),
         secrets=_same(before.secrets, served.secrets),
         extension_configs={} if options.static else filters.messages,
-        diagnostics=in_order((*served.diagnostics, *guards.diagnostics)),
+        diagnostics=sorted_diagnostics((*served.diagnostics, *guards.diagnostics)),
     )
     kept = guards.kept
     after = replace(
@@ -160,11 +164,11 @@ def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, A
     return out
 
 
-def _others(options: Options, guards: Guards) -> dict[str, Any]:
+def _others(options: EnvoyOptions, guards: PolicyCompiler) -> dict[str, Any]:
     """The clusters besides those of backends."""
     out = {
-        name: clusters.authorizer(name, asked.service, asked.port, asked.is_grpc, options, asked.may_get)
+        name: clusters.authorizer_cluster(name, asked.service, asked.port, asked.is_grpc, options, asked.may_get)
         for name, asked in guards.authorizers.items()
     }
-    out[NOWHERE] = clusters.nowhere(NOWHERE)
+    out[NOWHERE] = clusters.empty_cluster(NOWHERE)
     return out | {cluster.name: cluster for cluster in options.clusters}

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 
-from tierwall.attach.backend import permitted, refer
+from tierwall.attach.backend import is_permitted, referenced_place
 from tierwall.attach.place import SERVICE
-from tierwall.engines.envoy.config.names import HEADER_PREFIX, MCP, RBAC, Slot, authorizer_cluster
-from tierwall.resources.resource import Resource, inside, maps
+from tierwall.engines.envoy.config.names import HEADER_PREFIX, MCP, RBAC, Slot, authorizer_cluster_name
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 TIMEOUT_S = 5
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 NOBODY = "authorizer/nobody"
 
 
-class Authorizer(NamedTuple):
+class AuthorizationService(NamedTuple):
     """An authorization service; `service` is `namespace/name`."""
 
     cluster: str
@@ -45,33 +45,33 @@ class Authorizer(NamedTuple):
         return None if self.is_grpc else _may_get(self.value)
 
 
-def authorizer(snapshot: Snapshot, policy: Resource) -> Authorizer | str:
+def authorization_service(snapshot: Snapshot, policy: Resource) -> AuthorizationService | str:
     """Whom a policy asks, or why that cannot be said."""
     value = _external_auth(policy)
     reference = value.get("backendRef") if value else None
-    place = refer(reference, policy.namespace) if isinstance(reference, dict) else None
+    place = referenced_place(reference, policy.namespace) if isinstance(reference, dict) else None
     if value is None or place is None or not isinstance(reference, dict):
         return "it does not say whom to ask"
     service = place.resource(snapshot)
     if place.key != SERVICE or service is None:
         return f"there is no {place.kind} `{place.namespace}/{place.name}` to ask"
-    if not permitted(snapshot, policy, place):
+    if not is_permitted(snapshot, policy, place):
         return f"no ReferenceGrant permits to ask {place.kind} `{place.namespace}/{place.name}`"
     port = reference.get("port")
     if type(port) is not int:
         return f"it does not say which port of Service `{place.namespace}/{place.name}` to ask"
     grpc = value.get("protocol") == "GRPC"
-    if grpc and _names(inside(value, "grpc").get("allowedHeaders")):
+    if grpc and _names(nested_map(value, "grpc").get("allowedHeaders")):
         return "Envoy cannot keep headers from a gRPC authorizer, and `grpc.allowedHeaders` says which it may get"
-    cluster = authorizer_cluster(service.namespace, service.name, port, grpc)
+    cluster = authorizer_cluster_name(service.namespace, service.name, port, grpc)
     if not grpc:
         # Filters on the way to it keep other headers back: policies that let it get others have another way.
         cluster += "/" + blake2b(" ".join(_may_get(value)).encode(), digest_size=4).hexdigest()
-    return Authorizer(cluster, service, port, grpc, value)
+    return AuthorizationService(cluster, service, port, grpc, value)
 
 
 def _may_get(value: Mapping[str, Any]) -> tuple[str, ...]:
-    allowed = _names(inside(value, "http").get("allowedHeaders"))
+    allowed = _names(nested_map(value, "http").get("allowedHeaders"))
     # It always gets the host. Strange names Envoy would refuse, or take for commands; no request needs them.
     named = {name.lower() for name in allowed if _NAME.fullmatch(name)} - {"host"}
     return tuple(sorted({"authorization", "content-length", *named}))
@@ -82,8 +82,8 @@ def _external_auth(policy: Resource) -> Mapping[str, Any] | None:
     value = policy.spec.get("externalAuth")
     if isinstance(value, dict) and policy.version != "v0alpha0":
         return value
-    for rule in maps(policy.spec.get("rules")):
-        value = inside(rule, "authorization").get("externalAuth")
+    for rule in list_of_maps(policy.spec.get("rules")):
+        value = nested_map(rule, "authorization").get("externalAuth")
         if isinstance(value, dict):
             return value
     return None
@@ -108,11 +108,11 @@ def slot_filter(slot: Slot) -> Any:
     return out
 
 
-def route_settings(authorizer: Authorizer) -> Any:
+def route_settings(authorizer: AuthorizationService) -> Any:
     """What a route says to the filter of a slot: whom to ask."""
     out = ext_authz_pb2.ExtAuthzPerRoute()
     settings = out.check_settings
-    size = inside(authorizer.value, "forwardBody").get("maxSize")
+    size = nested_map(authorizer.value, "forwardBody").get("maxSize")
     if type(size) is int and size > 0:
         settings.with_request_body.max_request_bytes = size
         settings.with_request_body.allow_partial_message = False
@@ -122,7 +122,7 @@ def route_settings(authorizer: Authorizer) -> Any:
         settings.grpc_service.envoy_grpc.authority = f"{host}:{authorizer.port}"
         settings.grpc_service.timeout.seconds = TIMEOUT_S
         return out
-    http = inside(authorizer.value, "http")
+    http = nested_map(authorizer.value, "http")
     service = settings.http_service
     service.server_uri.uri, service.server_uri.cluster = f"http://{host}", authorizer.cluster
     service.server_uri.timeout.seconds = TIMEOUT_S

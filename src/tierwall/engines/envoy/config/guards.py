@@ -12,17 +12,17 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.stack import Stack
 from tierwall.engines.envoy.config import mcp
 from tierwall.engines.envoy.config.checkpoints import Checkpoint, Key, digest
-from tierwall.engines.envoy.config.external_auth import Authorizer, authorizer
+from tierwall.engines.envoy.config.external_auth import AuthorizationService, authorization_service
 from tierwall.engines.envoy.config.names import CHECKPOINT, FACTS, SLOTS_PER_LEVEL
-from tierwall.engines.envoy.config.options import Options
-from tierwall.engines.envoy.config.rbac import Guard, depends_on, guard
+from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.config.rbac import CompiledPolicy, compile_policy, dependencies
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import model
 from tierwall.tool.request import Backend
-from tierwall.tool.rules import Policy
+from tierwall.tool.rules import AccessPolicy
 
-WhomToAsk = Callable[[Snapshot, Resource], Authorizer | str]
+WhomToAsk = Callable[[Snapshot, Resource], AuthorizationService | str]
 
 
 class Protection(Struct, frozen=True):
@@ -46,7 +46,7 @@ class Protection(Struct, frozen=True):
         return tuple(diagnostic for guard in self._guards for diagnostic in guard.diagnostics)
 
     @property
-    def _guards(self) -> Iterator[Guard]:
+    def _guards(self) -> Iterator[CompiledPolicy]:
         return (guard for checkpoint in self.checkpoints for guard in checkpoint.guards)
 
     def settings(self, plain: bool) -> dict[str, Any]:
@@ -64,63 +64,63 @@ class Protection(Struct, frozen=True):
 NO_PROTECTION = Protection()
 
 
-class Made(NamedTuple):
+class MadeCheckpoint(NamedTuple):
     """A checkpoint with what it was made of: its policies, and whom they ask."""
 
     policies: tuple[Key, ...]
     checkpoint: Checkpoint
-    asked: tuple[Authorizer, ...]
+    asked: tuple[AuthorizationService, ...]
 
 
-class Kept(Struct, frozen=True, eq=False):
+class CompiledPolicies(Struct, frozen=True, eq=False):
     """What a compilation keeps of policies: the checkpoints by what they were made of, and what each compiles to."""
 
-    made: Mapping[tuple[object, ...], Made] = {}
-    needs: Mapping[tuple[Policy, ...], frozenset[str]] = {}
+    made: Mapping[tuple[object, ...], MadeCheckpoint] = {}
+    needs: Mapping[tuple[AccessPolicy, ...], frozenset[str]] = {}
     # What a policy compiles to, by what of a way it depends on, as long as the policy says the same.
-    compiled: Mapping[Key, tuple[Resource, Mapping[object, Guard]]] = {}
+    compiled: Mapping[Key, tuple[Resource, Mapping[object, CompiledPolicy]]] = {}
 
     @property
-    def without_checkpoints(self) -> Kept:
+    def without_checkpoints(self) -> CompiledPolicies:
         """For a compilation whose checkpoints must be made anew."""
-        return Kept(compiled=self.compiled)
+        return CompiledPolicies(compiled=self.compiled)
 
 
-class Guards:
+class PolicyCompiler:
     """The policies of one compilation. It takes over what is the same from what another one kept."""
 
     def __init__(
         self,
         snapshot: Snapshot,
-        options: Options,
+        options: EnvoyOptions,
         tags: Mapping[Key, str] | None = None,
-        before: Kept | None = None,
-        whom_to_ask: WhomToAsk = authorizer,
+        before: CompiledPolicies | None = None,
+        whom_to_ask: WhomToAsk = authorization_service,
     ) -> None:
         self._snapshot = snapshot
         self._options = options
         self._whom_to_ask = whom_to_ask
-        self._before = before if before is not None else Kept()
+        self._before = before if before is not None else CompiledPolicies()
         self.tags = dict(tags or {})
-        self._made: dict[tuple[object, ...], Made] = {}
-        self._needs: dict[tuple[Policy, ...], frozenset[str]] = {}
-        self._compiled: dict[Key, tuple[Resource, dict[object, Guard]]] = {}
+        self._made: dict[tuple[object, ...], MadeCheckpoint] = {}
+        self._needs: dict[tuple[AccessPolicy, ...], frozenset[str]] = {}
+        self._compiled: dict[Key, tuple[Resource, dict[object, CompiledPolicy]]] = {}
 
-    def stack(self, gateway: Resource, listener: Listener, backend: Resource | None) -> Stack[Policy]:
+    def stack(self, gateway: Resource, listener: Listener, backend: Resource | None) -> Stack[AccessPolicy]:
         """The policies between a listener and a backend, in their order."""
         return model(self._snapshot).stack(gateway, listener, backend)
 
-    def protection(self, stack: Stack[Policy], backend: Backend, port: int) -> Protection:
+    def protection(self, stack: Stack[AccessPolicy], backend: Backend, port: int) -> Protection:
         """What stands between a listener's port and a backend."""
         guarded = (tier for tier in stack if tier.policies)
         return Protection(tuple(self._at(tier.name.lower(), tier.policies, backend, port) for tier in guarded))
 
-    def _at(self, level: str, policies: tuple[Policy, ...], backend: Backend, port: int) -> Checkpoint:
+    def _at(self, level: str, policies: tuple[AccessPolicy, ...], backend: Backend, port: int) -> Checkpoint:
         needs = self._needs.get(policies)
         if needs is None:
             needs = self._before.needs.get(policies)
             if needs is None:
-                needs = frozenset(need for policy in policies for need in depends_on(policy))
+                needs = frozenset(need for policy in policies for need in dependencies(policy))
             self._needs[policies] = needs
         key = level, policies, *_needed(needs, backend, port)
         made = self._made.get(key)
@@ -129,7 +129,7 @@ class Guards:
             self._made[key] = made
         return made.checkpoint
 
-    def _make(self, level: str, policies: tuple[Policy, ...], backend: Backend, port: int) -> Made:
+    def _make(self, level: str, policies: tuple[AccessPolicy, ...], backend: Backend, port: int) -> MadeCheckpoint:
         identities, guards, asked = [], [], []
         # INVARIANT: a target has at most five policies (attach.limits), so there is a slot for each.
         for policy in policies[:SLOTS_PER_LEVEL]:
@@ -137,17 +137,17 @@ class Guards:
             identity, guard = self._guard(policy, backend, port, asks)
             identities.append(identity)
             guards.append(guard)
-            if isinstance(asks, Authorizer):
+            if isinstance(asks, AuthorizationService):
                 asked.append(asks)
         keys = tuple(policy.resource.identity for policy in policies)
-        return Made(keys, Checkpoint.of(level, identities, guards), tuple(asked))
+        return MadeCheckpoint(keys, Checkpoint.of(level, identities, guards), tuple(asked))
 
     def _guard(
-        self, policy: Policy, backend: Backend, port: int, asks: Authorizer | str | None
-    ) -> tuple[object, Guard]:
+        self, policy: AccessPolicy, backend: Backend, port: int, asks: AuthorizationService | str | None
+    ) -> tuple[object, CompiledPolicy]:
         """What tells a policy from others, and what it compiles to."""
         key = (
-            *_needed(frozenset(depends_on(policy)), backend, port),
+            *_needed(frozenset(dependencies(policy)), backend, port),
             # Whether a name with a slash is scoped depends on which backends there are.
             tuple(_scoped(policy)),
             asks if isinstance(asks, str) else None if asks is None else (asks.cluster, asks.is_grpc),
@@ -156,10 +156,10 @@ class Guards:
         )
         guards = self._guards(policy.resource)
         if key not in guards:
-            guards[key] = guard(policy, backend, port, asks, self._options.largest_pattern)
+            guards[key] = compile_policy(policy, backend, port, asks, self._options.largest_pattern)
         return (policy.resource.group, str(policy.reference), self._tag(policy.resource), key), guards[key]
 
-    def _guards(self, policy: Resource) -> dict[object, Guard]:
+    def _guards(self, policy: Resource) -> dict[object, CompiledPolicy]:
         """What a policy compiles to so far: nothing, if it has changed, or if notes say where it stood before."""
         key = policy.identity
         if key not in self._compiled:
@@ -181,12 +181,12 @@ class Guards:
         return self.tags[key]
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> CompiledPolicies:
         """What the next compilation can take over."""
         known = {**self._before.compiled, **self._compiled}
         standing = {key for made in self._made.values() for key in made.policies}
         compiled = {key: known[key] for key in standing & known.keys()}
-        return Kept(self._made, self._needs, compiled)
+        return CompiledPolicies(self._made, self._needs, compiled)
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
@@ -194,7 +194,7 @@ class Guards:
         return {made.checkpoint.name: made.checkpoint for made in self._made.values()}
 
     @property
-    def authorizers(self) -> dict[str, Authorizer]:
+    def authorizers(self) -> dict[str, AuthorizationService]:
         """Everybody who is asked, by cluster."""
         return {asked.cluster: asked for made in self._made.values() for asked in made.asked}
 
@@ -212,7 +212,7 @@ def _needed(needs: frozenset[str], backend: Backend, port: int) -> tuple[object,
     return where, port if "port" in needs else None
 
 
-def _scoped(policy: Policy) -> list[str]:
+def _scoped(policy: AccessPolicy) -> list[str]:
     return sorted(
         str(tool)
         for rule in (*policy.allows.all, *policy.asks.all)

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.place import GATEWAY, HTTP_ROUTE
-from tierwall.attach.route import OnListener, attach_route
+from tierwall.attach.route import RouteOnListener, attach_route
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config import external_auth, mcp
 from tierwall.engines.envoy.config.matchers import matcher, packed
@@ -39,10 +39,10 @@ from tierwall.engines.envoy.config.names import (
     listener_name,
     route_name,
 )
-from tierwall.engines.envoy.config.options import Address, Options
+from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.config.replies import local_replies
 from tierwall.engines.envoy.config.tls import listener_tls, transport_socket
-from tierwall.engines.envoy.config.ways import Plan, Planning
+from tierwall.engines.envoy.config.ways import RoutePlan, RoutePlanner
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -55,7 +55,7 @@ _MANAGER = hcm_pb2.HttpConnectionManager
 _REJECT_REQUEST = protocol_pb2.HttpProtocolOptions.REJECT_REQUEST
 
 
-def http_filters(options: Options, policies: Mapping[str, Any]) -> Iterator[Any]:
+def http_filters(options: EnvoyOptions, policies: Mapping[str, Any]) -> Iterator[Any]:
     """The filters in their order: read the message, be strict about it, look at it, ask every policy, go on."""
     yield hcm_pb2.HttpFilter(name=CORS, typed_config=packed(cors_pb2.Cors()), disabled=True)
     yield hcm_pb2.HttpFilter(name=MCP, typed_config=mcp.mcp_filter(options.largest_message), disabled=True)
@@ -72,7 +72,7 @@ def http_filters(options: Options, policies: Mapping[str, Any]) -> Iterator[Any]
     yield hcm_pb2.HttpFilter(name=ROUTER, typed_config=packed(router_pb2.Router()))
 
 
-def _policies(name: str, options: Options, policies: Mapping[str, Any]) -> Any:
+def _policies(name: str, options: EnvoyOptions, policies: Mapping[str, Any]) -> Any:
     """A filter for policies: it comes by ECDS, and until it has come it denies all."""
     out = hcm_pb2.HttpFilter(name=name, disabled=True)
     if options.static:
@@ -86,7 +86,7 @@ def _policies(name: str, options: Options, policies: Mapping[str, Any]) -> Any:
     return out
 
 
-def connection_manager(name: str, routes: Any, options: Options, filters: list[Any]) -> Any:
+def connection_manager(name: str, routes: Any, options: EnvoyOptions, filters: list[Any]) -> Any:
     """How HTTP is read on a listener: nothing ambiguous is passed on."""
     out = _MANAGER(stat_prefix=name.replace("/", "."), codec_type=_MANAGER.AUTO)
     if options.static:
@@ -117,7 +117,7 @@ def connection_manager(name: str, routes: Any, options: Options, filters: list[A
     return out
 
 
-def listener(name: str, address: Address, chains: list[Any]) -> Any:
+def listener(name: str, address: SocketAddress, chains: list[Any]) -> Any:
     """A port with its filter chains."""
     out = listener_pb2.Listener(name=name)
     out.address.socket_address.address, out.address.socket_address.port_value = address
@@ -129,7 +129,7 @@ def listener(name: str, address: Address, chains: list[Any]) -> Any:
     return out
 
 
-def chain(name: str, manager: Any, socket: Any | None, hostname: str) -> Any:
+def filter_chain(name: str, manager: Any, socket: Any | None, hostname: str) -> Any:
     """The filter chain of a listener of a Gateway; with TLS it is chosen by the server name that a client asks for."""
     out = listener_components_pb2.FilterChain(name=name)
     if socket is not None:
@@ -141,28 +141,30 @@ def chain(name: str, manager: Any, socket: Any | None, hostname: str) -> Any:
     return out
 
 
-class Chain(NamedTuple):
+class FilterChain(NamedTuple):
     """What a filter chain is made of."""
 
-    plan: Plan
+    plan: RoutePlan
     socket: Any | None
     hostname: str
 
 
-class Serving(Struct, frozen=True, eq=False):
+class ServedGateways(Struct, frozen=True, eq=False):
     """Everything that does not depend on policies."""
 
-    ports: Mapping[str, tuple[Address, tuple[Chain, ...]]]
+    ports: Mapping[str, tuple[SocketAddress, tuple[FilterChain, ...]]]
     clusters: Mapping[str, Any]
     secrets: Mapping[str, Any]
     diagnostics: tuple[Diagnostic, ...]
 
     @property
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[RoutePlan]:
         """The plan of every filter chain."""
         return [chain.plan for _, chains in self.ports.values() for chain in chains]
 
-    def listeners(self, options: Options, policies: Mapping[str, Any], routes: Mapping[str, Any]) -> dict[str, Any]:
+    def listeners(
+        self, options: EnvoyOptions, policies: Mapping[str, Any], routes: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """The Listener messages; without a control plane, policies and routes are inside."""
         filters = list(http_filters(options, policies))
         return {
@@ -171,33 +173,33 @@ class Serving(Struct, frozen=True, eq=False):
         }
 
 
-def _chain(parts: Chain, routes: Any, options: Options, filters: list[Any]) -> Any:
+def _chain(parts: FilterChain, routes: Any, options: EnvoyOptions, filters: list[Any]) -> Any:
     manager = connection_manager(parts.plan.name, routes, options, filters)
-    return chain(parts.plan.name, manager, parts.socket, parts.hostname)
+    return filter_chain(parts.plan.name, manager, parts.socket, parts.hostname)
 
 
-def serving(snapshot: Snapshot, options: Options) -> Serving:
+def served_gateways(snapshot: Snapshot, options: EnvoyOptions) -> ServedGateways:
     """What an Envoy serves for the Gateways of a snapshot."""
-    making = _Making(snapshot, options)
+    making = _ServedBuilder(snapshot, options)
     for gateway in sorted(snapshot.of_kind(*GATEWAY), key=lambda gateway: (gateway.namespace, gateway.name)):
         if options.gateways is None or f"{gateway.namespace}/{gateway.name}" in options.gateways:
             making.gateway(gateway)
     return making.serving()
 
 
-class _Making:
-    def __init__(self, snapshot: Snapshot, options: Options) -> None:
+class _ServedBuilder:
+    def __init__(self, snapshot: Snapshot, options: EnvoyOptions) -> None:
         self._snapshot = snapshot
         self._options = options
-        self._planning = Planning(snapshot, options)
-        self._attached: dict[tuple[Resource, Resource, int], list[OnListener]] = {}
+        self._planning = RoutePlanner(snapshot, options)
+        self._attached: dict[tuple[Resource, Resource, int], list[RouteOnListener]] = {}
         for route in snapshot.of_kind(*HTTP_ROUTE):
             for on in attach_route(snapshot, route)[0]:
                 key = on.gateway, on.listener.owner, on.listener.number
                 self._attached.setdefault(key, []).append(on)
-        self._taken: dict[Address, Resource] = {}
+        self._taken: dict[SocketAddress, Resource] = {}
         self._diagnostics: list[Diagnostic] = []
-        self._ports: dict[str, tuple[Address, tuple[Chain, ...]]] = {}
+        self._ports: dict[str, tuple[SocketAddress, tuple[FilterChain, ...]]] = {}
         self._secrets: dict[str, Any] = {}
 
     def gateway(self, gateway: Resource) -> None:
@@ -220,8 +222,8 @@ class _Making:
             if chains:
                 self._ports[listener_name(gateway, port)] = address, tuple(chains)
 
-    def _address(self, gateway: Resource, port: int) -> Address:
-        default = Address(self._options.address, port)
+    def _address(self, gateway: Resource, port: int) -> SocketAddress:
+        default = SocketAddress(self._options.address, port)
         return self._options.bind.get(f"{gateway.namespace}/{gateway.name}:{port}", default)
 
     def _compatible(self, gateway: Resource, listeners: list[Listener]) -> list[Listener]:
@@ -238,7 +240,7 @@ class _Making:
                 kept.append(listener)
         return kept
 
-    def _chain(self, gateway: Resource, group: list[Listener]) -> Chain | None:
+    def _chain(self, gateway: Resource, group: list[Listener]) -> FilterChain | None:
         first, socket = group[0], None
         name = route_name(gateway, first)
         if first.protocol == "HTTPS":
@@ -252,12 +254,12 @@ class _Making:
         ]
         for _, routes in attached:
             routes.sort(key=lambda on: (on.route.seniority, on.parent))
-        return Chain(self._planning.plan(gateway, name, attached), socket, first.hostname)
+        return FilterChain(self._planning.plan(gateway, name, attached), socket, first.hostname)
 
-    def serving(self) -> Serving:
+    def serving(self) -> ServedGateways:
         """Everything that was found."""
         problems = (*self._diagnostics, *self._planning.diagnostics)
-        return Serving(self._ports, self._planning.clusters, self._secrets, problems)
+        return ServedGateways(self._ports, self._planning.clusters, self._secrets, problems)
 
 
 def _alike(listener: Listener, other: Listener) -> bool:

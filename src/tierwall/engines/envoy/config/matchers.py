@@ -18,7 +18,7 @@ from xds.type.v3 import cel_pb2 as cel_expression_pb2
 
 from tierwall.engines.envoy.config.cel_expression import Inexpressible
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, PATH
-from tierwall.tool.http_match import Comparison, HttpMatch, TextMatch
+from tierwall.tool.http_match import Comparison, HttpMatch, StringMatch
 from tierwall.tool.request import SESSION_HEADER
 
 Predicate: TypeAlias = Any
@@ -35,30 +35,30 @@ def packed(message: Any) -> Any:
     return any_pb2.Any(type_url=type_url, value=message.SerializeToString(deterministic=True))
 
 
-def typed(name: str, message: Any) -> Any:
+def extension_config(name: str, message: Any) -> Any:
     """A message as the configuration of an extension."""
     return extension_pb2.TypedExtensionConfig(name=name, typed_config=packed(message))
 
 
 def header(name: str) -> Any:
     """The input that is a request header; several of one name are joined by commas."""
-    return typed("request-headers", http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=name))
+    return extension_config("request-headers", http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=name))
 
 
-_ATTRIBUTES = typed("attributes", xds_inputs_pb2.HttpAttributesCelMatchInput())
+_ATTRIBUTES = extension_config("attributes", xds_inputs_pb2.HttpAttributesCelMatchInput())
 
 
-def has(name: str, *, regex: str | None = None, **text: Any) -> Predicate:
+def header_predicate(name: str, *, regex: str | None = None, **text: Any) -> Predicate:
     """A header is there, and what it says is `exact` this, or has this `prefix`, or an RE2 pattern matches it whole."""
     if regex is not None:
         text = {"safe_regex": {"google_re2": {}, "regex": regex}}
     return _Predicate(single_predicate={"input": header(name), "value_match": string_pb2.StringMatcher(**text)})
 
 
-def holds(expression: Any) -> Predicate:
+def cel_predicate(expression: Any) -> Predicate:
     """A CEL expression (`cel.expr.ParsedExpr`) is true; an error is no match."""
     matcher = cel_pb2.CelMatcher(expr_match=cel_expression_pb2.CelExpression(cel_expr_parsed=expression))
-    return _Predicate(single_predicate={"input": _ATTRIBUTES, "custom_match": typed("cel", matcher)})
+    return _Predicate(single_predicate={"input": _ATTRIBUTES, "custom_match": extension_config("cel", matcher)})
 
 
 def all_of(predicates: Sequence[Predicate]) -> Predicate:
@@ -103,7 +103,7 @@ def matcher(decision: OnMatch | None) -> Any:
     return _Matcher(on_no_match=decision)
 
 
-def refused(pattern: str, largest_pattern: int) -> str:
+def pattern_problem(pattern: str, largest_pattern: int) -> str:
     """Why Envoy would refuse a pattern, or nothing."""
     options = re2.Options()
     options.log_errors = False
@@ -115,7 +115,7 @@ def refused(pattern: str, largest_pattern: int) -> str:
     return f"whose program has size {size} of at most {largest_pattern}" if size > largest_pattern else ""
 
 
-def quoted(text: str) -> str:
+def escaped(text: str) -> str:
     """A pattern for this text only."""
     return "".join(char if char.isalnum() or char in "/_-" else f"\\{char}" for char in text)
 
@@ -126,7 +126,7 @@ def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predica
         return False
     families: list[Predicate] = []
     if match.methods:
-        families.append(any_of([has(":method", exact=method) for method in sorted(match.methods)]))
+        families.append(any_of([header_predicate(":method", exact=method) for method in sorted(match.methods)]))
     if match.paths:
         families.append(any_of([_text(PATH, path, largest_pattern) for path in match.paths]))
     if match.hosts:
@@ -143,27 +143,27 @@ def _header(name: str) -> str:
 
 def session_predicate(path: str) -> Predicate:
     """The stream (GET) or end (DELETE that names it) of a session, at the backend's path."""
-    get = has(":method", exact="GET")
-    delete = all_of([has(":method", exact="DELETE"), has(SESSION_HEADER, regex="(?s).*")])
-    return all_of([has(PATH, exact=path), any_of([get, delete])])
+    get = header_predicate(":method", exact="GET")
+    delete = all_of([header_predicate(":method", exact="DELETE"), header_predicate(SESSION_HEADER, regex="(?s).*")])
+    return all_of([header_predicate(PATH, exact=path), any_of([get, delete])])
 
 
-def _text(header: str, text: TextMatch, largest_pattern: int) -> Predicate:
+def _text(header: str, text: StringMatch, largest_pattern: int) -> Predicate:
     match text.type:
         case Comparison.EXACT:
-            return has(header, exact=text.value) if text.value else has(header, regex=_EMPTY)
+            return header_predicate(header, exact=text.value) if text.value else header_predicate(header, regex=_EMPTY)
         case Comparison.PREFIX:
             lead = text.value.removesuffix("/")
-            below = has(header, prefix=f"{lead}/")
-            return any_of([has(header, exact=lead), below]) if lead else below
+            below = header_predicate(header, prefix=f"{lead}/")
+            return any_of([header_predicate(header, exact=lead), below]) if lead else below
         case Comparison.REGEX:
-            return has(header, regex=_pattern(text.value, largest_pattern))
+            return header_predicate(header, regex=_pattern(text.value, largest_pattern))
         case _:
             assert_never(text.type)
 
 
 def _pattern(pattern: str, largest_pattern: int) -> str:
-    why = refused(pattern, largest_pattern)
+    why = pattern_problem(pattern, largest_pattern)
     if why:
         raise Inexpressible(f"pattern `{pattern}`, {why}")
     if not pattern.isascii():
@@ -176,9 +176,12 @@ def _host(host: str) -> Predicate:
     name = host.removeprefix("*")
     is_wild = name != host
     bare, with_port = ("suffix", "contains") if is_wild else ("exact", "prefix")
-    before_port = has(_HOST, **{with_port: f"{name}:"}, ignore_case=True)
+    before_port = header_predicate(_HOST, **{with_port: f"{name}:"}, ignore_case=True)
     fits = any_of(
-        [has(_HOST, **{bare: name}, ignore_case=True), all_of([has(_HOST, regex="[^:]+:[0-9]+"), before_port])]
+        [
+            header_predicate(_HOST, **{bare: name}, ignore_case=True),
+            all_of([header_predicate(_HOST, regex="[^:]+:[0-9]+"), before_port]),
+        ]
     )
     # At least one character before the dot.
-    return all_of([fits, has(_HOST, regex="[^.].*")]) if is_wild else fits
+    return all_of([fits, header_predicate(_HOST, regex="[^.].*")]) if is_wild else fits

@@ -26,7 +26,7 @@ from tierwall.tool.request import BY_URI, CALL
 _PACKAGE = "envoy.extensions.filters.http.mcp.v3"
 
 
-class _Newer:
+class _NewerDescriptors:
     """The descriptors of all messages, with what Envoy's MCP filter has and the generated messages have not yet."""
 
     def FindFileByName(self, name: str) -> Any:  # noqa: N802 (the name is protobuf's)
@@ -52,7 +52,7 @@ def _add(to: Any, name: str, number: int, message: str = "") -> None:
     to.field.add(name=name, number=number, label=field.LABEL_OPTIONAL, type=kind, type_name=message or None)
 
 
-POOL = descriptor_pool.DescriptorPool(_Newer())
+POOL = descriptor_pool.DescriptorPool(_NewerDescriptors())
 _MCP, _OVERRIDE = (
     cast(Any, message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}")))
     for name in ("Mcp", "McpOverride")

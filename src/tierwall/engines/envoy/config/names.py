@@ -118,14 +118,14 @@ def virtual_host_name(gateway: Resource, listener: Listener, host: str) -> str:
     return f"{owner}{listener.name} {host}"
 
 
-def backend_cluster(resource: Resource, port: int = 0) -> str:
+def backend_cluster_name(resource: Resource, port: int = 0) -> str:
     """The cluster of an XBackend, or of a port of a Service."""
     if resource.kind == "Service":
         return f"service/{resource.namespace}/{resource.name}/{port}"
     return f"backend/{resource.group}/{resource.namespace}/{resource.name}"
 
 
-def authorizer_cluster(namespace: str, name: str, port: int, grpc: bool) -> str:
+def authorizer_cluster_name(namespace: str, name: str, port: int, grpc: bool) -> str:
     """The cluster of an authorization service."""
     return f"authorizer/{'grpc' if grpc else 'http'}/{namespace}/{name}/{port}"
 

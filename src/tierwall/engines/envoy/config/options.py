@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 
-class Address(NamedTuple):
+class SocketAddress(NamedTuple):
     """Where something listens; the host is an IP address, or a DNS name for backends."""
 
     host: str
@@ -38,16 +38,16 @@ class Reveal(StrEnum):
     NOTHING = "nothing"  # only that it was denied
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class EnvoyOptions(Struct, frozen=True, kw_only=True):
     """How to compile. The defaults are for an Envoy that gets its configuration over ADS."""
 
     # The Gateways to serve, as `namespace/name`; None: all.
     gateways: frozenset[str] | None = None
     # The IP address that listeners bind to, and other addresses for ports of Gateways (`namespace/name:443`).
     address: str = "0.0.0.0"
-    bind: Mapping[str, Address] = {}
+    bind: Mapping[str, SocketAddress] = {}
     # Where backends are, by reference (`XBackend/shop/orders`, `Service/shop/orders`), instead of DNS; plain HTTP.
-    endpoints: Mapping[str, Address] = {}
+    endpoints: Mapping[str, SocketAddress] = {}
     cluster_domain: str = "cluster.local"
     # What HTTPS listeners use that name no certificate of their own, or no authority for those of clients.
     certificate: Certificate | None = None

@@ -20,90 +20,92 @@ from msgspec import Struct
 from xds.type.matcher.v3 import matcher_pb2
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.config.cel_expression import Expression, Inexpressible
-from tierwall.engines.envoy.config.external_auth import Authorizer, route_settings
+from tierwall.engines.envoy.config.cel_expression import ExpressionTranslator, Inexpressible
+from tierwall.engines.envoy.config.external_auth import AuthorizationService, route_settings
 from tierwall.engines.envoy.config.matchers import (
     OnMatch,
     Predicate,
     all_of,
+    cel_predicate,
+    extension_config,
     first_of,
     header,
-    holds,
     http_predicate,
     lookup,
     packed,
     session_predicate,
-    typed,
 )
 from tierwall.engines.envoy.config.names import CALLER, METHOD, NAME, URI
 from tierwall.tool.methods import (
     BASE_METHODS,
     BASE_PREFIXES,
     AllButCalls,
-    Anything,
+    AnythingClause,
     BaseProtocol,
-    Category,
     Clause,
-    Method,
+    MethodCategory,
+    MethodClause,
     SessionHttp,
-    as_method,
+    as_method_clause,
 )
 from tierwall.tool.request import BY_URI, CALL, Backend
-from tierwall.tool.rules import Policy, Rule, Rules
+from tierwall.tool.rules import AccessPolicy, AccessRule, AccessRules
 
 INEXPRESSIBLE, NO_AUTHORIZER = "TW651", "TW652"
 
 
-class Trees(Struct, frozen=True, eq=False):
+class MatcherTrees(Struct, frozen=True, eq=False):
     """What a policy decides, and what it asks about (None: nothing)."""
 
     decision: OnMatch
     asked: OnMatch | None = None
 
 
-class Guard(Struct, frozen=True, eq=False):
+class CompiledPolicy(Struct, frozen=True, eq=False):
     """A policy for one backend: its trees, whom it asks, the tool arguments it reads, and what is wrong with it.
 
     MCP messages and plain HTTP have trees of their own; either knows only its own requests.
     """
 
-    mcp: Trees
-    plain: Trees
+    mcp: MatcherTrees
+    plain: MatcherTrees
     authorizer: Any | None = None
     arguments: frozenset[tuple[str, ...]] = frozenset()
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def guard(policy: Policy, backend: Backend, port: int, asks: Authorizer | str | None, largest_pattern: int) -> Guard:
+def compile_policy(
+    policy: AccessPolicy, backend: Backend, port: int, asks: AuthorizationService | str | None, largest_pattern: int
+) -> CompiledPolicy:
     """A policy for requests from a listener's port to a backend."""
-    making = _Making(policy, port, backend, largest_pattern)
+    making = _PolicyTranslator(policy, port, backend, largest_pattern)
     if isinstance(asks, str) and not policy.closed:
         making.problem(NO_AUTHORIZER, f"requests are denied that its authorizer would be asked about: {asks}")
     mcp, plain = _trees(making, asks, plain=False), _trees(making, asks, plain=True)
     may_ask = policy.asks.all and not policy.closed
-    authorizer = packed(route_settings(asks)) if may_ask and isinstance(asks, Authorizer) else None
-    return Guard(mcp, plain, authorizer, frozenset(making.arguments), tuple(making.diagnostics))
+    authorizer = packed(route_settings(asks)) if may_ask and isinstance(asks, AuthorizationService) else None
+    return CompiledPolicy(mcp, plain, authorizer, frozenset(making.arguments), tuple(making.diagnostics))
 
 
-def _trees(making: _Making, asks: Authorizer | str | None, plain: bool) -> Trees:
+def _trees(making: _PolicyTranslator, asks: AuthorizationService | str | None, plain: bool) -> MatcherTrees:
     policy = making.policy
     denied = action(denier_name(policy), rbac_pb2.RBAC.DENY)
     if policy.closed:
-        return Trees(denied)
+        return MatcherTrees(denied)
     granting = {rule: action(rule_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.allows.all}
-    decision = Tree(making, granting.__getitem__, denied, plain).of(policy.allows)
+    decision = TreeBuilder(making, granting.__getitem__, denied, plain).of(policy.allows)
     if not policy.asks.all:
-        return Trees(decision)
-    if isinstance(asks, Authorizer):
+        return MatcherTrees(decision)
+    if isinstance(asks, AuthorizationService):
         asking = {rule: action(rule_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.asks.all}
-        return Trees(decision, Tree(making, asking.__getitem__, None, plain, asks=True).of(policy.asks))
-    return Trees(Tree(making, lambda rule: denied, decision, plain, asks=True).of(policy.asks))
+        return MatcherTrees(decision, TreeBuilder(making, asking.__getitem__, None, plain, asks=True).of(policy.asks))
+    return MatcherTrees(TreeBuilder(making, lambda rule: denied, decision, plain, asks=True).of(policy.asks))
 
 
-class _Making:
+class _PolicyTranslator:
     """What rules need besides caller, method and name, with what turned out to be inexpressible."""
 
-    def __init__(self, policy: Policy, port: int, backend: Backend, largest_pattern: int) -> None:
+    def __init__(self, policy: AccessPolicy, port: int, backend: Backend, largest_pattern: int) -> None:
         self.policy = policy
         self.backend = backend
         self._port = port
@@ -111,13 +113,13 @@ class _Making:
         self.arguments: set[tuple[str, ...]] = set()
         self.diagnostics: list[Diagnostic] = []
 
-    def problem(self, code: str, message: str, rule: Rule | None = None) -> None:
+    def problem(self, code: str, message: str, rule: AccessRule | None = None) -> None:
         """Note something about the policy, once."""
         diagnostic = self.policy.resource.diagnostic(code, message, rule.path if rule is not None else ())
         if diagnostic not in self.diagnostics:
             self.diagnostics.append(diagnostic)
 
-    def also(self, rule: Rule, clause: Clause, plain: bool, asks: bool) -> Predicate | bool | None:
+    def also(self, rule: AccessRule, clause: Clause, plain: bool, asks: bool) -> Predicate | bool | None:
         """What else must hold: a predicate, None for nothing, False for a rule that cannot match.
 
         A rule that Envoy cannot express never matches. One that asks an authorizer is taken to hold: it asks.
@@ -138,20 +140,20 @@ class _Making:
             predicates.append(session_predicate(self.backend.path))
         return all_of(predicates) if predicates else None
 
-    def _http(self, rule: Rule, clause: Clause) -> Predicate | bool | None:
+    def _http(self, rule: AccessRule, clause: Clause) -> Predicate | bool | None:
         return http_predicate(rule.http, self._port, self._largest_pattern)
 
-    def _condition(self, rule: Rule, clause: Clause) -> Predicate | bool | None:
-        method = as_method(clause)
+    def _condition(self, rule: AccessRule, clause: Clause) -> Predicate | bool | None:
+        method = as_method_clause(clause)
         if method is None or method.condition is None:
             return None
-        expression = Expression()
+        expression = ExpressionTranslator()
         parsed = expression.parsed(method.condition.program.tree)
         self.arguments |= expression.arguments
-        return holds(parsed)
+        return cel_predicate(parsed)
 
 
-class Reach(NamedTuple):
+class ClauseScope(NamedTuple):
     """What a clause is about: JSON-RPC methods by name or prefix, or all others than those; and plain HTTP."""
 
     methods: frozenset[str] = frozenset()
@@ -166,30 +168,30 @@ class Reach(NamedTuple):
         return (method in self.methods or method.startswith(self.prefixes)) is not self.is_of_others
 
 
-def _reach(clause: Clause) -> Reach:
+def _reach(clause: Clause) -> ClauseScope:
     match clause:
-        case Anything():
-            return Reach(is_of_others=True, is_of_plain=True)
+        case AnythingClause():
+            return ClauseScope(is_of_others=True, is_of_plain=True)
         case SessionHttp():
-            return Reach(is_of_plain=True, is_of_sessions=True)
+            return ClauseScope(is_of_plain=True, is_of_sessions=True)
         case BaseProtocol():
-            return Reach(BASE_METHODS, BASE_PREFIXES, is_of_plain=True, is_of_sessions=True)
+            return ClauseScope(BASE_METHODS, BASE_PREFIXES, is_of_plain=True, is_of_sessions=True)
         case AllButCalls():
-            return Reach(frozenset((CALL,)), is_of_others=True)
-        case Category(name=name):
-            return Reach(prefixes=(f"{name}/",))
-        case Method(name=name):
-            return Reach(frozenset((name,)))
+            return ClauseScope(frozenset((CALL,)), is_of_others=True)
+        case MethodCategory(name=name):
+            return ClauseScope(prefixes=(f"{name}/",))
+        case MethodClause(name=name):
+            return ClauseScope(frozenset((name,)))
         case _:
             assert_never(clause)
 
 
-def denier_name(policy: Policy) -> str:
+def denier_name(policy: AccessPolicy) -> str:
     """What Envoy calls a policy that denies: no rule of it does, but the whole policy."""
     return str(policy.reference)
 
 
-def rule_name(policy: Policy, rule: Rule) -> str:
+def rule_name(policy: AccessPolicy, rule: AccessRule) -> str:
     """What Envoy calls a rule: policy, place and, where it has one, its own name; `names.told` reads it."""
     place = f"{policy.reference} {rule.label}"
     return f"{place} {rule.name}" if rule.name else place
@@ -197,10 +199,10 @@ def rule_name(policy: Policy, rule: Rule) -> str:
 
 def action(name: str, what: Any) -> OnMatch:
     """The end of a way through a tree: who decides, and what."""
-    return matcher_pb2.Matcher.OnMatch(action=typed("action", rbac_pb2.Action(name=name, action=what)))
+    return matcher_pb2.Matcher.OnMatch(action=extension_config("action", rbac_pb2.Action(name=name, action=what)))
 
 
-def depends_on(policy: Policy) -> Iterator[str]:
+def dependencies(policy: AccessPolicy) -> Iterator[str]:
     """What besides the policy its filters depend on: `backend` (scoped names), `path` (base set), `port`."""
     for rule in (*policy.allows.all, *policy.asks.all):
         if rule.http.ports:
@@ -211,15 +213,15 @@ def depends_on(policy: Policy) -> Iterator[str]:
             yield "path"
 
 
-class Entry(NamedTuple):
+class RuleMatch(NamedTuple):
     """One way to match: a rule, the names it is about (None: every one), and what else must hold (None: nothing)."""
 
-    rule: Rule
+    rule: AccessRule
     names: frozenset[str] | None
     also: Predicate | None
 
 
-class Tree:
+class TreeBuilder:
     """How to make a tree of one policy for one backend.
 
     A tree is for MCP messages or for plain HTTP: routes tell the two apart. `leaf` is what a rule leads to and
@@ -228,8 +230,8 @@ class Tree:
 
     def __init__(
         self,
-        making: _Making,
-        leaf: Callable[[Rule], OnMatch],
+        making: _PolicyTranslator,
+        leaf: Callable[[AccessRule], OnMatch],
         otherwise: OnMatch | None,
         plain: bool,
         asks: bool = False,
@@ -241,19 +243,19 @@ class Tree:
         self._plain = plain
         self._asks = asks
 
-    def of(self, rules: Rules) -> OnMatch | None:
+    def of(self, rules: AccessRules) -> OnMatch | None:
         """The tree of some rules; None where nothing matches and there is no `otherwise`."""
         by_caller = {caller: self._methods(rules.of(caller)) for caller in rules.callers()}
         return self._lookup(header(CALLER), by_caller, self._methods(rules.of(None)))
 
-    def _methods(self, rules: tuple[Rule, ...]) -> OnMatch | None:
+    def _methods(self, rules: tuple[AccessRule, ...]) -> OnMatch | None:
         clauses = [(rule, clause, _reach(clause)) for rule in rules for clause in rule.clauses]
         if self._plain:
             return self._names(
                 "", self._entries((rule, clause) for rule, clause, reach in clauses if reach.is_of_plain)
             )
 
-        def about(method: str) -> Iterator[Entry]:
+        def about(method: str) -> Iterator[RuleMatch]:
             return self._entries((rule, clause) for rule, clause, reach in clauses if reach.has(method))
 
         prefixes = {prefix for _, _, reach in clauses for prefix in reach.prefixes}
@@ -263,15 +265,15 @@ class Tree:
         by_method = {method: self._names(method, about(method)) for method in methods}
         return self._lookup(header(METHOD), by_method, unlisted)
 
-    def _entries(self, clauses: Iterable[tuple[Rule, Clause]]) -> Iterator[Entry]:
+    def _entries(self, clauses: Iterable[tuple[AccessRule, Clause]]) -> Iterator[RuleMatch]:
         for rule, clause in clauses:
             also = self._making.also(rule, clause, self._plain, self._asks)
             if not isinstance(also, bool):
-                yield Entry(rule, self._scope(clause), also)
+                yield RuleMatch(rule, self._scope(clause), also)
 
     def _scope(self, clause: Clause) -> frozenset[str] | None:
         """The names that a clause is about at this backend."""
-        method = as_method(clause)
+        method = as_method_clause(clause)
         if method is None or method.names is None:
             return None
         names, here = method.names, (self._backend.namespace, self._backend.name)
@@ -279,7 +281,7 @@ class Tree:
             return names.bare
         return names.bare | {scoped.tool for scoped in names.scoped if (scoped.namespace, scoped.backend) == here}
 
-    def _names(self, method: str, entries: Iterable[Entry]) -> OnMatch | None:
+    def _names(self, method: str, entries: Iterable[RuleMatch]) -> OnMatch | None:
         entries = tuple(entries)
         names = {name for entry in entries if entry.names is not None for name in entry.names}
         by_name = {
@@ -289,7 +291,7 @@ class Tree:
         others = self._choice(entry for entry in entries if entry.names is None)
         return self._lookup(header(URI if method in BY_URI else NAME), by_name, others)
 
-    def _choice(self, entries: Iterable[Entry]) -> OnMatch | None:
+    def _choice(self, entries: Iterable[RuleMatch]) -> OnMatch | None:
         """The first entry whose predicate holds; entries after one without a predicate are never reached."""
         choices: list[tuple[Predicate, OnMatch]] = []
         for entry in entries:

@@ -18,7 +18,7 @@ from envoy.extensions.formatter.cel.v3 import cel_pb2 as cel_formatter_pb2
 
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import MCP, RBAC, SLOTS
-from tierwall.engines.envoy.config.options import Denial, Options, Reveal
+from tierwall.engines.envoy.config.options import Denial, EnvoyOptions, Reveal
 
 # Of the range that JSON-RPC leaves to servers.
 DENIED_CODE = -32003
@@ -26,14 +26,14 @@ _Filter = accesslog_pb2.AccessLogFilter
 _BY_AUTHORIZER = _Filter(response_flag_filter=accesslog_pb2.ResponseFlagFilter(flags=["UAEX"]))
 
 
-def local_replies(options: Options) -> Any:
+def local_replies(options: EnvoyOptions) -> Any:
     """How Envoy words its own answers."""
     out = hcm_pb2.LocalReplyConfig()
     out.mappers.extend(_mappers(options))
     return out
 
 
-def _mappers(options: Options) -> Iterator[Any]:
+def _mappers(options: EnvoyOptions) -> Iterator[Any]:
     """The first whose filter fits counts."""
     reveal = options.reveal is Reveal.POLICY
     for fits, who in _deniers():

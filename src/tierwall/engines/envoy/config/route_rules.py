@@ -16,9 +16,9 @@ from envoy.config.route.v3 import route_components_pb2
 from envoy.extensions.filters.http.cors.v3 import cors_pb2
 
 from tierwall.attach.listener import Listener
-from tierwall.engines.envoy.config.matchers import packed, quoted, refused
+from tierwall.engines.envoy.config.matchers import escaped, packed, pattern_problem
 from tierwall.engines.envoy.config.names import CORS
-from tierwall.resources.resource import Resource, inside, maps
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 
 _RANK = {"Exact": 0, "RegularExpression": 1, "PathPrefix": 2}
 _NEVER = r"[^\s\S]"  # no character at all
@@ -37,7 +37,7 @@ def route_match(value: Mapping[str, Any], largest_pattern: int) -> Any:
     """One entry of `matches`; an empty one is the prefix `/`, one with a pattern that is unusable matches nothing."""
     out = route_components_pb2.RouteMatch()
     kind, path = _path(value)
-    if unusable(value, largest_pattern):
+    if unusable_pattern(value, largest_pattern):
         out.safe_regex.regex = _NEVER
         return out
     if kind == "Exact":
@@ -49,7 +49,7 @@ def route_match(value: Mapping[str, Any], largest_pattern: int) -> Any:
     else:
         out.path_separated_prefix = path
     if isinstance(value.get("method"), str):
-        out.headers.append(method(value["method"]))
+        out.headers.append(method_matcher(value["method"]))
     for name, header in _by_name(value.get("headers"), fold=True):
         _text(out.headers.add(name=name).string_match, header)
     for name, parameter in _by_name(value.get("queryParams"), fold=False):
@@ -57,20 +57,20 @@ def route_match(value: Mapping[str, Any], largest_pattern: int) -> Any:
     return out
 
 
-def unusable(value: Mapping[str, Any], largest_pattern: int) -> str:
+def unusable_pattern(value: Mapping[str, Any], largest_pattern: int) -> str:
     """The pattern of a match that Envoy would refuse, and why; or nothing."""
     kind, path = _path(value)
     texts = [path] if kind == "RegularExpression" else []
     for field in ("headers", "queryParams"):
-        entries = [entry for entry in maps(value.get(field)) if entry.get("type") == "RegularExpression"]
+        entries = [entry for entry in list_of_maps(value.get(field)) if entry.get("type") == "RegularExpression"]
         texts += [str(entry.get("value")) for entry in entries]
     for text in texts:
-        if why := refused(text, largest_pattern):
+        if why := pattern_problem(text, largest_pattern):
             return f"pattern `{text}`, {why},"
     return ""
 
 
-def method(name: str, invert: bool = False) -> Any:
+def method_matcher(name: str, invert: bool = False) -> Any:
     """A request with this HTTP method, or with any other."""
     out = route_components_pb2.HeaderMatcher(name=":method", invert_match=invert)
     out.string_match.exact = name
@@ -93,7 +93,7 @@ def precedence(route: Resource, rule: int, number: int, value: Mapping[str, Any]
 
 
 def _path(value: Mapping[str, Any]) -> tuple[str, str]:
-    path = inside(value, "path")
+    path = nested_map(value, "path")
     kind, text = str(path.get("type") or "PathPrefix"), str(path.get("value") or "/")
     return kind, (text.rstrip("/") or "/") if kind == "PathPrefix" else text
 
@@ -101,7 +101,7 @@ def _path(value: Mapping[str, Any]) -> tuple[str, str]:
 def _by_name(value: object, fold: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Matches by name; of those with equivalent names only the first counts."""
     seen: set[str] = set()
-    for entry in maps(value):
+    for entry in list_of_maps(value):
         name = str(entry.get("name"))
         key = name.lower() if fold else name
         if key not in seen:
@@ -120,8 +120,8 @@ def apply_filters(
     route: Any, match: Mapping[str, Any], filters: object, listener: Listener, largest_pattern: int
 ) -> str:
     """Apply a rule's filters to a route of Envoy; what cannot be applied, or nothing."""
-    lost = unusable(match, largest_pattern)
-    for entry in maps(filters):
+    lost = unusable_pattern(match, largest_pattern)
+    for entry in list_of_maps(filters):
         lost = lost or _apply(route, match, entry, listener, largest_pattern)
     return lost
 
@@ -131,23 +131,23 @@ def _apply(
 ) -> str:
     kind = entry.get("type")
     if kind == "RequestHeaderModifier":
-        change = inside(entry, "requestHeaderModifier")
+        change = nested_map(entry, "requestHeaderModifier")
         return _headers(change, route.request_headers_to_add, route.request_headers_to_remove)
     if kind == "ResponseHeaderModifier":
-        change = inside(entry, "responseHeaderModifier")
+        change = nested_map(entry, "responseHeaderModifier")
         return _headers(change, route.response_headers_to_add, route.response_headers_to_remove)
     if kind == "URLRewrite":
-        return _rewrite(route, match, inside(entry, "urlRewrite"), largest_pattern)
+        return _rewrite(route, match, nested_map(entry, "urlRewrite"), largest_pattern)
     if kind == "RequestRedirect":
-        return _redirect(route, match, inside(entry, "requestRedirect"), listener, largest_pattern)
+        return _redirect(route, match, nested_map(entry, "requestRedirect"), listener, largest_pattern)
     if kind == "CORS":
-        return _cors(route, inside(entry, "cors"), largest_pattern)
+        return _cors(route, nested_map(entry, "cors"), largest_pattern)
     return f"filter {kind}"
 
 
 def _headers(value: Mapping[str, Any], add: Any, remove: Any) -> str:
     for field, how in (("set", _SET), ("add", _ADD)):
-        for header in maps(value.get(field)):
+        for header in list_of_maps(value.get(field)):
             name, text = str(header.get("name")), str(header.get("value"))
             if _is_fixed(name):
                 return f"a change of header `{name}`"
@@ -186,7 +186,7 @@ def _whole(path: object) -> str:
 
 
 def _replace_prefix(action: Any, match: Mapping[str, Any], to: str, largest_pattern: int) -> str:
-    prefix, to = str(inside(match, "path").get("value") or "/").rstrip("/"), to.rstrip("/")
+    prefix, to = str(nested_map(match, "path").get("value") or "/").rstrip("/"), to.rstrip("/")
     if not prefix:
         action.prefix_rewrite = f"{to}/"
     elif to:
@@ -194,8 +194,8 @@ def _replace_prefix(action: Any, match: Mapping[str, Any], to: str, largest_patt
     else:
         # `/a` to `/`: `/a` and `/a/b` become `/` and `/b`. Paths begin with the prefix, so its end says where it ends;
         # a long prefix would make too large a pattern.
-        pattern = f"^.*?{quoted(_telling_end(prefix))}/*"
-        if refused(pattern, largest_pattern):
+        pattern = f"^.*?{escaped(_telling_end(prefix))}/*"
+        if pattern_problem(pattern, largest_pattern):
             return f"replacing prefix `{prefix}`, which is too long for Envoy,"
         action.regex_rewrite.pattern.regex = pattern
         action.regex_rewrite.substitution = "/"
@@ -259,7 +259,7 @@ def _cors(route: Any, value: Mapping[str, Any], largest_pattern: int) -> str:
             matcher.exact = origin
             continue
         pattern = _origins(origin)
-        if refused(pattern, largest_pattern):
+        if pattern_problem(pattern, largest_pattern):
             return f"origin `{origin}`, which is too long for Envoy,"
         matcher.safe_regex.regex = pattern
     if with_credentials and "*" in _texts(value, "exposeHeaders"):
@@ -282,7 +282,7 @@ def _origins(text: str) -> str:
     if text == "*":
         return ".*"
     before, _, after = text.partition("*")
-    return f"{quoted(before)}[^/]+{quoted(after)}"
+    return f"{escaped(before)}[^/]+{escaped(after)}"
 
 
 def _texts(value: Mapping[str, Any], field: str) -> list[str]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tierwall.engines.envoy.config import mcp
 from tierwall.engines.envoy.config.checkpoints import on
-from tierwall.engines.envoy.config.guards import NO_PROTECTION, Guards, Protection
+from tierwall.engines.envoy.config.guards import NO_PROTECTION, PolicyCompiler, Protection
 from tierwall.engines.envoy.config.names import (
     BODILESS,
     CHECKPOINT,
@@ -27,9 +27,9 @@ from tierwall.engines.envoy.config.names import (
     STRICT_ARGUMENTS,
     virtual_host_name,
 )
-from tierwall.engines.envoy.config.options import Options
-from tierwall.engines.envoy.config.route_rules import method
-from tierwall.engines.envoy.config.ways import Match, Plan, Way
+from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.config.route_rules import method_matcher
+from tierwall.engines.envoy.config.ways import PlannedRoute, RouteBackend, RoutePlan
 from tierwall.tool.model import backend_of
 
 # Some servers take the HTTP method or the path from these.
@@ -48,21 +48,21 @@ class Destination(Struct, frozen=True, eq=False):
     host: str = ""
 
 
-class Routes(Struct, frozen=True, eq=False):
+class RouteConfigurations(Struct, frozen=True, eq=False):
     """RouteConfigurations with what they were made of: their plan, and the routes of each match with checkpoints."""
 
-    by_name: Mapping[str, tuple[Plan, Any]] = {}
-    by_match: Mapping[Match, tuple[Names, list[Any]]] = {}
+    by_name: Mapping[str, tuple[RoutePlan, Any]] = {}
+    by_match: Mapping[PlannedRoute, tuple[Names, list[Any]]] = {}
 
     @property
     def configurations(self) -> dict[str, Any]:
         """The RouteConfigurations by name."""
         return {name: configuration for name, (_, configuration) in self.by_name.items()}
 
-    def after(self, plans: Iterable[Plan], guards: Guards, options: Options) -> Routes:
+    def after(self, plans: Iterable[RoutePlan], guards: PolicyCompiler, options: EnvoyOptions) -> RouteConfigurations:
         """The RouteConfigurations of these plans; what says the same is taken over from here."""
-        by_name: dict[str, tuple[Plan, Any]] = {}
-        by_match: dict[Match, tuple[Names, list[Any]]] = {}
+        by_name: dict[str, tuple[RoutePlan, Any]] = {}
+        by_match: dict[PlannedRoute, tuple[Names, list[Any]]] = {}
         for plan in plans:
             is_same = True
             for match in (match for host in plan.hosts for match in host.matches if match.ways):
@@ -72,16 +72,16 @@ class Routes(Struct, frozen=True, eq=False):
                 made = self.by_match.get(match)
                 if made is None or made[0] != names:
                     is_same = False
-                    made = names, guarded(copy.deepcopy(match.route), destinations, options, match.only)
+                    made = names, protected_routes(copy.deepcopy(match.route), destinations, options, match.only)
                 by_match[match] = made
             before = self.by_name.get(plan.name)
             if before is None or before[0] is not plan or not is_same:
                 before = plan, _configuration(plan, by_match)
             by_name[plan.name] = before
-        return Routes(by_name, by_match)
+        return RouteConfigurations(by_name, by_match)
 
 
-def _configuration(plan: Plan, by_match: Mapping[Match, tuple[Names, list[Any]]]) -> Any:
+def _configuration(plan: RoutePlan, by_match: Mapping[PlannedRoute, tuple[Names, list[Any]]]) -> Any:
     """The RouteConfiguration of a listener."""
     out = empty_configuration(plan.name)
     for host in plan.hosts:
@@ -93,7 +93,7 @@ def _configuration(plan: Plan, by_match: Mapping[Match, tuple[Names, list[Any]]]
     return out
 
 
-def _destination(way: Way, guards: Guards) -> Destination:
+def _destination(way: RouteBackend, guards: PolicyCompiler) -> Destination:
     if way.backend is None:
         return Destination(None, way.weight, NO_PROTECTION)
     stack = guards.stack(way.gateway, way.listener, way.backend)
@@ -116,7 +116,9 @@ def empty_configuration(name: str) -> Any:
     return out
 
 
-def guarded(route: Any, destinations: list[Destination], options: Options, only: object = None) -> list[Any]:
+def protected_routes(
+    route: Any, destinations: list[Destination], options: EnvoyOptions, only: object = None
+) -> list[Any]:
     """A route to its destinations as it must be for the policies there: one for MCP and one for plain HTTP, if any."""
     if not any(destination.protection.is_needed for destination in destinations):
         _lead(route, destinations, {OPEN: on()}, plain=False)
@@ -126,7 +128,7 @@ def guarded(route: Any, destinations: list[Destination], options: Options, only:
         message = copy.deepcopy(route)
         message.name = f"{route.name}/mcp"
         if only is None:
-            message.match.headers.append(method("POST"))
+            message.match.headers.append(method_matcher("POST"))
         if arguments := {path for destination in destinations for path in destination.protection.arguments}:
             reading = {MCP: mcp.reading_arguments(arguments, options.largest_message), STRICT_ARGUMENTS: on()}
         else:
@@ -136,7 +138,7 @@ def guarded(route: Any, destinations: list[Destination], options: Options, only:
     if only != "POST":
         route.name = f"{route.name}/http"
         if only is None:
-            route.match.headers.append(method("POST", invert=True))
+            route.match.headers.append(method_matcher("POST", invert=True))
         _lead(route, destinations, {BODILESS: on(), FACTS: mcp.facts()}, plain=True)
         out.append(route)
     return out

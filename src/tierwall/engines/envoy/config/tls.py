@@ -18,19 +18,19 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from envoy.extensions.transport_sockets.tls.v3 import common_pb2, secret_pb2, tls_pb2
 from msgspec import Struct
 
-from tierwall.attach.backend import permitted
+from tierwall.attach.backend import is_permitted
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import Place
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.options import Certificate, Options
-from tierwall.resources.resource import Resource, inside, maps
+from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 BAD_CERTIFICATE, NO_AUTHORITY = "TW653", "TW654"
 
 
-class Tls(Struct, frozen=True):
+class ListenerTls(Struct, frozen=True):
     """What a listener needs: its certificate, who vouches for clients (None: nobody), and if they must show one."""
 
     certificate: Certificate
@@ -39,8 +39,8 @@ class Tls(Struct, frozen=True):
 
 
 def listener_tls(
-    snapshot: Snapshot, gateway: Resource, listener: Listener, options: Options, problems: list[Diagnostic]
-) -> Tls | None:
+    snapshot: Snapshot, gateway: Resource, listener: Listener, options: EnvoyOptions, problems: list[Diagnostic]
+) -> ListenerTls | None:
     """The TLS of an HTTPS listener, or None with problems."""
     certificate = _certificate(snapshot, listener, options, problems)
     authority, required, known = _authority(snapshot, gateway, listener, options, problems)
@@ -49,13 +49,13 @@ def listener_tls(
     if authority is None:
         message = f"{listener} names no authority for certificates of clients: no caller has an identity there"
         problems.append(_problem(NO_AUTHORITY, message, listener))
-    return Tls(certificate, authority, required)
+    return ListenerTls(certificate, authority, required)
 
 
 def _certificate(
-    snapshot: Snapshot, listener: Listener, options: Options, problems: list[Diagnostic]
+    snapshot: Snapshot, listener: Listener, options: EnvoyOptions, problems: list[Diagnostic]
 ) -> Certificate | None:
-    refs = list(maps(inside(listener.value, "tls").get("certificateRefs")))
+    refs = list(list_of_maps(nested_map(listener.value, "tls").get("certificateRefs")))
     if not refs:
         if options.certificate is None:
             problems.append(_problem(BAD_CERTIFICATE, f"{listener} names no certificate", listener))
@@ -65,14 +65,14 @@ def _certificate(
     data, why = _data(snapshot, listener.owner, place)
     if data is not None:
         certificate = Certificate(data.get("tls.crt", b""), data.get("tls.key", b""))
-        why = unusable(certificate)
+        why = certificate_problem(certificate)
         if not why:
             return certificate
     problems.append(_problem(BAD_CERTIFICATE, f"certificate of {listener} cannot be used: {why}", listener))
     return None
 
 
-def unusable(certificate: Certificate) -> str:
+def certificate_problem(certificate: Certificate) -> str:
     """Why a certificate cannot be used, or nothing."""
     try:
         chain = x509.load_pem_x509_certificates(certificate.chain)
@@ -91,11 +91,11 @@ def unusable(certificate: Certificate) -> str:
 
 
 def _authority(
-    snapshot: Snapshot, gateway: Resource, listener: Listener, options: Options, problems: list[Diagnostic]
+    snapshot: Snapshot, gateway: Resource, listener: Listener, options: EnvoyOptions, problems: list[Diagnostic]
 ) -> tuple[bytes | None, bool, bool]:
     """The authorities, whether clients must have a certificate, and whether all of it could be read."""
     validation = _validation(gateway, listener.port)
-    refs = list(maps(validation.get("caCertificateRefs")))
+    refs = list(list_of_maps(validation.get("caCertificateRefs")))
     required = validation.get("mode") != "AllowInsecureFallback"
     if not refs:
         return options.client_authority, options.client_authority is not None, True
@@ -116,8 +116,10 @@ def _authority(
 
 
 def _validation(gateway: Resource, port: int) -> Mapping[str, Any]:
-    frontend = inside(gateway.spec, "tls", "frontend")
-    chosen = next((entry.get("tls") for entry in maps(frontend.get("perPort")) if entry.get("port") == port), None)
+    frontend = nested_map(gateway.spec, "tls", "frontend")
+    chosen = next(
+        (entry.get("tls") for entry in list_of_maps(frontend.get("perPort")) if entry.get("port") == port), None
+    )
     for settings in (chosen, frontend.get("default")):
         validation = settings.get("validation") if isinstance(settings, dict) else None
         if isinstance(validation, dict):
@@ -138,7 +140,7 @@ def _data(snapshot: Snapshot, owner: Resource, place: Place) -> tuple[dict[str, 
     """What a Secret or ConfigMap holds, or why it cannot be had."""
     if place.key not in (("", "Secret"), ("", "ConfigMap")):
         return None, f"{place} is neither a Secret nor a ConfigMap"
-    if not permitted(snapshot, owner, place):
+    if not is_permitted(snapshot, owner, place):
         return None, f"no ReferenceGrant in namespace {place.namespace} permits {place}"
     resource = place.resource(snapshot)
     if resource is None and place.namespace == "default":
@@ -164,7 +166,7 @@ def _problem(code: str, message: str, listener: Listener) -> Diagnostic:
     return listener.owner.diagnostic(code, message, ("spec", "listeners", listener.number))
 
 
-def transport_socket(tls: Tls, name: str, static: bool) -> tuple[Any, dict[str, Any]]:
+def transport_socket(tls: ListenerTls, name: str, static: bool) -> tuple[Any, dict[str, Any]]:
     """The socket of a listener, and the Secrets that it refers to (none if they are inside)."""
     context = tls_pb2.DownstreamTlsContext()
     common = context.common_tls_context

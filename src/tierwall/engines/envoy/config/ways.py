@@ -13,16 +13,16 @@ from envoy.config.route.v3 import route_components_pb2
 from msgspec import Struct
 
 from tierwall.attach.backend import BackendRef, backend_refs
-from tierwall.attach.listener import Listener, meet
+from tierwall.attach.listener import Listener, narrower_hostname
 from tierwall.attach.place import HTTP_ROUTE, SERVICE
-from tierwall.attach.route import OnListener
+from tierwall.attach.route import RouteOnListener
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config import clusters
 from tierwall.engines.envoy.config.names import PLACE, backend_of_cluster
-from tierwall.engines.envoy.config.options import Options
+from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.route_rules import apply_filters, precedence, route_match
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS
 from tierwall.values.time import parse_seconds
@@ -30,7 +30,7 @@ from tierwall.values.time import parse_seconds
 UNSUPPORTED, NO_BACKEND = "TW655", "TW656"
 
 
-class Way(Struct, frozen=True, eq=False):
+class RouteBackend(Struct, frozen=True, eq=False):
     """From a listener to a backend with a part of the requests; one without a backend leads nowhere."""
 
     gateway: Resource
@@ -42,40 +42,42 @@ class Way(Struct, frozen=True, eq=False):
     host: str = ""
 
 
-class Match(Struct, frozen=True, eq=False):
+class PlannedRoute(Struct, frozen=True, eq=False):
     """One match of a rule: the route as it is without policies, the ways it opens, the one method it is for, if any."""
 
     route: Any
-    ways: tuple[Way, ...] = ()
+    ways: tuple[RouteBackend, ...] = ()
     only: object = None
 
 
-class Host(NamedTuple):
+class PlannedHost(NamedTuple):
     """A host name of a listener, and its matches in the order of the Gateway API."""
 
     listener: Listener
     name: str
-    matches: tuple[Match, ...]
+    matches: tuple[PlannedRoute, ...]
 
 
-class Plan(Struct, frozen=True, eq=False):
+class RoutePlan(Struct, frozen=True, eq=False):
     """All matches of the listeners that share a filter chain, by host name."""
 
     gateway: Resource
     name: str
-    hosts: tuple[Host, ...]
+    hosts: tuple[PlannedHost, ...]
 
 
-class Planning:
+class RoutePlanner:
     """Makes plans; `clusters` collects where they lead, `diagnostics` what is wrong."""
 
-    def __init__(self, snapshot: Snapshot, options: Options) -> None:
+    def __init__(self, snapshot: Snapshot, options: EnvoyOptions) -> None:
         self._snapshot = snapshot
         self._options = options
         self.clusters: dict[str, Any] = {}
         self.diagnostics: list[Diagnostic] = []
 
-    def plan(self, gateway: Resource, name: str, listeners: Sequence[tuple[Listener, list[OnListener]]]) -> Plan:
+    def plan(
+        self, gateway: Resource, name: str, listeners: Sequence[tuple[Listener, list[RouteOnListener]]]
+    ) -> RoutePlan:
         """The plan of listeners that share a filter chain, with the routes that attach to each of them.
 
         A request is for the one listener that has its host by the narrowest name, whatever routes others have for it.
@@ -86,10 +88,10 @@ class Planning:
             for host in self._hosts(gateway, listener, attached)
             if len(listeners) == 1 or _narrowest(host.name, (other for other, _ in listeners)) is listener
         )
-        return Plan(gateway, name, tuple(sorted(hosts, key=lambda host: host.name)))
+        return RoutePlan(gateway, name, tuple(sorted(hosts, key=lambda host: host.name)))
 
-    def _hosts(self, gateway: Resource, listener: Listener, attached: list[OnListener]) -> Iterator[Host]:
-        hosts: dict[str, list[tuple[tuple[Any, ...], Match]]] = {listener.hostname.lower() or "*": []}
+    def _hosts(self, gateway: Resource, listener: Listener, attached: list[RouteOnListener]) -> Iterator[PlannedHost]:
+        hosts: dict[str, list[tuple[tuple[Any, ...], PlannedRoute]]] = {listener.hostname.lower() or "*": []}
         for on in attached:
             if (on.route.group, on.route.kind) == HTTP_ROUTE:
                 matches = list(self._matches(gateway, listener, on.route))
@@ -98,17 +100,17 @@ class Planning:
         by_host = {host: tuple(match for _, match in sorted(hosts[host], key=lambda entry: entry[0])) for host in hosts}
         # A host has first the matches of its own routes, then those of routes for wider names: Envoy looks at one host.
         for host in hosts:
-            yield Host(listener, host, tuple(match for name in _wider(host, hosts) for match in by_host[name]))
+            yield PlannedHost(listener, host, tuple(match for name in _wider(host, hosts) for match in by_host[name]))
 
     def _matches(
         self, gateway: Resource, listener: Listener, route: Resource
-    ) -> Iterator[tuple[tuple[Any, ...], Match]]:
+    ) -> Iterator[tuple[tuple[Any, ...], PlannedRoute]]:
         by_rule: dict[int, list[BackendRef]] = {}
         for ref in backend_refs(route):
             by_rule.setdefault(ref.rule, []).append(ref)
         for number, rule in enumerate(rules(route)):
             ways = tuple(self._way(gateway, listener, ref) for ref in by_rule.get(number, ()) if _weight(ref))
-            for index, match in enumerate(list(maps(rule.get("matches"))) or [{}]):
+            for index, match in enumerate(list(list_of_maps(rule.get("matches"))) or [{}]):
                 made = route_components_pb2.Route(
                     name=f"{route.namespace}/{route.name}/{number}/{index}",
                     match=route_match(match, self._options.largest_pattern),
@@ -126,8 +128,8 @@ class Planning:
         route: Resource,
         rule: Mapping[str, Any],
         match: Mapping[str, Any],
-        ways: tuple[Way, ...],
-    ) -> Match:
+        ways: tuple[RouteBackend, ...],
+    ) -> PlannedRoute:
         if lost:
             words = f"{lost} is not supported: the rule answers 500"
             self.diagnostics.append(route.diagnostic(UNSUPPORTED, words, ("spec", "rules")))
@@ -136,28 +138,30 @@ class Planning:
             made.ClearField("action")
             made.direct_response.status = 500
         if made.HasField("redirect") or made.HasField("direct_response"):
-            return Match(made)
+            return PlannedRoute(made)
         # A stream of events lives as long as its session: no limit unless the route says so.
         made.route.timeout.FromNanoseconds(int((_timeout(rule) or 0) * 1e9))
-        return Match(made, ways, match.get("method"))
+        return PlannedRoute(made, ways, match.get("method"))
 
-    def _way(self, gateway: Resource, listener: Listener, ref: BackendRef) -> Way:
+    def _way(self, gateway: Resource, listener: Listener, ref: BackendRef) -> RouteBackend:
         resource = ref.place.resource(self._snapshot) if ref.leads(self._snapshot) else None
         known = resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE)
-        cluster = clusters.backend(resource, ref.port, self._options) if resource is not None and known else None
+        cluster = (
+            clusters.backend_cluster(resource, ref.port, self._options) if resource is not None and known else None
+        )
         if resource is None or cluster is None:
             words = f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it are answered with 500"
             self.diagnostics.append(ref.route.diagnostic(NO_BACKEND, words, ref.path))
-            return Way(gateway, listener, _weight(ref))
-        if list(maps(ref.value.get("filters"))):
+            return RouteBackend(gateway, listener, _weight(ref))
+        if list(list_of_maps(ref.value.get("filters"))):
             words = "filters of a backendRef are not supported: it answers 500"
             self.diagnostics.append(ref.route.diagnostic(UNSUPPORTED, words, ref.path))
-            return Way(gateway, listener, _weight(ref))
+            return RouteBackend(gateway, listener, _weight(ref))
         self.clusters[cluster.name] = cluster
-        return Way(gateway, listener, _weight(ref), resource, cluster.name, clusters.host_of(resource))
+        return RouteBackend(gateway, listener, _weight(ref), resource, cluster.name, clusters.external_host(resource))
 
 
-def place(gateway: Resource, listener: Listener, ways: tuple[Way, ...]) -> Any:
+def place(gateway: Resource, listener: Listener, ways: tuple[RouteBackend, ...]) -> Any:
     """Metadata of a route that say where a request came in and where it is to go, for the decision log."""
     out = base_pb2.Metadata()
     about = {"gateway": f"{gateway.namespace}/{gateway.name}", "listener": listener.name}
@@ -169,7 +173,11 @@ def place(gateway: Resource, listener: Listener, ways: tuple[Way, ...]) -> Any:
 
 def _narrowest(host: str, listeners: Iterable[Listener]) -> Listener:
     """The listener that a host is for; one of them has it."""
-    having = (listener for listener in listeners if not listener.hostname or meet(listener.hostname, host) == host)
+    having = (
+        listener
+        for listener in listeners
+        if not listener.hostname or narrower_hostname(listener.hostname, host) == host
+    )
     return max(having, key=_narrowness)
 
 

@@ -20,18 +20,18 @@ from envoy.type.tracing.v3 import custom_tag_pb2
 from google.protobuf.struct_pb2 import Struct
 
 from tierwall.core.answer import DEFAULT, Decider
-from tierwall.core.protocols import Event
+from tierwall.core.protocols import DecisionEvent
 from tierwall.core.verdict import StepVerdict
 from tierwall.engines.envoy.config.bootstrap import CONTROL_PLANE
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import MCP, PLACE, RBAC, SLOTS, backend_of_cluster, decider
-from tierwall.tool.request import RequestSeen
+from tierwall.tool.request import ObservedRequest
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 PLACE_KEYS = ("gateway", "listener", "backend")
 _CLUSTER = "cluster"
 
-Sink = Callable[[Event], None]
+Sink = Callable[[DecisionEvent], None]
 
 
 def access_log() -> Any:
@@ -71,7 +71,7 @@ def service(sink: Sink) -> Any:
     return grpc.method_handlers_generic_handler(SERVICE, {"StreamAccessLogs": handler})
 
 
-def event(entry: Any) -> Event:
+def event(entry: Any) -> DecisionEvent:
     """One request, and what Envoy made of it."""
     common = entry.common_properties
     mcp = _metadata(common.metadata, MCP)
@@ -79,14 +79,14 @@ def event(entry: Any) -> Event:
     params = dict(params) if isinstance(params, Struct) else {}
     cluster = common.upstream_cluster or common.custom_tags.get(_CLUSTER, "")
     details = entry.response.response_code_details
-    decision = settled(_metadata(common.metadata, RBAC), details, common.HasField("upstream_remote_address"))
+    decision = logged_decision(_metadata(common.metadata, RBAC), details, common.HasField("upstream_remote_address"))
     place = {key: common.custom_tags.get(key) for key in PLACE_KEYS}
-    return Event(
+    return DecisionEvent(
         plane="tool",
         time=common.start_time.ToDatetime(UTC),
         verdict=decision.verdict,
         decided_by=(decision.decider,),
-        detail=RequestSeen(
+        detail=ObservedRequest(
             caller=_caller(common.tls_properties),
             gateway=place["gateway"],
             listener=place["listener"],
@@ -104,7 +104,7 @@ def event(entry: Any) -> Event:
     )
 
 
-class Settled(NamedTuple):
+class LoggedDecision(NamedTuple):
     """How a request was settled: the policy that denied, or the last that allowed, and its level."""
 
     verdict: StepVerdict
@@ -114,17 +114,17 @@ class Settled(NamedTuple):
     refused: bool = False
 
 
-def settled(said: Mapping[str, Any], details: str, reached: bool = False) -> Settled:
+def logged_decision(said: Mapping[str, Any], details: str, reached: bool = False) -> LoggedDecision:
     """What dynamic metadata and `response_code_details` say of a request; `reached`: a backend got it."""
     looked = list(_looked(said))
     is_allowed = reached or details.startswith(_PASSED)
     is_denied_by_policy = bool(looked) and (looked[-1][1] == "denied" or details.startswith(_BY_AUTHORIZER))
     if looked and (is_allowed or is_denied_by_policy):
         level, _, told = looked[-1]
-        return Settled(StepVerdict.DENY if is_denied_by_policy else StepVerdict.ALLOW, decider(told), level)
+        return LoggedDecision(StepVerdict.DENY if is_denied_by_policy else StepVerdict.ALLOW, decider(told), level)
     if is_allowed:
-        return Settled(StepVerdict.ALLOW)
-    return Settled(StepVerdict.DENY, refused=True)
+        return LoggedDecision(StepVerdict.ALLOW)
+    return LoggedDecision(StepVerdict.DENY, refused=True)
 
 
 # What Envoy says (`response_code_details`) of requests that went on to a backend, and of those that an authorizer

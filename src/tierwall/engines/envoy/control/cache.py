@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf import any_pb2
 
-from tierwall.engines.envoy.config.compile import Resources
+from tierwall.engines.envoy.config.compile import XdsResources
 
 _PREFIX: Final = "type.googleapis.com/envoy"
 CLUSTER: Final = f"{_PREFIX}.config.cluster.v3.Cluster"
@@ -39,12 +39,12 @@ ORDER: Final = tuple(FIELDS)
 WILDCARD: Final = frozenset((CLUSTER, LISTENER))
 
 
-def short(type_url: str) -> str:
+def kind_name(type_url: str) -> str:
     """A kind as people call it: `Listener`, `RouteConfiguration`."""
     return type_url.rpartition(".")[2]
 
 
-class Item(NamedTuple):
+class CachedResource(NamedTuple):
     """A resource in force. `message` is what the compiler made, `wire` what is sent."""
 
     version: str
@@ -52,11 +52,11 @@ class Item(NamedTuple):
     wire: Any
 
 
-class Cache:
+class ResourceCache:
     """The resources in force by type URL and name; nothing is in force before the first `publish`."""
 
     def __init__(self) -> None:
-        self._items: dict[str, dict[str, Item]] = {type_url: {} for type_url in ORDER}
+        self._items: dict[str, dict[str, CachedResource]] = {type_url: {} for type_url in ORDER}
         self.generation = 0
 
     @property
@@ -64,11 +64,11 @@ class Cache:
         """Whether there is a configuration; until then no proxy is told anything, least of all to drop things."""
         return self.generation > 0
 
-    def of(self, type_url: str) -> Mapping[str, Item]:
+    def of(self, type_url: str) -> Mapping[str, CachedResource]:
         """The resources of one kind."""
         return self._items.get(type_url, {})
 
-    def publish(self, resources: Resources) -> dict[str, set[str]]:
+    def publish(self, resources: XdsResources) -> dict[str, set[str]]:
         """Put a configuration in force; what was added, changed or removed, by type URL."""
         changed: dict[str, set[str]] = {}
         for type_url, field in FIELDS.items():
@@ -84,7 +84,7 @@ class Cache:
         return changed
 
 
-def _item(name: str, type_url: str, message: Any, before: Item | None) -> Item:
+def _item(name: str, type_url: str, message: Any, before: CachedResource | None) -> CachedResource:
     if before is not None and before.message is message:
         return before
     content = message.SerializeToString(deterministic=True)
@@ -92,4 +92,4 @@ def _item(name: str, type_url: str, message: Any, before: Item | None) -> Item:
     if before is not None and before.version == version:
         return before._replace(message=message)
     packed = any_pb2.Any(type_url=type_url, value=content)
-    return Item(version, message, discovery_pb2.Resource(name=name, version=version, resource=packed))
+    return CachedResource(version, message, discovery_pb2.Resource(name=name, version=version, resource=packed))

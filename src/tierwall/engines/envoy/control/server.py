@@ -14,9 +14,9 @@ import grpc
 from envoy.service.discovery.v3 import discovery_pb2
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.engines.envoy.config.compile import Resources
-from tierwall.engines.envoy.control.cache import Cache
-from tierwall.engines.envoy.control.stream import Proxy, Stream
+from tierwall.engines.envoy.config.compile import XdsResources
+from tierwall.engines.envoy.control.cache import ResourceCache
+from tierwall.engines.envoy.control.stream import Proxy, XdsStream
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 # A response holds what changed of one kind; the first holds all of it.
@@ -25,7 +25,7 @@ LARGEST_MESSAGE = 256 * 1024 * 1024
 ABSENT_S, MOST_ABSENT = 600.0, 10_000
 
 
-class Standing(NamedTuple):
+class ProxyStatus(NamedTuple):
     """How one proxy stands to what is in force."""
 
     proxy: Proxy
@@ -33,7 +33,7 @@ class Standing(NamedTuple):
     refusals: tuple[str, ...]
 
 
-class Condition(NamedTuple):
+class GatewayCondition(NamedTuple):
     """A condition of the Gateway API."""
 
     status: str
@@ -41,30 +41,32 @@ class Condition(NamedTuple):
     message: str
 
 
-def programmed(standings: Sequence[Standing], is_published: bool) -> Condition:
+def programmed(standings: Sequence[ProxyStatus], is_published: bool) -> GatewayCondition:
     """Whether every proxy obeys what is in force; a refusal is told in the proxy's own words."""
     if not is_published:
-        return Condition("False", "Pending", "no configuration is in force yet")
+        return GatewayCondition("False", "Pending", "no configuration is in force yet")
     refusing = [standing for standing in standings if standing.refusals]
     if refusing:
         words = "; ".join(f"{standing.proxy.id} refuses {text}" for standing in refusing for text in standing.refusals)
-        return Condition("False", "Invalid", words)
+        return GatewayCondition("False", "Invalid", words)
     if not standings:
-        return Condition("False", "Pending", "no proxy is connected")
+        return GatewayCondition("False", "Pending", "no proxy is connected")
     waiting = [standing.proxy.id for standing in standings if not standing.is_current]
     if waiting:
-        return Condition("False", "Pending", f"not acknowledged yet by {', '.join(waiting)}")
-    return Condition("True", "Programmed", f"acknowledged by {', '.join(standing.proxy.id for standing in standings)}")
+        return GatewayCondition("False", "Pending", f"not acknowledged yet by {', '.join(waiting)}")
+    return GatewayCondition(
+        "True", "Programmed", f"acknowledged by {', '.join(standing.proxy.id for standing in standings)}"
+    )
 
 
-class Server:
+class XdsServer:
     """The control plane of some proxies. `changed` is called whenever a proxy comes, goes or answers."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None, more: Iterable[Any] = ()) -> None:
-        self.cache = Cache()
+        self.cache = ResourceCache()
         self._changed = changed
         self._more = tuple(more)
-        self._streams: list[Stream] = []
+        self._streams: list[XdsStream] = []
         self._absent: dict[str, float] = {}
         self._server: Any = None
         self.port = 0
@@ -109,7 +111,7 @@ class Server:
             await self._server.stop(grace)
             self._server = None
 
-    def publish(self, resources: Resources) -> dict[str, set[str]]:
+    def publish(self, resources: XdsResources) -> dict[str, set[str]]:
         """Put a configuration in force; what changed, by type URL. Must be called in the server's event loop."""
         first = not self.cache.is_published
         changed = self.cache.publish(resources)
@@ -120,17 +122,17 @@ class Server:
         return changed
 
     @property
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[ProxyStatus]:
         """Every connected proxy, in the order of their ids."""
         known = [
-            Standing(stream.proxy, stream.is_current and self.cache.is_published, tuple(stream.refusals))
+            ProxyStatus(stream.proxy, stream.is_current and self.cache.is_published, tuple(stream.refusals))
             for stream in self._streams
             if stream.subscriptions
         ]
         return sorted(known)
 
     @property
-    def programmed(self) -> Condition:
+    def programmed(self) -> GatewayCondition:
         """The `Programmed` condition over all proxies."""
         return programmed(self.standings, self.cache.is_published)
 
@@ -141,13 +143,13 @@ class Server:
         self._absent = {name: since for name, since in self._absent.items() if now - since < ABSENT_S}
         return not self._absent and all(stream.is_settled for stream in self._streams)
 
-    def _tell(self, stream: Stream | None = None) -> None:
+    def _tell(self, stream: XdsStream | None = None) -> None:
         if stream is not None:
             self._absent.pop(stream.proxy.id, None)
         self._changed()
 
     async def _delta(self, requests: AsyncIterator[Any], context: Any) -> None:
-        stream = Stream(self.cache, self._tell)
+        stream = XdsStream(self.cache, self._tell)
         self._streams.append(stream)
         try:
             await stream.converse(requests, context.write)

@@ -25,14 +25,14 @@ from tierwall.engines.envoy.control.cache import (
     ROUTE,
     SECRET,
     WILDCARD,
-    Cache,
-    Item,
-    short,
+    CachedResource,
+    ResourceCache,
+    kind_name,
 )
 
 MOST_NAMES = 100_000
 Send = Callable[[Any], Awaitable[None]]
-Heard = Callable[["Stream"], None]
+Heard = Callable[["XdsStream"], None]
 _REFERRED = (CLUSTER, SECRET)
 
 
@@ -128,7 +128,7 @@ class Subscription:
                 self.refused |= sent
         return True
 
-    def pending(self, items: Mapping[str, Item]) -> tuple[list[Item], list[str]]:
+    def pending(self, items: Mapping[str, CachedResource]) -> tuple[list[CachedResource], list[str]]:
         """What the proxy must be sent next, and what it must be told to drop; both by name."""
         wanted = items if self.is_wildcard else {name: items[name] for name in self._names if name in items}
         news = [
@@ -142,7 +142,7 @@ class Subscription:
         gone = {name for name in self._has if name not in wanted} | {name for name in self._owed if name not in items}
         return news, sorted(gone)
 
-    def respond(self, news: Iterable[Item], gone: Iterable[str], generation: int) -> Any:
+    def respond(self, news: Iterable[CachedResource], gone: Iterable[str], generation: int) -> Any:
         """The response that brings these; it counts as sent."""
         self._nonce += 1
         self._answered = False
@@ -168,19 +168,19 @@ class Subscription:
         """Whether the proxy waits for a first answer, be it an empty one."""
         return self._owes_first and self.is_wildcard
 
-    def is_refused(self, items: Mapping[str, Item]) -> bool:
+    def is_refused(self, items: Mapping[str, CachedResource]) -> bool:
         """Whether the proxy refused something that is in force."""
         return any(name in items and items[name].version == version for name, version in self.refused.items())
 
-    def is_current(self, items: Mapping[str, Item]) -> bool:
+    def is_current(self, items: Mapping[str, CachedResource]) -> bool:
         """Whether the proxy has taken everything in force that it asked for."""
         return not self.is_waiting and not self.refused and self.pending(items) == ([], [])
 
 
-class Stream:
+class XdsStream:
     """One aggregated delta stream."""
 
-    def __init__(self, cache: Cache, heard: Heard) -> None:
+    def __init__(self, cache: ResourceCache, heard: Heard) -> None:
         self._cache = cache
         self._heard = heard
         self._news = asyncio.Event()
@@ -286,7 +286,7 @@ class Stream:
     def refusals(self) -> list[str]:
         """What the proxy refused, with its own words."""
         return [
-            f"{short(type_url)} {', '.join(sorted(subscription.refused))}: {subscription.words}"
+            f"{kind_name(type_url)} {', '.join(sorted(subscription.refused))}: {subscription.words}"
             for type_url, subscription in sorted(self.subscriptions.items())
             if subscription.refused
         ]

@@ -22,12 +22,12 @@ from xds.type.matcher.v3 import matcher_pb2
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.verdict import Verdict
 from tierwall.engines.envoy.config.bootstrap import CONTROL_PLANE
-from tierwall.engines.envoy.config.matchers import header, lookup, matcher, packed, typed
+from tierwall.engines.envoy.config.matchers import extension_config, header, lookup, matcher, packed
 from tierwall.engines.envoy.config.names import METHOD, backend_of_cluster, place_of
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.possible import possible
-from tierwall.tool.request import CALL, request
-from tierwall.tool.ways import way
+from tierwall.tool.request import CALL, tool_request
+from tierwall.tool.ways import find_way
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 FILTER = "tierwall.tools-list"
@@ -45,14 +45,14 @@ Permitted = Callable[[Mapping[str, Any], str | None], May | None]
 def permitted(snapshot: Snapshot, place: Mapping[str, Any], caller: str | None) -> May | None:
     """Which tools a caller may call at a place, as the tool plane decides; None if there is no such place."""
     problems: list[Diagnostic] = []
-    route = way(snapshot, place.get("gateway"), place.get("listener"), place.get("backend"), problems)
+    route = find_way(snapshot, place.get("gateway"), place.get("listener"), place.get("backend"), problems)
     if route is None or problems:
         return None
     port = route.listener.port if route.listener is not None else 0
     backend, stack = route.backend, route.stack
 
     def may(tool: str) -> bool:
-        return possible(stack, request(backend, caller, CALL, tool, port=port)).verdict is not Verdict.DENY
+        return possible(stack, tool_request(backend, caller, CALL, tool, port=port)).verdict is not Verdict.DENY
 
     return may
 
@@ -77,7 +77,7 @@ def http_filter() -> Any:
     # A composite filter has the inner one only for requests that match when they get there: one that a policy denied
     # never does, so a denial does not depend on whether anybody answers here.
     run = composite_pb2.ExecuteFilterAction(typed_config={"name": FILTER, "typed_config": packed(asking)})
-    asks = matcher_pb2.Matcher.OnMatch(action=typed("filter", run))
+    asks = matcher_pb2.Matcher.OnMatch(action=extension_config("filter", run))
     wrapped = extension_matcher_pb2.ExtensionWithMatcher(
         xds_matcher=matcher(lookup(header(METHOD), {LIST: asks}, None)),
         extension_config={"name": "composite", "typed_config": packed(composite_pb2.Composite())},
@@ -106,7 +106,7 @@ def service(permitted: Permitted) -> Any:
                 # The body gets another length; what is left says so itself.
                 answer.response_headers.response.header_mutation.remove_headers.append("content-length")
             elif kind == "response_body":
-                body = filtered(message.response_body.body, content_type, may)
+                body = filter_tools(message.response_body.body, content_type, may)
                 answer.response_body.response.SetInParent()
                 if body is not None:
                     answer.response_body.response.body_mutation.body = body
@@ -134,7 +134,7 @@ def _headers(headers: Any) -> dict[str, str]:
     return {header.key.lower(): (header.raw_value.decode("latin-1") or header.value) for header in headers.headers}
 
 
-def filtered(body: bytes, content_type: str, may: May | None) -> bytes | None:
+def filter_tools(body: bytes, content_type: str, may: May | None) -> bytes | None:
     """The body, JSON or server-sent events, with only the tools that a caller may call; None if it may stay as it is.
 
     Whatever is not recognised is replaced by an error, so that a list in a form we do not know is not shown uncut.

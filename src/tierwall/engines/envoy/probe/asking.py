@@ -18,36 +18,36 @@ from typing import Any, NamedTuple
 from envoy.config.route.v3 import route_components_pb2
 
 from tierwall.core.answer import Reason
-from tierwall.core.protocols import Reply
+from tierwall.core.protocols import EngineReply
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Stack
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.engines.envoy.config import clusters
-from tierwall.engines.envoy.config.checkpoints import Filters
-from tierwall.engines.envoy.config.compile import Resources
-from tierwall.engines.envoy.config.external_auth import Authorizer
-from tierwall.engines.envoy.config.guards import Guards, Protection
-from tierwall.engines.envoy.config.listeners import chain, connection_manager, http_filters, listener
+from tierwall.engines.envoy.config.checkpoints import PolicyFilters
+from tierwall.engines.envoy.config.compile import XdsResources
+from tierwall.engines.envoy.config.external_auth import AuthorizationService
+from tierwall.engines.envoy.config.guards import PolicyCompiler, Protection
+from tierwall.engines.envoy.config.listeners import connection_manager, filter_chain, http_filters, listener
 from tierwall.engines.envoy.config.names import RBAC, Slot
-from tierwall.engines.envoy.config.options import Address, Options
+from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.config.rbac import denier_name, rule_name
-from tierwall.engines.envoy.config.routes import Destination, empty_configuration, guarded
-from tierwall.engines.envoy.config.tls import Tls, transport_socket
-from tierwall.engines.envoy.probe.client import Authority, Client
-from tierwall.engines.envoy.probe.recorder import AUTHORIZE, REACHED, Recorder
-from tierwall.engines.envoy.probe.standalone import Standalone
-from tierwall.engines.probe import Asking
+from tierwall.engines.envoy.config.routes import Destination, empty_configuration, protected_routes
+from tierwall.engines.envoy.config.tls import ListenerTls, transport_socket
+from tierwall.engines.envoy.probe.client import CertificateAuthority, Client
+from tierwall.engines.envoy.probe.recorder import AUTHORIZE, REACHED, RecordingBackend
+from tierwall.engines.envoy.probe.standalone import StandaloneEnvoy
+from tierwall.engines.probe import EngineProbe
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.decide import Evaluated, ExternalAuth, Walk
-from tierwall.tool.question import ToolQuestion, answer, read
-from tierwall.tool.request import Request
-from tierwall.tool.rules import Policy, Rule
-from tierwall.tool.ways import Way
+from tierwall.tool.decide import AuthorizerAnswers, PolicyEvaluation, ToolDecision
+from tierwall.tool.question import ToolQuestion, answer, read_question
+from tierwall.tool.request import ToolRequest
+from tierwall.tool.rules import AccessPolicy, AccessRule
+from tierwall.tool.ways import GuardedWay
 
 WAY, TOLD, WHY = "x-tierwall-asked", "x-tierwall-told", "x-tierwall-why"
 _BACKEND = "recorder"
-_ANY_PORT = Address("127.0.0.1", 0)
+_ANY_PORT = SocketAddress("127.0.0.1", 0)
 _LARGEST_PATTERN = 10_000
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"))
@@ -68,71 +68,71 @@ _SPELT = frozenset(("tools/call", "tools/list", "prompts/get", "prompts/list", "
 }
 
 
-class Turn(NamedTuple):
+class PolicySlot(NamedTuple):
     """A policy on a way: its level, and the slot in which Envoy tells what it said."""
 
     level: str
-    policy: Policy
+    policy: AccessPolicy
     slot: Slot
 
 
-class Asked(NamedTuple):
+class EnvoyCase(NamedTuple):
     """A question as a request: its way and the way's number, what authorizers say, whose turn it is."""
 
     question: ToolQuestion
     number: int
-    way: Way
+    way: GuardedWay
     protection: Protection
-    request: Request
-    external_auth: ExternalAuth
+    request: ToolRequest
+    external_auth: AuthorizerAnswers
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[PolicySlot, ...]:
         """The policies on the way in their order; a checkpoint has those of a level that has any."""
         guarded = [tier for tier in self.way.stack if tier.policies]
         return tuple(
-            Turn(tier.name, policy, slot)
+            PolicySlot(tier.name, policy, slot)
             for tier, checkpoint in zip(guarded, self.protection.checkpoints, strict=True)
             for policy, slot in zip(tier.policies, checkpoint.slots, strict=True)
         )
 
 
-class Requests(Asking[Asked]):
+class EnvoyProbe(EngineProbe[EnvoyCase]):
     """Questions about one snapshot, as requests; every way that they name gets a route of its own."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._policies: dict[Reference, int] = {}
-        self._options = Options(static=True, largest_pattern=_LARGEST_PATTERN)
-        self._guards = Guards(snapshot, self._options, whom_to_ask=self._authorizer)
+        self._options = EnvoyOptions(static=True, largest_pattern=_LARGEST_PATTERN)
+        self._guards = PolicyCompiler(snapshot, self._options, whom_to_ask=self._authorizer)
         self._ways: dict[Any, tuple[int, Protection]] = {}
 
-    def _authorizer(self, snapshot: Snapshot, policy: Resource) -> Authorizer:
+    def _authorizer(self, snapshot: Snapshot, policy: Resource) -> AuthorizationService:
         """The recorder answers for every authorizer; the policy's number in the path says for which."""
         number = self._policies.setdefault(policy.reference, len(self._policies))
-        return Authorizer(_BACKEND, policy, number, False, {"http": {"path": f"{AUTHORIZE}{number}"}})
+        return AuthorizationService(_BACKEND, policy, number, False, {"http": {"path": f"{AUTHORIZE}{number}"}})
 
-    def read(self, question: ToolQuestion) -> Asked:
+    def read(self, question: ToolQuestion) -> EnvoyCase:
         """The request of a question; InputError names everything wrong with it."""
-        way, request, external_auth = read(self._snapshot, question, [])
+        way, request, external_auth = read_question(self._snapshot, question, [])
         key = way.gateway.reference, way.listener and way.listener.name, way.backend
         if key not in self._ways:
             port = way.listener.port if way.listener is not None else 0
             self._ways[key] = len(self._ways), self._guards.protection(way.stack, way.backend, port)
         number, protection = self._ways[key]
-        return Asked(question, number, way, protection, request, external_auth)
+        return EnvoyCase(question, number, way, protection, request, external_auth)
 
-    def obstacle(self, case: Asked) -> str:
+    def obstacle(self, case: EnvoyCase) -> str:
         """Why a question cannot be put to Envoy as a request, or nothing."""
         return next(_obstacles(case), "")
 
-    def ask(self, cases: Sequence[Asked]) -> Iterator[Reply]:
+    def ask(self, cases: Sequence[EnvoyCase]) -> Iterator[EngineReply]:
         """Start an Envoy and send it every request; InputError if it does not start."""
-        authority = Authority()
-        with closing(Recorder()) as recorder:
+        authority = CertificateAuthority()
+        with closing(RecordingBackend()) as recorder:
             resources = self._resources(recorder.address, authority)
             with (
-                Standalone(resources, _LARGEST_PATTERN) as envoy,
+                StandaloneEnvoy(resources, _LARGEST_PATTERN) as envoy,
                 closing(Client(authority, envoy.ports())) as client,
             ):
                 for case in cases:
@@ -145,7 +145,7 @@ class Requests(Asking[Asked]):
                     status, headers, body = client.send(case.request, {WAY: str(case.number)})
                     yield _answer(case, status, headers, body, len(recorder.requests) > before)
 
-    def _resources(self, recorder: Address, authority: Authority) -> Resources:
+    def _resources(self, recorder: SocketAddress, authority: CertificateAuthority) -> XdsResources:
         routes = empty_configuration("asked")
         routes.request_headers_to_remove.append(WAY)
         virtual = routes.virtual_hosts.add(name="asked", domains=["*"])
@@ -156,42 +156,42 @@ class Requests(Asking[Asked]):
             route.match.prefix = "/"
             route.match.headers.add(name=WAY, string_match={"exact": str(number)})
             route.route.timeout.seconds = 0
-            virtual.routes.extend(guarded(route, [Destination(_BACKEND, 1, protection)], self._options))
-        policies = Filters.of(self._guards.checkpoints).messages
+            virtual.routes.extend(protected_routes(route, [Destination(_BACKEND, 1, protection)], self._options))
+        policies = PolicyFilters.of(self._guards.checkpoints).messages
         manager = connection_manager("asked", routes, self._options, list(http_filters(self._options, policies)))
         for mapper in manager.local_reply_config.mappers:
             mapper.headers_to_add.add(header=told)
             mapper.headers_to_add.add(header={"key": WHY, "value": "%RESPONSE_CODE_DETAILS%"})
-        sock, _ = transport_socket(Tls(authority.server(), authority.pem, True), "asked", static=True)
+        sock, _ = transport_socket(ListenerTls(authority.server(), authority.pem, True), "asked", static=True)
         made = {
-            "tls": listener("tls", _ANY_PORT, [chain("tls", manager, sock, "")]),
-            "plain": listener("plain", _ANY_PORT, [chain("plain", manager, None, "")]),
+            "tls": listener("tls", _ANY_PORT, [filter_chain("tls", manager, sock, "")]),
+            "plain": listener("plain", _ANY_PORT, [filter_chain("plain", manager, None, "")]),
         }
-        return Resources(made, clusters={_BACKEND: clusters.cluster(_BACKEND, recorder)})
+        return XdsResources(made, clusters={_BACKEND: clusters.cluster(_BACKEND, recorder)})
 
 
-def _answer(asked: Asked, status: int, headers: Mapping[str, str], body: bytes, reached: bool) -> Reply:
+def _answer(asked: EnvoyCase, status: int, headers: Mapping[str, str], body: bytes, reached: bool) -> EngineReply:
     if reached != (headers.get(REACHED) == "1"):
-        return Reply(error=f"the backend was {'' if reached else 'not '}reached, but the answer is {status}")
+        return EngineReply(error=f"the backend was {'' if reached else 'not '}reached, but the answer is {status}")
     if not reached and status in (400, 413) and WHY not in headers and asked.turns:
         # Envoy did not read the message: the first policy denies it
         # (docs/semantics.md#messages-that-cannot-be-read-are-denied).
         level, policy, _ = asked.turns[0]
-        unread = Evaluated(level, policy, StepVerdict.DENY, Reason.NOT_READ_AS_MCP)
-        return Reply(answer(asked.way, Walk(asked.request, Verdict.DENY, (unread,)), status))
+        unread = PolicyEvaluation(level, policy, StepVerdict.DENY, Reason.NOT_READ_AS_MCP)
+        return EngineReply(answer(asked.way, ToolDecision(asked.request, Verdict.DENY, (unread,)), status))
     said = headers.get(TOLD, "")
     metadata: Mapping[str, str] = json.loads(said) if said.startswith("{") else {}
     evaluated = list(_allowing(asked, metadata))
     if not reached:
         denial = _denial(asked, evaluated, headers.get(WHY, ""))
         if denial is None:
-            return Reply(error=f"Envoy answers {status}: {body[:200].decode(errors='replace')}")
+            return EngineReply(error=f"Envoy answers {status}: {body[:200].decode(errors='replace')}")
         evaluated = denial
     verdict = Verdict.ALLOW if reached else Verdict.DENY
-    return Reply(answer(asked.way, Walk(asked.request, verdict, tuple(evaluated)), status))
+    return EngineReply(answer(asked.way, ToolDecision(asked.request, verdict, tuple(evaluated)), status))
 
 
-def _allowing(asked: Asked, metadata: Mapping[str, str]) -> Iterator[Evaluated]:
+def _allowing(asked: EnvoyCase, metadata: Mapping[str, str]) -> Iterator[PolicyEvaluation]:
     """The policies that Envoy says allowed the request, or asked their authorizer about it."""
     for level, policy, slot in asked.turns:
         is_asked = metadata.get(slot.asks) == "allowed"
@@ -200,29 +200,31 @@ def _allowing(asked: Asked, metadata: Mapping[str, str]) -> Iterator[Evaluated]:
             return
         rule = _rule(policy, name)
         reason = Reason.NOT_SELECTED if policy.only_asks else Reason.RULE_MATCHED
-        yield Evaluated(level, policy, StepVerdict.ALLOW, Reason.AUTHORIZER_ALLOWED if is_asked else reason, rule)
+        yield PolicyEvaluation(
+            level, policy, StepVerdict.ALLOW, Reason.AUTHORIZER_ALLOWED if is_asked else reason, rule
+        )
 
 
-def _rule(policy: Policy, name: str) -> Rule:
+def _rule(policy: AccessPolicy, name: str) -> AccessRule:
     """The rule that Envoy calls by this name."""
     return {rule_name(policy, rule): rule for rule in (*policy.allows.all, *policy.asks.all)}[name]
 
 
-def _denial(asked: Asked, evaluated: list[Evaluated], why: str) -> list[Evaluated] | None:
+def _denial(asked: EnvoyCase, evaluated: list[PolicyEvaluation], why: str) -> list[PolicyEvaluation] | None:
     """What was evaluated with the policy that denied, which Envoy gives as reason; None if no policy did."""
     turn = asked.turns[len(evaluated)] if len(evaluated) < len(asked.turns) else None
     if turn is not None and why == f"rbac_access_denied_matched_policy[{denier_name(turn.policy)}]":
         reason = Reason.FAILS_CLOSED if turn.policy.closed else Reason.NO_RULE_MATCHED
-        return [*evaluated, Evaluated(turn.level, turn.policy, StepVerdict.DENY, reason)]
+        return [*evaluated, PolicyEvaluation(turn.level, turn.policy, StepVerdict.DENY, reason)]
     if evaluated and evaluated[-1].reason is Reason.AUTHORIZER_ALLOWED and why.startswith("ext_authz"):
         # The authorizer that denied is the last that was asked.
         *before, last = evaluated
         reason = Reason.AUTHORIZER_DENIED if why == "ext_authz_denied" else Reason.AUTHORIZER_UNREACHABLE
-        return [*before, Evaluated(last.level, last.policy, StepVerdict.DENY, reason, last.rule)]
+        return [*before, PolicyEvaluation(last.level, last.policy, StepVerdict.DENY, reason, last.rule)]
     return None
 
 
-def _obstacles(case: Asked) -> Iterator[str]:
+def _obstacles(case: EnvoyCase) -> Iterator[str]:
     request, protection = case.request, case.protection
     for diagnostic in protection.diagnostics:
         yield diagnostic.message
@@ -263,7 +265,7 @@ def _has_empty_key(value: object) -> bool:
     return isinstance(value, list) and any(map(_has_empty_key, value))
 
 
-def _header_obstacles(request: Request, stack: Stack[Policy]) -> Iterator[str]:
+def _header_obstacles(request: ToolRequest, stack: Stack[AccessPolicy]) -> Iterator[str]:
     for name, value in request.headers.items():
         if name in _OF_CONNECTIONS or name in ("host", "content-length") or name.startswith(_OF_ENVOY):
             yield f"header `{name}` is not a caller's to send"
@@ -279,7 +281,7 @@ def _header_obstacles(request: Request, stack: Stack[Policy]) -> Iterator[str]:
         yield f"host `{request.host}` cannot be sent"
 
 
-def mentioned(stack: Stack[Policy]) -> set[str]:
+def mentioned(stack: Stack[AccessPolicy]) -> set[str]:
     """The headers that rules look at; `host` also where they look at the host."""
     headers: set[str] = set()
     policies = [policy for tier in stack for policy in tier.policies]
@@ -294,7 +296,7 @@ def mentioned(stack: Stack[Policy]) -> set[str]:
     return headers
 
 
-def _argument_obstacles(request: Request, protection: Protection) -> Iterator[str]:
+def _argument_obstacles(request: ToolRequest, protection: Protection) -> Iterator[str]:
     for path in protection.arguments:
         value: Any = request.arguments
         for key in path:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tierwall.engines.envoy.config.options import Certificate
-from tierwall.tool.request import Request
+from tierwall.tool.request import ToolRequest
 
 _LIFETIME = datetime.timedelta(hours=12)
 # Clocks differ a little.
@@ -26,7 +26,7 @@ _EARLIER = datetime.timedelta(minutes=5)
 _HOST = "tierwall.test"
 
 
-class Authority:
+class CertificateAuthority:
     """An authority of its own that vouches for callers (SPIFFE ids) and for the server on loopback."""
 
     def __init__(self) -> None:
@@ -75,12 +75,12 @@ class Authority:
 class Client:
     """Sends requests as any caller, over connections that are kept; `ports` are those of `plain` HTTP and of `tls`."""
 
-    def __init__(self, authority: Authority, ports: Mapping[str, int]) -> None:
+    def __init__(self, authority: CertificateAuthority, ports: Mapping[str, int]) -> None:
         self._authority = authority
         self._ports = ports
         self._open: dict[str | None, http.client.HTTPConnection] = {}
 
-    def send(self, request: Request, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
+    def send(self, request: ToolRequest, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
         """The answer to a request with some headers more: status code, headers and body."""
         body = json.dumps(_message(request)).encode() if request.method is not None else b""
         headers = {**headers, "host": request.host or _HOST}
@@ -114,7 +114,7 @@ class Client:
         return http.client.HTTPSConnection("127.0.0.1", self._ports["tls"], timeout=10, context=context)
 
 
-def _message(request: Request) -> dict[str, Any]:
+def _message(request: ToolRequest) -> dict[str, Any]:
     """The JSON-RPC message of a request."""
     params: dict[str, Any] = {}
     if request.tool is not None:

@@ -8,14 +8,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from tierwall.core.verdict import Verdict
-from tierwall.engines.envoy.config.options import Address
+from tierwall.engines.envoy.config.options import SocketAddress
 
 REACHED = "x-tierwall-reached"
 AUTHORIZE = "/tierwall-authorize/"
 _LARGEST_LINE = 1 << 16
 
 
-class Recorded(NamedTuple):
+class RecordedRequest(NamedTuple):
     """A request as it arrived; header names in small letters."""
 
     method: str
@@ -24,15 +24,15 @@ class Recorded(NamedTuple):
     body: bytes
 
 
-class Recorder:
+class RecordingBackend:
     """A running backend. `requests` is what reached it, `answers` what authorizers say, by policy number."""
 
     def __init__(self) -> None:
-        self.requests: list[Recorded] = []
+        self.requests: list[RecordedRequest] = []
         self.answers: Mapping[int, Verdict] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
-        self.address = Address("127.0.0.1", self._server.server_port)
+        self.address = SocketAddress("127.0.0.1", self._server.server_port)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
@@ -41,7 +41,7 @@ class Recorder:
         self._server.server_close()
 
 
-def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
+def _handler(recorder: RecordingBackend) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         # Without it, answers in two parts wait for each other.
@@ -57,7 +57,7 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
                     return
                 self._send(200 if said is Verdict.ALLOW else 403, b"", {})
                 return
-            recorder.requests.append(Recorded(self.command, self.path, headers, body))
+            recorder.requests.append(RecordedRequest(self.command, self.path, headers, body))
             self._send(200, b'{"jsonrpc": "2.0", "id": 1, "result": {}}', {REACHED: "1"})
 
         def _send(self, code: int, body: bytes, headers: Mapping[str, str]) -> None:

@@ -15,17 +15,17 @@ from pathlib import Path
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy.config.bootstrap import static_bootstrap
-from tierwall.engines.envoy.config.compile import Resources
+from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.control.process import find_envoy
 
 REFUSED = "TW659"
 _PATIENCE_S = 60.0
 
 
-class Standalone:
+class StandaloneEnvoy:
     """A running Envoy; InputError with its own words if it refuses the configuration."""
 
-    def __init__(self, resources: Resources, largest_pattern: int = 100) -> None:
+    def __init__(self, resources: XdsResources, largest_pattern: int = 100) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tierwall-envoy-")
         folder = Path(self._folder.name)
         self.admin, self._log = folder / "admin.sock", folder / "log"
@@ -56,7 +56,7 @@ class Standalone:
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, str]:
         """A page of the admin interface: the status code and the text; 0 if there is nobody."""
-        connection = _Unix(self.admin)
+        connection = _UnixConnection(self.admin)
         try:
             connection.request(method, path)
             answer = connection.getresponse()
@@ -78,14 +78,14 @@ class Standalone:
         self.process.wait()
         self._folder.cleanup()
 
-    def __enter__(self) -> Standalone:
+    def __enter__(self) -> StandaloneEnvoy:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class _Unix(http.client.HTTPConnection):
+class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
         super().__init__("admin", timeout=5)
         self._path = path

@@ -17,22 +17,22 @@ from tierwall.engines.nftables.kernel.elements import send
 from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
 from tierwall.engines.nftables.kernel.netlink import NetlinkError
 from tierwall.engines.nftables.kernel.programs import run
-from tierwall.engines.nftables.table.compile import Compiled
-from tierwall.engines.nftables.table.pods import FollowedTable, PodChange, Step
+from tierwall.engines.nftables.table.compile import CompiledTable
+from tierwall.engines.nftables.table.pods import FollowedTable, PodChange, PodStep
 from tierwall.engines.nftables.table.table import (
     EVERY_OTHER,
     FAMILY,
     MAPS,
     TABLE,
     Attached,
-    Chain,
+    ChainVerdict,
     Element,
-    Kind,
-    Set,
+    NamedSet,
+    RuleChain,
+    SetKind,
     Table,
-    Verdict,
-    Word,
-    text,
+    VerdictWord,
+    table_script,
     transaction,
 )
 from tierwall.values.addresses import parse_address
@@ -53,7 +53,7 @@ def execute(script: str) -> None:
 
 def replace(table: Table) -> None:
     """Whatever table there was is gone and this one is there, in one transaction."""
-    execute(_GONE + text(table))
+    execute(_GONE + table_script(table))
 
 
 def remove() -> None:
@@ -63,9 +63,9 @@ def remove() -> None:
 
 def script_to(table: Table) -> str:
     """The checked script that brings the kernel from what it holds to a table; empty if nothing changes."""
-    now = held()
+    now = read_table()
     if now is None:
-        script = text(table)
+        script = table_script(table)
         check(script)
         return script
     script = transaction(now, table)
@@ -74,7 +74,7 @@ def script_to(table: Table) -> str:
             check(script)
     except InputError:
         # Somebody else changed the table in a way the step cannot build on: begin afresh, still in one transaction.
-        script = _GONE + text(table)
+        script = _GONE + table_script(table)
         check(script)
     return script
 
@@ -91,10 +91,10 @@ def difference(table: Table) -> str:
     """What would change, line by line, in nft's own words; empty if nothing."""
     if not script_to(table):
         return ""  # Parts that came one after another are listed in the order in which they came.
-    before = listing()
+    before = list_text()
     with closing(NetworkNamespace()) as scratch, scratch.entered():
-        execute(text(table))
-        after = listing()
+        execute(table_script(table))
+        after = list_text()
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), "in the kernel", "from the policies", lineterm=""
     )
@@ -107,17 +107,17 @@ class Enforcer:
     def __init__(self) -> None:
         self._table: FollowedTable | None = None
 
-    def put(self, compiled: Compiled) -> bool:
+    def put(self, compiled: CompiledTable) -> bool:
         """Enforce a compiled table; False if the kernel held it already."""
         changed = apply(compiled.table)
         self._table = FollowedTable(compiled)
         return changed
 
-    def step(self, pods: list[PodChange]) -> Step | None:
+    def step(self, pods: list[PodChange]) -> PodStep | None:
         """What changes of pods do to the table that was put; None if it must be compiled anew. Changes nothing."""
         return self._table.step(pods) if self._table is not None else None
 
-    def take(self, step: Step) -> None:
+    def take(self, step: PodStep) -> None:
         """Follow changes of pods by elements alone; InputError leaves the last good table in force."""
         assert self._table is not None, "there is no step without a table"
         try:
@@ -129,82 +129,82 @@ class Enforcer:
 
 
 _KINDS = {
-    "ends": Kind.ADDRESSES,
-    "pods": Kind.ADDRESSES,
-    "nodes": Kind.ADDRESSES,
-    "port": Kind.NAMED,
-    "blocks": Kind.RANGES,
-    "ports": Kind.PORTS,
-    "egress": Kind.VERDICTS,
-    "ingress": Kind.VERDICTS,
-    "index": Kind.PORT_VERDICTS,
-    "cut": Kind.FLOWS,
+    "ends": SetKind.ADDRESSES,
+    "pods": SetKind.ADDRESSES,
+    "nodes": SetKind.ADDRESSES,
+    "port": SetKind.NAMED,
+    "blocks": SetKind.RANGES,
+    "ports": SetKind.PORTS,
+    "egress": SetKind.VERDICTS,
+    "ingress": SetKind.VERDICTS,
+    "index": SetKind.PORT_VERDICTS,
+    "cut": SetKind.FLOWS,
 }
-_WORDS = frozenset(Word)
+_WORDS = frozenset(VerdictWord)
 
 
-def listed(*what: str) -> list[dict[str, Any]]:
+def list_json(*what: str) -> list[dict[str, Any]]:
     """What nft lists, as it writes it in JSON."""
     document = msgspec.json.decode(run("nft", "-j", "list", *what))
     return cast(list[dict[str, Any]], document["nftables"])
 
 
-def exists() -> bool:
+def table_exists() -> bool:
     """Whether the kernel holds a table of ours."""
-    return any(entry["table"]["name"] == TABLE for entry in listed("tables", FAMILY) if "table" in entry)
+    return any(entry["table"]["name"] == TABLE for entry in list_json("tables", FAMILY) if "table" in entry)
 
 
-def held() -> Table | None:
+def read_table() -> Table | None:
     """The table in the kernel, or None."""
-    if not exists():
+    if not table_exists():
         return None
     counters: dict[str, str] = {}
-    sets: dict[str, Set] = {}
-    chains: dict[str, Chain] = {}
+    sets: dict[str, NamedSet] = {}
+    chains: dict[str, RuleChain] = {}
     rules: dict[str, list[str]] = {}
-    for entry in listed("table", FAMILY, TABLE):
+    for entry in list_json("table", FAMILY, TABLE):
         ((kind, value),) = entry.items()
         if kind == "counter":
             counters[value["name"]] = value.get("comment", "")
         elif kind == "chain":
-            chains[value["name"]] = Chain(())
+            chains[value["name"]] = RuleChain(())
         elif kind == "rule":
             rules.setdefault(value["chain"], []).append(value.get("comment", ""))
         elif kind in ("set", "map"):
             sets[value["name"]] = _set(kind, value)
     for name, comments in rules.items():
         if "_" not in name:
-            chains[name] = Chain((), mark=f"{comments[0]} {len(comments)}")
+            chains[name] = RuleChain((), mark=f"{comments[0]} {len(comments)}")
     return Table(counters, sets, chains)
 
 
-def listing() -> str:
+def list_text() -> str:
     """The table as nft prints it, without counts; empty if there is none."""
-    return run("nft", "-s", "list", "table", FAMILY, TABLE) if exists() else ""
+    return run("nft", "-s", "list", "table", FAMILY, TABLE) if table_exists() else ""
 
 
-def counts() -> list[tuple[str, int, int]]:
+def read_counters() -> list[tuple[str, int, int]]:
     """The comment, packets and bytes of every counter; empty if there is no table."""
     try:
-        counters = [entry["counter"] for entry in listed("counters", "table", FAMILY, TABLE) if "counter" in entry]
+        counters = [entry["counter"] for entry in list_json("counters", "table", FAMILY, TABLE) if "counter" in entry]
     except InputError:
-        if exists():
+        if table_exists():
             raise
         return []
     return sorted((counter.get("comment", ""), counter["packets"], counter["bytes"]) for counter in counters)
 
 
-def _set(word: str, value: dict[str, Any]) -> Set:
+def _set(word: str, value: dict[str, Any]) -> NamedSet:
     stem = value["name"].partition("_")[0].rstrip("46")
-    kind = _KINDS.get(stem, Kind.RANGES)
+    kind = _KINDS.get(stem, SetKind.RANGES)
     if word == "map" and kind not in MAPS:
-        kind = Kind.VERDICTS
+        kind = SetKind.VERDICTS
     elements: dict[Element, Attached] = {}
-    if kind in (Kind.ADDRESSES, Kind.NAMED, Kind.VERDICTS):
+    if kind in (SetKind.ADDRESSES, SetKind.NAMED, SetKind.VERDICTS):
         for element in value.get("elem", ()):
             key, attached = _element(element)
             elements[key] = attached
-    return Set(kind, 6 if "ipv6_addr" in str(value["type"]) else 4, elements)
+    return NamedSet(kind, 6 if "ipv6_addr" in str(value["type"]) else 4, elements)
 
 
 def _element(value: Any) -> tuple[Element, Attached]:
@@ -212,7 +212,9 @@ def _element(value: Any) -> tuple[Element, Attached]:
         key, verdict = value
         ((word, target),) = verdict.items()
         # A verdict that this engine never gives is a stranger's; it stays a text, and is replaced.
-        return _key(key), Verdict(Word(word), target["target"] if target else "") if word in _WORDS else str(word)
+        return _key(key), ChainVerdict(
+            VerdictWord(word), target["target"] if target else ""
+        ) if word in _WORDS else str(word)
     if isinstance(value, dict) and "elem" in value:
         return _key(value["elem"]["val"]), value["elem"].get("comment", "")
     return _key(value), ""

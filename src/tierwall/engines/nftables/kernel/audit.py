@@ -13,19 +13,19 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
-from tierwall.core.protocols import Event
-from tierwall.engines.nftables.kernel.apply import counts, exists, listed
-from tierwall.engines.nftables.kernel.nflog import Log, Logged
+from tierwall.core.protocols import DecisionEvent
+from tierwall.engines.nftables.kernel.apply import list_json, read_counters, table_exists
+from tierwall.engines.nftables.kernel.nflog import LoggedPacket, LogReader
 from tierwall.engines.nftables.table.names import MOST_PREFIX, Label, may_be_shortened
 from tierwall.engines.nftables.table.table import FAMILIES, FAMILY, NODES, PODS, TABLE
-from tierwall.network.detail import ConnectionSeen, Hits, Seen
-from tierwall.network.model.rules import claimed
-from tierwall.values.addresses import Address, show
+from tierwall.network.detail import ObservedConnection, ObservedEndpoint, RuleHits
+from tierwall.network.model.rules import claimed_verdict
+from tierwall.values.addresses import Address, format_address
 
 _AGAIN = 1.0
 
 
-class Names:
+class AuditNames:
     """Who has which address, and whose rule a shortened log prefix stands for, as the table says."""
 
     def __init__(self) -> None:
@@ -34,18 +34,18 @@ class Names:
         self._owners: dict[str, tuple[str, ...]] = {}
         self._read_at = float("-inf")
 
-    def end(self, address: Address, port: int) -> Seen:
+    def end(self, address: Address, port: int) -> ObservedEndpoint:
         """The end that has an address, by name if the table knows one."""
-        ip = show(address)
+        ip = format_address(address)
         if ip not in self._ends:
             self._read()
         name = self._ends.get(ip, "")
         if name.startswith(_NODE):
-            return Seen(ip, port, node=name.removeprefix(_NODE))
+            return ObservedEndpoint(ip, port, node=name.removeprefix(_NODE))
         namespace, _, pod = name.partition("/")
-        return Seen(ip, port, namespace, pod)
+        return ObservedEndpoint(ip, port, namespace, pod)
 
-    def label(self, logged: Logged) -> Label:
+    def label(self, logged: LoggedPacket) -> Label:
         """What a log prefix stands for, also where the kernel's limit cut it short."""
         prefix = logged.prefix
         if not may_be_shortened(prefix, MOST_PREFIX):
@@ -57,10 +57,10 @@ class Names:
 
     def _read(self) -> bool:
         """Read the table, unless that was done a moment ago."""
-        if time.monotonic() - self._read_at < _AGAIN or not exists():
+        if time.monotonic() - self._read_at < _AGAIN or not table_exists():
             return False
         self._read_at = time.monotonic()
-        entries = listed("table", FAMILY, TABLE)
+        entries = list_json("table", FAMILY, TABLE)
         known = {f"{word}{family}" for word in (NODES, PODS) for family in FAMILIES}
         self._ends = {
             element["elem"]["val"]: element["elem"].get("comment", "")
@@ -86,13 +86,13 @@ class Names:
 _NODE = "node:"
 
 
-def events(group: int, seconds: float | None = None) -> Iterator[Event]:
+def events(group: int, seconds: float | None = None) -> Iterator[DecisionEvent]:
     """What is logged from now on; for so many seconds, or without end.
 
     InputError says why the log cannot be read.
     """
-    with closing(Log(group)) as log, selectors.DefaultSelector() as selector:
-        names = Names()
+    with closing(LogReader(group)) as log, selectors.DefaultSelector() as selector:
+        names = AuditNames()
         until = None if seconds is None else time.monotonic() + seconds
         selector.register(log, selectors.EVENT_READ)
         while until is None or time.monotonic() < until:
@@ -101,16 +101,16 @@ def events(group: int, seconds: float | None = None) -> Iterator[Event]:
                 yield event(logged, names)
 
 
-def event(logged: Logged, names: Names) -> Event:
+def event(logged: LoggedPacket, names: AuditNames) -> DecisionEvent:
     """One logged packet."""
     label, flow = names.label(logged), logged.flow
-    return Event(
+    return DecisionEvent(
         plane="network",
         time=datetime.now(UTC),
-        verdict=claimed(label.action),
+        verdict=claimed_verdict(label.action),
         decided_by=label.decided_by,
         shadow=label.shadow,
-        detail=ConnectionSeen(
+        detail=ObservedConnection(
             label.direction,
             flow.protocol,
             names.end(flow.source, flow.source_port),
@@ -119,10 +119,10 @@ def event(logged: Logged, names: Names) -> Event:
     )
 
 
-def hits() -> list[Hits]:
+def hits() -> list[RuleHits]:
     """The counters of the table in this network namespace, in the order of their policies."""
     counted = [
-        Hits(
+        RuleHits(
             decided_by=label.decided_by,
             direction=label.direction,
             action=label.action,
@@ -130,7 +130,7 @@ def hits() -> list[Hits]:
             packets=packets,
             bytes=octets,
         )
-        for comment, packets, octets in counts()
+        for comment, packets, octets in read_counters()
         if (label := Label.parse(comment)) is not None
     ]
     return sorted(counted, key=lambda hit: ([str(decider) for decider in hit.decided_by], hit.direction, hit.action))

@@ -19,17 +19,17 @@ from tierwall.engines.nftables.kernel.netlink import (
     NFPROTO_IPV4,
     NFPROTO_IPV6,
     NFPROTO_UNSPEC,
-    Message,
     Netlink,
     NetlinkError,
+    NetlinkMessage,
     attribute,
-    attributes,
+    read_attributes,
 )
-from tierwall.engines.nftables.kernel.nflog import Flow
-from tierwall.engines.nftables.table.compile import Compiler
+from tierwall.engines.nftables.kernel.nflog import PacketFlow
+from tierwall.engines.nftables.table.compile import TableCompiler
 from tierwall.network.decide import decide
-from tierwall.network.model.ends import End, address_end
-from tierwall.network.model.model import Model
+from tierwall.network.model.ends import Endpoint, address_endpoint
+from tierwall.network.model.model import NetworkModel
 from tierwall.values.addresses import IPV6, Address
 
 _GET, _DELETE = 1, 2
@@ -41,31 +41,31 @@ _NAMES = {6: "TCP", 17: "UDP", 132: "SCTP"}
 _NOT_FOUND = 2
 
 
-class Connection(NamedTuple):
+class TrackedConnection(NamedTuple):
     """A tracked connection: as its opener sees it, as the answers show it, and what names it to the kernel."""
 
-    flow: Flow
-    reply: Flow
+    flow: PacketFlow
+    reply: PacketFlow
     family: int
     key: bytes
 
 
-def connections() -> Iterator[Connection]:
+def connections() -> Iterator[TrackedConnection]:
     """All tracked TCP, UDP and SCTP connections of this network namespace."""
     with Netlink() as netlink:
         for family in (NFPROTO_IPV4, NFPROTO_IPV6):
-            for message in netlink.dump(NFNL_SUBSYS_CTNETLINK, Message(_GET, family, b"")):
-                parts = attributes(message.attributes)
+            for message in netlink.dump(NFNL_SUBSYS_CTNETLINK, NetlinkMessage(_GET, family, b"")):
+                parts = read_attributes(message.attributes)
                 flow, reply = _flow(parts.get(_TUPLE_ORIG, b"")), _flow(parts.get(_TUPLE_REPLY, b""))
                 if flow is not None and reply is not None:
-                    yield Connection(flow, reply, family, _key(parts))
+                    yield TrackedConnection(flow, reply, family, _key(parts))
 
 
-def forget(connection: Connection) -> bool:
+def forget(connection: TrackedConnection) -> bool:
     """Drop one connection from the tracking; False if it had ended by itself."""
     with Netlink() as netlink:
         try:
-            netlink.request(NFNL_SUBSYS_CTNETLINK, Message(_DELETE, connection.family, connection.key))
+            netlink.request(NFNL_SUBSYS_CTNETLINK, NetlinkMessage(_DELETE, connection.family, connection.key))
         except NetlinkError as error:
             if error.errno == _NOT_FOUND:
                 return False
@@ -76,7 +76,7 @@ def forget(connection: Connection) -> bool:
 def forget_all() -> None:
     """Drop every connection from the tracking of this network namespace."""
     with Netlink() as netlink:
-        netlink.request(NFNL_SUBSYS_CTNETLINK, Message(_DELETE, NFPROTO_UNSPEC, b""))
+        netlink.request(NFNL_SUBSYS_CTNETLINK, NetlinkMessage(_DELETE, NFPROTO_UNSPEC, b""))
 
 
 def _key(parts: dict[int, bytes]) -> bytes:
@@ -84,9 +84,9 @@ def _key(parts: dict[int, bytes]) -> bytes:
     return attribute(_TUPLE_ORIG | 0x8000, parts[_TUPLE_ORIG]) + b"".join(rest)
 
 
-def _flow(data: bytes) -> Flow | None:
-    parts = attributes(data)
-    ip, proto = attributes(parts.get(_TUPLE_IP, b"")), attributes(parts.get(_TUPLE_PROTO, b""))
+def _flow(data: bytes) -> PacketFlow | None:
+    parts = read_attributes(data)
+    ip, proto = read_attributes(parts.get(_TUPLE_IP, b"")), read_attributes(parts.get(_TUPLE_PROTO, b""))
     name = _NAMES.get(proto.get(_PROTO_NUM, b"\0")[0])
     if name is None or _SRC_PORT not in proto or _DST_PORT not in proto:
         return None
@@ -97,14 +97,14 @@ def _flow(data: bytes) -> Flow | None:
     else:
         return None
     ports = (int.from_bytes(proto[field], "big") for field in (_SRC_PORT, _DST_PORT))
-    return Flow(name, source, next(ports), destination, next(ports))
+    return PacketFlow(name, source, next(ports), destination, next(ports))
 
 
 # Linux sends the first keepalive after two hours and gives up eleven minutes later.
 _SECONDS = 3 * 60 * 60
 
 
-def cut(model: Model, compiler: Compiler) -> int:
+def cut(model: NetworkModel, compiler: TableCompiler) -> int:
     """Cut what a model of the enforced policies forbids; how many connections that were."""
     judge = _Judge(model, compiler)
     forbidden = [connection for connection in connections() if judge.forbids(connection)]
@@ -113,11 +113,11 @@ def cut(model: Model, compiler: Compiler) -> int:
 
 
 class _Judge:
-    def __init__(self, model: Model, compiler: Compiler) -> None:
+    def __init__(self, model: NetworkModel, compiler: TableCompiler) -> None:
         self._model, self._compiler = model, compiler
         self._nodes = {address: node for node in model.nodes for address in node.addresses}
 
-    def forbids(self, connection: Connection) -> bool:
+    def forbids(self, connection: TrackedConnection) -> bool:
         """Whether a new connection like this one would be dropped by the table."""
         source, destination = self._at(connection.flow.source), self._at(connection.reply.source)
         judged = [self._compiler.is_judged(end) for end in (source, destination)]
@@ -130,11 +130,11 @@ class _Judge:
             for ours, verdict in zip(judged, outcomes, strict=True)
         )
 
-    def _at(self, address: Address) -> End:
-        return self._model.at(address) or self._nodes.get(address) or address_end(address)
+    def _at(self, address: Address) -> Endpoint:
+        return self._model.at(address) or self._nodes.get(address) or address_endpoint(address)
 
 
-def _answers(connection: Connection) -> Flow:
+def _answers(connection: TrackedConnection) -> PacketFlow:
     """The packets that the other end sends, as the table sees them."""
     flow, reply = connection.flow, connection.reply
-    return Flow(flow.protocol, reply.source, reply.source_port, flow.source, flow.source_port)
+    return PacketFlow(flow.protocol, reply.source, reply.source_port, flow.source, flow.source_port)

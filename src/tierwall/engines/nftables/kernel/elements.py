@@ -12,16 +12,24 @@ from tierwall.engines.nftables.kernel.netlink import (
     NFNL_SUBSYS_NFTABLES,
     NFPROTO_INET,
     NLM_F_CREATE,
-    Message,
     Netlink,
     NetlinkError,
+    NetlinkMessage,
     attribute,
-    nested,
-    number,
-    text,
+    nested_attribute,
+    number_attribute,
+    string_attribute,
 )
-from tierwall.engines.nftables.kernel.nflog import Flow, address_bytes
-from tierwall.engines.nftables.table.table import CUT, TABLE, Attached, Element, ElementChange, Verdict, Word
+from tierwall.engines.nftables.kernel.nflog import PacketFlow, address_bytes
+from tierwall.engines.nftables.table.table import (
+    CUT,
+    TABLE,
+    Attached,
+    ChainVerdict,
+    Element,
+    ElementChange,
+    VerdictWord,
+)
 from tierwall.values.addresses import IPV6
 
 _NEW, _DELETE = 12, 14
@@ -31,7 +39,13 @@ _KEY, _DATA, _TIMEOUT, _USERDATA = 1, 2, 4, 6
 _FULL = 23  # ENFILE: the set has no room
 _VALUE, _VERDICT = 1, 2
 _CODE, _CHAIN = 1, 2
-_VERDICTS = {Word.GOTO: -4, Word.JUMP: -3, Word.RETURN: -5, Word.ACCEPT: 1, Word.DROP: 0}
+_VERDICTS = {
+    VerdictWord.GOTO: -4,
+    VerdictWord.JUMP: -3,
+    VerdictWord.RETURN: -5,
+    VerdictWord.ACCEPT: 1,
+    VerdictWord.DROP: 0,
+}
 _PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
 _COMMENT = 0
 # Some hundreds of elements fit an attribute of 64 KiB whatever they are.
@@ -46,7 +60,7 @@ def send(changes: Iterable[tuple[str, ElementChange]]) -> None:
             netlink.batch(NFNL_SUBSYS_NFTABLES, messages)
 
 
-def add_flows(flows: Iterable[Flow], seconds: int) -> int:
+def add_flows(flows: Iterable[PacketFlow], seconds: int) -> int:
     """Put TCP flows, as their packets show them, into the sets of cut connections for a while; how many fitted."""
     count = 0
     with Netlink() as netlink:
@@ -55,10 +69,14 @@ def add_flows(flows: Iterable[Flow], seconds: int) -> int:
             ends = ((flow.source, flow.source_port), (flow.destination, flow.port))
             key = b"".join(address_bytes(address) + port.to_bytes(2, "big") + b"\0\0" for address, port in ends)
             timeout = attribute(_TIMEOUT, (seconds * 1000).to_bytes(8, "big"))
-            item = nested(_ITEM, nested(_KEY, attribute(_VALUE, key)), timeout)
-            body = text(_LIST_TABLE, TABLE) + text(_LIST_SET, name) + nested(_LIST_ELEMENTS, item)
+            item = nested_attribute(_ITEM, nested_attribute(_KEY, attribute(_VALUE, key)), timeout)
+            body = (
+                string_attribute(_LIST_TABLE, TABLE)
+                + string_attribute(_LIST_SET, name)
+                + nested_attribute(_LIST_ELEMENTS, item)
+            )
             try:
-                netlink.batch(NFNL_SUBSYS_NFTABLES, [(Message(_NEW, NFPROTO_INET, body), NLM_F_CREATE)])
+                netlink.batch(NFNL_SUBSYS_NFTABLES, [(NetlinkMessage(_NEW, NFPROTO_INET, body), NLM_F_CREATE)])
             except NetlinkError as error:
                 if error.errno != _FULL:
                     raise
@@ -67,7 +85,7 @@ def add_flows(flows: Iterable[Flow], seconds: int) -> int:
     return count
 
 
-def _messages(changes: Iterable[tuple[str, ElementChange]]) -> Iterator[tuple[Message, int]]:
+def _messages(changes: Iterable[tuple[str, ElementChange]]) -> Iterator[tuple[NetlinkMessage, int]]:
     every = list(changes)
     for name, change in every:
         yield from _some(_DELETE, 0, name, dict.fromkeys(change.removed, ""))
@@ -75,25 +93,31 @@ def _messages(changes: Iterable[tuple[str, ElementChange]]) -> Iterator[tuple[Me
         yield from _some(_NEW, NLM_F_CREATE, name, change.added)
 
 
-def _some(kind: int, flags: int, name: str, elements: Mapping[Element, Attached]) -> Iterator[tuple[Message, int]]:
+def _some(
+    kind: int, flags: int, name: str, elements: Mapping[Element, Attached]
+) -> Iterator[tuple[NetlinkMessage, int]]:
     keys = list(elements)
     for start in range(0, len(keys), _AT_ONCE):
         items = [_item(key, elements[key]) for key in keys[start : start + _AT_ONCE]]
-        body = text(_LIST_TABLE, TABLE) + text(_LIST_SET, name) + nested(_LIST_ELEMENTS, *items)
-        yield Message(kind, NFPROTO_INET, body), flags
+        body = (
+            string_attribute(_LIST_TABLE, TABLE)
+            + string_attribute(_LIST_SET, name)
+            + nested_attribute(_LIST_ELEMENTS, *items)
+        )
+        yield NetlinkMessage(kind, NFPROTO_INET, body), flags
 
 
 def _item(element: Element, attached: Attached) -> bytes:
-    parts = [nested(_KEY, attribute(_VALUE, _key(element)))]
-    if isinstance(attached, Verdict):
-        inner = [number(_CODE, _VERDICTS[attached.word] & 0xFFFFFFFF)]
+    parts = [nested_attribute(_KEY, attribute(_VALUE, _key(element)))]
+    if isinstance(attached, ChainVerdict):
+        inner = [number_attribute(_CODE, _VERDICTS[attached.word] & 0xFFFFFFFF)]
         if attached.chain:
-            inner.append(text(_CHAIN, attached.chain))
-        parts.append(nested(_DATA, nested(_VERDICT, *inner)))
+            inner.append(string_attribute(_CHAIN, attached.chain))
+        parts.append(nested_attribute(_DATA, nested_attribute(_VERDICT, *inner)))
     elif attached:
         words = attached.encode() + b"\0"
         parts.append(attribute(_USERDATA, bytes([_COMMENT, len(words)]) + words))
-    return nested(_ITEM, *parts)
+    return nested_attribute(_ITEM, *parts)
 
 
 def _key(element: Element) -> bytes:

@@ -29,7 +29,7 @@ class NetlinkError(OSError):
     """The kernel refused a message."""
 
 
-class Message(NamedTuple):
+class NetlinkMessage(NamedTuple):
     """One message: its type, the address family and resource of its nfnetlink header, its attributes."""
 
     kind: int
@@ -43,22 +43,22 @@ def attribute(kind: int, value: bytes) -> bytes:
     return struct.pack("=HH", len(value) + 4, kind) + value + b"\0" * (-len(value) % 4)
 
 
-def nested(kind: int, *attributes: bytes) -> bytes:
+def nested_attribute(kind: int, *attributes: bytes) -> bytes:
     """An attribute of attributes."""
     return attribute(kind | _NESTED, b"".join(attributes))
 
 
-def text(kind: int, value: str) -> bytes:
+def string_attribute(kind: int, value: str) -> bytes:
     """A text attribute with its closing zero."""
     return attribute(kind, value.encode() + b"\0")
 
 
-def number(kind: int, value: int) -> bytes:
+def number_attribute(kind: int, value: int) -> bytes:
     """A 32-bit number in network order."""
     return attribute(kind, struct.pack("!I", value))
 
 
-def attributes(data: bytes) -> dict[int, bytes]:
+def read_attributes(data: bytes) -> dict[int, bytes]:
     """The attributes in some octets; what is malformed ends the reading."""
     out: dict[int, bytes] = {}
     offset = 0
@@ -99,12 +99,12 @@ class Netlink:
         """For selectors."""
         return self._socket.fileno()
 
-    def request(self, subsystem: int, message: Message, flags: int = 0) -> None:
+    def request(self, subsystem: int, message: NetlinkMessage, flags: int = 0) -> None:
         """Send one message and wait until the kernel has done it; NetlinkError if it refuses."""
         self._socket.send(self._packed(subsystem << 8, message, NLM_F_REQUEST | NLM_F_ACK | flags))
         self._acknowledged(self._sequence)
 
-    def dump(self, subsystem: int, message: Message) -> Iterator[Message]:
+    def dump(self, subsystem: int, message: NetlinkMessage) -> Iterator[NetlinkMessage]:
         """Everything the kernel lists in answer to a request."""
         self._socket.send(self._packed(subsystem << 8, message, NLM_F_REQUEST | NLM_F_DUMP))
         wanted = self._sequence
@@ -116,30 +116,30 @@ class Netlink:
                     return
                 if kind == NLMSG_ERROR:
                     _raise(body)
-                yield Message(kind & 0xFF, body[0], body[4:])
+                yield NetlinkMessage(kind & 0xFF, body[0], body[4:])
 
-    def batch(self, subsystem: int, messages: Iterable[tuple[Message, int]]) -> None:
+    def batch(self, subsystem: int, messages: Iterable[tuple[NetlinkMessage, int]]) -> None:
         """Send messages (with flags) as one transaction: all of them hold, or NetlinkError and none does."""
-        whole = [self._packed(NFNL_MSG_BATCH_BEGIN, Message(0, 0, b"", subsystem), NLM_F_REQUEST)]
+        whole = [self._packed(NFNL_MSG_BATCH_BEGIN, NetlinkMessage(0, 0, b"", subsystem), NLM_F_REQUEST)]
         for message, flags in messages:
             whole.append(self._packed(subsystem << 8, message, NLM_F_REQUEST | flags))
-        whole.append(self._packed(NFNL_MSG_BATCH_END, Message(0, 0, b"", subsystem), NLM_F_REQUEST | NLM_F_ACK))
+        whole.append(self._packed(NFNL_MSG_BATCH_END, NetlinkMessage(0, 0, b"", subsystem), NLM_F_REQUEST | NLM_F_ACK))
         data = b"".join(whole)
         self._socket.setsockopt(socket.SOL_SOCKET, 32, len(data) * 2)  # SO_SNDBUFFORCE
         self._socket.send(data)
         self._acknowledged(self._sequence)
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[NetlinkMessage]:
         """What arrived, without waiting."""
         try:
             while True:
                 for kind, _, body in self._receive(socket.MSG_DONTWAIT):
                     if kind not in (NLMSG_ERROR, NLMSG_DONE):
-                        yield Message(kind & 0xFF, body[0], body[4:])
+                        yield NetlinkMessage(kind & 0xFF, body[0], body[4:])
         except BlockingIOError:
             return
 
-    def _packed(self, base: int, message: Message, flags: int) -> bytes:
+    def _packed(self, base: int, message: NetlinkMessage, flags: int) -> bytes:
         self._sequence += 1
         body = struct.pack("!BBH", message.family, 0, message.resource) + message.attributes
         return _HEADER.pack(len(body) + 16, base | message.kind, flags, self._sequence, 0) + body

@@ -14,11 +14,11 @@ from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.nftables.kernel.netlink import (
     NFNL_SUBSYS_ULOG,
     NFPROTO_UNSPEC,
-    Message,
     Netlink,
+    NetlinkMessage,
     attribute,
-    attributes,
-    number,
+    number_attribute,
+    read_attributes,
 )
 from tierwall.engines.nftables.table.names import Label
 from tierwall.engines.nftables.table.parts import LEAD
@@ -35,7 +35,7 @@ _BUFFER = 16 << 20
 _CAP_NET_ADMIN = 12
 
 
-class Flow(NamedTuple):
+class PacketFlow(NamedTuple):
     """What a packet shows of its connection; ports are 0 where the protocol has none."""
 
     protocol: str
@@ -45,15 +45,15 @@ class Flow(NamedTuple):
     port: int
 
 
-class Logged(NamedTuple):
+class LoggedPacket(NamedTuple):
     """One logged packet: the prefix as the kernel has it, what it says of the rule, and the packet's connection."""
 
     prefix: str
     label: Label
-    flow: Flow
+    flow: PacketFlow
 
 
-class Log:
+class LogReader:
     """The packets logged to one group in the network namespace this is made in."""
 
     def __init__(self, group: int, at_once: bool = False) -> None:
@@ -73,10 +73,10 @@ class Log:
         for setting in (
             attribute(_CFG_CMD, bytes([_BIND])),
             attribute(_CFG_MODE, mode),
-            number(_CFG_QTHRESH, 1 if at_once else 32),
-            number(_CFG_TIMEOUT, 10),
+            number_attribute(_CFG_QTHRESH, 1 if at_once else 32),
+            number_attribute(_CFG_TIMEOUT, 10),
         ):
-            self._netlink.request(NFNL_SUBSYS_ULOG, Message(_CONFIG, NFPROTO_UNSPEC, setting, group))
+            self._netlink.request(NFNL_SUBSYS_ULOG, NetlinkMessage(_CONFIG, NFPROTO_UNSPEC, setting, group))
 
     def fileno(self) -> int:
         """For selectors."""
@@ -86,18 +86,18 @@ class Log:
         """Stop reading."""
         self._netlink.close()
 
-    def read(self) -> Iterator[Logged]:
+    def read(self) -> Iterator[LoggedPacket]:
         """What was logged since the last time, without waiting."""
         for message in self._netlink.messages():
-            parts = attributes(message.attributes)
+            parts = read_attributes(message.attributes)
             prefix = parts.get(_PREFIX, b"").rstrip(b"\0").decode(errors="replace")
             label = Label.parse(prefix.removeprefix(LEAD)) if prefix.startswith(LEAD) else None
             flow = parse_packet(parts.get(_PAYLOAD, b""))
             if message.kind == _PACKET and flow is not None and label is not None:
-                yield Logged(prefix, label, flow)
+                yield LoggedPacket(prefix, label, flow)
 
 
-def parse_packet(packet: bytes) -> Flow | None:
+def parse_packet(packet: bytes) -> PacketFlow | None:
     """The flow of an IP packet; None if it is none."""
     if len(packet) >= 20 and packet[0] >> 4 == 4:
         protocol, start = packet[9], (packet[0] & 15) * 4
@@ -111,7 +111,7 @@ def parse_packet(packet: bytes) -> Flow | None:
     ports = (0, 0)
     if name in _WITH_PORTS and len(packet) >= start + 4:
         ports = struct.unpack_from("!HH", packet, start)
-    return Flow(name, source, ports[0], destination, ports[1])
+    return PacketFlow(name, source, ports[0], destination, ports[1])
 
 
 def address_bytes(value: Address) -> bytes:

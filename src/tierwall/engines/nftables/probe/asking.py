@@ -14,39 +14,39 @@ from msgspec import structs
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.outcome import DENY, Outcome
-from tierwall.core.protocols import Reply
+from tierwall.core.protocols import EngineReply
 from tierwall.core.question import Question
 from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables.kernel.apply import replace
 from tierwall.engines.nftables.kernel.conntrack import forget_all
 from tierwall.engines.nftables.kernel.netlink import NetlinkError
-from tierwall.engines.nftables.kernel.nflog import Log
+from tierwall.engines.nftables.kernel.nflog import LogReader
 from tierwall.engines.nftables.kernel.programs import find
-from tierwall.engines.nftables.probe.packets import Fate, Probe, sctp_problem
-from tierwall.engines.nftables.probe.packets import probe as tried
+from tierwall.engines.nftables.probe.packets import Probe, ProbeResult, sctp_problem
+from tierwall.engines.nftables.probe.packets import send_probes as tried
 from tierwall.engines.nftables.probe.placement import Placement
 from tierwall.engines.nftables.probe.topology import Topology
 from tierwall.engines.nftables.table.compile import compile_model
 from tierwall.engines.nftables.table.names import Label
-from tierwall.engines.nftables.table.options import GROUP, Options
+from tierwall.engines.nftables.table.options import GROUP, TableOptions
 from tierwall.engines.nftables.table.table import Table
-from tierwall.engines.probe import Asking, replies
+from tierwall.engines.probe import EngineProbe, replies
 from tierwall.network.decide import decide
-from tierwall.network.detail import Judgement, NetworkDetail, Packet, Reported
-from tierwall.network.model.model import model
+from tierwall.network.detail import DirectionDecision, NetworkDetail, ObservedPacket, ReportedDecider
+from tierwall.network.model.model import network_model
 from tierwall.network.model.rules import Direction
 from tierwall.network.question import NetworkQuestion, answer, ask
 from tierwall.resources.snapshot import Snapshot
-from tierwall.values.addresses import Address, show
+from tierwall.values.addresses import Address, format_address
 
 
-class Asker:
+class PacketProbe:
     """Asks the kernel with packets, in network namespaces of its own; nothing else is touched."""
 
     def __init__(self) -> None:
         self._places: list[tuple[Address, ...]] | None = None
         self._topology: Topology | None = None
-        self._log: Log | None = None
+        self._log: LogReader | None = None
 
     def close(self) -> None:
         """Let the namespaces go; they also go with the process."""
@@ -56,10 +56,10 @@ class Asker:
             self._topology.close()
         self._log = self._topology = self._places = None
 
-    def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
+    def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[EngineReply]:
         """One reply for each question; InputError if packets cannot be sent here at all."""
         self._begin()
-        yield from replies(Packets(self, snapshot), questions)
+        yield from replies(PacketCases(self, snapshot), questions)
 
     def _begin(self) -> None:
         """Find out whether packets can be sent at all, before any question is told what went wrong."""
@@ -68,7 +68,7 @@ class Asker:
         if self._topology is None:
             self._prepare([])
 
-    def probed(self, places: list[tuple[Address, ...]], table: Table, probes: list[Probe]) -> list[Fate]:
+    def probed(self, places: list[tuple[Address, ...]], table: Table, probes: list[Probe]) -> list[ProbeResult]:
         """Load a table in the router of these places and see what becomes of each probe."""
         topology, log = self._prepare(places)
         with topology.router.entered():
@@ -80,20 +80,20 @@ class Asker:
                 raise InputError([Diagnostic("TW603", words)]) from None
         return tried(topology, probes, log)
 
-    def _prepare(self, places: list[tuple[Address, ...]]) -> tuple[Topology, Log]:
+    def _prepare(self, places: list[tuple[Address, ...]]) -> tuple[Topology, LogReader]:
         if self._topology is None or self._log is None or places != self._places:
             self.close()
             self._topology = Topology(places)
             with self._topology.router.entered():
-                self._log = Log(GROUP, at_once=True)
+                self._log = LogReader(GROUP, at_once=True)
             self._places = places
         return self._topology, self._log
 
 
-class Packets(Asking[NetworkDetail]):
+class PacketCases(EngineProbe[NetworkDetail]):
     """Questions about one snapshot, as packets; a case is what the library decides."""
 
-    def __init__(self, asker: Asker, snapshot: Snapshot) -> None:
+    def __init__(self, asker: PacketProbe, snapshot: Snapshot) -> None:
         self._asker = asker
         self._snapshot = snapshot
 
@@ -104,7 +104,7 @@ class Packets(Asking[NetworkDetail]):
 
     def prepare(self, cases: Sequence[NetworkDetail]) -> None:
         """Give every end a place, from which packets are sent and at which they arrive."""
-        self._placement = Placement(model(self._snapshot), ((case.source, case.destination) for case in cases))
+        self._placement = Placement(network_model(self._snapshot), ((case.source, case.destination) for case in cases))
 
     def obstacle(self, case: NetworkDetail) -> str:
         """Why packets cannot tell, or nothing."""
@@ -118,10 +118,10 @@ class Packets(Asking[NetworkDetail]):
             return f"{case.source} and {case.destination} have no address family in common"
         return ""
 
-    def ask(self, cases: Sequence[NetworkDetail]) -> Iterator[Reply]:
+    def ask(self, cases: Sequence[NetworkDetail]) -> Iterator[EngineReply]:
         """Send all packets, and judge by what became of those of each case."""
         placement = self._placement
-        compiled = compile_model(placement.model, Options(rate=0), placement.wire)
+        compiled = compile_model(placement.model, TableOptions(rate=0), placement.wire)
         probes = [
             [Probe(*pair, case.protocol, case.port) for pair in placement.pairs(case.source, case.destination)]
             for case in cases
@@ -140,7 +140,9 @@ def _tells_apart(placement: Placement, decision: NetworkDetail) -> bool:
     return (seen.egress.verdict, seen.ingress.verdict) == (decision.egress.verdict, decision.ingress.verdict)
 
 
-def _judged(decision: NetworkDetail, found: list[tuple[Probe, Fate]], labels: Mapping[str, Label]) -> Reply:
+def _judged(
+    decision: NetworkDetail, found: list[tuple[Probe, ProbeResult]], labels: Mapping[str, Label]
+) -> EngineReply:
     """What the packets say; the trace is the library's."""
     fates = [fate for _, fate in found]
     errors = [fate.error for fate in fates if fate.error]
@@ -150,19 +152,23 @@ def _judged(decision: NetworkDetail, found: list[tuple[Probe, Fate]], labels: Ma
     if len(seen) > 1:
         errors = ["the addresses of an end were judged differently"]
     if errors:
-        return Reply(error=errors[0])
+        return EngineReply(error=errors[0])
     judged = {judgement.direction: judgement for judgement in (decision.egress, decision.ingress)}
     packets = []
     for sent, fate in found:
         # What the table was compiled with is whole; what the kernel says of it may be shortened.
         label = labels[fate.dropped.prefix] if fate.dropped is not None else None
-        packets.append(Packet(show(sent.source), show(sent.destination), label.decided_by if label else ()))
+        packets.append(
+            ObservedPacket(
+                format_address(sent.source), format_address(sent.destination), label.decided_by if label else ()
+            )
+        )
         if label is not None and judged[label.direction].verdict is not DENY:
-            by = tuple(map(Reported, label.decided_by))
+            by = tuple(map(ReportedDecider, label.decided_by))
             looked = judged[label.direction].looked
-            judged[label.direction] = Judgement(label.direction, Outcome(DENY, None, by), looked)
+            judged[label.direction] = DirectionDecision(label.direction, Outcome(DENY, None, by), looked)
     detail = structs.replace(
         decision, egress=judged[Direction.EGRESS], ingress=judged[Direction.INGRESS], packets=tuple(packets)
     )
     verdict = Verdict.ALLOW if seen == {True} else Verdict.DENY
-    return Reply(structs.replace(answer(detail), verdict=verdict))
+    return EngineReply(structs.replace(answer(detail), verdict=verdict))

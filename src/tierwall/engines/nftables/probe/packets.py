@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import NamedTuple, cast
 
-from tierwall.engines.nftables.kernel.nflog import Flow, Log, Logged
+from tierwall.engines.nftables.kernel.nflog import LoggedPacket, LogReader, PacketFlow
 from tierwall.engines.nftables.probe.topology import Topology
-from tierwall.network.model.rules import Action
-from tierwall.values.addresses import IPV6, Address, show
+from tierwall.network.model.rules import RuleAction
+from tierwall.values.addresses import IPV6, Address, format_address
 
 _AT_ONCE = 256
 # Far longer than a packet takes on a busy machine; only a probe without any evidence waits so long.
@@ -36,17 +36,19 @@ class Probe(NamedTuple):
     port: int
 
 
-class Fate(NamedTuple):
+class ProbeResult(NamedTuple):
     """What became of a probe: it arrived, or something dropped it; neither if nothing was seen."""
 
     arrived: bool = False
-    dropped: Logged | None = None
+    dropped: LoggedPacket | None = None
     error: str = ""
 
 
-def probe(topology: Topology, probes: Sequence[Probe], log: Log, patience: float = PATIENCE) -> list[Fate]:
+def send_probes(
+    topology: Topology, probes: Sequence[Probe], log: LogReader, patience: float = PATIENCE
+) -> list[ProbeResult]:
     """The fate of each probe, in order."""
-    fates: list[Fate] = []
+    fates: list[ProbeResult] = []
     for start in range(0, len(probes), _AT_ONCE):
         with closing(_Round(topology, log, patience)) as sending:
             fates += sending.fates(probes[start : start + _AT_ONCE])
@@ -54,19 +56,19 @@ def probe(topology: Topology, probes: Sequence[Probe], log: Log, patience: float
 
 
 class _Round:
-    def __init__(self, topology: Topology, log: Log, patience: float) -> None:
+    def __init__(self, topology: Topology, log: LogReader, patience: float) -> None:
         self._topology, self._log, self._patience = topology, log, patience
         self._selector = selectors.DefaultSelector()
         self._sockets: list[socket.socket] = []
-        self._open: dict[Flow, int] = {}
-        self._found: dict[int, Fate] = {}
+        self._open: dict[PacketFlow, int] = {}
+        self._found: dict[int, ProbeResult] = {}
 
     def close(self) -> None:
         self._selector.close()
         for opened in self._sockets:
             opened.close()
 
-    def fates(self, probes: Sequence[Probe]) -> list[Fate]:
+    def fates(self, probes: Sequence[Probe]) -> list[ProbeResult]:
         self._listen(probes)
         for _ in self._log.read():
             continue  # what earlier rounds left
@@ -82,36 +84,36 @@ class _Round:
         while self._open and (left := deadline - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
                 self._look(key.fileobj, key.data)
-        return [self._found.get(index, Fate()) for index in range(len(probes))]
+        return [self._found.get(index, ProbeResult()) for index in range(len(probes))]
 
     def _listen(self, probes: Iterable[Probe]) -> None:
         for address, protocol, port in sorted({(probe.destination, probe.protocol, probe.port) for probe in probes}):
             with self._topology.at(address).entered():
                 if protocol == "SCTP":
                     listener = self._socket(address, socket.SOCK_RAW, socket.IPPROTO_SCTP)
-                    listener.bind((show(address), 0))
+                    listener.bind((format_address(address), 0))
                 else:
                     listener = self._socket(address, _TYPES[protocol])
-                    listener.bind((show(address), port))
+                    listener.bind((format_address(address), port))
                     if protocol == "TCP":
                         listener.listen(_AT_ONCE)
             if protocol != "TCP":  # a TCP connection is seen where it is opened
                 self._selector.register(listener, selectors.EVENT_READ, (protocol, address))
 
     def _send(self, index: int, probe: Probe) -> None:
-        source, destination = show(probe.source), show(probe.destination)
+        source, destination = format_address(probe.source), format_address(probe.destination)
         port = 0
         try:
             if probe.protocol == "SCTP":
                 port = _FIRST_SCTP_PORT + index
                 raw = self._socket(probe.source, socket.SOCK_RAW, socket.IPPROTO_SCTP)
                 raw.bind((source, 0))
-                self._open[Flow("SCTP", probe.source, port, probe.destination, probe.port)] = index
+                self._open[PacketFlow("SCTP", probe.source, port, probe.destination, probe.port)] = index
                 raw.sendto(sctp_init(port, probe.port), (destination, 0))
                 return
             sender = self._socket(probe.source, _TYPES[probe.protocol])
             sender.bind((source, 0))
-            flow = Flow(probe.protocol, probe.source, sender.getsockname()[1], probe.destination, probe.port)
+            flow = PacketFlow(probe.protocol, probe.source, sender.getsockname()[1], probe.destination, probe.port)
             self._open[flow] = index
             if probe.protocol == "TCP":
                 sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -121,36 +123,37 @@ class _Round:
                 sender.connect((destination, probe.port))
                 sender.send(b"tierwall")
         except OSError as error:
-            self._found[index] = Fate(error=str(error))
+            self._found[index] = ProbeResult(error=str(error))
             self._open = {flow: number for flow, number in self._open.items() if number != index}
 
     def _look(self, source: object, data: object) -> None:
         if data is None:
             for logged in self._log.read():
-                if logged.label.action is Action.DENY and not logged.label.shadow:
-                    self._settle(logged.flow, Fate(dropped=logged))
+                if logged.label.action is RuleAction.DENY and not logged.label.shadow:
+                    self._settle(logged.flow, ProbeResult(dropped=logged))
             return
         receiver = cast(socket.socket, source)
-        if isinstance(data, Flow):
+        if isinstance(data, PacketFlow):
             code = receiver.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             self._selector.unregister(receiver)
             if code in (0, _REFUSED):  # a refusal came back from the other end, so the packet was there
-                self._settle(data, Fate(arrived=True))
+                self._settle(data, ProbeResult(arrived=True))
             return
         protocol, address = cast(tuple[str, Address], data)
         packet, peer = receiver.recvfrom(2048)
         if protocol == "UDP":
             self._settle(
-                Flow("UDP", _address(peer[0]), peer[1], address, receiver.getsockname()[1]), Fate(arrived=True)
+                PacketFlow("UDP", _address(peer[0]), peer[1], address, receiver.getsockname()[1]),
+                ProbeResult(arrived=True),
             )
             return
         if address < IPV6:
             packet = packet[(packet[0] & 15) * 4 :]  # IPv4 raw sockets see the header, IPv6 ones do not
         if len(packet) >= 4:
             source_port, port = struct.unpack_from("!HH", packet)
-            self._settle(Flow("SCTP", _address(peer[0]), source_port, address, port), Fate(arrived=True))
+            self._settle(PacketFlow("SCTP", _address(peer[0]), source_port, address, port), ProbeResult(arrived=True))
 
-    def _settle(self, flow: Flow, fate: Fate) -> None:
+    def _settle(self, flow: PacketFlow, fate: ProbeResult) -> None:
         index = self._open.pop(flow, None)
         if index is not None:
             self._found[index] = fate

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tierwall.engines.nftables.table.options import Wire
+from tierwall.engines.nftables.table.options import WireAddresses
 from tierwall.engines.nftables.table.sets import family_of
-from tierwall.network.model.ends import End
-from tierwall.network.model.model import Model
+from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.model import NetworkModel
 from tierwall.values.addresses import Address, parse_address
 
 _MOST_ENDS = 64
@@ -22,10 +22,10 @@ _MOST_ENDS = 64
 class Placement:
     """Addresses for the ends of some questions."""
 
-    def __init__(self, model: Model, pairs: Iterable[tuple[End, End]]) -> None:
+    def __init__(self, model: NetworkModel, pairs: Iterable[tuple[Endpoint, Endpoint]]) -> None:
         self.model = model
         self._known = dict.fromkeys((*model.pods, *model.nodes))
-        self._stand_ins: dict[End, tuple[Address, ...]] = {}
+        self._stand_ins: dict[Endpoint, tuple[Address, ...]] = {}
         asked = list(pairs)
         self._ends = dict.fromkeys(end for pair in asked for end in pair)
         if len(self._known) <= _MOST_ENDS:
@@ -34,13 +34,13 @@ class Placement:
         self._free = {4: _addresses("100.64.0.1"), 6: _addresses("fd74:6965:7277::1")}
         for pair in asked:
             self._meet(*pair)
-        self.wire = Wire(self._stand_ins)
-        self._at: dict[Address, list[End]] = {}
+        self.wire = WireAddresses(self._stand_ins)
+        self._at: dict[Address, list[Endpoint]] = {}
         for end in self._known:
             for address in self.wire.addresses(end):
                 self._at.setdefault(address, []).append(end)
 
-    def pairs(self, source: End, destination: End) -> list[tuple[Address, Address]]:
+    def pairs(self, source: Endpoint, destination: Endpoint) -> list[tuple[Address, Address]]:
         """One pair of addresses for each family that both ends have."""
         out = []
         for family in (4, 6):
@@ -52,7 +52,7 @@ class Placement:
                 out.append((mine[0], theirs[0]))
         return out
 
-    def seen(self, end: End) -> End | None:
+    def seen(self, end: Endpoint) -> Endpoint | None:
         """The end that the table sees behind an end's addresses: everybody who has one of them, as one.
 
         None if a pod under policy shares an address with somebody else: then it depends on the address.
@@ -68,7 +68,7 @@ class Placement:
         for sharer in together:
             for name, numbers in sharer.named_ports.items():
                 ports.setdefault(name, set()).update(numbers)
-        return End(
+        return Endpoint(
             "address",
             end.name,
             addresses=tuple(sorted({address for sharer in together for address in sharer.addresses})),
@@ -91,7 +91,7 @@ class Placement:
             groups = [*apart, group]
         return sorted(tuple(sorted(group)) for group in groups)
 
-    def _meet(self, source: End, destination: End) -> None:
+    def _meet(self, source: Endpoint, destination: Endpoint) -> None:
         mine, theirs = self._families(source), self._families(destination)
         if mine & theirs:
             return
@@ -104,10 +104,10 @@ class Placement:
         elif destination in self._known and mine:
             self._add(destination, min(mine))
 
-    def _families(self, end: End) -> set[int]:
+    def _families(self, end: Endpoint) -> set[int]:
         return {family_of(address) for address in (*end.addresses, *self._stand_ins.get(end, ()))}
 
-    def _add(self, end: End, family: int) -> None:
+    def _add(self, end: Endpoint, family: int) -> None:
         address = next(free for free in self._free[family] if free not in self._taken)
         self._stand_ins[end] = (*self._stand_ins.get(end, ()), address)
 

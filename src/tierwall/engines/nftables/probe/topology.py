@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
 from tierwall.engines.nftables.kernel.programs import run
 from tierwall.engines.nftables.table.sets import family_of
-from tierwall.values.addresses import Address, show
+from tierwall.values.addresses import Address, format_address
 
 _ROUTER_MAC, _END_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 _GATEWAY = {4: "169.254.1.1", 6: "fe80::1"}
@@ -66,15 +66,16 @@ def _router_side(device: str, path: str, place: tuple[Address, ...]) -> Iterator
     yield f"link add {device} address {_ROUTER_MAC} type veth peer name eth0 address {_END_MAC} netns {path}"
     yield f"link set {device} up"
     for address in place:
-        yield f"route add {show(address)} dev {device}"
-        yield f"neigh replace {show(address)} lladdr {_END_MAC} dev {device} nud permanent"
+        yield f"route add {format_address(address)} dev {device}"
+        yield f"neigh replace {format_address(address)} lladdr {_END_MAC} dev {device} nud permanent"
 
 
 def _end_side(place: tuple[Address, ...]) -> Iterator[str]:
     yield "link set lo up"
     yield "link set eth0 up"
     for address in place:
-        yield f"addr add {show(address)}{'/32 dev eth0' if family_of(address) == 4 else '/128 dev eth0 nodad'}"
+        prefix = "/32 dev eth0" if family_of(address) == 4 else "/128 dev eth0 nodad"
+        yield f"addr add {format_address(address)}{prefix}"
     for family in sorted({family_of(address) for address in place}):
         yield f"neigh replace {_GATEWAY[family]} lladdr {_ROUTER_MAC} dev eth0 nud permanent"
         yield f"route add {_EVERYWHERE[family]} via {_GATEWAY[family]} dev eth0 onlink"

@@ -16,13 +16,13 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from tierwall.core.diagnostics import Diagnostic, InputError, in_order, near_miss
-from tierwall.core.stack import Combining, Stack
+from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, sorted_diagnostics
+from tierwall.core.stack import CombiningRule, Stack
 from tierwall.engines.nftables.table.matches import subject_field
-from tierwall.engines.nftables.table.names import Names, comment, marked
-from tierwall.engines.nftables.table.options import Options, Wire
-from tierwall.engines.nftables.table.parts import ALLOW, Parts
-from tierwall.engines.nftables.table.sets import Sets, family_of
+from tierwall.engines.nftables.table.names import UniqueNames, comment, marked
+from tierwall.engines.nftables.table.options import TableOptions, WireAddresses
+from tierwall.engines.nftables.table.parts import ALLOW, TableBuilder
+from tierwall.engines.nftables.table.sets import SetBuilder, family_of
 from tierwall.engines.nftables.table.table import (
     CUT,
     EVERY_OTHER,
@@ -30,21 +30,21 @@ from tierwall.engines.nftables.table.table import (
     NODES,
     PODS,
     Attached,
-    Chain,
+    ChainVerdict,
     Element,
-    Kind,
-    Set,
+    NamedSet,
+    RuleChain,
+    SetKind,
     Table,
-    Verdict,
-    Word,
+    VerdictWord,
 )
-from tierwall.engines.nftables.table.tiers import Subject, first_match, shadow_union, union
-from tierwall.network.model.ends import End
-from tierwall.network.model.matching import domains
-from tierwall.network.model.model import Model, model_with_shadow
-from tierwall.network.model.rules import Action, Direction, Policy
+from tierwall.engines.nftables.table.tiers import TierSubject, first_match, shadow_union, union
+from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.matching import domain_names
+from tierwall.network.model.model import NetworkModel, network_model_with_shadow
+from tierwall.network.model.rules import Direction, RuleAction, TieredPolicy
 from tierwall.resources.snapshot import Snapshot
-from tierwall.values.addresses import show
+from tierwall.values.addresses import format_address
 
 # Neighbour discovery is how a pod and its node find each other at all; it is no connection.
 _NEIGHBOURS = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"
@@ -52,71 +52,73 @@ _NOT_SYN = "tcp flags & (fin | syn | rst | ack) != syn"
 _DISPATCH = {Direction.EGRESS: "by the class of the source", Direction.INGRESS: "by the class of the destination"}
 
 
-class Compiled(Struct, frozen=True):
+class CompiledTable(Struct, frozen=True):
     """A table, what was noticed on the way, and what is needed to follow changes of pods."""
 
     table: Table
     diagnostics: tuple[Diagnostic, ...]
-    compiler: Compiler
+    compiler: TableCompiler
 
 
-def compile_model(model: Model, options: Options | None = None, wire: Wire | None = None) -> Compiled:
+def compile_model(
+    model: NetworkModel, options: TableOptions | None = None, wire: WireAddresses | None = None
+) -> CompiledTable:
     """The table that enforces a model's policies on its pods; InputError if it is for a node that nobody knows."""
     wanted = options.node if options is not None else None
     known = {node.name for node in model.nodes} | {pod.node for pod in model.pods if pod.node}
     if wanted is not None and wanted not in known:
         hint = near_miss(wanted, sorted(known))
         raise InputError([Diagnostic("TW703", f"there is no node `{wanted}`, and no pod is on it", hint=hint)])
-    compiler = Compiler(model, options or Options(), wire or Wire())
-    return Compiled(compiler.table(), in_order(findings(model, compiler.wire)), compiler)
+    compiler = TableCompiler(model, options or TableOptions(), wire or WireAddresses())
+    return CompiledTable(compiler.table(), sorted_diagnostics(compile_findings(model, compiler.wire)), compiler)
 
 
-def compile_snapshot(snapshot: Snapshot, options: Options) -> Compiled:
+def compile_snapshot(snapshot: Snapshot, options: TableOptions) -> CompiledTable:
     """The table of a snapshot's policies, those in shadow mode included."""
-    return compile_model(model_with_shadow(snapshot), options)
+    return compile_model(network_model_with_shadow(snapshot), options)
 
 
-class Compiler:
+class TableCompiler:
     """Compiles one model; keeps what it made, so that a pod of the same policies can be placed later."""
 
-    def __init__(self, model: Model, options: Options, wire: Wire) -> None:
+    def __init__(self, model: NetworkModel, options: TableOptions, wire: WireAddresses) -> None:
         self.model, self.options, self.wire = model, options, wire
-        names = Names()
-        self.sets = Sets(model, wire, names)
-        self.parts = Parts(self.sets, names, options)
+        names = UniqueNames()
+        self.sets = SetBuilder(model, wire, names)
+        self.parts = TableBuilder(self.sets, names, options)
         self._names = names
         self._classes: dict[tuple[object, ...], str] = {}
         # The maps of the table that lead to classes, by direction and family.
         self.maps: dict[tuple[Direction, int], str] = {}
 
-    def is_judged(self, pod: End) -> bool:
+    def is_judged(self, pod: Endpoint) -> bool:
         """Whether this table judges a pod: it is under policy and on the node the table is for."""
         return pod.under_policy and self.options.node in (None, pod.node)
 
-    def class_of(self, pod: End, direction: Direction) -> str:
+    def class_of(self, pod: Endpoint, direction: Direction) -> str:
         """The chain of a pod's class; empty if nothing is to be asked."""
         stack = self.model.stack(pod, direction)
         key = stack, direction, pod.namespace
         chain = self._classes.get(key)
         if chain is None:
-            lines = self._lines(stack, Subject(direction, pod.namespace, pod.namespace_labels))
+            lines = self._lines(stack, TierSubject(direction, pod.namespace, pod.namespace_labels))
             chain = self.parts.chain(str(direction), lines, _named(stack)) if lines is not None else ""
             self._classes[key] = chain
         return chain
 
-    def verdicts(self, pods: Iterable[End], direction: Direction) -> dict[Element, Attached]:
+    def verdicts(self, pods: Iterable[Endpoint], direction: Direction) -> dict[Element, Attached]:
         """What leads from the addresses of pods to their classes; of two pods with one address the first counts."""
         out: dict[Element, Attached] = {}
         for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name)):
             if self.is_judged(pod) and (chain := self.class_of(pod, direction)):
                 for address in self.wire.addresses(pod):
-                    out.setdefault(address, Verdict(Word.GOTO, chain))
+                    out.setdefault(address, ChainVerdict(VerdictWord.GOTO, chain))
         return out
 
     def table(self) -> Table:
         """The whole table."""
         sets = self._known()
-        chains: dict[str, Chain] = {}
+        chains: dict[str, RuleChain] = {}
         for direction in Direction:
             verdicts = self.verdicts(self.model.pods, direction)
             classes = {self.class_of(pod, direction) for pod in self.model.pods if self.is_judged(pod)}
@@ -124,7 +126,7 @@ class Compiler:
             for family in FAMILIES:
                 name = self.maps[direction, family] = self._names.name(f"{direction}{family}", repr(sorted(classes)))
                 elements = {address: goto for address, goto in verdicts.items() if family_of(address) == family}
-                sets[name] = Set(Kind.VERDICTS, family, elements | {EVERY_OTHER: ALLOW[direction]})
+                sets[name] = NamedSet(SetKind.VERDICTS, family, elements | {EVERY_OTHER: ALLOW[direction]})
                 rules.append(f"{subject_field(direction, family)} vmap @{name}")
             rules.append('drop comment "only while the map above is replaced"')
             chains[str(direction)] = _plain(rules, _DISPATCH[direction])
@@ -135,14 +137,14 @@ class Compiler:
             dict(sorted(parts.chains.items())) | chains | self._base(),
         )
 
-    def _lines(self, stack: Stack[Policy], subject: Subject) -> list[str] | None:
+    def _lines(self, stack: Stack[TieredPolicy], subject: TierSubject) -> list[str] | None:
         """What a stack of tiers says, from its first tier down; None if it lets everything pass unasked."""
         if not stack:
             return None
         parts, allow = self.parts, ALLOW[subject.direction]
         tier, below = stack[0], stack[1:]
         match tier.combining:
-            case Combining.UNION_WITH_ISOLATION:
+            case CombiningRule.UNION_WITH_ISOLATION:
                 lines = union(parts, subject, tier.policies)
                 if lines is not None:  # isolation lets nothing through to the tiers below
                     return lines
@@ -150,22 +152,22 @@ class Compiler:
                 if lower is None:
                     return [*watching, str(allow)] if watching else None
                 return [*watching, *lower]
-            case Combining.FIRST_MATCH:
+            case CombiningRule.FIRST_MATCH:
                 lower = self._lines(below, subject)
                 if lower is None:
                     return first_match(parts, subject, tier.policies, allow)
-                passing = Verdict(Word.GOTO, parts.chain("below", lower, _named(below)))
+                passing = ChainVerdict(VerdictWord.GOTO, parts.chain("below", lower, _named(below)))
                 return first_match(parts, subject, tier.policies, passing) or [str(passing)]
-            case Combining.EVERY_ONE_MUST_ALLOW | Combining.MOST_SPECIFIC | Combining.AUTHORIZER_CHAIN:
+            case CombiningRule.EVERY_ONE_MUST_ALLOW | CombiningRule.MOST_SPECIFIC | CombiningRule.AUTHORIZER_CHAIN:
                 raise AssertionError(f"the network plane has no tier that combines by {tier.combining}")
             case _:
                 assert_never(tier.combining)
 
-    def _known(self) -> dict[str, Set]:
+    def _known(self) -> dict[str, NamedSet]:
         """Who has which address, so that packets can be told by name; and the flows that were cut."""
-        out: dict[str, Set] = {}
+        out: dict[str, NamedSet] = {}
         for family in FAMILIES:
-            out[f"{CUT}{family}"] = Set(Kind.FLOWS, family, {}, "connections that a new policy forbids")
+            out[f"{CUT}{family}"] = NamedSet(SetKind.FLOWS, family, {}, "connections that a new policy forbids")
             for word, ends in (
                 (PODS, [pod for pod in self.model.pods if pod.under_policy]),
                 (NODES, [*self.model.nodes, *(pod for pod in self.model.pods if not pod.under_policy)]),
@@ -175,10 +177,10 @@ class Compiler:
                     for address in self.wire.addresses(end):
                         if family_of(address) == family:
                             elements.setdefault(address, comment(str(end)))
-                out[f"{word}{family}"] = Set(Kind.ADDRESSES, family, elements)
+                out[f"{word}{family}"] = NamedSet(SetKind.ADDRESSES, family, elements)
         return out
 
-    def _base(self) -> dict[str, Chain]:
+    def _base(self) -> dict[str, RuleChain]:
         known = "ct state established,related accept"
         guard = []
         for family, ip in ((4, "ip"), (6, "ip6")):
@@ -197,31 +199,31 @@ class Compiler:
         return out
 
 
-def _named(stack: Stack[Policy]) -> str:
+def _named(stack: Stack[TieredPolicy]) -> str:
     return ", ".join(str(policy.reference) for tier in stack for policy in tier.policies)
 
 
-def _plain(rules: Iterable[str], note: str, hook: str = "") -> Chain:
+def _plain(rules: Iterable[str], note: str, hook: str = "") -> RuleChain:
     """A chain whose name says nothing of its rules."""
     lines, mark = marked(rules)
-    return Chain(lines, note, hook, mark)
+    return RuleChain(lines, note, hook, mark)
 
 
 _SHOWN = 5
 # What becomes of a rule by domain name.
 _BY_DOMAIN = {
-    Action.ALLOW: "it opens nothing",
-    Action.DENY: "it drops traffic to every address",
-    Action.PASS: "only what both the rest of the tier and the tiers below allow passes",
+    RuleAction.ALLOW: "it opens nothing",
+    RuleAction.DENY: "it drops traffic to every address",
+    RuleAction.PASS: "only what both the rest of the tier and the tiers below allow passes",
 }
 
 
-def findings(model: Model, wire: Wire) -> Iterator[Diagnostic]:
+def compile_findings(model: NetworkModel, wire: WireAddresses) -> Iterator[Diagnostic]:
     """Where the kernel cannot do what the policies say, or not yet."""
     for policy in model.policies:
         for direction in Direction:
             for rule in policy.rules(direction) or ():
-                if names := domains(rule):
+                if names := domain_names(rule):
                     yield Diagnostic(
                         "TW605",
                         f"{rule} names domains ({', '.join(f'`{name}`' for name in names)}), which the kernel does not"
@@ -235,10 +237,11 @@ def findings(model: Model, wire: Wire) -> Iterator[Diagnostic]:
         shown = ", ".join(f"`{name}`" for name in bare[:_SHOWN]) + (", …" if len(bare) > _SHOWN else "")
         words = "1 pod has" if len(bare) == 1 else f"{len(bare)} pods have"
         yield Diagnostic("TW606", f"{words} no address, so nothing can be enforced there yet: {shown}")
-    first: dict[int, End] = {}
+    first: dict[int, Endpoint] = {}
     for pod in pods:
         for address in pod.addresses:
             other = first.setdefault(address, pod)
             if other is not pod:
-                words = f"pods `{other}` and `{pod}` have the same address {show(address)}; it is judged as `{other}`"
+                shared = format_address(address)
+                words = f"pods `{other}` and `{pod}` have the same address {shared}; it is judged as `{other}`"
                 yield Diagnostic("TW607", words)

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, assert_never
 
 from tierwall.core.labels import Requirement, Selector
-from tierwall.engines.nftables.table.sets import Sets
+from tierwall.engines.nftables.table.sets import SetBuilder
 from tierwall.network.model.ends import LAST_PORT, NAMESPACE_NAME, PROTOCOLS
 from tierwall.network.model.rules import (
     AddressPeer,
     Direction,
     DomainPeer,
     NamedPort,
+    NetworkRule,
     NodePeer,
     Peer,
     PodPeer,
@@ -28,7 +29,6 @@ from tierwall.network.model.rules import (
     PortRange,
     Related,
     Relation,
-    Rule,
 )
 
 _IP = {4: "ip", 6: "ip6"}
@@ -37,7 +37,7 @@ _SUBJECT = {Direction.EGRESS: "saddr", Direction.INGRESS: "daddr"}
 _PEER = {Direction.EGRESS: "daddr", Direction.INGRESS: "saddr"}
 
 
-class Match(NamedTuple):
+class LineMatch(NamedTuple):
     """The left side of a rule. `at`: the one (protocol, port) it can be about; `always`: it has no condition."""
 
     text: str
@@ -45,10 +45,10 @@ class Match(NamedTuple):
     always: bool = False
 
 
-class Line(NamedTuple):
+class RuleLine(NamedTuple):
     """An nftables rule: what it matches and how it ends. `shared`: it is the same for every pod."""
 
-    match: Match
+    match: LineMatch
     ending: str
     shared: bool = False
 
@@ -68,8 +68,8 @@ _ANY = (_Piece(0, ""),)
 
 
 def matches(
-    sets: Sets, direction: Direction, peers: tuple[Peer, ...] | None, ports: tuple[Port, ...] | None
-) -> Iterator[Match]:
+    sets: SetBuilder, direction: Direction, peers: tuple[Peer, ...] | None, ports: tuple[Port, ...] | None
+) -> Iterator[LineMatch]:
     """Every alternative: a connection is matched if one of them holds."""
     always = peers is None and ports is None
     others = tuple(_peer_pieces(sets, direction, peers))
@@ -77,7 +77,7 @@ def matches(
     for peer in others:
         for port in numbers:
             if not peer.family or not port.family or peer.family == port.family:
-                yield Match(" ".join(piece for piece in (peer.text, port.text) if piece), port.at, always)
+                yield LineMatch(" ".join(piece for piece in (peer.text, port.text) if piece), port.at, always)
 
 
 def subject_field(direction: Direction, family: int) -> str:
@@ -85,13 +85,13 @@ def subject_field(direction: Direction, family: int) -> str:
     return f"{_IP[family]} {_SUBJECT[direction]}"
 
 
-def _peer_pieces(sets: Sets, direction: Direction, peers: tuple[Peer, ...] | None) -> Iterable[_Piece]:
+def _peer_pieces(sets: SetBuilder, direction: Direction, peers: tuple[Peer, ...] | None) -> Iterable[_Piece]:
     if peers is None:
         return _ANY
     return (_Piece(family, f"{_IP[family]} {_PEER[direction]} @{name}") for family, name in sets.of_peers(peers))
 
 
-def _port_pieces(sets: Sets, ports: tuple[Port, ...] | None) -> Iterator[_Piece]:
+def _port_pieces(sets: SetBuilder, ports: tuple[Port, ...] | None) -> Iterator[_Piece]:
     if ports is None:
         yield from _ANY
         return
@@ -104,7 +104,7 @@ def _port_pieces(sets: Sets, ports: tuple[Port, ...] | None) -> Iterator[_Piece]
             yield _Piece(family, f"{_IP[family]} daddr . meta l4proto . th dport @{name}")
 
 
-def _ranges(sets: Sets, protocol: str, ranges: tuple[PortRange, ...]) -> _Piece:
+def _ranges(sets: SetBuilder, protocol: str, ranges: tuple[PortRange, ...]) -> _Piece:
     first, last = ranges[0].first, ranges[0].last
     if len(ranges) > 1:
         return _Piece(0, f"{protocol} dport @{sets.of_ports(ranges)}")
@@ -126,7 +126,7 @@ def _joined(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
     return tuple(out)
 
 
-def resolved(rule: Rule, namespace: str, labels: Mapping[str, str]) -> tuple[Peer, ...] | None:
+def resolved_peers(rule: NetworkRule, namespace: str, labels: Mapping[str, str]) -> tuple[Peer, ...] | None:
     """The peers of a rule for subjects of one namespace, domain names left out; None is everybody."""
     if rule.peers is None:
         return None

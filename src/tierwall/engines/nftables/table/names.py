@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tierwall.core.answer import Decider
 from tierwall.core.reference import Reference
-from tierwall.network.model.rules import Action, Direction, Policy, Rule
+from tierwall.network.model.rules import Direction, NetworkRule, RuleAction, TieredPolicy
 
 # nftables takes 128 octets with the closing zero.
 MOST_COMMENT = 127
@@ -31,7 +31,7 @@ _HARMFUL = re.compile(r"[^A-Za-z0-9 /._:;,()\[\]#=!*+-]")
 _SHORT, _STEP = 12, 8
 
 
-class Names:
+class UniqueNames:
     """Gives each meaning its own name; two meanings never share one, even if someone seeks collisions."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ ISOLATES = "spec"
 _SHORTEST = 16
 _SEPARATOR = ", "
 _FORM = re.compile(
-    rf"(?P<shadow>{SHADOW})?(?P<action>{'|'.join(Action)})"
+    rf"(?P<shadow>{SHADOW})?(?P<action>{'|'.join(RuleAction)})"
     rf" (?P<direction>{'|'.join(Direction)})(?P<rule>\[\d+\]|:{ISOLATES})"
     r" (?P<policies>[^ ]+(?:, [^ ]+)*?)(?: \((?P<name>.*)\))?"
 )
@@ -80,20 +80,20 @@ _FORM = re.compile(
 class Label(NamedTuple):
     """What a rule does and who it belongs to; isolation belongs to several policies."""
 
-    action: Action
+    action: RuleAction
     direction: Direction
     decided_by: tuple[Decider, ...]
     shadow: bool = False
 
     @classmethod
-    def of_rule(cls, rule: Rule, shadow: bool = False) -> Label:
+    def of_rule(cls, rule: NetworkRule, shadow: bool = False) -> Label:
         """The label of a policy's rule."""
         return cls(rule.action, rule.direction, (rule.decider,), shadow)
 
     @classmethod
-    def of_isolation(cls, direction: Direction, policies: Iterable[Policy], shadow: bool = False) -> Label:
+    def of_isolation(cls, direction: Direction, policies: Iterable[TieredPolicy], shadow: bool = False) -> Label:
         """The label of what policies drop together because no rule of theirs allows it."""
-        return cls(Action.DENY, direction, tuple(policy.decider for policy in policies), shadow)
+        return cls(RuleAction.DENY, direction, tuple(policy.decider for policy in policies), shadow)
 
     @classmethod
     def parse(cls, text: str) -> Label | None:
@@ -105,7 +105,7 @@ class Label(NamedTuple):
         rule = ISOLATES if fields["rule"] == f":{ISOLATES}" else f"{direction}{fields['rule']}"
         policies = fields["policies"].split(_SEPARATOR)
         decided_by = tuple(Decider(Reference.or_text(policy), rule, fields["name"]) for policy in policies)
-        return cls(Action(fields["action"]), direction, decided_by, bool(fields["shadow"]))
+        return cls(RuleAction(fields["action"]), direction, decided_by, bool(fields["shadow"]))
 
     @property
     def meaning(self) -> str:

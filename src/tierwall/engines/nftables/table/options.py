@@ -7,11 +7,11 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from tierwall.network.model.ends import End
+from tierwall.network.model.ends import Endpoint
 from tierwall.values.addresses import Address
 
 
-class Log(StrEnum):
+class LogScope(StrEnum):
     """Which verdicts are logged to the NFLOG group."""
 
     NONE = "none"
@@ -23,7 +23,7 @@ GROUP = 7
 RATE = 10
 
 
-class Options(Struct, frozen=True):
+class TableOptions(Struct, frozen=True):
     """How to compile.
 
     `node`: only pods on that node are judged; None: every pod. `rate`: log lines a second for each rule, 0 for all.
@@ -31,22 +31,22 @@ class Options(Struct, frozen=True):
     """
 
     node: str | None = None
-    log: Log = Log.DROP
+    log: LogScope = LogScope.DROP
     group: int = GROUP
     rate: int = RATE
     exempt_own_node: bool = False
 
 
-class Wire:
+class WireAddresses:
     """The addresses that ends have in packets: their own, and stand-ins for those who have none of a family.
 
     A stand-in belongs to its end like any other address, but no CIDR holds it by itself.
     """
 
-    def __init__(self, stand_ins: Mapping[End, tuple[Address, ...]] | None = None) -> None:
+    def __init__(self, stand_ins: Mapping[Endpoint, tuple[Address, ...]] | None = None) -> None:
         self._stand_ins = dict(stand_ins or {})
         self.unlisted = frozenset(address for addresses in self._stand_ins.values() for address in addresses)
 
-    def addresses(self, end: End) -> tuple[Address, ...]:
+    def addresses(self, end: Endpoint) -> tuple[Address, ...]:
         """All addresses of an end."""
         return (*end.addresses, *self._stand_ins.get(end, ()))

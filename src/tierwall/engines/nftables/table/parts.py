@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tierwall.engines.nftables.table.matches import Line
-from tierwall.engines.nftables.table.names import MOST_PREFIX, Label, Names, comment
-from tierwall.engines.nftables.table.options import Log, Options
-from tierwall.engines.nftables.table.sets import Sets
-from tierwall.engines.nftables.table.table import ACCEPT, RETURN, Chain, Verdict, Word
-from tierwall.network.model.rules import Action, Direction
+from tierwall.engines.nftables.table.matches import RuleLine
+from tierwall.engines.nftables.table.names import MOST_PREFIX, Label, UniqueNames, comment
+from tierwall.engines.nftables.table.options import LogScope, TableOptions
+from tierwall.engines.nftables.table.sets import SetBuilder
+from tierwall.engines.nftables.table.table import ACCEPT, RETURN, ChainVerdict, RuleChain, VerdictWord
+from tierwall.network.model.rules import Direction, RuleAction
 
 # How logged packets are told from those of other programs.
 LEAD = "tierwall "
@@ -24,13 +24,13 @@ LEAD = "tierwall "
 ALLOW = {Direction.EGRESS: RETURN, Direction.INGRESS: ACCEPT}
 
 
-class Parts:
+class TableBuilder:
     """Counters and chains made so far."""
 
-    def __init__(self, sets: Sets, names: Names, options: Options) -> None:
+    def __init__(self, sets: SetBuilder, names: UniqueNames, options: TableOptions) -> None:
         self.sets, self.names, self.options = sets, names, options
         self.counters: dict[str, str] = {}
-        self.chains: dict[str, Chain] = {}
+        self.chains: dict[str, RuleChain] = {}
         # What the log prefixes stand for.
         self.logged: dict[str, Label] = {}
 
@@ -38,7 +38,7 @@ class Parts:
         """The name of the chain with these rules."""
         lines = tuple(rules)
         name = self.names.name(word, "\n".join((note, *lines)))
-        self.chains[name] = Chain(lines, comment(note))
+        self.chains[name] = RuleChain(lines, comment(note))
         return name
 
     def counted(self, label: Label) -> str:
@@ -47,7 +47,7 @@ class Parts:
         self.counters[name] = label.text()
         return f"counter name {name}"
 
-    def ending(self, label: Label, verdict: Verdict | None, logs: bool = True) -> str:
+    def ending(self, label: Label, verdict: ChainVerdict | None, logs: bool = True) -> str:
         """Count, log if asked, and give the verdict; without one the question goes on behind the line."""
         counted = self.counted(label)
         remark = f'comment "{label.remark()}"'
@@ -66,20 +66,20 @@ class Parts:
         if verdict is not None:
             lines.append(str(verdict))
         chain = self.chain("log", lines, label.meaning)
-        return f"{counted} {Verdict(Word.JUMP if verdict is None else Word.GOTO, chain)} {remark}"
+        return f"{counted} {ChainVerdict(VerdictWord.JUMP if verdict is None else VerdictWord.GOTO, chain)} {remark}"
 
-    def _is_logged(self, label: Label, verdict: Verdict | None) -> bool:
-        if label.action is not Action.DENY and verdict is not None and verdict.word is Word.GOTO:
+    def _is_logged(self, label: Label, verdict: ChainVerdict | None) -> bool:
+        if label.action is not RuleAction.DENY and verdict is not None and verdict.word is VerdictWord.GOTO:
             return False  # the tiers below have the last word
         log = self.options.log
-        return log is Log.ALL or (log is Log.DROP and (label.shadow or label.action is Action.DENY))
+        return log is LogScope.ALL or (log is LogScope.DROP and (label.shadow or label.action is RuleAction.DENY))
 
 
 # Fewer lines than this are quicker asked one after the other.
 FEW = 16
 
 
-def by_port(parts: Parts, lines: Sequence[Line], leave: Word, ending: list[str]) -> list[str]:
+def by_port(parts: TableBuilder, lines: Sequence[RuleLine], leave: VerdictWord, ending: list[str]) -> list[str]:
     """The lines, and `ending` for what none of them matches.
 
     With `goto` a port's chain has the ending too, so that a `return` in it leaves for good; with `jump` it comes back.
@@ -94,9 +94,9 @@ def by_port(parts: Parts, lines: Sequence[Line], leave: Word, ending: list[str])
             ports.setdefault(protocol, {}).setdefault(port, []).append(str(line))
     for protocol, by_number in sorted(ports.items()):
         chains = {
-            port: parts.chain("at", [*texts, *(ending if leave is Word.GOTO else ())], f"{protocol} {port}")
+            port: parts.chain("at", [*texts, *(ending if leave is VerdictWord.GOTO else ())], f"{protocol} {port}")
             for port, texts in sorted(by_number.items())
         }
-        name = parts.sets.of_index({port: Verdict(leave, chain) for port, chain in chains.items()})
+        name = parts.sets.of_index({port: ChainVerdict(leave, chain) for port, chain in chains.items()})
         out.append(f"{protocol} dport vmap @{name}")
     return [*out, *ending]

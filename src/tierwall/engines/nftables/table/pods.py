@@ -10,22 +10,22 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, assert_never
 
 from tierwall.core.labels import Selector
-from tierwall.engines.nftables.table.compile import Compiled
+from tierwall.engines.nftables.table.compile import CompiledTable
 from tierwall.engines.nftables.table.names import comment
-from tierwall.engines.nftables.table.sets import Definition, NamedPortEnds, PeerEnds, family_of
+from tierwall.engines.nftables.table.sets import Definition, NamedPortEndpoints, PeerEnds, family_of
 from tierwall.engines.nftables.table.table import (
     PODS,
     Attached,
+    ChainVerdict,
     Element,
     ElementChange,
-    Set,
+    NamedSet,
     Table,
-    Verdict,
-    Word,
+    VerdictWord,
 )
-from tierwall.network.model.ends import NAMESPACE_NAME, End, pod_end
-from tierwall.network.model.rules import Direction, by_kind
-from tierwall.resources.resource import Resource, inside
+from tierwall.network.model.ends import NAMESPACE_NAME, Endpoint, pod_endpoint
+from tierwall.network.model.rules import Direction, peers_by_kind
+from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 
@@ -36,13 +36,13 @@ class PodChange(NamedTuple):
     after: Resource | None
 
 
-class Step(NamedTuple):
+class PodStep(NamedTuple):
     """What changes of so many pods do to a table: elements; then the table, and each pod's end or None."""
 
     pods: int
     elements: list[tuple[str, ElementChange]]
     table: Table
-    ends: list[tuple[tuple[str, str], End | None]]
+    ends: list[tuple[tuple[str, str], Endpoint | None]]
 
 
 def pod_changes(old: Snapshot, new: Snapshot) -> list[PodChange] | None:
@@ -65,10 +65,10 @@ def _says(resource: Resource) -> tuple[str, str]:
 class FollowedTable:
     """The table of a compilation, kept up with its pods."""
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, compiled: CompiledTable) -> None:
         self._compiler = compiled.compiler
         self.table: Table = compiled.table
-        self._ends: dict[tuple[str, str], End] = {}
+        self._ends: dict[tuple[str, str], Endpoint] = {}
         self._owners: dict[Element, int] = {}
         model, wire = self._compiler.model, self._compiler.wire
         for pod in model.pods:
@@ -86,11 +86,11 @@ class FollowedTable:
             for namespace in spaces or ():
                 self._in_namespace.setdefault(namespace, []).append((definition, dict(names)))
 
-    def step(self, pods: Sequence[PodChange]) -> Step | None:
+    def step(self, pods: Sequence[PodChange]) -> PodStep | None:
         """What changes of pods do to the table, which stays as it is; None if elements are not enough."""
         gone: dict[str, dict[Element, Attached]] = {}
         come: dict[str, dict[Element, Attached]] = {}
-        after: list[tuple[tuple[str, str], End | None]] = []
+        after: list[tuple[tuple[str, str], Endpoint | None]] = []
         for change in pods:
             place = change.before or change.after
             assert place is not None
@@ -105,20 +105,20 @@ class FollowedTable:
                 for name, element, attached in self._placed(end) if end is not None else ():
                     out.setdefault(name, {})[element] = attached
             after.append((key, new))
-        return Step(len(pods), *self._moved(gone, come), after)
+        return PodStep(len(pods), *self._moved(gone, come), after)
 
-    def _end(self, resource: Resource) -> End | None:
+    def _end(self, resource: Resource) -> Endpoint | None:
         """The pod as an end; None if its namespace is not known, so neither are its labels."""
         labels = self._compiler.model.namespaces.get(resource.namespace)
         if labels is None:
             return None
-        status = inside(resource.value, "status")
-        return pod_end(resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, None)
+        status = nested_map(resource.value, "status")
+        return pod_endpoint(resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, None)
 
-    def _is_alone(self, end: End | None) -> bool:
+    def _is_alone(self, end: Endpoint | None) -> bool:
         return end is None or (end.under_policy and all(self._owners.get(address, 0) <= 1 for address in end.addresses))
 
-    def _fits(self, end: End, before: End | None) -> bool:
+    def _fits(self, end: Endpoint, before: Endpoint | None) -> bool:
         """Whether the table has all that a pod needs, now or when it gets an address: families, sets and classes."""
         compiler, sets = self._compiler, self._compiler.sets
         addresses_before = before.addresses if before is not None else ()
@@ -130,7 +130,7 @@ class FollowedTable:
         chains = [compiler.class_of(end, direction) for direction in Direction] if compiler.is_judged(end) else []
         return all(not chain or chain in self.table.chains for chain in chains)
 
-    def _placed(self, end: End) -> Iterator[tuple[str, Element, Attached]]:
+    def _placed(self, end: Endpoint) -> Iterator[tuple[str, Element, Attached]]:
         """Every element that a pod stands for: set, key, and what is attached to it."""
         compiler = self._compiler
         for definition, by_family in (*self._anywhere, *self._in_namespace.get(end.namespace, ())):
@@ -142,24 +142,24 @@ class FollowedTable:
             yield f"{PODS}{family_of(address)}", address, comment(str(end))
             for direction in Direction:
                 if compiler.is_judged(end) and (chain := compiler.class_of(end, direction)):
-                    yield compiler.maps[direction, family_of(address)], address, Verdict(Word.GOTO, chain)
+                    yield compiler.maps[direction, family_of(address)], address, ChainVerdict(VerdictWord.GOTO, chain)
 
     def _moved(
         self, gone: dict[str, dict[Element, Attached]], come: dict[str, dict[Element, Attached]]
     ) -> tuple[list[tuple[str, ElementChange]], Table]:
         """The elements that really change, and the table with them."""
         moved: list[tuple[str, ElementChange]] = []
-        sets: dict[str, Set] = dict(self.table.sets)
+        sets: dict[str, NamedSet] = dict(self.table.sets)
         for name in dict.fromkeys((*gone, *come)):
             part = sets[name]
             change = ElementChange.between(gone.get(name, {}), come.get(name, {}))
             if change.removed or change.added:
                 moved.append((name, change))
                 kept = {key: attached for key, attached in part.elements.items() if key not in change.removed}
-                sets[name] = Set(part.kind, part.family, kept | change.added, part.comment)
+                sets[name] = NamedSet(part.kind, part.family, kept | change.added, part.comment)
         return moved, Table(self.table.counters, sets, self.table.chains)
 
-    def take(self, step: Step) -> None:
+    def take(self, step: PodStep) -> None:
         """Go on from the table after a step of this one."""
         self.table = step.table
         for key, new in step.ends:
@@ -176,10 +176,10 @@ def _namespaces(definition: Definition) -> set[str] | None:
     """The names of the only namespaces whose pods a definition can hold; None if it does not name them."""
     out: set[str] = set()
     match definition:
-        case NamedPortEnds():
+        case NamedPortEndpoints():
             return None
         case PeerEnds():
-            pods, networks, nodes, domains = by_kind(definition.peers)
+            pods, networks, nodes, domains = peers_by_kind(definition.peers)
         case _:
             assert_never(definition)
     if networks or nodes or domains:

@@ -12,20 +12,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias, assert_never
 
 from tierwall.core.labels import Selector
-from tierwall.engines.nftables.table.names import Names
-from tierwall.engines.nftables.table.options import Wire
-from tierwall.engines.nftables.table.table import FAMILIES, Attached, Element, Kind, Set, Verdict
-from tierwall.network.model.ends import End
-from tierwall.network.model.matching import Match, peer_matches
-from tierwall.network.model.model import Model
-from tierwall.network.model.rules import AddressPeer, DomainPeer, NamedPort, NodePeer, Peer, PodPeer, PortRange, by_kind
-from tierwall.values.addresses import IPV6, Address, Block, Span, joined
+from tierwall.engines.nftables.table.names import UniqueNames
+from tierwall.engines.nftables.table.options import WireAddresses
+from tierwall.engines.nftables.table.table import FAMILIES, Attached, ChainVerdict, Element, NamedSet, SetKind
+from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.matching import PeerMatch, peer_matches
+from tierwall.network.model.model import NetworkModel
+from tierwall.network.model.rules import (
+    AddressPeer,
+    DomainPeer,
+    NamedPort,
+    NodePeer,
+    Peer,
+    PodPeer,
+    PortRange,
+    peers_by_kind,
+)
+from tierwall.values.addresses import IPV6, Address, Block, Span, merge_ranges
 
-_NOBODY = End("address", "")
+_NOBODY = Endpoint("address", "")
 # Looked up once: every end is compared with it for every set.
-_YES = Match.YES
+_YES = PeerMatch.YES
 # What one end adds to a set.
-Adding: TypeAlias = Callable[[End], Iterator[Element]]
+Adding: TypeAlias = Callable[[Endpoint], Iterator[Element]]
 
 
 class PeerEnds(NamedTuple):
@@ -33,12 +42,12 @@ class PeerEnds(NamedTuple):
 
     peers: tuple[Peer, ...]
 
-    def adding(self, model: Model, wire: Wire) -> Adding:
+    def adding(self, model: NetworkModel, wire: WireAddresses) -> Adding:
         """What each end adds to the set."""
-        _pods, networks, _nodes, _domains = by_kind(self.peers)
+        _pods, networks, _nodes, _domains = peers_by_kind(self.peers)
         blocks = [block for peer in networks for block in peer.blocks]
 
-        def added(end: End) -> Iterator[Element]:
+        def added(end: Endpoint) -> Iterator[Element]:
             if not any(peer_matches(peer, _NOBODY, end, model.node_addresses) is _YES for peer in self.peers):
                 return
             for address in wire.addresses(end):
@@ -48,15 +57,15 @@ class PeerEnds(NamedTuple):
         return added
 
 
-class NamedPortEnds(NamedTuple):
+class NamedPortEndpoints(NamedTuple):
     """Address, protocol and number of a container port name, on every pod that has it."""
 
     port: NamedPort
 
-    def adding(self, model: Model, wire: Wire) -> Adding:
+    def adding(self, model: NetworkModel, wire: WireAddresses) -> Adding:
         """What each end adds to the set."""
 
-        def added(end: End) -> Iterator[Element]:
+        def added(end: Endpoint) -> Iterator[Element]:
             for protocol, number in end.named_ports.get(self.port.name, ()):
                 if self.port.protocol in ("", protocol):
                     for address in wire.addresses(end):
@@ -65,21 +74,21 @@ class NamedPortEnds(NamedTuple):
         return added
 
 
-Definition = PeerEnds | NamedPortEnds
+Definition = PeerEnds | NamedPortEndpoints
 
 
-class Sets:
+class SetBuilder:
     """All sets of a table; each is made when a rule first needs it."""
 
-    def __init__(self, model: Model, wire: Wire, names: Names) -> None:
+    def __init__(self, model: NetworkModel, wire: WireAddresses, names: UniqueNames) -> None:
         self.model, self.wire, self._names = model, wire, names
-        self.made: dict[str, Set] = {}
+        self.made: dict[str, NamedSet] = {}
         # The sets that pods change, with what defines them: by definition, then by name.
         self._families: dict[Definition, tuple[tuple[int, str], ...]] = {}
         self._addressed = [end for end in (*model.pods, *model.nodes) if wire.addresses(end)]
         self.families = {family_of(address) for end in self._addressed for address in wire.addresses(end)}
         self.several = [end for end in self._addressed if len(wire.addresses(end)) > 1]
-        self._by_namespace: dict[str, list[End]] = {}
+        self._by_namespace: dict[str, list[Endpoint]] = {}
         for pod in model.pods:
             if pod.under_policy:
                 self._by_namespace.setdefault(pod.namespace, []).append(pod)
@@ -91,7 +100,7 @@ class Sets:
 
     def of_peers(self, peers: tuple[Peer, ...]) -> Iterator[tuple[int, str]]:
         """The sets (family and name) that together hold every address of these peers."""
-        pods, networks, nodes, domains = by_kind(peers)
+        pods, networks, nodes, domains = peers_by_kind(peers)
         blocks = tuple(sorted({block for peer in networks for block in peer.blocks}))
         if pods or nodes or domains or (blocks and self.several):
             yield from self._of(PeerEnds(peers), "ends")
@@ -100,26 +109,26 @@ class Sets:
 
     def of_named_port(self, port: NamedPort) -> tuple[tuple[int, str], ...]:
         """The sets (family and name) of a named port."""
-        return self._of(NamedPortEnds(port), "port")
+        return self._of(NamedPortEndpoints(port), "port")
 
     def of_ports(self, ranges: tuple[PortRange, ...]) -> str:
         """The set of port numbers, whatever their protocol."""
         elements: dict[Element, Attached] = {(span.first, span.last): "" for span in ranges}
         name = self._names.name("ports", repr(sorted(elements)))
-        self.made[name] = Set(Kind.PORTS, 0, elements)
+        self.made[name] = NamedSet(SetKind.PORTS, 0, elements)
         return name
 
-    def of_index(self, verdicts: Mapping[int, Verdict]) -> str:
+    def of_index(self, verdicts: Mapping[int, ChainVerdict]) -> str:
         """The map from port numbers to verdicts."""
         name = self._names.name("index", repr([(port, str(verdict)) for port, verdict in sorted(verdicts.items())]))
         elements: dict[Element, Attached] = {port: verdicts[port] for port in verdicts}
-        self.made[name] = Set(Kind.PORT_VERDICTS, 0, elements)
+        self.made[name] = NamedSet(SetKind.PORT_VERDICTS, 0, elements)
         return name
 
     def _of(self, definition: Definition, word: str) -> tuple[tuple[int, str], ...]:
         names = self._families.get(definition)
         if names is None:
-            kind = Kind.ADDRESSES if isinstance(definition, PeerEnds) else Kind.NAMED
+            kind = SetKind.ADDRESSES if isinstance(definition, PeerEnds) else SetKind.NAMED
             by_family: dict[int, dict[Element, Attached]] = {family: {} for family in sorted(self.families)}
             added = definition.adding(self.model, self.wire)
             for end in self._candidates(definition):
@@ -129,15 +138,15 @@ class Sets:
                 (family, self._names.name(f"{word}{family}", f"{family} {definition}")) for family in by_family
             )
             for family, name in names:
-                self.made[name] = Set(kind, family, by_family[family])
+                self.made[name] = NamedSet(kind, family, by_family[family])
             self._families[definition] = names
         return names
 
-    def _candidates(self, definition: Definition) -> Iterable[End]:
+    def _candidates(self, definition: Definition) -> Iterable[Endpoint]:
         """At least the ends that add something; peers by label are looked up by namespace."""
-        if isinstance(definition, NamedPortEnds):
+        if isinstance(definition, NamedPortEndpoints):
             return self.model.pods
-        candidates: dict[End, None] = {}
+        candidates: dict[Endpoint, None] = {}
         for peer in definition.peers:
             match peer:
                 case PodPeer():
@@ -159,7 +168,7 @@ class Sets:
             if of_family:
                 elements: dict[Element, Attached] = {(span.low, span.high): "" for span in of_family}
                 name = self._names.name(f"blocks{family}", repr(of_family))
-                self.made[name] = Set(Kind.RANGES, family, elements)
+                self.made[name] = NamedSet(SetKind.RANGES, family, elements)
                 yield family, name
 
 
@@ -173,5 +182,5 @@ def family_of(element: Element) -> int:
 def spans_of(blocks: Iterable[Block], unlisted: Iterable[Address]) -> list[Span]:
     """What blocks hold, without some addresses, as the kernel wants it: spans that neither overlap nor touch."""
     holes = tuple(Span(address, address) for address in unlisted)
-    whole = joined(part for block in blocks for part in block.parts())
+    whole = merge_ranges(part for block in blocks for part in block.parts())
     return [part for span in whole for part in Block(span, holes).parts()]

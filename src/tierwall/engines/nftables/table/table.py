@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from tierwall.values.addresses import show
+from tierwall.values.addresses import format_address
 
 FAMILY, TABLE = "inet", "tierwall"
 FAMILIES = (4, 6)
@@ -29,7 +29,7 @@ PODS, NODES, CUT = "pods", "nodes", "cut"
 Element: TypeAlias = int | str | tuple[int, int] | tuple[int, str, int]
 
 
-class Word(StrEnum):
+class VerdictWord(StrEnum):
     """What a verdict does with a packet."""
 
     ACCEPT = "accept"
@@ -40,22 +40,26 @@ class Word(StrEnum):
     JUMP = "jump"
 
 
-class Verdict(NamedTuple):
+class ChainVerdict(NamedTuple):
     """How a rule ends, or where an element of a verdict map leads; `chain` for `goto` and `jump`."""
 
-    word: Word
+    word: VerdictWord
     chain: str = ""
 
     def __str__(self) -> str:
         return f"{self.word} {self.chain}" if self.chain else str(self.word)
 
 
-ACCEPT, DROP, RETURN = Verdict(Word.ACCEPT), Verdict(Word.DROP), Verdict(Word.RETURN)
+ACCEPT, DROP, RETURN = (
+    ChainVerdict(VerdictWord.ACCEPT),
+    ChainVerdict(VerdictWord.DROP),
+    ChainVerdict(VerdictWord.RETURN),
+)
 # The comment of an element of a set, or the verdict of one of a map.
-Attached: TypeAlias = str | Verdict
+Attached: TypeAlias = str | ChainVerdict
 
 
-class Kind(Enum):
+class SetKind(Enum):
     """What the elements of a set are: their type as nftables writes it (`ADDRESS`: of the set's family), and flags."""
 
     ADDRESSES = ("ADDRESS",)
@@ -67,21 +71,21 @@ class Kind(Enum):
     FLOWS = ("ADDRESS . inet_service . ADDRESS . inet_service", "size 65535", "flags timeout")
 
 
-MAPS = (Kind.VERDICTS, Kind.PORT_VERDICTS)
+MAPS = (SetKind.VERDICTS, SetKind.PORT_VERDICTS)
 # Named by their content, or filled by events: never compared element by element.
-_FIXED = (Kind.RANGES, Kind.PORTS, Kind.PORT_VERDICTS, Kind.FLOWS)
+_FIXED = (SetKind.RANGES, SetKind.PORTS, SetKind.PORT_VERDICTS, SetKind.FLOWS)
 
 
-class Set(Struct, frozen=True):
+class NamedSet(Struct, frozen=True):
     """A set or verdict map: each element with its comment or its verdict."""
 
-    kind: Kind
+    kind: SetKind
     family: int
     elements: Mapping[Element, Attached]
     comment: str = ""
 
 
-class Chain(Struct, frozen=True):
+class RuleChain(Struct, frozen=True):
     """A chain; `hook` is the line that makes it a base chain.
 
     `mark` stands for the rules of a chain whose name does not: a digest that its first rule has as comment, and their
@@ -98,11 +102,11 @@ class Table(Struct, frozen=True):
     """The whole table."""
 
     counters: Mapping[str, str]
-    sets: Mapping[str, Set]
-    chains: Mapping[str, Chain]
+    sets: Mapping[str, NamedSet]
+    chains: Mapping[str, RuleChain]
 
 
-def text(table: Table) -> str:
+def table_script(table: Table) -> str:
     """The table as `nft -f` reads it."""
     return "\n".join(_lines(table)) + "\n"
 
@@ -125,11 +129,11 @@ def _lines(table: Table) -> Iterator[str]:
     yield "}"
 
 
-def _keyword(part: Set) -> str:
+def _keyword(part: NamedSet) -> str:
     return "map" if part.kind in MAPS else "set"
 
 
-def _set_body(part: Set) -> Iterator[str]:
+def _set_body(part: NamedSet) -> Iterator[str]:
     """The lines that declare a set, without its elements."""
     element_type, *flags = part.kind.value
     yield f"type {element_type.replace('ADDRESS', f'ipv{part.family}_addr')}"
@@ -138,7 +142,7 @@ def _set_body(part: Set) -> Iterator[str]:
         yield f'comment "{part.comment}"'
 
 
-def _chain_head(chain: Chain) -> Iterator[str]:
+def _chain_head(chain: RuleChain) -> Iterator[str]:
     """The lines of a chain before its rules."""
     if chain.comment:
         yield f'comment "{chain.comment}"'
@@ -146,27 +150,27 @@ def _chain_head(chain: Chain) -> Iterator[str]:
         yield chain.hook
 
 
-def _elements_text(kind: Kind, elements: Mapping[Element, Attached]) -> str:
+def _elements_text(kind: SetKind, elements: Mapping[Element, Attached]) -> str:
     """Elements as nft writes them, in order."""
     return ", ".join(_element(kind, element, elements[element]) for element in _in_order(elements))
 
 
-def _element(kind: Kind, element: Element, attached: Attached) -> str:
+def _element(kind: SetKind, element: Element, attached: Attached) -> str:
     key = _key_text(kind, element)
-    if isinstance(attached, Verdict):
+    if isinstance(attached, ChainVerdict):
         return f"{key} : {attached}"
     return f'{key} comment "{attached}"' if attached else key
 
 
-def _key_text(kind: Kind, element: Element) -> str:
+def _key_text(kind: SetKind, element: Element) -> str:
     """An element's key alone."""
     if isinstance(element, str):
         return element
     if isinstance(element, int):
-        return str(element) if kind is Kind.PORT_VERDICTS else show(element)
+        return str(element) if kind is SetKind.PORT_VERDICTS else format_address(element)
     if len(element) == 3:
-        return f"{show(element[0])} . {element[1]} . {element[2]}"
-    first, last = element if kind is Kind.PORTS else map(show, element)
+        return f"{format_address(element[0])} . {element[1]} . {element[2]}"
+    first, last = element if kind is SetKind.PORTS else map(format_address, element)
     return str(first) if first == last else f"{first}-{last}"
 
 
@@ -247,10 +251,10 @@ def _removals(old: Table, new: Table) -> Iterator[str]:
     yield from (f"delete counter {_WHERE} {name}" for name in old.counters if name not in new.counters)
 
 
-def _added_set(name: str, part: Set) -> str:
+def _added_set(name: str, part: NamedSet) -> str:
     elements = f" elements = {{ {_elements_text(part.kind, part.elements)} }};" if part.elements else ""
     return f"add {_keyword(part)} {_WHERE} {name} {{ {' '.join(f'{line};' for line in _set_body(part))}{elements} }}"
 
 
-def _added_rules(name: str, chain: Chain) -> Iterator[str]:
+def _added_rules(name: str, chain: RuleChain) -> Iterator[str]:
     return (f"add rule {_WHERE} {name} {rule}" for rule in chain.rules)

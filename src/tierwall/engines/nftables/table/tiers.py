@@ -14,17 +14,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby
 from typing import NamedTuple, assert_never
 
-from tierwall.engines.nftables.table.matches import Line, matches, resolved
+from tierwall.engines.nftables.table.matches import RuleLine, matches, resolved_peers
 from tierwall.engines.nftables.table.names import Label
-from tierwall.engines.nftables.table.parts import ALLOW, Parts, by_port
-from tierwall.engines.nftables.table.table import ACCEPT, DROP, RETURN, Verdict, Word
-from tierwall.network.model.matching import covered, domains
+from tierwall.engines.nftables.table.parts import ALLOW, TableBuilder, by_port
+from tierwall.engines.nftables.table.table import ACCEPT, DROP, RETURN, ChainVerdict, VerdictWord
+from tierwall.network.model.matching import domain_names, is_covered_domain
 from tierwall.network.model.policies import is_shadow
-from tierwall.network.model.rules import Action, AddressPeer, Direction, Peer, Policy, Port, Rule
+from tierwall.network.model.rules import AddressPeer, Direction, NetworkRule, Peer, Port, RuleAction, TieredPolicy
 from tierwall.values.addresses import IPV6, LAST, LAST_IPV4, Block, Span
 
 
-class Subject(NamedTuple):
+class TierSubject(NamedTuple):
     """Whose rules: the direction, and the namespace that related peers are compared with."""
 
     direction: Direction
@@ -32,7 +32,9 @@ class Subject(NamedTuple):
     labels: Mapping[str, str]
 
 
-def first_match(parts: Parts, subject: Subject, policies: Iterable[Policy], passing: Verdict) -> list[str] | None:
+def first_match(
+    parts: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy], passing: ChainVerdict
+) -> list[str] | None:
     """Lines of the Admin or Baseline tier; `passing` is what leaving the tier does, also at its end.
 
     None if no rule of the tier can match.
@@ -46,14 +48,14 @@ def first_match(parts: Parts, subject: Subject, policies: Iterable[Policy], pass
 
 
 class _FirstMatch:
-    def __init__(self, parts: Parts, subject: Subject, passing: Verdict) -> None:
+    def __init__(self, parts: TableBuilder, subject: TierSubject, passing: ChainVerdict) -> None:
         self.parts, self.subject, self.passing = parts, subject, passing
         self.asked: list[tuple[tuple[str, ...], tuple[Port, ...] | None]] = []
 
-    def lines(self, rules: list[tuple[Policy, Rule]], allow: Verdict, out: list[str]) -> bool:
+    def lines(self, rules: list[tuple[TieredPolicy, NetworkRule]], allow: ChainVerdict, out: list[str]) -> bool:
         """Add the lines of these rules; True if nothing after them is ever reached."""
-        run: list[Line] = []
-        owner: Policy | None = None
+        run: list[RuleLine] = []
+        owner: TieredPolicy | None = None
         for number, (policy, rule) in enumerate(rules):
             if owner is not None and policy is not owner:
                 _flush(self.parts, owner, run, out)
@@ -63,14 +65,14 @@ class _FirstMatch:
                 continue
             by_domain = self._is_first_by_domain(rule)
             lines = self._rule(rule, allow)
-            if by_domain and rule.action is Action.DENY:
+            if by_domain and rule.action is RuleAction.DENY:
                 lines = chain(lines, self._rule(rule, allow, everybody=True))
             for line in lines:
                 run.append(line)
                 if line.match.always:
                     _flush(self.parts, owner, run, out)
                     return True
-            if by_domain and rule.action is Action.PASS and allow != self.passing:
+            if by_domain and rule.action is RuleAction.PASS and allow != self.passing:
                 _flush(self.parts, owner, run, out)
                 if self._both(rule, rules[number + 1 :], out):
                     return True
@@ -78,7 +80,7 @@ class _FirstMatch:
             _flush(self.parts, owner, run, out)
         return False
 
-    def _both(self, rule: Rule, after: list[tuple[Policy, Rule]], out: list[str]) -> bool:
+    def _both(self, rule: NetworkRule, after: list[tuple[TieredPolicy, NetworkRule]], out: list[str]) -> bool:
         """Behind a Pass by domain: what both the rules after it and the tiers below allow; True if for everybody."""
         rest: list[str] = []
         if not self.lines(after, self.passing, rest):
@@ -87,27 +89,27 @@ class _FirstMatch:
             out += rest
             return True
         name = self.parts.chain("both", rest, f"after {rule}: what the tiers below allow too")
-        ending = f'{Verdict(Word.GOTO, name)} comment "{Label.of_rule(rule).remark()}"'
+        ending = f'{ChainVerdict(VerdictWord.GOTO, name)} comment "{Label.of_rule(rule).remark()}"'
         for match in matches(self.parts.sets, self.subject.direction, self._addressed(), rule.ports):
-            out.append(str(Line(match, ending)))
+            out.append(str(RuleLine(match, ending)))
         return False
 
-    def _rule(self, rule: Rule, allow: Verdict, everybody: bool = False) -> Iterator[Line]:
+    def _rule(self, rule: NetworkRule, allow: ChainVerdict, everybody: bool = False) -> Iterator[RuleLine]:
         match rule.action:
-            case Action.ALLOW:
+            case RuleAction.ALLOW:
                 verdict, shared = allow, allow == ACCEPT
-            case Action.DENY:
+            case RuleAction.DENY:
                 verdict, shared = DROP, True
-            case Action.PASS:
+            case RuleAction.PASS:
                 verdict, shared = self.passing, False
             case _:
                 assert_never(rule.action)
         ending = self.parts.ending(Label.of_rule(rule), verdict)
-        peers = self._addressed() if everybody else resolved(rule, self.subject.namespace, self.subject.labels)
+        peers = self._addressed() if everybody else resolved_peers(rule, self.subject.namespace, self.subject.labels)
         for match in matches(self.parts.sets, self.subject.direction, peers, rule.ports):
-            yield Line(match, ending, shared)
+            yield RuleLine(match, ending, shared)
 
-    def _shadow(self, policy: Policy, rule: Rule, out: list[str]) -> None:
+    def _shadow(self, policy: TieredPolicy, rule: NetworkRule, out: list[str]) -> None:
         """A watched policy: its first rule that matches is counted and logged, and the question goes on."""
         rules = policy.rules(self.subject.direction) or ()
         if rule is not rules[0]:
@@ -121,17 +123,17 @@ class _FirstMatch:
         everywhere = AddressPeer((Block(Span(0, LAST_IPV4)), Block(Span(IPV6, LAST))))
         return (everywhere,) if self.parts.sets.wire.unlisted else None
 
-    def _is_first_by_domain(self, rule: Rule) -> bool:
+    def _is_first_by_domain(self, rule: NetworkRule) -> bool:
         """Whether a rule can be the first to match by domain name: no rules before it stand for all its domains."""
-        names = domains(rule)
+        names = domain_names(rule)
         asked = {name for before, ports in self.asked if ports is None or ports == rule.ports for name in before}
-        if all(covered(name, asked) for name in names):
+        if all(is_covered_domain(name, asked) for name in names):
             return False
         self.asked.append((names, rule.ports))
         return True
 
 
-def union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> list[str] | None:
+def union(parts: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy]) -> list[str] | None:
     """Lines of the NetworkPolicy tier, always final; None if no enforced policy isolates."""
     direction = subject.direction
     enforced = [policy for policy in policies if not is_shadow(policy.resource)]
@@ -152,15 +154,15 @@ def union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> list[st
         for policy in enforced
     ]
     if direction is Direction.EGRESS:
-        return by_port(parts, [line for lines in allowing for line in lines], Word.GOTO, ending)
+        return by_port(parts, [line for lines in allowing for line in lines], VerdictWord.GOTO, ending)
     out: list[str] = []
     for policy, lines in zip(enforced, allowing, strict=True):
-        texts = by_port(parts, lines, Word.JUMP, [])
+        texts = by_port(parts, lines, VerdictWord.JUMP, [])
         out += texts if len(texts) < 2 else [_jump(parts.chain("policy", texts, str(policy.reference)))]
     return [*out, *ending]
 
 
-def shadow_union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> list[str]:
+def shadow_union(parts: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy]) -> list[str]:
     """Where only watched NetworkPolicies isolate: what they would drop is counted and logged, and goes on."""
     watched = [policy for policy in policies if is_shadow(policy.resource)]
     if not watched:
@@ -175,21 +177,23 @@ def shadow_union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> 
     return [_jump(parts.chain("shadow", lines))]
 
 
-def _watching(parts: Parts, subject: Subject, rule: Rule, verdict: Verdict | None, logs: bool = True) -> Iterator[Line]:
+def _watching(
+    parts: TableBuilder, subject: TierSubject, rule: NetworkRule, verdict: ChainVerdict | None, logs: bool = True
+) -> Iterator[RuleLine]:
     return _lines(parts, subject, rule, parts.ending(Label.of_rule(rule, shadow=True), verdict, logs))
 
 
-def _lines(parts: Parts, subject: Subject, rule: Rule, ending: str) -> Iterator[Line]:
-    peers = resolved(rule, subject.namespace, subject.labels)
+def _lines(parts: TableBuilder, subject: TierSubject, rule: NetworkRule, ending: str) -> Iterator[RuleLine]:
+    peers = resolved_peers(rule, subject.namespace, subject.labels)
     for match in matches(parts.sets, subject.direction, peers, rule.ports):
-        yield Line(match, ending)
+        yield RuleLine(match, ending)
 
 
 def _jump(chain: str) -> str:
-    return str(Verdict(Word.JUMP, chain))
+    return str(ChainVerdict(VerdictWord.JUMP, chain))
 
 
-def _flush(parts: Parts, policy: Policy, run: list[Line], out: list[str]) -> None:
+def _flush(parts: TableBuilder, policy: TieredPolicy, run: list[RuleLine], out: list[str]) -> None:
     """Write a policy's lines: two or more shared ones in a row become a chain of their own."""
     for shared, lines in groupby(run, key=lambda line: line.shared):
         texts = [str(line) for line in lines]

@@ -293,7 +293,7 @@ class World:
 
     def status(self, *references: str | Reference) -> list[dict[str, Any]]:
         """Return policies with the status that a controller would write: all of them, or those named."""
-        from tierwall.gateway.standing import statuses
+        from tierwall.gateway.effects import statuses
         from tierwall.render.gateway import status_document
 
         return [status_document(status) for status in statuses(self._snapshot, *map(str, references))]

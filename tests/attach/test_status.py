@@ -13,7 +13,7 @@ from tierwall.analyze.attachment import policies as unattached
 from tierwall.attach.status import MOST_ANCESTORS
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import UnknownName
-from tierwall.gateway.standing import statuses
+from tierwall.gateway.effects import statuses
 from tierwall.render.gateway import status_document
 from tierwall.resources.admission import admit
 from tierwall.resources.load import load_objects

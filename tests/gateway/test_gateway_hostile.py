@@ -19,8 +19,8 @@ from tests.worlds.gateway_clusters import cluster, question
 from tierwall.analyze.checks import check
 from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import InputError
+from tierwall.gateway.effects import statuses
 from tierwall.gateway.question import GatewayQuestion, ask, ask_everywhere
-from tierwall.gateway.standing import statuses
 from tierwall.render import text
 from tierwall.render.formats import View
 from tierwall.render.gateway import status_document, status_lines

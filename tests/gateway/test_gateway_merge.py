@@ -20,11 +20,11 @@ from tierwall.core.answer import DEFAULT, Answer, Decider, Reason, Step
 from tierwall.core.reference import Reference
 from tierwall.gateway.decide import MergedField, merger
 from tierwall.gateway.detail import GatewayDetail
+from tierwall.gateway.effects import policy_effects
 from tierwall.gateway.model.conditional import ANY_REQUEST, RequestFacts
 from tierwall.gateway.model.fields import PHASES, PROFILES, Profile
 from tierwall.gateway.model.places import reachable_places
 from tierwall.gateway.question import GatewayQuestion, ask
-from tierwall.gateway.standing import policy_effects
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 

@@ -17,7 +17,7 @@ from tests.worlds.network_snapshots import snapshot
 from tierwall.cli.main import root
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
-from tierwall.network.model.ends import Endpoint, address_endpoint
+from tierwall.network.model.endpoints import Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel
 from tierwall.network.reach.compare import ChangedConnections, compare_connections, differences
 from tierwall.values.addresses import parse_address

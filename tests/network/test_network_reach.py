@@ -11,7 +11,7 @@ from tests.worlds.network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
 from tests.worlds.network_snapshots import snapshot
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
-from tierwall.network.model.ends import Endpoint, address_endpoint
+from tierwall.network.model.endpoints import Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel
 from tierwall.network.reach.classes import EndpointClass, EndpointClasses
 from tierwall.network.reach.matrix import ConnectionPassages, ReachMatrix, reach_matrix

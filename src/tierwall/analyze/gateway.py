@@ -17,10 +17,10 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
 from tierwall.core.words import join_names
 from tierwall.gateway.decide import Candidate, MergedField, merger
+from tierwall.gateway.effects import FieldOverlap, is_allow, policy_effects, prospective_effects
 from tierwall.gateway.model.fields import FIELDS, PHASES, SECTIONS, Phase, PolicyField, WrittenField
 from tierwall.gateway.model.places import reachable_places
 from tierwall.gateway.sentence import BEATS, seniority_phrase
-from tierwall.gateway.standing import FieldOverlap, is_allow, policy_effects, prospective_effects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 

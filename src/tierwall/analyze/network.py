@@ -20,7 +20,7 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.outcome import RuleEffect
 from tierwall.core.stack import Stack, Tier, evaluate
 from tierwall.core.words import join_names
-from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.policies import shadow_notes
 from tierwall.network.model.rules import (

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tierwall.core.labels import Requirement, Selector
-from tierwall.network.model.ends import NAMESPACE_NAME
+from tierwall.network.model.endpoints import NAMESPACE_NAME
 
 # Whose labels: the subject's namespace, the subject, the other end's namespace, the other end.
 Whose: TypeAlias = Literal["subject's namespace", "subject", "other's namespace", "other"]

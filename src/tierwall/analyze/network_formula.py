@@ -23,7 +23,7 @@ from tierwall.analyze.network_case import (
     opposite,
 )
 from tierwall.core.labels import Selector
-from tierwall.network.model.ends import LAST_PORT
+from tierwall.network.model.endpoints import LAST_PORT
 from tierwall.network.model.model import NetworkModel
 from tierwall.network.model.rules import (
     AddressPeer,

@@ -102,6 +102,6 @@ def status(params: StatusParams) -> None:
     All AgentgatewayPolicies and AccessPolicies, or those named by reference. `-o json` prints objects with their
     `status`; the times of conditions that did not change are kept from the status that an object has.
     """
-    from tierwall.gateway.standing import statuses
+    from tierwall.gateway.effects import statuses
 
     print_output("status", params.output, statuses(params.world().snapshot, *params.policies))

@@ -15,7 +15,7 @@ from tierwall.core.outcome import RuleEffect
 from tierwall.core.stack import CombiningRule, Tier, evaluate
 from tierwall.core.verdict import StepVerdict
 from tierwall.network.detail import NOT_APPLICABLE, ConsultedPart, DirectionDecision, NetworkDetail
-from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.matching import NodeAddresses, PeerMatch, domain_names, is_covered_domain, rule_matches
 from tierwall.network.model.model import NetworkModel
 from tierwall.network.model.rules import EGRESS, INGRESS, Direction, TieredPolicy, claimed_verdict

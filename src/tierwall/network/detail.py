@@ -13,7 +13,7 @@ from msgspec import Struct
 from tierwall.core.answer import DEFAULT, Decider, Reason, unique_deciders
 from tierwall.core.outcome import CONDITIONAL, DENY, Outcome
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.rules import Direction, NetworkRule, RuleAction, TieredPolicy
 
 # Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.

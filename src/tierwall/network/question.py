@@ -17,7 +17,7 @@ from tierwall.core.question import Question
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.decide import decide
 from tierwall.network.detail import NOT_APPLICABLE, DecidingPart, DirectionDecision, NetworkDetail, ShadowDecision
-from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, Endpoint, address_endpoint
+from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS, Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel, network_model, network_model_with_shadow
 from tierwall.network.model.policies import is_shadow
 from tierwall.network.model.rules import EGRESS, NetworkRule, peers_by_kind

@@ -18,7 +18,7 @@ from typing import Any
 
 from tierwall.core.labels import EVERYTHING, Selector, SelectorError
 from tierwall.core.source import format_path
-from tierwall.network.model.ends import LAST_PORT, PROTOCOLS
+from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS
 from tierwall.network.model.rules import (
     AddressPeer,
     Direction,

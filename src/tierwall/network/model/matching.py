@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, assert_never
 
 from tierwall.core.labels import Selector
-from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.rules import (
     AddressPeer,
     DomainPeer,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from tierwall.core.labels import Selector
 from tierwall.core.stack import Stack, Tier
-from tierwall.network.model.ends import NAMESPACE_NAME, WORKLOADS, Endpoint, namespace_labels, node_endpoint, pods
+from tierwall.network.model.endpoints import NAMESPACE_NAME, WORKLOADS, Endpoint, namespace_labels, node_endpoint, pods
 from tierwall.network.model.matching import NodeAddresses
 from tierwall.network.model.policies import NETWORK_POLICY, read_policies, shadow_policies, without_shadow_policies
 from tierwall.network.model.rules import EGRESS, INGRESS, TIERS, Direction, TieredPolicy, TierName

@@ -37,7 +37,7 @@ from tierwall.network.model.dialects import (
     read_subject,
     widest_subject,
 )
-from tierwall.network.model.ends import NAMESPACE_NAME
+from tierwall.network.model.endpoints import NAMESPACE_NAME
 from tierwall.network.model.rules import Direction, NetworkRule, Peer, RuleAction, TieredPolicy, TierName
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 
 from tierwall.core.labels import Selector
-from tierwall.network.model.ends import NAMESPACE_NAME, Endpoint, address_endpoint
+from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel
 from tierwall.network.model.rules import (
     AddressPeer,

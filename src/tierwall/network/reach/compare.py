@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from tierwall.core.verdict import Verdict
 from tierwall.network.detail import NOT_APPLICABLE
-from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.rules import PortRange
 from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes

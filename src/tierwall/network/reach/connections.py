@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from tierwall.core.answer import Omission
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, unknown_name_diagnostic
-from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, Endpoint
+from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS, Endpoint
 from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.rules import PortRange
 from tierwall.network.reach.classes import EndpointClasses

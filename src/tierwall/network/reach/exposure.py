@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, assert_never
 from msgspec import Struct
 
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
-from tierwall.network.model.ends import NAMESPACE_NAME
+from tierwall.network.model.endpoints import NAMESPACE_NAME
 from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.rules import Related, Relation, TieredPolicy, peers_by_kind
 from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes

@@ -17,7 +17,7 @@ from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.core.outcome import Outcome
 from tierwall.core.verdict import Verdict
 from tierwall.network.detail import decided_by, whole_verdict
-from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.rules import Direction, PodPeer, PortRange, Relation, peers_by_kind
 from tierwall.network.reach.matrix import ConnectionPassages, DestinationGroup, ReachMatrix
 from tierwall.network.reach.naming import LARGE, MOST_SELECTORS, EndpointNames, NamedEndpoints, NamedMask

@@ -15,7 +15,7 @@ from msgspec import Struct
 from tierwall.core.labels import Requirement, Selector
 from tierwall.core.outcome import RuleEffect
 from tierwall.core.stack import Tier
-from tierwall.network.model.ends import NAMESPACE_NAME, Endpoint
+from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint
 from tierwall.network.model.matching import domain_names, is_covered_domain
 from tierwall.network.model.rules import (
     INGRESS,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.reach.classes import EndpointClass, EndpointClasses
 from tierwall.network.reach.spaces import mask_of, union
 from tierwall.values.addresses import merge_ranges

@@ -15,7 +15,7 @@ from tierwall.core.labels import Selector
 from tierwall.core.outcome import ALLOW, Outcome, OutcomeSets, TierResult, with_tier_below
 from tierwall.core.stack import DEFAULT_ALLOW, Stack, Tier, combine_tier
 from tierwall.network.detail import NOT_APPLICABLE
-from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.rules import (
     Direction,
     NamedPort,

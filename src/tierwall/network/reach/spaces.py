@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import accumulate
 from operator import xor
 
-from tierwall.network.model.ends import LAST_PORT, PROTOCOLS
+from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS
 from tierwall.network.model.rules import PortRange
 from tierwall.values.addresses import IPV6, LAST, Address, Block, Span, merge_ranges
 

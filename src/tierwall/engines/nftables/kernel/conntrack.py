@@ -28,7 +28,7 @@ from tierwall.engines.nftables.kernel.netlink import (
 from tierwall.engines.nftables.kernel.nflog import PacketFlow
 from tierwall.engines.nftables.table.compile import TableCompiler
 from tierwall.network.decide import decide
-from tierwall.network.model.ends import Endpoint, address_endpoint
+from tierwall.network.model.endpoints import Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel
 from tierwall.values.addresses import IPV6, Address
 

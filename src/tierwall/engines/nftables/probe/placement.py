@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from tierwall.engines.nftables.table.options import WireAddresses
 from tierwall.engines.nftables.table.sets import family_of
-from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import NetworkModel
 from tierwall.values.addresses import Address, parse_address
 

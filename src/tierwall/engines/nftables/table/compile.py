@@ -39,7 +39,7 @@ from tierwall.engines.nftables.table.table import (
     VerdictWord,
 )
 from tierwall.engines.nftables.table.tiers import TierSubject, first_match, shadow_union, union
-from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.matching import domain_names
 from tierwall.network.model.model import NetworkModel, network_model_with_shadow
 from tierwall.network.model.rules import Direction, RuleAction, TieredPolicy

@@ -15,7 +15,7 @@ from typing import NamedTuple, assert_never
 
 from tierwall.core.labels import Requirement, Selector
 from tierwall.engines.nftables.table.sets import SetBuilder
-from tierwall.network.model.ends import LAST_PORT, NAMESPACE_NAME, PROTOCOLS
+from tierwall.network.model.endpoints import LAST_PORT, NAMESPACE_NAME, PROTOCOLS
 from tierwall.network.model.rules import (
     AddressPeer,
     Direction,

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.values.addresses import Address
 
 

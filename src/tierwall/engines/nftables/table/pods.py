@@ -23,7 +23,7 @@ from tierwall.engines.nftables.table.table import (
     Table,
     VerdictWord,
 )
-from tierwall.network.model.ends import NAMESPACE_NAME, Endpoint, pod_endpoint
+from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint, pod_endpoint
 from tierwall.network.model.rules import Direction, peers_by_kind
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot

@@ -15,7 +15,7 @@ from tierwall.core.labels import Selector
 from tierwall.engines.nftables.table.names import UniqueNames
 from tierwall.engines.nftables.table.options import WireAddresses
 from tierwall.engines.nftables.table.table import FAMILIES, Attached, ChainVerdict, Element, NamedSet, SetKind
-from tierwall.network.model.ends import Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.matching import PeerMatch, peer_matches
 from tierwall.network.model.model import NetworkModel
 from tierwall.network.model.rules import (

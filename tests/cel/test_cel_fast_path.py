@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import dis
 import random
+from inspect import iscode
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +16,7 @@ from tests.randomness import examples
 from tests.worlds.cel_expressions import VARIABLES, Expressions, Values
 from tierwall.cel import CostExceeded, Environment, Failure, ParseError
 from tierwall.cel.evaluate.encode import decode
+from tierwall.cel.evaluate.generate import CodeGenerator, UnsupportedTree
 from tierwall.cel.evaluate.program import Fast, Program, compile, fast_path
 from tierwall.cel.library.addresses import IP
 from tierwall.cel.values import Uint
@@ -168,6 +172,22 @@ def test_the_limit_holds_on_the_fast_path() -> None:
         program.evaluate({"a": [1] * 1000})
     with pytest.raises(CostExceeded):
         program.evaluate({"a": [1] * 100}, limit=100)
+
+
+def test_generated_code_uses_only_names_that_it_is_given(shared: object) -> None:
+    used: set[str] = set()
+    for path in groups(shared):  # type: ignore[arg-type]
+        for line in lines(path):
+            generator = CodeGenerator(ENVIRONMENT)
+            try:
+                source = generator.source(ENVIRONMENT.parse(line["expr"]))
+            except (ParseError, UnsupportedTree):
+                continue
+            (function,) = (part for part in builtins.compile(source, "<cel>", "exec").co_consts if iscode(part))
+            loaded = {step.argval for step in dis.get_instructions(function) if step.opname == "LOAD_GLOBAL"}
+            assert loaded <= generator.namespace.keys(), source
+            used |= loaded
+    assert {"Miss", "exceeded", "FAILURES", "equal"} <= used
 
 
 def test_no_text_of_the_user_enters_generated_code_but_through_repr() -> None:

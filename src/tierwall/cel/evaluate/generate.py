@@ -63,26 +63,15 @@ def _contains(value: object, container: object) -> bool:
     raise no_such_overload("@in", value, container)
 
 
-# What a failing operand of `&&` or `||` may raise. Exceeding the cost is not among them.
+# The exceptions of a failing operand of `&&` or `||`. Exceeding the cost limit is not one of them.
 FAILURES = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, EvaluationError, FastPathMiss)
-_FUNCTIONS = (has_field, optional_field, index, equal, iterate, iterate_pairs, cost_exceeded)
-_CALLED = (
-    dict,
-    list,
-    str,
-    int,
-    len,
-    type,
-    FastPathMiss,
-    OptionalValue,
-    *_FUNCTIONS,
-    cost.scan_shorter,
-    cost.length_of_second,
-)
+_FUNCTIONS = (has_field, optional_field, index, equal, iterate, iterate_pairs, cost.scan_shorter, cost.length_of_second)
 NAMESPACE: dict[str, object] = {
     "__builtins__": {},
-    **{called.__name__: called for called in _CALLED},
+    **{called.__name__: called for called in (dict, list, str, int, len, type, OptionalValue, *_FUNCTIONS)},
     "FAILURES": FAILURES,
+    "Miss": FastPathMiss,
+    "exceeded": cost_exceeded,
     "contains": _contains,
     "negated": _not,
     "none": NONE,

@@ -179,10 +179,10 @@ class World:
 
     def without(self, *references: str | Reference) -> World:
         """Return this world without these objects."""
-        find = ResourceFinder(self._snapshot, [])
-        gone = [resource for reference in references if (resource := find.named(reference)) is not None]
-        if find.problems:
-            raise input_error(find.problems)
+        finder = ResourceFinder(self._snapshot, [])
+        gone = [resource for reference in references if (resource := finder.named(reference)) is not None]
+        if finder.problems:
+            raise input_error(finder.problems)
         return World(self._snapshot.changed(drop=gone), self._noticed, self._read, self._namespace)
 
     # Asking
@@ -304,10 +304,10 @@ class World:
 
     def find(self, reference: str | Reference) -> Resource:
         """Find one object; UnknownName if it does not exist."""
-        find = ResourceFinder(self._snapshot, [])
-        resource = find.named(reference)
+        finder = ResourceFinder(self._snapshot, [])
+        resource = finder.named(reference)
         if resource is None:
-            raise input_error(find.problems)
+            raise input_error(finder.problems)
         return resource
 
     def line(self, file: str, number: int) -> str | None:

@@ -153,8 +153,8 @@ def statuses(snapshot: Snapshot, *references: str) -> list[PolicyStatus]:
     ]
     if references:
         problems: list[Diagnostic] = []
-        find = ResourceFinder(snapshot, problems)
-        policies = [policy for reference in references for policy in find.among("policy", reference, policies)]
+        finder = ResourceFinder(snapshot, problems)
+        policies = [policy for reference in references for policy in finder.among("policy", reference, policies)]
         if problems:
             raise input_error(problems)
     in_order = sorted(set(policies), key=lambda policy: (policy.kind, policy.namespace, policy.name, policy.group))

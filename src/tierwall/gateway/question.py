@@ -144,65 +144,65 @@ def _facts(request: object, problems: list[Diagnostic]) -> RequestFacts:
     return NO_FACTS
 
 
-def _find_place(find: ResourceFinder, given: Mapping[str, Any]) -> RequestPlace:
+def _find_place(finder: ResourceFinder, given: Mapping[str, Any]) -> RequestPlace:
     """The place that a question names, found in the snapshot; what is wrong with it is added to the problems."""
     for key, wholes in PART_OF.items():
         if key in given and not any(whole in given for whole in wholes):
-            find.wrong(f"`{key}` needs `{'` or `'.join(wholes)}` beside it")
+            finder.report_invalid(f"`{key}` needs `{'` or `'.join(wholes)}` beside it")
     if not given:
-        find.wrong(f"expected at least one of `{'`, `'.join(PLACES)}`, found none")
+        finder.report_invalid(f"expected at least one of `{'`, `'.join(PLACES)}`, found none")
     gateway = listener_set = listener = route = rule = backend = None
     section = ""
     if "gateway" in given:
-        gateway = find.by_name("gateway", given["gateway"], (GATEWAY,))
+        gateway = finder.by_name("gateway", given["gateway"], (GATEWAY,))
     if "listenerSet" in given:
-        listener_set = find.by_name("listenerSet", given["listenerSet"], (LISTENER_SET, X_LISTENER_SET))
+        listener_set = finder.by_name("listenerSet", given["listenerSet"], (LISTENER_SET, X_LISTENER_SET))
     owner = listener_set if "listenerSet" in given else gateway
     if "listener" in given and owner is not None:
-        listener = _listener(find, given["listener"], owner)
+        listener = _listener(finder, given["listener"], owner)
     if "route" in given:
-        route = find.by_reference("route", given["route"], ROUTE_KINDS)
+        route = finder.by_reference("route", given["route"], ROUTE_KINDS)
     if "rule" in given and route is not None:
-        rule = _rule(find, given["rule"], route)
+        rule = _rule(finder, given["rule"], route)
     if "backend" in given:
-        backend = find.by_reference("backend", given["backend"], BACKEND_KINDS)
+        backend = finder.by_reference("backend", given["backend"], BACKEND_KINDS)
     if "backendSection" in given and backend is not None:
-        section = _section(find, given["backendSection"], backend)
+        section = _section(finder, given["backendSection"], backend)
     return RequestPlace(gateway, listener_set, listener, route, rule, backend, section)
 
 
-def _listener(find: ResourceFinder, name: object, owner: Resource) -> Listener | None:
+def _listener(finder: ResourceFinder, name: object, owner: Resource) -> Listener | None:
     names = []
     for listener in listeners(owner):
         if listener.name == name:
             return listener
         names.append(listener.name)
-    find.absent(f"there is no listener `{name}` in {owner.reference}", name_hint(name, names, "listeners"))
+    finder.report_missing(f"there is no listener `{name}` in {owner.reference}", name_hint(name, names, "listeners"))
     return None
 
 
-def _rule(find: ResourceFinder, value: object, route: Resource) -> int | None:
+def _rule(finder: ResourceFinder, value: object, route: Resource) -> int | None:
     """The number of a rule that is named by number or by name."""
     names = [rule_name(rule) for rule in rules(route)]
     if type(value) is int:
         if 0 <= value < len(names):
             return value
-        find.absent(f"there is no rule {value} in {route.reference}", f"it has {len(names)}, counted from 0")
+        finder.report_missing(f"there is no rule {value} in {route.reference}", f"it has {len(names)}, counted from 0")
         return None
     if not isinstance(value, str) or not value:
-        find.wrong(f"expected a number from 0 or a rule name as `rule`, found `{value}`")
+        finder.report_invalid(f"expected a number from 0 or a rule name as `rule`, found `{value}`")
         return None
     if value in names:
         return names.index(value)
     hint = name_hint(value, filter(None, names), "named rules")
-    find.absent(f"there is no rule named `{value}` in {route.reference}", hint)
+    finder.report_missing(f"there is no rule named `{value}` in {route.reference}", hint)
     return None
 
 
-def _section(find: ResourceFinder, value: object, backend: Resource) -> str:
+def _section(finder: ResourceFinder, value: object, backend: Resource) -> str:
     """The section of a backend, in its one spelling."""
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        find.wrong(f"expected a port number or a sub-backend name as `backendSection`, found `{value}`")
+        finder.report_invalid(f"expected a port number or a sub-backend name as `backendSection`, found `{value}`")
         return ""
     known = sections(backend)
     match BackendKind(backend.kind):
@@ -220,7 +220,7 @@ def _section(find: ResourceFinder, value: object, backend: Resource) -> str:
     if text in known:
         return text
     word = WORDS[backend.group, backend.kind]
-    find.absent(f"there is no {word} `{value}` in {backend.reference}", name_hint(value, known, f"{word}s"))
+    finder.report_missing(f"there is no {word} `{value}` in {backend.reference}", name_hint(value, known, f"{word}s"))
     return ""
 
 

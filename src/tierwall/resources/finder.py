@@ -1,6 +1,6 @@
-"""The one finder of what a question names: the object, or a problem with the nearest name that exists.
+"""Finds the objects that a question names, and reports names that do not exist with the nearest one that does.
 
-Every problem is collected, so that all of a question's mistakes are told at once (`core.diagnostics.input_error`).
+Problems are collected, so that the user learns of all mistakes at once (`core.diagnostics.input_error`).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from tierwall.resources.snapshot import KindKey, Snapshot
 
 
 class ResourceFinder:
-    """Finds what a question names and adds what is wrong to `problems`."""
+    """Finds the objects that a question names and appends every mistake to `problems`."""
 
     def __init__(self, snapshot: Snapshot, problems: list[Diagnostic]) -> None:
         self.snapshot = snapshot
         self.problems = problems
 
-    def wrong(self, message: str, hint: str = "") -> None:
-        """A value that cannot be."""
+    def report_invalid(self, message: str, hint: str = "") -> None:
+        """Report a value that is not valid."""
         self.problems.append(Diagnostic("TW703", message, hint=hint))
 
-    def absent(self, message: str, hint: str = "") -> None:
-        """A name that does not exist."""
+    def report_missing(self, message: str, hint: str = "") -> None:
+        """Report a name that does not exist."""
         self.problems.append(unknown_name_diagnostic(message, hint))
 
     def by_name(
@@ -37,10 +37,13 @@ class ResourceFinder:
         *,
         one_only: bool = False,
     ) -> Resource | None:
-        """The object that a `namespace/name` names; of several kinds the first, or a problem if `one_only`."""
+        """Return the object called `namespace/name`.
+
+        If objects of several kinds have that name, return the first, or report the ambiguity if `one_only`.
+        """
         kinds = tuple(kinds)
         if not isinstance(value, str) or value.count("/") != 1 or not all(value.split("/")):
-            self.wrong(f"expected {form} as `{key}`, found {'nothing' if value is None else f'`{value}`'}")
+            self.report_invalid(f"expected {form} as `{key}`, found {'nothing' if value is None else f'`{value}`'}")
             return None
         namespace, _, name = value.partition("/")
         gets = (self.snapshot.get(*kind, namespace, name) for kind in kinds)
@@ -48,47 +51,47 @@ class ResourceFinder:
         kind_name = kinds[0][1]
         if not objects:
             known = (f"{known.namespace}/{known.name}" for kind in kinds for known in self.snapshot.of_kind(*kind))
-            self.absent(f"there is no {kind_name} `{value}`", near_miss(value, known))
+            self.report_missing(f"there is no {kind_name} `{value}`", near_miss(value, known))
             return None
         if one_only and len(objects) > 1:
             choices = " or ".join(f"`{resource.kind}.{resource.group}/{value}`" for resource in objects)
-            self.wrong(f"{kind_name} `{value}` is ambiguous: both groups have one", f"say {choices}")
+            self.report_invalid(f"{kind_name} `{value}` is ambiguous: both groups have one", f"say {choices}")
         return objects[0]
 
     def by_reference(self, key: str, value: object, kinds: Mapping[str, KindKey]) -> Resource | None:
-        """The object that a `Kind/namespace/name` names, if its kind is one of these."""
+        """Return the object that `Kind/namespace/name` refers to, if its kind is one of `kinds`."""
         try:
             reference = Reference.parse(value) if isinstance(value, str) else None
         except ValueError:
             reference = None
         if reference is None or not reference.namespace or reference.section:
-            self.wrong(f"expected `Kind/namespace/name` as `{key}`, found `{value}`")
+            self.report_invalid(f"expected `Kind/namespace/name` as `{key}`, found `{value}`")
             return None
         if reference.kind not in kinds:
             words = f"expected one of {', '.join(kinds)} as kind of `{key}`, found `{reference.kind}`"
-            self.wrong(words, near_miss(reference.kind, kinds))
+            self.report_invalid(words, near_miss(reference.kind, kinds))
             return None
         resource = self.snapshot.get(*kinds[reference.kind], reference.namespace, reference.name)
         if resource is None:
             known = (str(known.reference) for kind in kinds.values() for known in self.snapshot.of_kind(*kind))
-            self.absent(f"there is no {reference}", near_miss(str(reference), known))
+            self.report_missing(f"there is no {reference}", near_miss(str(reference), known))
         return resource
 
     def named(self, value: str | Reference) -> Resource | None:
-        """The object that a reference names, of whatever kind."""
+        """Return the object that a reference names, of any kind."""
         try:
             reference = value if isinstance(value, Reference) else Reference.parse(str(value))
         except ValueError as error:
-            self.wrong(str(error))
+            self.report_invalid(str(error))
             return None
         resource = self.snapshot.find(reference)
         if resource is None:
             known = (str(known.reference) for known in self.snapshot)
-            self.absent(f"there is no {reference}", near_miss(str(reference), known))
+            self.report_missing(f"there is no {reference}", near_miss(str(reference), known))
         return resource
 
     def among(self, word: str, value: str, objects: Iterable[Resource]) -> list[Resource]:
-        """The objects that a reference names, of every group unless it gives one; `word` says what they are."""
+        """Return the objects that a reference names, of every group unless it gives one; `word` says what they are."""
         by_reference: dict[Reference, list[Resource]] = {}
         for resource in objects:
             for reference in {resource.reference, resource.reference._replace(group=resource.group)}:
@@ -98,14 +101,14 @@ class ResourceFinder:
             named = by_reference.get(Reference.parse(value), [])
         except ValueError:
             same_name = next((f"did you mean `{text}`?" for text in known if text.endswith(f"/{value}")), "")
-            self.wrong(f"expected `Kind/namespace/name` as {word}, found `{value}`", same_name)
+            self.report_invalid(f"expected `Kind/namespace/name` as {word}, found `{value}`", same_name)
             return []
         if not named:
-            self.absent(f"there is no {word} `{value}`", near_miss(value, known))
+            self.report_missing(f"there is no {word} `{value}`", near_miss(value, known))
         return named
 
 
 def name_hint(value: object, known: Iterable[str], word: str) -> str:
-    """A hint for a name inside one object: the nearest that exists, else all of them. `word` is their plural."""
+    """Return a hint for a name inside an object: the nearest name that exists, else all. `word` is their plural."""
     names = list(dict.fromkeys(known))
     return near_miss(str(value), names) or (f"its {word} are {', '.join(names)}" if names else f"it has no {word}")

@@ -81,12 +81,12 @@ def grants(
 
     `caller`, `gateway` and `backend` are those of a question; InputError names everything wrong with them.
     """
-    find = ResourceFinder(snapshot, [])
-    spiffe = caller_of(caller, find)
-    through = find.by_name("gateway", gateway, (GATEWAY,)) if gateway is not None else None
-    at = _backend(find, backend) if backend is not None else None
-    if find.problems:
-        raise input_error(find.problems)
+    finder = ResourceFinder(snapshot, [])
+    spiffe = caller_of(caller, finder)
+    through = finder.by_name("gateway", gateway, (GATEWAY,)) if gateway is not None else None
+    at = _backend(finder, backend) if backend is not None else None
+    if finder.problems:
+        raise input_error(finder.problems)
 
     def is_meant(passage: BackendWay) -> bool:
         return through in (None, passage.gateway) and at in (None, passage.resource)
@@ -98,11 +98,11 @@ def grants(
     return Grants(caller=spiffe, ways=tuple(listed), routed=bool(routed) or not ways)
 
 
-def _backend(find: ResourceFinder, value: str) -> Resource | None:
-    backend = backend_named(find, value)
+def _backend(finder: ResourceFinder, value: str) -> Resource | None:
+    backend = backend_named(finder, value)
     if isinstance(backend, Backend):
         # A question may be about a Service that nobody declares; no way leads there.
-        find.absent(f"there is no Service `{backend.namespace}/{backend.name}`")
+        finder.report_missing(f"there is no Service `{backend.namespace}/{backend.name}`")
         return None
     return backend
 

@@ -123,19 +123,19 @@ def read_question(
     snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnostic] = ()
 ) -> tuple[GuardedWay, ToolRequest, AuthorizerAnswers]:
     """The way, the request on it, and what authorizers say; InputError names everything wrong with the question."""
-    find = ResourceFinder(snapshot, list(problems))
-    asked_way = find_way(snapshot, question.gateway, question.listener, question.backend, find.problems)
-    caller = caller_of(question.caller, find)
-    method, tool, uri = (_text(key, getattr(question, key), find) for key in ("method", "tool", "uri"))
-    arguments = _map("arguments", question.arguments, find)
-    http = _map("http", question.http, find) or {}
-    find.problems += unknown_keys("TW703", http, HTTP_KEYS, "`http`")
-    http_method, path, host = (_text(f"http.{key}", http.get(key), find) for key in ("method", "path", "host"))
-    headers = _headers(http.get("headers"), find)
-    time = _time(question.time, find)
-    external_auth = _external_auth(question.external_auth, find)
-    if asked_way is None or find.problems:
-        raise input_error(find.problems)
+    finder = ResourceFinder(snapshot, list(problems))
+    asked_way = find_way(snapshot, question.gateway, question.listener, question.backend, finder.problems)
+    caller = caller_of(question.caller, finder)
+    method, tool, uri = (_text(key, getattr(question, key), finder) for key in ("method", "tool", "uri"))
+    arguments = _map("arguments", question.arguments, finder)
+    http = _map("http", question.http, finder) or {}
+    finder.problems += unknown_keys("TW703", http, HTTP_KEYS, "`http`")
+    http_method, path, host = (_text(f"http.{key}", http.get(key), finder) for key in ("method", "path", "host"))
+    headers = _headers(http.get("headers"), finder)
+    time = _time(question.time, finder)
+    external_auth = _external_auth(question.external_auth, finder)
+    if asked_way is None or finder.problems:
+        raise input_error(finder.problems)
     port = asked_way.listener.port if asked_way.listener is not None else 0
     http_method = "POST" if http_method is None else http_method
     backend = asked_way.backend
@@ -143,7 +143,7 @@ def read_question(
     return asked_way, asked, external_auth
 
 
-def caller_of(value: object, find: ResourceFinder) -> str | None:
+def caller_of(value: object, finder: ResourceFinder) -> str | None:
     """The SPIFFE id that `caller` of a question names, None for a caller without an identity."""
     if value is None:
         return None
@@ -151,46 +151,46 @@ def caller_of(value: object, find: ResourceFinder) -> str | None:
         if not is_spiffe_id(value):
             form = "a SPIFFE id such as `spiffe://cluster.local/ns/shop/sa/agent`"
             hint = "a ServiceAccount is {serviceAccount: namespace/name}" if value.count("/") == 1 else ""
-            find.wrong(f"expected {form} as `caller`, found `{value}`", hint)
+            finder.report_invalid(f"expected {form} as `caller`, found `{value}`", hint)
         return value
     account = value.get("serviceAccount") if isinstance(value, Mapping) and len(value) == 1 else None
     if isinstance(account, str) and account.count("/") == 1 and all(account.split("/")):
         namespace, _, name = account.partition("/")
         return service_account_id(namespace, name)
     written = value if account is None else account
-    find.wrong(f"expected a SPIFFE id or {{serviceAccount: namespace/name}} as `caller`, found `{written}`")
+    finder.report_invalid(f"expected a SPIFFE id or {{serviceAccount: namespace/name}} as `caller`, found `{written}`")
     return None
 
 
-def _text(key: str, value: object, find: ResourceFinder) -> str | None:
+def _text(key: str, value: object, finder: ResourceFinder) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    find.wrong(f"expected a text as `{key}`, found `{value}`")
+    finder.report_invalid(f"expected a text as `{key}`, found `{value}`")
     return None
 
 
-def _map(key: str, value: object, find: ResourceFinder) -> Mapping[Any, Any] | None:
+def _map(key: str, value: object, finder: ResourceFinder) -> Mapping[Any, Any] | None:
     if value is None or isinstance(value, Mapping):
         return value
-    find.wrong(f"expected a map as `{key}`, found `{value}`")
+    finder.report_invalid(f"expected a map as `{key}`, found `{value}`")
     return None
 
 
-def _headers(value: object, find: ResourceFinder) -> dict[str, str]:
+def _headers(value: object, finder: ResourceFinder) -> dict[str, str]:
     headers: dict[str, str] = {}
-    for name, text in (_map("http.headers", value, find) or {}).items():
+    for name, text in (_map("http.headers", value, finder) or {}).items():
         if type(text) is int:  # a number that YAML read as one; on the wire every header is a text
             text = str(text)
         if not isinstance(name, str) or not isinstance(text, str):
-            find.wrong(f"expected a text as header `{name}`, found `{text}`")
+            finder.report_invalid(f"expected a text as header `{name}`, found `{text}`")
         elif name.lower() in headers:
-            find.wrong(f"header `{name.lower()}` is given twice")
+            finder.report_invalid(f"header `{name.lower()}` is given twice")
         else:
             headers[name.lower()] = text
     return headers
 
 
-def _time(value: object, find: ResourceFinder) -> object:
+def _time(value: object, finder: ResourceFinder) -> object:
     if value is None:
         return None
     try:
@@ -198,24 +198,24 @@ def _time(value: object, find: ResourceFinder) -> object:
             return parse_timestamp(value)
     except Failure:
         pass
-    find.wrong(f"expected an RFC 3339 time as `time`, found `{value}`")
+    finder.report_invalid(f"expected an RFC 3339 time as `time`, found `{value}`")
     return None
 
 
-def _external_auth(value: object, find: ResourceFinder) -> AuthorizerAnswers:
+def _external_auth(value: object, finder: ResourceFinder) -> AuthorizerAnswers:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        find.wrong(f"expected a map from policies to Allow or Deny as `externalAuth`, found `{value}`")
+        finder.report_invalid(f"expected a map from policies to Allow or Deny as `externalAuth`, found `{value}`")
         return {}
-    known = _policies(find.snapshot)
+    known = _policies(finder.snapshot)
     said: dict[Reference, Verdict] = {}
     for policy, word in value.items():
         if policy not in known:
-            find.absent(f"there is no policy `{policy}`", near_miss(str(policy), known))
+            finder.report_missing(f"there is no policy `{policy}`", near_miss(str(policy), known))
         if word not in ("Allow", "Deny"):
             hint = near_miss(str(word), ("Allow", "Deny"))
-            find.wrong(f"expected Allow or Deny as answer for `{policy}`, found `{word}`", hint)
+            finder.report_invalid(f"expected Allow or Deny as answer for `{policy}`, found `{word}`", hint)
         elif policy in known:
             said[known[policy]] = Verdict(word)
     return said

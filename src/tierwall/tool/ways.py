@@ -48,12 +48,12 @@ def find_way(
 
 
 def _way(snapshot: Snapshot, gateway: object, listener: object, backend: object) -> GuardedWay:
-    find = ResourceFinder(snapshot, [])
-    found_gateway = find.by_name("gateway", gateway, (GATEWAY,))
-    found_listener = _listener(find, found_gateway, listener) if found_gateway is not None else None
-    found_backend = backend_named(find, backend)
-    if find.problems or found_gateway is None or found_backend is None:
-        raise InputError(find.problems)
+    finder = ResourceFinder(snapshot, [])
+    found_gateway = finder.by_name("gateway", gateway, (GATEWAY,))
+    found_listener = _listener(finder, found_gateway, listener) if found_gateway is not None else None
+    found_backend = backend_named(finder, backend)
+    if finder.problems or found_gateway is None or found_backend is None:
+        raise InputError(finder.problems)
     resource = found_backend if isinstance(found_backend, Resource) else None
     return GuardedWay(
         found_gateway,
@@ -66,41 +66,43 @@ def _way(snapshot: Snapshot, gateway: object, listener: object, backend: object)
 _kept_way = per_snapshot(_way)
 
 
-def _listener(find: ResourceFinder, gateway: Resource, name: object) -> Listener | None:
+def _listener(finder: ResourceFinder, gateway: Resource, name: object) -> Listener | None:
     """The listener of a name, the Gateway's own before those of its ListenerSets; or the only one there is."""
-    listeners = gateway_listeners(find.snapshot, gateway)
+    listeners = gateway_listeners(finder.snapshot, gateway)
     names = list(dict.fromkeys(listener.name for listener in listeners))
     if name is None:
         if len(listeners) > 1:
             hint = f"its listeners are {', '.join(names)}"
-            find.wrong(f"{gateway.reference} has {len(listeners)} listeners: `listener` must name one", hint)
+            finder.report_invalid(f"{gateway.reference} has {len(listeners)} listeners: `listener` must name one", hint)
         return listeners[0] if len(listeners) == 1 else None
     named = [listener for listener in listeners if listener.name == name]
     on_gateway = [listener for listener in named if listener.owner is gateway]
     if not named:
-        find.absent(f"there is no listener `{name}` on {gateway.reference}", name_hint(name, names, "listeners"))
+        finder.report_missing(
+            f"there is no listener `{name}` on {gateway.reference}", name_hint(name, names, "listeners")
+        )
     elif not on_gateway and len(named) > 1:
         owners = ", ".join(str(listener.owner.reference) for listener in named)
-        find.wrong(f"listener `{name}` is ambiguous: {owners} have one of this name")
+        finder.report_invalid(f"listener `{name}` is ambiguous: {owners} have one of this name")
     return next(iter(on_gateway or named), None)
 
 
-def backend_named(find: ResourceFinder, value: object) -> Resource | Backend | None:
+def backend_named(finder: ResourceFinder, value: object) -> Resource | Backend | None:
     """The backend that a question names; a Service that no object declares has no object."""
     form = "`namespace/name` or `Service/namespace/name`"
     if isinstance(value, str):
         kind, _, rest = value.partition("/")
         if kind == "Service" and rest.count("/") == 1:
-            if all(rest.split("/")) and _knows_no_service(find.snapshot):
+            if all(rest.split("/")) and _knows_no_service(finder.snapshot):
                 # Nothing is known about Services here, and none plays a part in the decision.
                 namespace, _, name = rest.partition("/")
                 return Backend(namespace, name, "Service")
-            return find.by_name("backend", rest, (SERVICE,), form)
+            return finder.by_name("backend", rest, (SERVICE,), form)
         group = next((group for group, _ in BACKENDS if kind == f"XBackend.{group}"), None)
         if rest.count("/") == 1 and (kind == "XBackend" or group is not None):
             kinds = BACKENDS if group is None else ((group, "XBackend"),)
-            return find.by_name("backend", rest, kinds, form, one_only=True)
-    return find.by_name("backend", value, BACKENDS, form, one_only=True)
+            return finder.by_name("backend", rest, kinds, form, one_only=True)
+    return finder.by_name("backend", value, BACKENDS, form, one_only=True)
 
 
 def _knows_no_service(snapshot: Snapshot) -> bool:

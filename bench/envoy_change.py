@@ -63,7 +63,7 @@ def thing(api: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any
 def changed(snapshot: Snapshot, what: str, allowed: bool) -> Snapshot:
     """Another snapshot in which the tool is allowed, or not."""
     [put] = load_objects([policy(0, allowed if what == "text" else False)])
-    return snapshot.changed(drop=[put]) if what == "policy" and allowed else snapshot.changed([put])
+    return snapshot.with_changes(drop=[put]) if what == "policy" and allowed else snapshot.with_changes([put])
 
 
 async def measure(policies: int, what: str) -> dict[str, list[float]]:

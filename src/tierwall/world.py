@@ -127,7 +127,7 @@ def _with_objects(snapshot: Snapshot, objects: Iterable[Any], namespace: str) ->
                 resources.append(item)
     if problems:
         raise InputError(problems)
-    return snapshot.changed(put=resources) if resources else snapshot
+    return snapshot.with_changes(put=resources) if resources else snapshot
 
 
 def _strings(values: Iterable[object]) -> tuple[str, ...]:
@@ -173,9 +173,9 @@ class World:
         loaded = load_paths([os.fspath(path) for path in paths], self._namespace)
         if loaded.errors:
             raise InputError(loaded.errors)
-        snapshot = self._snapshot.changed(put=loaded.resources) if loaded.resources else self._snapshot
+        snapshot = self._snapshot.with_changes(put=loaded.resources) if loaded.resources else self._snapshot
         snapshot = _with_objects(snapshot, objects, self._namespace)
-        return World(snapshot, (*self._noticed, *loaded.diagnostics), self._read.joined(loaded.read), self._namespace)
+        return World(snapshot, (*self._noticed, *loaded.diagnostics), self._read.plus(loaded.read), self._namespace)
 
     def without(self, *references: str | Reference) -> World:
         """Return this world without these objects."""
@@ -183,7 +183,7 @@ class World:
         gone = [resource for reference in references if (resource := finder.named(reference)) is not None]
         if finder.problems:
             raise input_error(finder.problems)
-        return World(self._snapshot.changed(drop=gone), self._noticed, self._read, self._namespace)
+        return World(self._snapshot.with_changes(drop=gone), self._noticed, self._read, self._namespace)
 
     # Asking
 

@@ -179,7 +179,7 @@ def test_a_delegated_route_is_reached_through_its_parent_and_a_cycle_ends() -> N
     target = {"group": API, "kind": "HTTPRoute", "name": "child"}
     assert [str(one) for one in only(GATEWAY, parent, child, SERVICE, policy(target)).gateways] == ["Gateway/ns/gw"]
     snapshot = Snapshot.of(load_objects([GATEWAY, parent, child, SERVICE]))
-    chains = [[route.name for route in way.routes] for way in gateway_graph(snapshot).ways()]
+    chains = [[route.name for route in way.routes] for way in gateway_graph(snapshot).request_paths()]
     assert chains == [["route", "child"]]
 
 
@@ -191,7 +191,7 @@ def test_many_routes_that_delegate_to_many_are_walked_once() -> None:
         )
 
     snapshot = Snapshot.of(load_objects([GATEWAY, *map(delegating, range(40))]))
-    assert len(list(gateway_graph(snapshot).ways())) < 100
+    assert len(list(gateway_graph(snapshot).request_paths())) < 100
 
 
 @pytest.mark.parametrize(

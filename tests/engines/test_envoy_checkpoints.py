@@ -262,7 +262,7 @@ def test_a_policy_that_alone_changes_changes_no_route() -> None:
     resources = load_objects([*places(), text("p", "gate", ("a",), "plain"), text("q", "one", ("a",), "plain")])
     before = plane.compile(Snapshot.of(resources))
     [new] = load_objects([text("p", "gate", ("b",), "plain")])
-    after = plane.compile(Snapshot.of(resources).changed([new]))
+    after = plane.compile(Snapshot.of(resources).with_changes([new]))
     assert all(after.routes[name] is route for name, route in before.routes.items())
     differing = [
         name for name, config in after.extension_configs.items() if config is not before.extension_configs[name]

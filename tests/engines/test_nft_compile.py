@@ -226,7 +226,7 @@ def test_blocks_become_spans_that_hold_the_same_addresses(starts: list[tuple[int
     spans = spans_of(blocks, some)
     for address in range(LAST_IPV4 - 25, LAST_IPV4 + 35):
         inside = any(low <= address <= high for low, high in spans)
-        assert inside is (any(block.holds(address) for block in blocks) and address not in some)
+        assert inside is (any(block.contains(address) for block in blocks) and address not in some)
     for span, following in itertools.pairwise(spans):
         assert span.high < following.low
     assert not any(low <= LAST_IPV4 < high for low, high in spans)

@@ -343,7 +343,7 @@ def test_what_was_judged_is_judged_anew_when_the_definition_changes() -> None:
     before = Snapshot.of(objects)
     assert is_valid(before, objects[1]) is False
     (other,) = load_objects([definition("{type: object, x-kubernetes-preserve-unknown-fields: true}")])
-    after = before.changed(put=[other])
+    after = before.with_changes(put=[other])
     assert is_valid(after, objects[1])
     assert not is_valid(before, objects[1])
     assert admission_problems(before, objects[1]) is admission_problems(before, objects[1])

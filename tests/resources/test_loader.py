@@ -108,7 +108,7 @@ class World:
         with (
             mock.patch.object(read, "now", side_effect=lambda: self.clock),
             mock.patch.object(read, "stamp", side_effect=lambda status: stamp(self.seen(status))),
-            mock.patch.object(read, "lasting_stamp", side_effect=lambda *now: lasting(self.seen(now[0]), now[1])),
+            mock.patch.object(read, "reliable_stamp", side_effect=lambda *now: lasting(self.seen(now[0]), now[1])),
         ):
             yield
 
@@ -251,7 +251,8 @@ def said(loaded: Loaded) -> dict[str, Any]:
         "snapshot": [(identity(one), one.value, one.prefix, one.position()) for one in loaded.snapshot],
         "diagnostics": loaded.diagnostics,
         "documents": [
-            (one.value, one.source.name, one.start, one.end, one.is_json, one.repeated) for one in loaded.read.documents
+            (one.value, one.source.name, one.start, one.end, one.is_json, one.repeated_keys)
+            for one in loaded.read.documents
         ],
         "read": loaded.read.diagnostics,
         "sources": [(name, source.data) for name, source in loaded.read.sources.items()],
@@ -429,21 +430,21 @@ def test_news_are_loads_that_differ_from_the_one_before(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(pod("a"))
     loader = Loader([str(tmp_path)])
-    first = loader.news()
+    first = loader.load_if_changed()
     assert first is not None
-    assert loader.news() is None
+    assert loader.load_if_changed() is None
     (tmp_path / "other.txt").write_text("x")
     os.utime(file, ns=(1, 1))
-    assert loader.news() is None
+    assert loader.load_if_changed() is None
     file.write_text("kind: [")
-    broken = loader.news()
+    broken = loader.load_if_changed()
     assert broken is not None
     assert broken.diagnostics
-    assert loader.news() is None
+    assert loader.load_if_changed() is None
     file.write_text(pod("a"))
     again = loader.load()
     assert not again.diagnostics
-    assert loader.news() is None, "of any load, not only of news"
+    assert loader.load_if_changed() is None, "of any load, not only of news"
 
 
 def test_only_what_was_loaded_last_is_kept(tmp_path: Path) -> None:

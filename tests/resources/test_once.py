@@ -131,7 +131,7 @@ def test_what_follows_from_an_object_is_there_in_the_next_snapshot() -> None:
         return resource.name
 
     before = Snapshot.of([pod("a")])
-    after = before.changed(put=[pod("b")])
+    after = before.with_changes(put=[pod("b")])
     assert sorted(name(resource) for snapshot in (before, after) for resource in snapshot) == ["a", "a", "b"]
     assert calls == ["a", "b"]
 

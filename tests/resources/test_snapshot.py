@@ -61,7 +61,7 @@ def test_a_changed_snapshot_is_the_snapshot_of_the_changed_objects(
 ) -> None:
     snapshot = Snapshot.of(before)
     held = {one.reference: one for one in snapshot}
-    changed = snapshot.changed(put, drop)
+    changed = snapshot.with_changes(put, drop)
     expected = dict(held)
     for one in drop:
         expected.pop(one.reference, None)
@@ -82,7 +82,7 @@ def test_a_following_snapshot_is_the_one_of_its_objects_in_their_order(
         if edit != "gone":
             after.append(one if edit == "as it was" else pod(one.namespace, one.name, new="1"))
     for objects in (after, [*after, *more]):
-        followed = Snapshot.of(before).following(before, objects)
+        followed = Snapshot.of(before).updated_to(before, objects)
         assert [id(one) for one in followed] == [id(one) for one in Snapshot.of(objects)]
 
 
@@ -90,7 +90,7 @@ def test_kinds_that_do_not_change_are_shared_with_the_snapshot_before() -> None:
     first = Snapshot.of(
         [pod("x", "a"), *load_objects([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}])]
     )
-    second = first.changed(put=[pod("x", "b")])
+    second = first.with_changes(put=[pod("x", "b")])
     assert list(second.of_kind("", "Node")) == list(first.of_kind("", "Node"))
     assert len(second) == 3
 

@@ -64,7 +64,7 @@ def test_repeated_keys_are_found_exactly_where_the_strict_reader_finds_them(line
         if line.get("error"):
             continue
         read = read_text(line["yaml"], limits=KUBERNETES_DEPTH)
-        if any(document.repeated for document in read.documents) != bool(line.get("duplicate")):
+        if any(document.repeated_keys for document in read.documents) != bool(line.get("duplicate")):
             wrong.append(line)
     assert wrong == []
 

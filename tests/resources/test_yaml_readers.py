@@ -169,7 +169,7 @@ def test_reading_never_raises_and_errors_point_into_the_file(data: bytes) -> Non
     for document in read.documents:
         assert document.value is not None
         document.position(("a", 0, "b"))
-        assert document.repeated == document.repeated
+        assert document.repeated_keys == document.repeated_keys
 
 
 def nodes_of(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], Any]]:
@@ -328,7 +328,7 @@ def test_the_last_item_of_a_long_json_list_is_placed() -> None:
     ],
 )
 def test_repeated_keys_are_placed(text: str, places: list[tuple[tuple[str | int, ...], int, int]]) -> None:
-    found = [one for document in read_text(text).documents for one in document.repeated]
+    found = [one for document in read_text(text).documents for one in document.repeated_keys]
     assert [(path, at.line, at.column) for path, at in found] == places
 
 

@@ -52,12 +52,12 @@ def test_a_policy_is_read_anew_when_its_definition_changes(change: Any, reason: 
     known, other = (load_objects([document])[0] for document in (DEFINITION, changed(change)))
     plain = Snapshot.of([policy])
     assert not model(plain).policy(policy).closed
-    same = plain.changed(put=[known])
+    same = plain.with_changes(put=[known])
     inherit(plain, same)
     assert not model(same).policy(policy).closed
-    after = same.changed(put=[other])
+    after = same.with_changes(put=[other])
     inherit(same, after)
     assert [text for text in model(after).policy(policy).closed if reason in text]
-    back = after.changed(drop=[other])
+    back = after.with_changes(drop=[other])
     inherit(after, back)
     assert not model(back).policy(policy).closed

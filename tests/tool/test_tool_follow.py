@@ -76,7 +76,7 @@ def test_a_model_that_follows_is_the_one_of_its_snapshot(first: list[Any], steps
     look(snapshot)
     for put, drop in steps:
         dropped = [resource for resource in snapshot if resource.kind == "XAccessPolicy" and resource.name in drop]
-        after = snapshot.changed(load_objects(put), dropped)
+        after = snapshot.with_changes(load_objects(put), dropped)
         changes = list(after.changes(snapshot))
         gone = [old for old, _ in changes if old is not None]
         come = [new for _, new in changes if new is not None]

@@ -33,7 +33,7 @@ def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
             else:
                 for target in failed:
                     words = f"{policy.reference} does not attach to one of its targets: {target.message}"
-                    yield policy.diagnostic(PARTLY, words, target.path, found=str(target.problem), hint=target.hint)
+                    yield policy.diagnostic(PARTLY, words, target.path, actual=str(target.problem), hint=target.hint)
 
 
 def _nowhere(policy: Resource, failed: list[TargetAttachment]) -> Diagnostic:
@@ -42,7 +42,7 @@ def _nowhere(policy: Resource, failed: list[TargetAttachment]) -> Diagnostic:
         NOWHERE,
         f"{policy.reference} attaches nowhere: {first.message}",
         first.path,
-        found=str(first.problem),
+        actual=str(first.problem),
         hint=first.hint,
         related=tuple((one.message, policy.position(one.path)) for one in rest),
     )
@@ -57,7 +57,7 @@ def parents(snapshot: Snapshot) -> Iterator[Diagnostic]:
                 if listed[refused.parent].get("kind", "Gateway") in ("Gateway", "ListenerSet", "XListenerSet"):
                     path = ("spec", "parentRefs", refused.parent)
                     words = f"{route.reference} does not attach through parentRefs[{refused.parent}]: {refused.message}"
-                    yield route.diagnostic(NO_PARENT, words, path, found=refused.reason)
+                    yield route.diagnostic(NO_PARENT, words, path, actual=refused.reason)
     for key in (LISTENER_SET, X_LISTENER_SET):
         for added in snapshot.of_kind(*key):
             gateway, why = parent_gateway(snapshot, added)

@@ -143,7 +143,7 @@ def broken(snapshot: Snapshot) -> Iterator[Diagnostic]:
         for one in broken_expressions(policy):
             message = f"`{'.'.join(map(str, one.path[1:]))}` is not a valid CEL expression: {one.message}"
             shown = one.text if len(one.text) <= 80 else f"{one.text[:79]}…"
-            yield policy.diagnostic(BROKEN, message, one.path, found=shown)
+            yield policy.diagnostic(BROKEN, message, one.path, actual=shown)
 
 
 def profiles_that_differ(snapshot: Snapshot) -> Iterator[Diagnostic]:

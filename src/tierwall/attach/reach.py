@@ -72,7 +72,7 @@ class GatewayGraph:
         """The routes on a listener, by kind and name."""
         return tuple(self._on.get((Place.of(gateway), Place.of(listener.owner), listener.number), ()))
 
-    def ways(self) -> Iterator[RequestPath]:
+    def request_paths(self) -> Iterator[RequestPath]:
         """Every way from a listener to a backend; a rule that leads nowhere ends the way there.
 
         A route that several others delegate to is walked once a listener, by the first chain that leads there: what

@@ -129,7 +129,7 @@ class AttachedPolicies:
         """The targets of one of these policies."""
         return self._targets[policy]
 
-    def following(self, snapshot: Snapshot, gone: Iterable[Resource], come: Iterable[Resource]) -> AttachedPolicies:
+    def updated_to(self, snapshot: Snapshot, gone: Iterable[Resource], come: Iterable[Resource]) -> AttachedPolicies:
         """The index of a snapshot that differs only in policies: some are gone, some have come."""
         out = copy.copy(self)
         out._targets, out._by_place, out._by_whole = dict(self._targets), dict(self._by_place), dict(self._by_whole)
@@ -193,5 +193,5 @@ def follow(
     before: Snapshot, snapshot: Snapshot, kinds: tuple[KindKey, ...], gone: Iterable[Resource], come: Iterable[Resource]
 ) -> None:
     """Make the index of all policies of these kinds from that of a snapshot which differs only in them."""
-    made = attachments(before, kinds, admitted=False).following(snapshot, gone, come)
+    made = attachments(before, kinds, admitted=False).updated_to(snapshot, gone, come)
     provide(made, _attachments, snapshot, kinds, False)

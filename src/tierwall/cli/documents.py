@@ -35,9 +35,9 @@ def yaml(params: YamlParams) -> int:
         out.write(json_line(document.value).encode() + b"\n")
     out.flush()
     for repeated in repeated_keys(read.documents):
-        click.echo(f"{repeated.at}: warning: {repeated.told}", err=True)
+        click.echo(f"{repeated.at}: warning: {repeated.message_with_hint}", err=True)
     for problem in read.diagnostics:
-        click.echo(f"{problem.at}: {problem.told}", err=True)
+        click.echo(f"{problem.at}: {problem.message_with_hint}", err=True)
     return FAILED if read.diagnostics else 0
 
 

@@ -26,7 +26,7 @@ class Diagnostic(msgspec.Struct, frozen=True):
     message: str
     at: Position | None = None
     expected: str = ""
-    found: str = ""
+    actual: str = ""
     hint: str = ""
     reference: Reference | None = None
     # Other places that belong to the finding (the rule that shadows this one, say), with a word on each.
@@ -43,7 +43,7 @@ class Diagnostic(msgspec.Struct, frozen=True):
         return CATALOGUE[self.code].unreadable
 
     @property
-    def told(self) -> str:
+    def message_with_hint(self) -> str:
         """The message, and the hint in brackets if there is one."""
         return with_hint(self.message, self.hint)
 
@@ -87,9 +87,9 @@ class InputError(TierwallError):
         super().__init__("; ".join(diagnostic.message for diagnostic in self.diagnostics[:3]))
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """Everything on one line, hints included."""
-        return "; ".join(diagnostic.told for diagnostic in self.diagnostics)
+        return "; ".join(diagnostic.message_with_hint for diagnostic in self.diagnostics)
 
 
 class UnknownName(InputError):

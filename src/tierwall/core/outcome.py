@@ -48,13 +48,13 @@ class TierResult(msgspec.Struct, frozen=True):
 
     tier: str
     settled: OutcomeSets
-    onward: int
+    passed_on: int
     uncertain: tuple[RuleEffect, ...] = ()
 
     @property
-    def asked_below(self) -> int:
+    def cases_for_next_tier(self) -> int:
         """The cases that the tiers below are asked about: an uncertain Pass may lead there, too."""
-        asked = self.onward
+        asked = self.passed_on
         for claim in self.uncertain:
             if claim.verdict is PASS:
                 asked |= claim.maybe
@@ -76,12 +76,12 @@ def with_tier_below(shares: TierResult, below: OutcomeSets, named: bool = True) 
     if not shares.uncertain:
         if not shares.settled:
             return below
-        if not shares.onward:
+        if not shares.passed_on:
             return shares.settled
     parts = dict(shares.settled)
-    onward = shares.onward
+    passed_on = shares.passed_on
     for outcome, where in below:
-        if those := where & onward:
+        if those := where & passed_on:
             parts[outcome] = parts.get(outcome, 0) | those
     # From the last to the first: each is asked before all that an outcome so far already stands for.
     for claim in reversed(shares.uncertain):

@@ -86,7 +86,7 @@ def evaluate(
         shares = combine_tier(tier, cases, ask, named, watch)
         if shares.settled or shares.uncertain:
             walked.append(shares)
-        cases = shares.asked_below if shares.uncertain else shares.onward
+        cases = shares.cases_for_next_tier if shares.uncertain else shares.passed_on
         if not cases:
             break
     parts: OutcomeSets = ()

@@ -40,7 +40,7 @@ def replies(asking: EngineProbe[Case], questions: Sequence[Any]) -> Iterator[Eng
         try:
             cases[number] = asking.read(question)
         except InputError as error:
-            out[number] = EngineReply(error=error.told)
+            out[number] = EngineReply(error=error.summary)
     asking.prepare(list(cases.values()))
     for number, case in list(cases.items()):
         if reason := asking.obstacle(case):
@@ -50,6 +50,6 @@ def replies(asking: EngineProbe[Case], questions: Sequence[Any]) -> Iterator[Eng
         try:
             answered = list(asking.ask(list(cases.values())))
         except InputError as error:
-            answered = [EngineReply(error=error.told)] * len(cases)
+            answered = [EngineReply(error=error.summary)] * len(cases)
         out |= zip(cases, answered, strict=True)
     yield from (out[number] for number in range(len(questions)))

@@ -184,7 +184,7 @@ def _by_address(settler: DecidingPart, detail: NetworkDetail, judgement: Directi
         return ""
     _pods, addresses, _nodes, _domains = peers_by_kind(settler.peers)
     blocks = (block for peer in addresses for block in peer.blocks)
-    if any(block.holds(address) for block in blocks for address in other.addresses):
+    if any(block.contains(address) for block in blocks for address in other.addresses):
         return f"{other} is matched by its address"
     return ""
 

@@ -69,7 +69,7 @@ class ModelEngine(Engine[Snapshot, Any, Any]):
             try:
                 yield EngineReply(plane(question.plane).ask(snapshot, question))
             except InputError as error:
-                yield EngineReply(error=error.told)
+                yield EngineReply(error=error.summary)
 
 
 def run(suites: Iterable[PolicySuite], using: Engine[Snapshot, Any, Any]) -> Iterator[CaseResult]:
@@ -104,7 +104,7 @@ def _everything_wrong(suite: PolicySuite, case: PolicyCase) -> str:
     try:
         ask(case.plane, suite.snapshot, case.question, suite.defaults)
     except InputError as error:
-        return error.told
+        return error.summary
     raise AssertionError("a plane refuses a question that its caller has problems with")
 
 
@@ -119,7 +119,7 @@ def _judge(suite: PolicySuite, case: PolicyCase, reply: EngineReply) -> CaseResu
             mismatches = differences(case.expect, reply.answer)
             ok = not mismatches
         except InputError as malformed:
-            error = malformed.told
+            error = malformed.summary
     at = suite.resource.position(case.path) if ok is False else None
     return CaseResult(
         file=suite.file,

@@ -138,7 +138,7 @@ def _suite(resource: Resource, library: _SnapshotCache) -> PolicySuite:
         raise InputError(diagnostics)
     objects = spec.get("objects") or ()
     inline = load_objects(objects, resource.origin, (*resource.prefix, "spec", "objects"))
-    snapshot = base.changed(put=inline) if inline else base
+    snapshot = base.with_changes(put=inline) if inline else base
     noticed = (*noticed, *_problems_of_inline_objects(resource, objects))
     return PolicySuite(file, resource.name, resource, snapshot, spec.get("defaults") or {}, tuple(cases), noticed)
 
@@ -186,6 +186,6 @@ class _SnapshotCache:
             unreadable = [diagnostic for diagnostic in loaded.diagnostics if diagnostic.unreadable]
             if unreadable:
                 raise InputError(unreadable)
-            whole = loaded.snapshot if self._under is None else self._under.changed(put=loaded.resources)
+            whole = loaded.snapshot if self._under is None else self._under.with_changes(put=loaded.resources)
             self._loaded[key] = whole, loaded.diagnostics
         return *self._loaded[key], missing

@@ -104,7 +104,7 @@ def _result(finding: Diagnostic, rule: int) -> dict[str, Any]:
         "ruleId": finding.code,
         "ruleIndex": rule,
         "level": str(finding.severity),
-        "message": {"text": finding.told},
+        "message": {"text": finding.message_with_hint},
         "locations": [_location(finding.at)] if finding.at else [],
     }
     related = [{**_location(at), "message": {"text": word}} for word, at in finding.related if at is not None]
@@ -129,7 +129,7 @@ def github(checked: CheckResult, view: View) -> Iterator[str]:
         if finding.at is not None:
             where = [f"file={_property(finding.at.file)}", f"line={finding.at.line}", f"col={finding.at.column}"]
         attributes = ",".join([*where, f"title={_property(finding.code)}"])
-        yield f"::{_GITHUB[finding.severity]} {attributes}::{_data(finding.told)}"
+        yield f"::{_GITHUB[finding.severity]} {attributes}::{_data(finding.message_with_hint)}"
 
 
 def _data(text: str) -> str:

@@ -37,7 +37,7 @@ def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:
         **(source_document(diagnostic.at) or {}),
         **non_empty(
             expected=diagnostic.expected,
-            found=diagnostic.found,
+            found=diagnostic.actual,
             hint=diagnostic.hint,
             object=str(diagnostic.reference) if diagnostic.reference is not None else None,
             related=related or None,

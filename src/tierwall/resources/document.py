@@ -97,11 +97,11 @@ class LocatorCache:
         self._lock = Lock()
         self._places: dict[Document, _Places] = {}
 
-    def places(self, document: Document) -> _Places:
+    def locator(self, document: Document) -> _Places:
         """The places of a document."""
         places = self._places.get(document)
         if places is None:
-            places = document.find_places()
+            places = document.make_locator()
             with self._lock:
                 places = self._places.setdefault(document, places)
                 while len(self._places) > _REMEMBERED:
@@ -137,13 +137,13 @@ class Document:
         # Whether a key is repeated; None in JSON where nobody has looked yet.
         self._repeats = repeats
 
-    def moved(self, source: SourceText, start: int, end: int) -> Document:
+    def moved_to(self, source: SourceText, start: int, end: int) -> Document:
         """The document that has the same text elsewhere: it has the same value, which is not parsed again."""
         return Document(self.value, source, start, end, self.is_json, self._repeats, self.content)
 
     def position(self, path: Sequence[str | int] = (), key: bool = False) -> Position:
         """Where the node at `path`, or its key, was written; its nearest ancestor if there is no such node."""
-        return self._position(self.source.recent.places(self).offset(path, key))
+        return self._position(self.source.recent.locator(self).offset(path, key))
 
     def _position(self, offset: int) -> Position:
         if self.is_json:
@@ -153,7 +153,7 @@ class Document:
         return text_position(self.source, self.start, self.end, offset)
 
     @property
-    def repeated(self) -> tuple[RepeatedKey, ...]:
+    def repeated_keys(self) -> tuple[RepeatedKey, ...]:
         """The repeated keys, in the order of the text."""
         if self._repeats is None:
             from tierwall.resources.json_place import repeats_keys
@@ -161,10 +161,10 @@ class Document:
             self._repeats = repeats_keys(self.source.data[self.start : self.end])
         if not self._repeats:
             return ()
-        repeats = self.source.recent.places(self).repeats()
+        repeats = self.source.recent.locator(self).repeats()
         return tuple(RepeatedKey(path, self._position(offset)) for path, offset in repeats)
 
-    def find_places(self) -> _Places:
+    def make_locator(self) -> _Places:
         """Read the text again, for where each node stands."""
         if self.is_json:
             from tierwall.resources.json_place import JsonLocator

@@ -47,7 +47,7 @@ def load(paths: Iterable[str], namespace: str = "default", exclude: Sequence[str
 
 def load_text(text: str | bytes, name: str, namespace: str = "default") -> Loaded:
     """Read a text that is already in memory; problems are collected, never raised."""
-    return Loader((), namespace).of(read_text(text, name))
+    return Loader((), namespace).load_documents(read_text(text, name))
 
 
 def read_document(path: str) -> Any:
@@ -86,14 +86,14 @@ class Loader:
 
     def load(self) -> Loaded:
         """Everything as it is now; problems are collected, never raised."""
-        return self.of(read_paths(self.paths, memory=self._memory, exclude=self._exclude))
+        return self.load_documents(read_paths(self.paths, memory=self._memory, exclude=self._exclude))
 
     @property
     def has_loaded(self) -> bool:
         """Whether there was a load before."""
         return self._last is not None
 
-    def news(self) -> Loaded | None:
+    def load_if_changed(self) -> Loaded | None:
         """Everything as it is now; None if that is what the last load found."""
         last, loaded = self._last, self.load()
         # Resources are equal only to themselves: the same ones say that nothing was read anew.
@@ -101,7 +101,7 @@ class Loader:
             return None
         return loaded
 
-    def of(self, read: ReadResult) -> Loaded:
+    def load_documents(self, read: ReadResult) -> Loaded:
         """The objects in what was read just now."""
         last = self._last
         diagnostics = list(read.diagnostics)
@@ -115,7 +115,7 @@ class Loader:
             listed += content.resources
             diagnostics += content.problems
         resources = tuple(listed)
-        snapshot = last.snapshot.following(last.resources, resources) if last is not None else Snapshot.of(resources)
+        snapshot = last.snapshot.updated_to(last.resources, resources) if last is not None else Snapshot.of(resources)
         # Only where an identity occurs twice a snapshot has fewer objects than were found.
         repeated = _repeated(resources) if len(snapshot) < len(resources) else ()
         self._twice = {pair: self._twice.get(pair) or _defined_twice(*pair) for pair in repeated}
@@ -127,7 +127,7 @@ class Loader:
 def _found(document: Document, before: _Found | None, namespace: str) -> _Found:
     """The objects of a document; `before` is what was found when its value stood elsewhere."""
     if before is not None and not before.problems:
-        return _Found(document, tuple([resource.moved(document) for resource in before.resources]), ())
+        return _Found(document, tuple([resource.at_origin(document) for resource in before.resources]), ())
     objects = list(_objects(document.value, document, (), "", "", namespace))
     return _Found(
         document,
@@ -195,7 +195,7 @@ def _not_an_object(value: Any, origin: Origin | None, prefix: tuple[str | int, .
         f"expected a Kubernetes object, found {description}",
         origin.position(prefix) if origin else None,
         expected="an object with `apiVersion` and `kind`",
-        found=description,
+        actual=description,
     )
 
 

@@ -51,7 +51,7 @@ class ReadResult(Struct, frozen=True):
         source = self.sources.get(file)
         return source.line(number) if source is not None else None
 
-    def joined(self, other: ReadResult) -> ReadResult:
+    def plus(self, other: ReadResult) -> ReadResult:
         """What was read here, then there."""
         sources = {**self.sources, **other.sources}
         return ReadResult((*self.documents, *other.documents), (*self.diagnostics, *other.diagnostics), sources)
@@ -91,7 +91,7 @@ def read_text(text: str | bytes, name: str = "input", limits: Limits = _DEFAULT)
 def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
     """The repeated keys of documents; strict field validation refuses them."""
     for document in documents:
-        for path, position in document.repeated:
+        for path, position in document.repeated_keys:
             yield Diagnostic(
                 "TW004",
                 f"key `{path[-1]}` is repeated; only the last one counts",

@@ -79,14 +79,14 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
         """The sort key of age, then name (docs/semantics.md#ties-go-by-age-then-name)."""
         return seniority_key(self.metadata.get("creationTimestamp"), self.namespace, self.name)
 
-    def moved(self, origin: Origin) -> Resource:
+    def at_origin(self, origin: Origin) -> Resource:
         """The object that has the same value elsewhere. Problems have places, so only their absence moves along."""
         memo = {function: result for function, result in self._memo.copy().items() if result == ()}
         return Resource(
             self.group, self.version, self.kind, self.namespace, self.name, self.value, origin, self.prefix, memo
         )
 
-    def says_what(self, other: Resource) -> bool:
+    def has_same_content(self, other: Resource) -> bool:
         """Whether another object says the same in the same version; `1` and `true` are not the same."""
         if self.version != other.version:
             return False
@@ -104,12 +104,12 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
         *,
         key: bool = False,
         expected: str = "",
-        found: str = "",
+        actual: str = "",
         hint: str = "",
         related: tuple[tuple[str, Position | None], ...] = (),
     ) -> Diagnostic:
         """A problem with this object, at the node at `path` or at its key."""
-        return Diagnostic(code, message, self.position(path, key), expected, found, hint, self.reference, related)
+        return Diagnostic(code, message, self.position(path, key), expected, actual, hint, self.reference, related)
 
 
 def timestamp(text: object) -> int | None:

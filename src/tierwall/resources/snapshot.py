@@ -44,7 +44,7 @@ class Snapshot:
             kinds.setdefault((resource.group, resource.kind), {})[resource.namespace, resource.name] = resource
         return cls(kinds)
 
-    def changed(self, put: Iterable[Resource] = (), drop: Iterable[Resource] = ()) -> Snapshot:
+    def with_changes(self, put: Iterable[Resource] = (), drop: Iterable[Resource] = ()) -> Snapshot:
         """A snapshot with some objects replaced, added or dropped; untouched kinds are shared with this one."""
         kinds: dict[KindKey, Mapping[Name, Resource]] = dict(self._kinds)
         touched: dict[KindKey, dict[Name, Resource]] = {}
@@ -61,7 +61,7 @@ class Snapshot:
             bucket(resource)[resource.namespace, resource.name] = resource
         return Snapshot(kinds)
 
-    def following(self, before: Sequence[Resource], after: Sequence[Resource]) -> Snapshot:
+    def updated_to(self, before: Sequence[Resource], after: Sequence[Resource]) -> Snapshot:
         """The snapshot of the objects `after`, where this is the one of the objects `before`.
 
         If only contents differ it shares untouched kinds with this one; if nothing does, it is this one.
@@ -72,7 +72,7 @@ class Snapshot:
         if len(before) == len(after) == len(self):
             pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
             if all(old.identity == new.identity for old, new in pairs):
-                return self.changed(new for _, new in pairs)
+                return self.with_changes(new for _, new in pairs)
         return Snapshot.of(after)
 
     def __iter__(self) -> Iterator[Resource]:

@@ -60,7 +60,7 @@ class FileSource:
 
     def read(self) -> Loaded | None:
         """Everything as it is now; None if that is what the last reading found. Never raises: problems are told."""
-        return self._loader.news()
+        return self._loader.load_if_changed()
 
     def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
         """One item when watching has begun, then one whenever the files may have changed, until `stop` is set."""

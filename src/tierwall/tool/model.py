@@ -81,7 +81,7 @@ class ToolModel:
                 continue
             if policy.resource is resource:
                 self._policies[resource] = policy
-            elif resource.says_what(policy.resource):
+            elif resource.has_same_content(policy.resource):
                 self._policies[resource] = replace(policy, resource=resource)
 
     def take_over(self, before: ToolModel, gone: Iterable[Resource], come: Iterable[Resource]) -> None:

@@ -122,7 +122,7 @@ class BackendWay(Struct, frozen=True, eq=False):
 def routed_ways(snapshot: Snapshot) -> tuple[BackendWay, ...]:
     """Every way that a route takes from a listener to an XBackend or Service, each once, by name."""
     by_name: dict[tuple[str, str], BackendWay] = {}
-    for way in gateway_graph(snapshot).ways():
+    for way in gateway_graph(snapshot).request_paths():
         place = way.backend.place if way.backend is not None else None
         resource = place.resource(snapshot) if place is not None else None
         if resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE):

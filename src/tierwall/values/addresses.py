@@ -42,12 +42,12 @@ class Block(NamedTuple):
     span: Span
     excepts: tuple[Span, ...] = ()
 
-    def holds(self, address: Address) -> bool:
+    def contains(self, address: Address) -> bool:
         """Whether an address is in the block and in none of its exceptions."""
         low, high = self.span
         return low <= address <= high and not any(low <= address <= high for low, high in self.excepts)
 
-    def parts(self) -> Iterator[Span]:
+    def ranges(self) -> Iterator[Span]:
         """What the block holds, as spans that do not overlap."""
         low, high = self.span
         for except_low, except_high in sorted(self.excepts):

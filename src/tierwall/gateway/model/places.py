@@ -262,7 +262,7 @@ _ORDER: Mapping[Profile, Mapping[Section, tuple[LevelName, ...]]] = {"docs": _DO
 def reachable_places(snapshot: Snapshot) -> Iterator[RequestPlace]:
     """The places, in a fixed order; a listener without routes is a place of its own."""
     used = set()
-    for way in gateway_graph(snapshot).ways():
+    for way in gateway_graph(snapshot).request_paths():
         used.add((way.gateway, way.listener.owner, way.listener.number))
         yield from _along(snapshot, way)
     for gateway in gateway_graph(snapshot).gateways_all:
@@ -282,7 +282,7 @@ def prospective_places(snapshot: Snapshot) -> Iterator[RequestPlace]:
             yield RequestPlace(gateway)
         for listener in gateway_listeners(snapshot, gateway):
             yield _at(gateway, listener)
-    for way in gateway_graph(snapshot).ways():
+    for way in gateway_graph(snapshot).request_paths():
         for asked in _along(snapshot, way):
             if asked.backend is not None:
                 here = asked._replace(route=None, rule=None)

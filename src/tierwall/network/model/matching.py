@@ -100,7 +100,7 @@ def peer_matches(peer: Peer, subject: Endpoint, other: Endpoint, nodes: NodeAddr
                 and _in_namespaces(peer.namespaces, subject, other)
             )
         case AddressPeer():
-            found = any(block.holds(address) for block in peer.blocks for address in other.addresses)
+            found = any(block.contains(address) for block in peer.blocks for address in other.addresses)
         case NodePeer():
             found = not nodes.addresses(peer.nodes).isdisjoint(other.addresses)
         case DomainPeer():

@@ -239,7 +239,7 @@ def shadow_policies(snapshot: Snapshot) -> list[Resource]:
 def without_shadow_policies(snapshot: Snapshot) -> Snapshot:
     """The snapshot without policies that are only watched."""
     drop = shadow_policies(snapshot)
-    return snapshot.changed(drop=drop) if drop else snapshot
+    return snapshot.with_changes(drop=drop) if drop else snapshot
 
 
 def shadow_notes(snapshot: Snapshot) -> Iterator[Diagnostic]:

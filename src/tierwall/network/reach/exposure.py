@@ -104,7 +104,7 @@ def with_stand_ins(snapshot: Snapshot, named_ports: bool = False) -> Hypothetica
         pod = _resource("Pod", namespace, f"{_PREFIX}{number}", sort.pod, spec=spec)
         added.append(pod)
         sorts[pod.namespace, pod.name] = sort
-    return HypotheticalSnapshot(snapshot.changed(put=added), sorts)
+    return HypotheticalSnapshot(snapshot.with_changes(put=added), sorts)
 
 
 def _resource(kind: str, namespace: str, name: str, labels: Iterable[tuple[str, str]], **more: Any) -> Resource:

@@ -134,7 +134,7 @@ class AddressSpace:
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self.blocks = {block: 1 << number for number, block in enumerate(blocks)}
-        held = [(span, bit) for block, bit in self.blocks.items() for span in block.parts()]
+        held = [(span, bit) for block, bit in self.blocks.items() for span in block.ranges()]
         self._line = NumberLine((0, IPV6), LAST, (span for span, _ in held))
         self.everything = self._line.everything
         toggles = dict.fromkeys((piece.low for piece in self._line.pieces), 0)
@@ -146,7 +146,7 @@ class AddressSpace:
 
     def mask(self, block: Block) -> int:
         """The pieces of a block, which must be one of those that the space was made of."""
-        return union(map(self._line.mask, block.parts()))
+        return union(map(self._line.mask, block.ranges()))
 
     def signature(self, address: Address) -> int:
         """The blocks that hold an address."""

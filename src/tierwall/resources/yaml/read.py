@@ -127,7 +127,7 @@ class StreamReader:
         octets = _octets(source, chunk.start, chunk.end)
         same = self._known.pop(octets, None)
         if same is not None:
-            documents.append(same.moved(source, chunk.start, chunk.end))
+            documents.append(same.moved_to(source, chunk.start, chunk.end))
             return None
         try:
             text = _decoded(octets)

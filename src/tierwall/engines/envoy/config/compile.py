@@ -107,10 +107,10 @@ def _compile(
 def _follow(before: Snapshot, snapshot: Snapshot, exactly: bool) -> tuple[Snapshot, list[Change], bool]:
     """From one snapshot to the next: the one to compile, which texts changed, and whether policies only did."""
     changes = list(snapshot.changes(before))
-    texts = [(old, new) for old, new in changes if old is None or new is None or not new.says_what(old)]
+    texts = [(old, new) for old, new in changes if old is None or new is None or not new.has_same_content(old)]
     if len(texts) < len(changes) and not exactly:
         dropped = [old for old, new in texts if old is not None and new is None]
-        snapshot = before.changed([new for _, new in texts if new is not None], dropped)
+        snapshot = before.with_changes([new for _, new in texts if new is not None], dropped)
         changes = texts
     gone = [old for old, _ in changes if old is not None]
     come = [new for _, new in changes if new is not None]

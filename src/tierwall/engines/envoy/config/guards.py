@@ -165,7 +165,7 @@ class PolicyCompiler:
         if key not in self._compiled:
             kept, guards = self._before.compiled.get(key, (policy, {}))
             if kept is not policy and (
-                not policy.says_what(kept) or any(guard.diagnostics for guard in guards.values())
+                not policy.has_same_content(kept) or any(guard.diagnostics for guard in guards.values())
             ):
                 kept, guards = policy, {}
             self._compiled[key] = kept, dict(guards)

@@ -57,8 +57,8 @@ def _refusal(program: str, said: str) -> Diagnostic:
     if any(reason in words for reason in _ABSENT):
         for start, feature in _FEATURES:
             if marked.startswith(start):
-                return Diagnostic("TW603", f"the kernel has no {feature}: {words}", found=marked)
-    return Diagnostic("TW604", f"`{program}` refused: {words}", found=marked)
+                return Diagnostic("TW603", f"the kernel has no {feature}: {words}", actual=marked)
+    return Diagnostic("TW604", f"`{program}` refused: {words}", actual=marked)
 
 
 def _marked(lines: list[str]) -> str:

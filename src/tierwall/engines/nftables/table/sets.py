@@ -51,7 +51,7 @@ class PeerEnds(NamedTuple):
             if not any(peer_matches(peer, _NOBODY, end, model.node_addresses) is _YES for peer in self.peers):
                 return
             for address in wire.addresses(end):
-                if address in wire.unlisted or not any(block.holds(address) for block in blocks):
+                if address in wire.unlisted or not any(block.contains(address) for block in blocks):
                     yield address
 
         return added
@@ -182,5 +182,5 @@ def family_of(element: Element) -> int:
 def spans_of(blocks: Iterable[Block], unlisted: Iterable[Address]) -> list[Span]:
     """What blocks hold, without some addresses, as the kernel wants it: spans that neither overlap nor touch."""
     holes = tuple(Span(address, address) for address in unlisted)
-    whole = merge_ranges(part for block in blocks for part in block.parts())
-    return [part for span in whole for part in Block(span, holes).parts()]
+    whole = merge_ranges(part for block in blocks for part in block.ranges())
+    return [part for span in whole for part in Block(span, holes).ranges()]

@@ -1,1 +1,1 @@
-"""The API plane: conditional authorization decided in two phases (KEP-5681). Pure: no files, clocks or network."""
+"""The api plane: conditional authorization, decided in two phases (KEP-5681). Reads no files, clocks or sockets."""

@@ -1,6 +1,6 @@
-"""Deciding one request: both phases through a chain (docs/semantics.md#the-final-decision).
+"""Decide one request: both phases, through a chain of authorizers (docs/semantics.md#the-final-decision).
 
-Of a conditional answer to a request on which conditions can be enforced nothing final is said until data is given.
+Where conditions can be enforced, a conditional answer stays open until the data is given.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from tierwall.core.answer import Step
 
 
 class TwoPhaseDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request comes to: in the first phase, and in the end if that can be said."""
+    """The decision on a request: that of the first phase, and the final one if it is known."""
 
     attributes: Attributes
     first: ChainDecision
     final: Decision | None
-    # What every authorizer says, where the first phase is conditional.
+    # The opinion of every authorizer, where the first phase is conditional.
     entries: tuple[ChainEntry, ...] = ()
 
     @property
     def last(self) -> Decision:
-        """The final decision, or that of the first phase where nothing final can be said."""
+        """The final decision, or that of the first phase while there is none."""
         return self.final if self.final is not None else self.first
 
     @property
     def called(self) -> tuple[str, ...]:
-        """Who was asked in order to decide."""
+        """The authorizers that were asked in order to decide."""
         return self.final.asked if isinstance(self.final, ChainDecision) else self.first.asked
 
     @property
     def decided_by(self) -> tuple[str, ...]:
-        """Who settled it; for a conditional answer those whose opinions count, and who settled it in the end."""
+        """The authorizers that settled it: those with conditions, then the one that settled it in the end."""
         names = [authorizer.name for authorizer, _ in self.first.opinions] if self.first.is_conditional else []
         if isinstance(self.final, ChainDecision):
             names.append(self.final.decided_by)
@@ -42,17 +42,20 @@ class TwoPhaseDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> str:
-        """The evaluation error that has to be reported, if any."""
+        """The evaluation error to report, or an empty string."""
         return self.last.error if self.last.verdict in (DENY, NO_OPINION) else ""
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Everything that was looked at in order to decide."""
+        """Every step that led to the decision."""
         return self.final.steps if isinstance(self.final, ChainDecision) else self.first.steps
 
 
 def decide(chain: Chain, attributes: Attributes, data: ConditionData | None = None) -> TwoPhaseDecision:
-    """The first phase, and the second if there is data or there cannot be any. Asks each authorizer at most once."""
+    """Decide the first phase, and the second if there is data or conditions cannot be enforced.
+
+    Asks each authorizer at most once.
+    """
     first = chain.authorize(attributes)
     if not first.is_conditional:
         return TwoPhaseDecision(attributes=attributes, first=first, final=first)
@@ -66,9 +69,10 @@ def decide(chain: Chain, attributes: Attributes, data: ConditionData | None = No
 
 
 def enforce_conditions(decision: ChainDecision, data: ConditionData) -> Decision:
-    """What admission makes of an answer: anything but Allow is refused (KEP-5681, "AuthorizationConditionsEnforcer").
+    """Evaluate a decision as admission does, which refuses anything but Allow.
 
-    Both objects must be in one API version, since a condition cannot know which of two it looks at.
+    KEP-5681, "AuthorizationConditionsEnforcer". Both objects must have the same API version, because a condition cannot
+    know which version it reads.
     """
     objects = (data.object, data.old_object)
     versions = [value.get("apiVersion") for value in objects if isinstance(value, dict)]

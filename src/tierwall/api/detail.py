@@ -1,4 +1,4 @@
-"""What only the answers of the api plane have, and what a policy test may expect of it.
+"""The detail of an api answer, and what a policy test may expect of it.
 
 docs/reference/decision-document.md#keys-of-one-plane, docs/policy-tests.md#api.
 """
@@ -19,17 +19,17 @@ from tierwall.core.verdict import Verdict
 
 
 class AuthorizerOpinion(msgspec.Struct, frozen=True):
-    """What one authorizer says: Allow or Deny without conditions, or Conditional with them."""
+    """The opinion of one authorizer: Allow or Deny without conditions, or Conditional with them."""
 
     authorizer: str
     verdict: Verdict
     conditions: tuple[Condition, ...] = ()
-    # What a Deny condition that fails comes to; None where there are no conditions.
+    # The verdict of a Deny condition that fails; None where there are no conditions.
     failure_mode: FailureMode | None = None
 
     @property
     def effects(self) -> dict[Effect, int]:
-        """How many conditions there are of each effect; an effect without any is left out."""
+        """The number of conditions by effect, without effects that no condition has."""
         counts = dict.fromkeys((Effect.ALLOW, Effect.DENY, Effect.NO_OPINION), 0)
         for condition in self.conditions:
             counts[condition.effect] += 1
@@ -37,9 +37,9 @@ class AuthorizerOpinion(msgspec.Struct, frozen=True):
 
 
 class ApiDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """The second phase, and what the chain said on the way.
+    """The second phase, and the opinions that led to it.
 
-    `final` is None where the answer hangs on data that was not given. `condition_sets` are the opinions of a
+    `final` is None where the answer depends on data that was not given. `condition_sets` are the opinions of a
     conditional answer in the order of the chain, up to the first without conditions.
     """
 
@@ -59,7 +59,7 @@ class ApiDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def authorizer_opinions(entries: Iterable[ChainEntry]) -> tuple[AuthorizerOpinion, ...]:
-    """What the authorizers of a chain said, as an answer shows it."""
+    """Return the opinions of a chain as an answer shows them."""
     return tuple(map(_opinion, entries))
 
 
@@ -105,7 +105,7 @@ _Set: TypeAlias = tuple[Any, bool, bool, tuple[int, ...]]
 
 
 def _wanted_set(value: Mapping[str, Any]) -> _Set:
-    """An effect that is left out, and one that is 0, are the same."""
+    """Normalize an expected set: an effect that is left out counts as 0."""
     counts = value.get("effects") or {}
     effects = tuple(counts.get(effect, 0) for effect in Effect)
     return value.get("authorizer"), bool(value.get("allowed")), bool(value.get("denied")), effects
@@ -117,7 +117,7 @@ def _actual_set(opinion: AuthorizerOpinion) -> _Set:
 
 
 def _in_words(sets: Iterable[_Set]) -> str:
-    """`policies {Allow: 1}, rbac allowed`."""
+    """Write sets such as `policies {Allow: 1}, rbac allowed`."""
     words = []
     for authorizer, allowed, denied, effects in sets:
         counts = ", ".join(f"{effect}: {count}" for effect, count in zip(Effect, effects, strict=True) if count)

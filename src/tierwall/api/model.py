@@ -1,4 +1,4 @@
-"""What the api plane decides from: the chain of authorizers of a snapshot (docs/api.md#the-chain).
+"""The chain of authorizers of a snapshot (docs/api.md#the-chain).
 
 Its members are read from an AuthorizationConfiguration, the API server's own file; `type: CEL` and `failureMode` are
 ours. Without one they are `[CEL policies, RBAC rbac]`, so the other authorizers are imported only where they are asked
@@ -29,7 +29,7 @@ GROUP, KIND = "apiserver.config.k8s.io", "AuthorizationConfiguration"
 
 
 class AuthorizerType(StrEnum):
-    """What `type` of an authorizer may be."""
+    """The values of `type` of an authorizer."""
 
     ABAC = "ABAC"
     ALWAYS_ALLOW = "AlwaysAllow"
@@ -45,7 +45,7 @@ REPEATABLE = frozenset((AuthorizerType.CEL, AuthorizerType.WEBHOOK))
 
 
 class AuthorizerConfig(msgspec.Struct, frozen=True):
-    """One authorizer of a configuration."""
+    """One authorizer of an AuthorizationConfiguration."""
 
     type: AuthorizerType
     name: str
@@ -60,7 +60,7 @@ DEFAULT_MEMBERS = (
 
 
 def configured_authorizers(snapshot: Snapshot) -> tuple[AuthorizerConfig, ...]:
-    """The authorizers of the snapshot's configuration, in order, or the default ones."""
+    """Return the authorizers of the snapshot's AuthorizationConfiguration in order, or the default ones."""
     configurations = list(snapshot.of_kind(GROUP, KIND))
     if not configurations:
         return DEFAULT_MEMBERS
@@ -73,7 +73,7 @@ def configured_authorizers(snapshot: Snapshot) -> tuple[AuthorizerConfig, ...]:
 
 
 def read_configuration(resource: Resource) -> tuple[list[AuthorizerConfig], list[Diagnostic]]:
-    """The authorizers, and everything that is wrong with them."""
+    """Read the authorizers and collect every problem with them."""
     problems: list[Diagnostic] = []
     members: list[AuthorizerConfig] = []
 
@@ -119,20 +119,20 @@ def read_configuration(resource: Resource) -> tuple[list[AuthorizerConfig], list
     return members, problems
 
 
-# Makes the authorizer of one webhook; the library itself has no way to call one.
+# Builds the authorizer of one webhook; the library itself cannot call webhooks.
 WebhookFactory: TypeAlias = Callable[[AuthorizerConfig], Authorizer]
 
 
 @per_snapshot
 def chain_of(snapshot: Snapshot) -> Chain:
-    """The chain of a snapshot; InputError if its configuration cannot be used."""
+    """Return the chain of a snapshot; InputError if its configuration is invalid."""
     return build_chain(snapshot, configured_authorizers(snapshot))
 
 
 def build_chain(
     snapshot: Snapshot, members: tuple[AuthorizerConfig, ...], webhooks: WebhookFactory | None = None
 ) -> Chain:
-    """A chain over a snapshot. Webhooks that nothing can call answer as if they could not be reached."""
+    """Build a chain over a snapshot. Without `webhooks`, every webhook answers as if it were unreachable."""
     chain = Chain(_authorizer(snapshot, member, webhooks or unreachable_webhook) for member in members)
     for authorizer in chain.members():
         if isinstance(authorizer, CelAuthorizer):
@@ -155,13 +155,13 @@ def _authorizer(snapshot: Snapshot, member: AuthorizerConfig, webhooks: WebhookF
         case AuthorizerType.ALWAYS_ALLOW:
             return ConstantAuthorizer.allowing(member.name)
         case AuthorizerType.ALWAYS_DENY | AuthorizerType.ABAC:
-            # Neither ever denies, so no opinion is the closed side of both.
+            # Neither ever denies, so NoOpinion is how both fail closed.
             return ConstantAuthorizer.without_opinion(member.name, f"`{member.type}` has no opinion here")
         case _:
             assert_never(member.type)
 
 
 def unreachable_webhook(member: AuthorizerConfig) -> Authorizer:
-    """A webhook that cannot be called: its failure policy decides."""
+    """Return an authorizer for a webhook that cannot be called: its failure policy decides."""
     verdict = Verdict.NO_OPINION if member.webhook.get("failurePolicy") == "NoOpinion" else Verdict.DENY
     return ConstantAuthorizer.unreachable(member.name, verdict, f"webhook `{member.name}` cannot be called from here")

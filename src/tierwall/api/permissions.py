@@ -1,9 +1,9 @@
-"""Everything a user may do in a namespace, as far as the policies say it outright: `can-i --list`.
+"""List what a user may do in a namespace, as far as the policies alone tell: `can-i --list`.
 
-RBAC rules and the policies that the user can meet, each with what is left of its expression once only the user and
-the namespace are known. Deny and NoOpinion policies are listed too, since they take away from what the others give;
-so do those that fail whatever is asked, with the effect that their failure has. What nodes may do hangs on their pods,
-and what a webhook would say on each request: neither can be listed.
+Listed are RBAC rules, and the policies that can apply to the user, each with the residual of its expression once the
+user and the namespace are known. Deny and NoOpinion policies are listed too, because they take away what others grant;
+so are policies that fail whatever the request, with the effect of their failure. What a node may do depends on its
+pods, and what a webhook allows on each request, so neither can be listed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OPEN = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "name", "p
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
-    """One line: what may be done to what, by whom it is said, and under which condition."""
+    """One line: the verbs and resources, the effect, the policy that says so, and the condition."""
 
     authorizer: str
     effect: Effect
@@ -50,14 +50,14 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
     condition: str = ""
-    # None where an authorizer says the same to everything, by no policy.
+    # None for an authorizer that gives every request the same answer, without a policy.
     policy: Reference | None = None
-    # Why the policy fails, whatever the request.
+    # The reason why the policy fails, whatever the request.
     error: str = ""
 
 
 class Permissions(NamedTuple):
-    """What can be listed, in the order of the chain, and the authorizers that may allow more."""
+    """The permissions that can be listed, in the order of the chain, and the authorizers that may allow more."""
 
     listed: list[Permission]
     unlisted: tuple[str, ...]
@@ -72,7 +72,7 @@ def permissions(
     uid: str = "",
     extra: Mapping[str, Sequence[str]] | None = None,
 ) -> Permissions:
-    """What a user may do in a namespace; InputError if the chain cannot be used."""
+    """List what a user may do in a namespace; InputError if the chain's configuration is invalid."""
     requester = Attributes(
         user=user, groups=tuple(groups), namespace=namespace, uid=uid, extra=hashable_extra(extra) if extra else ()
     )
@@ -134,8 +134,8 @@ def _of_policy(authorizer: CelAuthorizer, policy: CelPolicy, attributes: Attribu
         return
     needed = demands(policy.tree)
     if not all(needed.values()):
-        return  # no request has what it asks for
-    # What is demanded outright stands in the columns and need not be said again in the condition.
+        return  # no request can meet its demands
+    # A demand for one value stands in a column, so the condition need not repeat it.
     fixed = {
         path[1]: min(needed[field])
         for path, field in FIELDS.items()

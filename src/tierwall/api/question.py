@@ -28,13 +28,13 @@ __all__ = ["EXPECTATIONS", "QUESTION", "ApiQuestion", "answer", "ask", "attribut
 T = TypeVar("T")
 
 _TEXTS = ("user", "uid", "verb", "group", "version", "resource", "subresource", "namespace", "name", "path")
-# What has no place beside `path`.
+# Fields that cannot stand beside `path`.
 _OF_RESOURCES = ("group", "version", "resource", "subresource", "namespace", "name")
 _DATA = ("operation", "object", "old_object", "options", "namespace_object", "impersonated_request")
 
 
 class ApiQuestion(Question, frozen=True, kw_only=True):
-    """May this user do this? The second phase is evaluated if any data is given, also if it is null."""
+    """May this user do this? The second phase is evaluated if any data is given, even null."""
 
     plane: ClassVar[str] = "api"
 
@@ -43,7 +43,7 @@ class ApiQuestion(Question, frozen=True, kw_only=True):
     uid: str = ""
     extra: Mapping[str, Sequence[str]] | None = None
     verb: str = ""
-    # None is asked as the empty text; only `resource_names.resolve` tells it from one that was given.
+    # None is asked as the empty string; only `resource_names.resolve` tells the two apart.
     group: str | None = None
     version: str | None = None
     resource: str = ""
@@ -63,7 +63,7 @@ class ApiQuestion(Question, frozen=True, kw_only=True):
 
     @property
     def has_data(self) -> bool:
-        """Whether the second phase is asked about."""
+        """Whether the question gives data for the second phase."""
         return any(getattr(self, field) is not UNSET for field in _DATA)
 
 
@@ -72,7 +72,7 @@ _KEYS = dict(zip(ApiQuestion.__struct_fields__, ApiQuestion.keys(), strict=True)
 
 
 def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
-    """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
+    """Answer a question. InputError holds every problem with it, after the `problems` that the caller found."""
     wrong = list(problems)
     attributes = attributes_of(question, wrong)
     if not wrong and (spelled := expand_short_name(snapshot, question)) is not question:
@@ -84,7 +84,7 @@ def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic
 
 
 def answer(decided: TwoPhaseDecision) -> Answer:
-    """What a request came to, as every plane answers."""
+    """Turn a decision into the answer that every plane gives."""
     detail = ApiDetail(
         final=decided.final.verdict if decided.final is not None else None,
         condition_sets=authorizer_opinions(decided.entries),
@@ -104,7 +104,7 @@ def answer(decided: TwoPhaseDecision) -> Answer:
 
 
 def attributes_of(question: ApiQuestion, problems: list[Diagnostic]) -> Attributes:
-    """What a question asks; what is wrong with it is added to `problems`."""
+    """Read the request that a question asks about; every problem with it is added to `problems`."""
 
     def read(field: str, of: Callable[[Any], T | None], expected: str) -> T | None:
         value = getattr(question, field)
@@ -136,7 +136,7 @@ def attributes_of(question: ApiQuestion, problems: list[Diagnostic]) -> Attribut
 
 
 def data_of(question: ApiQuestion, requester: Attributes, problems: list[Diagnostic]) -> ConditionData | None:
-    """The data of the second phase, or None if there is none; what is not given is null."""
+    """Read the data of the second phase, null where it is not given; None if the question has no data at all."""
     given = {field: None if (value := getattr(question, field)) is UNSET else value for field in _DATA}
     operation = given["operation"]
     if operation is not None and not isinstance(operation, str):

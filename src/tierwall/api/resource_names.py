@@ -32,7 +32,7 @@ VERBS: Final = frozenset(_REQUEST_VERBS + _CHECKED_VERBS)
 
 
 class ApiResource(msgspec.Struct, frozen=True):
-    """One resource: where it is served, and by which names it goes."""
+    """One resource: its names, and the group and version that serve it."""
 
     plural: str
     group: str
@@ -94,7 +94,7 @@ BUILT_IN: Final = tuple(_built_in())
 
 
 def api_resources(snapshot: Snapshot) -> tuple[ApiResource, ...]:
-    """All resources: those of Kubernetes first, then those that CustomResourceDefinitions add."""
+    """Return all resources: those of Kubernetes first, then those of CustomResourceDefinitions."""
     definitions = snapshot.of_kind("apiextensions.k8s.io", "CustomResourceDefinition")
     return BUILT_IN + tuple(
         resource for definition in definitions for resource in _defined(definition.value.get("spec"))
@@ -102,7 +102,7 @@ def api_resources(snapshot: Snapshot) -> tuple[ApiResource, ...]:
 
 
 def _defined(spec: Any) -> Iterator[ApiResource]:
-    # Whether the definition is right is not asked here: what it lacks is merely not known.
+    # Admission judges the definition; here, whatever it lacks is just unknown.
     if not isinstance(spec, dict) or not isinstance(names := spec.get("names"), dict):
         return
     plural, group, versions = names.get("plural"), spec.get("group"), spec.get("versions")
@@ -116,14 +116,14 @@ def _defined(spec: Any) -> Iterator[ApiResource]:
 
 
 class ResolvedQuestion(NamedTuple):
-    """A question that can be asked, and what in it nobody has heard of; that may still be meant."""
+    """A completed question, and doubts about its verb or resource, which Tierwall does not know."""
 
     question: ApiQuestion
     doubts: tuple[str, ...]
 
 
 def expand_short_name(snapshot: Snapshot, question: ApiQuestion) -> ApiQuestion:
-    """The question with its resource by plural, group and version, if it is written in another way that is known."""
+    """Replace a short name, a singular or a dotted name of a known resource by its plural, group and version."""
     known = api_resources(snapshot)
     if not question.resource or any(served.plural == question.resource for served in known):
         return question
@@ -133,8 +133,8 @@ def expand_short_name(snapshot: Snapshot, question: ApiQuestion) -> ApiQuestion:
 def resolve(snapshot: Snapshot, question: ApiQuestion) -> ResolvedQuestion:
     """Complete a question: resource, group, version and subresource from the name, and the operation from the verb.
 
-    What the question gives beside the name (`group`, `version`, `subresource`, `operation`) is kept as it is, also if
-    it is empty. A name that nobody knows is asked as it stands.
+    A `group`, `version`, `subresource` or `operation` that the question gives is kept, even if it is empty. An unknown
+    name is asked as it is written.
     """
     if question.has_data and question.operation is UNSET and question.verb in OPERATIONS:
         question = replace(question, operation=OPERATIONS[question.verb])
@@ -151,7 +151,7 @@ def resolve(snapshot: Snapshot, question: ApiQuestion) -> ResolvedQuestion:
 
 
 def _completed(question: ApiQuestion, known: Iterable[ApiResource]) -> ApiQuestion | None:
-    """The question about the resource that is served under its name; None if nobody knows the name."""
+    """Complete a question about a known resource; None if the resource is unknown."""
     asked = _in_parts(question)
     name = asked.resource
     for served in known:
@@ -162,7 +162,7 @@ def _completed(question: ApiQuestion, known: Iterable[ApiResource]) -> ApiQuesti
 
 
 def _in_parts(question: ApiQuestion) -> ApiQuestion:
-    """The question with the parts of a name such as `deployments.v1.apps` or `pods/exec` in their places."""
+    """Split a name such as `deployments.v1.apps` or `pods/exec` into its parts."""
     whole, _, subresource = question.resource.partition("/")
     resource, _, rest = whole.partition(".")
     first, _, more = rest.partition(".")

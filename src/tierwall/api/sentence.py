@@ -1,4 +1,4 @@
-"""An answer of the api plane in one sentence, and conditions in a form that people can read."""
+"""The sentence of an api answer, and conditions as people read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAY, _MAY_NOT = "may", "may not"
 
 
 def sentence(decided: TwoPhaseDecision) -> str:
-    """The answer in one sentence."""
+    """Write the answer as one sentence."""
     first, final, request = decided.first, decided.final, decided.attributes
     if not first.is_conditional:
         return _plain(request, first, first.decided_by)
@@ -37,7 +37,7 @@ def _plain(request: Attributes, decision: Decision, decided_by: str, thing: str 
 
 
 def readable_condition(condition: Condition) -> str:
-    """The condition for a person: its CEL, or its text and type where it is opaque."""
+    """Write a condition for people: its CEL, or its text and type where it is opaque."""
     try:
         return condition_text(condition)
     except ConditionError:

@@ -1,4 +1,4 @@
-"""Deciding one request: Gateway policies first, then Backend policies (AccessPolicy proposal, "Evaluation Flow").
+"""Decide one request: Gateway policies first, then Backend policies (AccessPolicy proposal, "Evaluation Flow").
 
 docs/semantics.md#gateway-policies-come-first.
 
@@ -22,10 +22,10 @@ from tierwall.tool.model import PolicyLevel
 from tierwall.tool.request import ToolRequest
 from tierwall.tool.rules import EVERY_RULE, AccessPolicy, AccessRule
 
-# What authorizers say, by the policy that asks; one that is not listed cannot be reached.
+# The answers of authorizers, by the policy that asks; an authorizer that is not listed is unreachable.
 AuthorizerAnswers: TypeAlias = Mapping[Reference, Verdict]
 NO_AUTHORIZERS: AuthorizerAnswers = {}
-# Looking up a member of an enum costs as much as matching a rule.
+# Looking up an enum member costs as much as matching a rule.
 _ALLOW, _DENY, _ALLOWED = StepVerdict.ALLOW, StepVerdict.DENY, Verdict.ALLOW
 _RULE_MATCHED, _NO_RULE_MATCHED, _NOT_SELECTED = Reason.RULE_MATCHED, Reason.NO_RULE_MATCHED, Reason.NOT_SELECTED
 # What policies claim of a request: one that allows it lets it go on. Who denied it is known to whoever asked.
@@ -34,7 +34,7 @@ DENIAL = (RuleEffect(None, _DENY, 1),)
 
 
 class PolicyEvaluation(Struct, frozen=True, eq=False):
-    """One policy that was evaluated: what it said, why, and the rule that says so."""
+    """The evaluation of one policy: its verdict, the reason, and the rule that settled it."""
 
     level: str
     policy: AccessPolicy
@@ -44,13 +44,13 @@ class PolicyEvaluation(Struct, frozen=True, eq=False):
 
     @property
     def decider(self) -> Decider:
-        """The policy and the rule as answers name them; a policy may say no as a whole."""
+        """The policy and the rule as answers name them; a policy may deny as a whole."""
         rule = self.rule or EVERY_RULE
         return Decider(self.policy.reference, rule.label, rule.name)
 
 
 class ToolDecision(Struct, frozen=True, eq=False):
-    """A request's way through the stack: the verdict, and every policy that was evaluated, in order."""
+    """The decision on a request: the verdict, and every policy that was evaluated, in order."""
 
     request: ToolRequest
     verdict: Verdict
@@ -65,7 +65,7 @@ class ToolDecision(Struct, frozen=True, eq=False):
 def decide(
     stack: Stack[AccessPolicy], request: ToolRequest, external_auth: AuthorizerAnswers = NO_AUTHORIZERS
 ) -> ToolDecision:
-    """May this request pass?"""
+    """Decide whether a request may pass."""
     evaluated: list[PolicyEvaluation] = []
 
     def ask(tier: Tier[AccessPolicy], policy: AccessPolicy) -> tuple[RuleEffect, ...]:
@@ -81,7 +81,7 @@ def decide(
 def evaluate_policy(
     level: str, policy: AccessPolicy, request: ToolRequest, external_auth: AuthorizerAnswers
 ) -> PolicyEvaluation:
-    """What one policy says to a request."""
+    """Evaluate one policy for a request."""
     if policy.closed:
         return PolicyEvaluation(level, policy, _DENY, Reason.FAILS_CLOSED)
     if request.unread:

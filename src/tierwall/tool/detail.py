@@ -1,4 +1,4 @@
-"""What only an answer of the tool plane has (docs/reference/decision-document.md#keys-of-one-plane)."""
+"""The detail of a tool answer (docs/reference/decision-document.md#keys-of-one-plane)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tierwall.tool.model import PolicyLevel
 
 
 class RequestDetail(Struct, frozen=True, kw_only=True):
-    """The request that was judged, defaults filled in."""
+    """The request that was decided, with defaults."""
 
     gateway: Reference
     listener: str | None
@@ -23,10 +23,10 @@ class RequestDetail(Struct, frozen=True, kw_only=True):
 
 
 class ToolDetail(Struct, frozen=True, kw_only=True):
-    """What only a tool answer has: who was evaluated, in order, and the level of the last of them."""
+    """The detail of a tool answer: the policies that were evaluated, in order, and the level of the last one."""
 
     evaluated: tuple[Reference, ...]
     level: PolicyLevel
     request: RequestDetail
-    # The HTTP status with which a real proxy answered, where one was asked.
+    # The HTTP status of a real proxy's answer, if one was asked.
     status: int | None = None

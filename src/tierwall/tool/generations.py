@@ -1,4 +1,4 @@
-"""AccessPolicy in its three generations, read into the one form (docs/tool.md#three-generations-one-form).
+"""Read the three generations of AccessPolicy into one form (docs/tool.md#three-generations-one-form).
 
 Both `v0alpha0` groups: a caller that no rule names is denied everything. One that a rule names may use every method but
 `tools/call`, open and end its session, and call what the rule grants: the listed tools, or what the expression is true
@@ -45,7 +45,7 @@ ReadNames: TypeAlias = Callable[[str, Iterable[str]], NameSet]
 
 
 def read_policy(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> AccessPolicy:
-    """An admitted policy of any generation; `spec` has its defaults, and its nulls pruned."""
+    """Read an admitted policy of any generation; `spec` has its defaults, and no nulls."""
     return (_v1alpha1 if policy.version == "v1alpha1" else _v0alpha0)(policy, spec, names)
 
 
@@ -60,7 +60,7 @@ def _rule(
 
 
 class AuthorizationTypeV0alpha0(StrEnum):
-    """How a rule of v0alpha0 says which calls it grants."""
+    """How a rule of v0alpha0 grants calls (`authorization.type`)."""
 
     INLINE_TOOLS = "InlineTools"
     CEL = "CEL"
@@ -78,7 +78,7 @@ def _v0alpha0(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> Ac
         match kind:
             case AuthorizationTypeV0alpha0.EXTERNAL_AUTH:
                 kept = asks
-                authorizer = authorization["externalAuth"]  # admission takes one such rule a policy
+                authorizer = authorization["externalAuth"]  # admission allows one such rule in a policy
             case AuthorizationTypeV0alpha0.CEL:
                 call = MethodClause(CALL, None, cel_condition(authorization["cel"]["expression"]))
             case AuthorizationTypeV0alpha0.INLINE_TOOLS:
@@ -93,14 +93,14 @@ def _v0alpha0(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> Ac
 
 
 class PolicyAction(StrEnum):
-    """What a policy of v1alpha1 does with the requests that its rules match."""
+    """The action of a v1alpha1 policy on the requests that its rules match."""
 
     ALLOW = "Allow"
     EXTERNAL_AUTH = "ExternalAuth"
 
 
 class AuthorizationTypeV1alpha1(StrEnum):
-    """How a rule of v1alpha1 says which requests it matches."""
+    """How a rule of v1alpha1 matches requests (`authorization.type`)."""
 
     INLINE = "Inline"
     CEL = "CEL"
@@ -147,7 +147,7 @@ def _clauses(authorization: Mapping[str, Any], names: ReadNames) -> Iterator[Cla
 
 
 def _calls(clause: Clause, holds: CelCondition) -> MethodClause | None:
-    """What of a clause a CEL rule is about, which is about calls only: beside `mcp` both must match."""
+    """Narrow a clause of `mcp` to the calls for which the expression is true; None if it has no calls."""
     match clause:
         case AnythingClause():
             return MethodClause(CALL, None, holds)

@@ -1,10 +1,10 @@
-"""What a caller may use: every tool that is known by name on every way, and whether others pass too.
+"""List what a caller may use: every tool whose name is known, on every way, and whether other tools pass too.
 
 docs/tool.md#what-tierwall-tools-lists.
 
-Manifests do not list the tools of an MCP server. Known are those that policies name, those that expressions compare
-`request.mcp.tool_name` with, and those that a backend declares in the annotation `tierwall.io/tools` (names separated
-by commas or white space).
+Manifests do not list the tools of an MCP server. The known tools are those that policies name, those that expressions
+compare with `request.mcp.tool_name`, and those that a backend declares in the annotation `tierwall.io/tools` (names
+separated by commas or white space).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOOLS_ANNOTATION = "tierwall.io/tools"
 
 
 class Permit(Struct, frozen=True, kw_only=True):
-    """Whether requests of one form may pass: the verdict, the rules that give it, and all that must hold."""
+    """Whether requests of one form may pass: the verdict, the rules behind it, and the conditions."""
 
     verdict: Verdict
     decided_by: tuple[Decider, ...]
@@ -48,19 +48,19 @@ class ToolRow(Permit, frozen=True, kw_only=True):
     listener: str
     backend: Reference
     tool: str
-    # Whether a client of this caller gets as far as calling: it must open a session first.
+    # Whether the caller may open a session, which comes before any call.
     initialize: Permit
 
 
 class Grants(Struct, frozen=True, kw_only=True):
-    """What a caller may use, way by way, tools by name, `*` last.
+    """The tools that a caller may use, by way and then name, `*` last.
 
-    Where no route takes any of the ways that were asked for, `routed` is False and every Gateway is taken to lead to
-    every backend, as in a folder of policies alone.
+    Where no route leads along these ways, `routed` is False, and every Gateway counts as leading to every backend, as
+    in a folder that holds policies alone.
     """
 
     caller: str | None
-    # The rows of each way; every way has at least the one for `*`.
+    # The rows of each way; every way has at least a row for `*`.
     ways: tuple[tuple[ToolRow, ...], ...]
     routed: bool
 
@@ -77,9 +77,9 @@ def grants(
     backend: str | None = None,
     tools: Iterable[str] = (),
 ) -> Grants:
-    """What a caller may use, of the tools that are known and of `tools` beside them.
+    """List what a caller may use, of the known tools and of `tools`.
 
-    `caller`, `gateway` and `backend` are those of a question; InputError names everything wrong with them.
+    `caller`, `gateway` and `backend` are written as in a question; InputError holds every problem with them.
     """
     finder = ResourceFinder(snapshot, [])
     spiffe = caller_of(caller, finder)
@@ -101,7 +101,7 @@ def grants(
 def _backend(finder: ResourceFinder, value: str) -> Resource | None:
     backend = backend_named(finder, value)
     if isinstance(backend, Backend):
-        # A question may be about a Service that nobody declares; no way leads there.
+        # A question may name a Service without an object, but no way leads there.
         finder.report_missing(f"there is no Service `{backend.namespace}/{backend.name}`")
         return None
     return backend
@@ -128,19 +128,19 @@ def _rows(policies: ToolModel, passage: BackendWay, caller: str | None, tools: I
 
 
 def nearest_caller(snapshot: Snapshot, caller: str | None) -> str:
-    """A hint at the nearest caller that some rule names, where none names this one."""
+    """Return a hint at the nearest caller that a rule names, if no rule names this one."""
     policies = model(snapshot)
     named = {named for resource in policies.resources for named in policies.policy(resource).allows.callers()}
     return near_miss(caller, named) if caller is not None and caller not in named else ""
 
 
 def known_tools(stack: Stack[AccessPolicy], backend: Backend) -> set[str]:
-    """The tools that the policies on a way name, as far as they are about this backend."""
+    """Return the tools of this backend that the policies on a way name."""
     return {name for tier in stack for policy in tier.policies for name in named_tools(policy, backend)}
 
 
 def named_tools(policy: AccessPolicy, backend: Backend) -> set[str]:
-    """The tools that a policy names, as far as they are about this backend."""
+    """Return the tools of this backend that a policy names."""
     tools: set[str] = set()
     for rule in (*policy.allows.all, *policy.asks.all):
         for method in rule.methods:
@@ -159,13 +159,13 @@ def named_tools(policy: AccessPolicy, backend: Backend) -> set[str]:
 
 
 def declared_tools(resource: Resource) -> set[str]:
-    """The tools that a backend declares."""
+    """Return the tools that a backend declares."""
     annotations = resource.metadata.get("annotations")
     text = annotations.get(TOOLS_ANNOTATION) if isinstance(annotations, dict) else None
     return set(text.replace(",", " ").split()) if isinstance(text, str) else set()
 
 
 def offered_tools(policies: ToolModel, resource: Resource) -> set[str]:
-    """The tools that a backend is known to offer: those it declares and those that policies on it name."""
+    """Return the tools that a backend is known to offer: those it declares, and those that policies on it name."""
     backend = backend_of(resource)
     return declared_tools(resource) | known_tools((policies.backend_tier(resource),), backend)

@@ -1,7 +1,7 @@
 """HTTP matchers of v1alpha1 rules (docs/tool.md#http-matchers).
 
-The families are ANDed; inside a family one entry must match, except headers, which must all match. A family that is
-left out or empty asks nothing. Paths are compared without the query string, hosts without port and capitals.
+Every family must match: one of its entries, or all of them for headers. A family that is missing or empty matches
+everything. Paths are compared without the query string, hosts without the port and in lower case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tierwall.tool.request import ToolRequest
 
 
 class Comparison(StrEnum):
-    """How a text is compared: as it is, by path element, or by a pattern of the whole value."""
+    """How a string is compared: exactly, by path elements, or with a pattern for the whole value."""
 
     EXACT = "Exact"
     PREFIX = "PathPrefix"
@@ -29,21 +29,21 @@ class Comparison(StrEnum):
 EXACT: Final = Comparison.EXACT
 PREFIX: Final = Comparison.PREFIX
 REGEX: Final = Comparison.REGEX
-# What stands before and after a text in words.
+# The prefix and suffix of a value in words.
 _WRITTEN: Final = {EXACT: ("", ""), PREFIX: ("", "/*"), REGEX: ("~", "")}
 
-# Policies are few and live long: their patterns stay compiled whatever else is asked of the engine.
+# Policies are few and live long, so their patterns stay compiled.
 _pattern = lru_cache(maxsize=4096)(compile_pattern)
 
 
 class StringMatch(Struct, frozen=True):
-    """A text and how it is compared."""
+    """A value and how it is compared."""
 
     type: Comparison
     value: str
 
     def matches(self, text: str) -> bool:
-        """Whether a text fits; capitals count."""
+        """Whether a string matches; upper and lower case differ."""
         if self.type is EXACT:
             return text == self.value
         if self.type is PREFIX:
@@ -62,13 +62,13 @@ class StringMatch(Struct, frozen=True):
 
 
 class HeaderMatch(Struct, frozen=True):
-    """A header by its name in small letters."""
+    """A header by its name in lower case."""
 
     name: str
     value: StringMatch
 
     def matches(self, headers: Mapping[str, str]) -> bool:
-        """Whether the header is there and fits."""
+        """Whether the header is present and matches."""
         value = headers.get(self.name)
         return value is not None and self.value.matches(value)
 
@@ -77,17 +77,17 @@ class HeaderMatch(Struct, frozen=True):
 
 
 class HttpMatch(Struct, frozen=True):
-    """What a rule asks of the HTTP request; an empty family asks nothing."""
+    """The HTTP matchers of a rule; an empty family matches everything."""
 
     methods: frozenset[str] = frozenset()
     paths: tuple[StringMatch, ...] = ()
     headers: tuple[HeaderMatch, ...] = ()
-    # In small letters; `*.x` is every name below x.
+    # In lower case; `*.x` is every name below x.
     hosts: frozenset[str] = frozenset()
     ports: frozenset[int] = frozenset()
 
     def matches(self, request: ToolRequest) -> bool:
-        """Whether every family fits."""
+        """Whether every family matches."""
         if (
             (self.methods and request.http_method not in self.methods)
             or (self.ports and request.port not in self.ports)
@@ -103,7 +103,7 @@ class HttpMatch(Struct, frozen=True):
         return not self.paths
 
     def why_not(self, request: ToolRequest) -> str:
-        """The first family that does not fit, in words."""
+        """Name the first family that does not match, or return an empty string."""
         if self.methods and request.http_method not in self.methods:
             return f"HTTP method {request.http_method} is not among {_listed(self.methods)}"
         if self.ports and request.port not in self.ports:
@@ -121,7 +121,7 @@ EVERY_REQUEST = HttpMatch()
 
 
 def host_matches(hosts: frozenset[str], name: str | None) -> bool:
-    """Whether a host is listed, or lies at any depth below a listed `*.x`."""
+    """Whether a host is listed, or is below a listed `*.x` at any depth."""
     if not name:
         return False
     if name in hosts:
@@ -135,7 +135,7 @@ def host_matches(hosts: frozenset[str], name: str | None) -> bool:
 
 
 def http_match(authorization: Mapping[str, Any]) -> HttpMatch:
-    """The matchers of a rule's `authorization`, defaults filled in."""
+    """Read the matchers of a rule's `authorization`, with defaults."""
     return HttpMatch(
         frozenset(authorization.get("methods") or ()),
         tuple(

@@ -1,14 +1,14 @@
-"""What of MCP a rule lets through: methods, categories, the base protocol (docs/semantics.md#the-base-set).
+"""The clauses of a rule: which MCP methods, categories and base protocol it allows (docs/semantics.md#the-base-set).
 
-A rule has several clauses of which one must match. Each clause is a plain value that an engine can translate. A method
-may be narrowed to names, and to what a CEL expression is true of: it is asked about calls alone
-(docs/semantics.md#expressions-match-calls-only), and one that fails (a header that is missing, say), exceeds its cost
-or gives no bool does not match.
+One clause of a rule must match. Each clause is a plain value that an engine can translate. A method may be narrowed to
+names, and to the requests for which a CEL expression is true. Expressions apply to calls alone
+(docs/semantics.md#expressions-match-calls-only); one that fails (because a header is missing, say), exceeds its cost or
+does not give a bool does not match.
 
 The AccessPolicy proposal ("API Changes") leaves open what a bare name means on a Gateway whose backends offer tools of
 one name. Tierwall's answer (docs/tool.md#one-backends-tool-on-a-gateway): a bare name means the tool at every backend;
 with the name of an XBackend and a slash in front it means the tool there only. `namespace/backend/tool` reaches
-backends elsewhere. A name with a slash that leads with no XBackend is the tool's own name, as everywhere else.
+backends elsewhere. A name with a slash that does not start with an XBackend is the tool's own name, as on backends.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class ScopedTool(NamedTuple):
 
 
 class NameSet(Struct, frozen=True):
-    """Some names: bare ones count at every backend, scoped ones at theirs."""
+    """A set of names: bare names count at every backend, scoped names at their own."""
 
     bare: frozenset[str]
     scoped: frozenset[ScopedTool] = frozenset()
 
     def matches(self, request: ToolRequest) -> bool:
-        """Whether the request is about one of these names; one that names nothing is not."""
+        """Whether the request names one of these; a request without a name does not match."""
         named = request.named
         if named is None:
             return False
@@ -61,7 +61,7 @@ class NameSet(Struct, frozen=True):
 
 
 def scoped_tool(snapshot: Snapshot, namespace: str, name: str) -> ScopedTool | None:
-    """The backend and tool that a name on a Gateway in `namespace` stands for, or None if it is a bare name."""
+    """Read a name on a Gateway in `namespace` as a backend and its tool; None if it is a bare name."""
     first, slash, rest = name.partition("/")
     if not slash or not rest:
         return None
@@ -72,12 +72,12 @@ def scoped_tool(snapshot: Snapshot, namespace: str, name: str) -> ScopedTool | N
 
 
 def is_backend(snapshot: Snapshot, namespace: str, name: str) -> bool:
-    """Whether there is an XBackend of this name, of either group."""
+    """Whether an XBackend of either group has this name."""
     return any(snapshot.get(group, "XBackend", namespace, name) is not None for group in ACCESS_GROUPS)
 
 
 def read_names(snapshot: Snapshot, namespace: str, listed: Iterable[str], *, on_gateway: bool) -> NameSet:
-    """The names that a rule lists; they have a scope only in policies on Gateways."""
+    """Read the names that a rule lists; only policies on Gateways have scoped names."""
     bare: set[str] = set()
     with_backend: set[ScopedTool] = set()
     for name in listed:
@@ -90,7 +90,7 @@ def read_names(snapshot: Snapshot, namespace: str, listed: Iterable[str], *, on_
 
 
 class CelCondition:
-    """An expression that is known to parse; equal texts are one condition."""
+    """A CEL expression that parses; equal texts share one condition."""
 
     __slots__ = ("program", "text")
 
@@ -99,14 +99,14 @@ class CelCondition:
         self.program: Program = compile(text, ENVIRONMENT)
 
     def holds(self, request: ToolRequest) -> bool:
-        """Whether the expression is true of a request."""
+        """Whether the expression is true for a request."""
         try:
             return self.program.evaluate(request.variables()) is True
         except Failure:
             return False
 
     def why_not(self, request: ToolRequest) -> str:
-        """Why the expression does not hold: it is false, it fails, or it gives something else."""
+        """Say why the expression is not true: it is false, it fails, or it does not give a bool."""
         outcome = self.program.outcome(request.variables())
         if isinstance(outcome, Failure):
             return f"the expression fails: {outcome}"
@@ -118,11 +118,11 @@ class CelCondition:
 
 @lru_cache(maxsize=4096)
 def cel_condition(text: str) -> CelCondition:
-    """The condition of an expression; ParseError if the text is not CEL."""
+    """Return the condition of an expression; ParseError if the text is not CEL."""
     return CelCondition(text)
 
 
-# What every client needs before it can use anything.
+# Every client needs these before it can use anything.
 BASE_METHODS = frozenset(("initialize", "tools/list", "ping"))
 BASE_PREFIXES = ("completion/", "logging/", "notifications/")
 CATEGORIES = frozenset(("tools", "prompts", "resources"))
@@ -140,10 +140,10 @@ class AnythingClause(Struct, frozen=True):
 
 
 class BaseProtocol(Struct, frozen=True):
-    """The base set: its methods, and the stream and end of a session."""
+    """The base set: its methods, and plain HTTP that opens the stream or ends the session."""
 
     def matches(self, request: ToolRequest) -> bool:
-        """A base method, or GET or session DELETE on the backend's path."""
+        """Whether it is a base method, or GET or session DELETE on the backend's path."""
         method = request.method
         if method is None:
             return is_session_http(request)
@@ -157,7 +157,7 @@ class SessionHttp(Struct, frozen=True):
     """The part of the base set that is plain HTTP."""
 
     def matches(self, request: ToolRequest) -> bool:
-        """GET or session DELETE on the backend's path."""
+        """Whether it is GET or session DELETE on the backend's path."""
         return request.method is None and is_session_http(request)
 
     def __str__(self) -> str:
@@ -165,10 +165,10 @@ class SessionHttp(Struct, frozen=True):
 
 
 class AllButCalls(Struct, frozen=True):
-    """Every JSON-RPC method but `tools/call`: what v0alpha0 grants a caller that it names at all."""
+    """Every JSON-RPC method except `tools/call`; v0alpha0 grants them to every caller that a rule names."""
 
     def matches(self, request: ToolRequest) -> bool:
-        """Any method but a call."""
+        """Whether it is a method other than a call."""
         return request.method is not None and request.method != CALL
 
     def __str__(self) -> str:
@@ -176,12 +176,12 @@ class AllButCalls(Struct, frozen=True):
 
 
 class MethodCategory(Struct, frozen=True):
-    """All methods below a word: `tools` is the prefix `tools/`."""
+    """All methods of a category: `tools` is the prefix `tools/`."""
 
     name: str
 
     def matches(self, request: ToolRequest) -> bool:
-        """A method of the category; the bare word is not one."""
+        """Whether it is a method of the category; the bare word is not a method."""
         return request.method is not None and request.method.startswith(f"{self.name}/")
 
     def __str__(self) -> str:
@@ -189,14 +189,14 @@ class MethodCategory(Struct, frozen=True):
 
 
 class MethodClause(Struct, frozen=True):
-    """One method, on any of some names (all if None), under a condition (none if None)."""
+    """One method, for some names (any if None), under a condition (none if None)."""
 
     name: str
     names: NameSet | None = None
     condition: CelCondition | None = None
 
     def matches(self, request: ToolRequest) -> bool:
-        """This method on one of these names, the condition holding."""
+        """Whether it is this method for one of these names, and the condition is true."""
         if request.method != self.name:
             return False
         if self.names is not None and not self.names.matches(request):
@@ -210,12 +210,12 @@ class MethodClause(Struct, frozen=True):
 
 Clause: TypeAlias = AnythingClause | BaseProtocol | SessionHttp | AllButCalls | MethodCategory | MethodClause
 
-# The clauses that neither names nor conditions narrow.
+# The clauses that names and conditions cannot narrow.
 NOT_NARROWED = (AnythingClause, BaseProtocol, SessionHttp, AllButCalls, MethodCategory)
 
 
 def as_method_clause(clause: Clause) -> MethodClause | None:
-    """The clause if it can be narrowed to names and to a condition; no other can."""
+    """Return the clause if names and a condition can narrow it, else None."""
     if isinstance(clause, MethodClause):
         return clause
     if isinstance(clause, NOT_NARROWED):

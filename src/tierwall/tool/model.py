@@ -1,9 +1,9 @@
-"""Every AccessPolicy of a snapshot in one form, and which of them guard a request's way.
+"""The AccessPolicies of a snapshot in one form, and which of them guard a way.
 
 docs/tool.md#how-a-request-is-decided.
 
-A policy guards the targets that it names in its own namespace and that exist, listener by listener where it names
-sections. A policy that admission or a controller would refuse closes its targets; one over a limit guards nothing.
+A policy guards its targets: existing objects in its own namespace, or single listeners where it names sections. A
+policy that admission or a controller would refuse closes its targets; one over a limit guards nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEFAULT_PATH = "/mcp"
 
 
 class PolicyLevel(StrEnum):
-    """Whose policy settles a request: the names of the tiers, and what stands where there is no policy."""
+    """The level of the policy that settles a request: the names of the tiers, and `Default` without any policy."""
 
     GATEWAY = "Gateway"
     BACKEND = "Backend"
@@ -57,18 +57,18 @@ class ToolModel:
         return self.attachments.policies
 
     def policy(self, resource: Resource) -> AccessPolicy:
-        """An AccessPolicy in the one form."""
+        """Return an AccessPolicy in the one form."""
         policy = self._policies.get(resource)
         if policy is None:
-            # INVARIANT: an AccessPolicy has one form, also when threads read it at the same time.
+            # INVARIANT: an AccessPolicy has one form, even if threads read it at the same time.
             policy = self._policies.setdefault(resource, _read(self.snapshot, resource))
         return policy
 
     def inherit(self, before: ToolModel) -> None:
-        """Take over what an earlier model read of policies that are still the same; nobody has asked this one yet.
+        """Take over the policies of an earlier model that have not changed; call it before anything else.
 
-        On Gateways a name with a slash may have another scope by now, so such a policy is read anew. So is a policy
-        whose kind has another definition by now.
+        A policy on Gateways with a slash in a name is read again, because the scope of the name may have changed. So is
+        a policy whose kind has a new definition.
         """
         known = {policy.resource.identity: policy for policy in before._policies.copy().values()}
         for resource in self.resources:
@@ -85,9 +85,9 @@ class ToolModel:
                 self._policies[resource] = replace(policy, resource=resource)
 
     def take_over(self, before: ToolModel, gone: Iterable[Resource], come: Iterable[Resource]) -> None:
-        """Take over everything of an earlier model that policies which are gone or have come do not touch.
+        """Take over everything of an earlier model that removed and added policies do not touch.
 
-        Nobody has asked this one yet.
+        Call it before anything else.
         """
         lost = set(gone)
         self._policies = {
@@ -95,7 +95,7 @@ class ToolModel:
         }
         sides = (before.attachments, gone), (self.attachments, come)
         touched = {place for index, changed in sides for policy in changed for place in whole_objects(index.of(policy))}
-        # Whom a limit rejects there is rejected everywhere.
+        # A policy that a limit rejects at one target is rejected at all its targets.
         touched |= {
             place
             for index, _ in sides
@@ -110,7 +110,7 @@ class ToolModel:
         }
 
     def stack(self, gateway: Resource, listener: Listener | None, backend: Resource | None) -> Stack[AccessPolicy]:
-        """The policies that guard the way from a listener of a Gateway to a backend."""
+        """Return the policies that guard the way from a listener of a Gateway to a backend."""
         places = [Place.of(gateway)]
         if listener is not None and listener.owner is gateway:
             places.append(Place.of(gateway, listener.name))
@@ -126,7 +126,7 @@ class ToolModel:
         return Tier(str(PolicyLevel.BACKEND), self.at(Place.of(backend)), CombiningRule.EVERY_ONE_MUST_ALLOW)
 
     def at(self, *places: Place) -> tuple[AccessPolicy, ...]:
-        """The policies that guard any of these places, by age and then name."""
+        """Return the policies that guard any of these places, by age and then name."""
         policies = self._at.get(places)
         if policies is None:
             named = dict.fromkeys(policy for place in places for policy in self.attachments.at(place))
@@ -137,19 +137,19 @@ class ToolModel:
 
 @per_snapshot
 def model(snapshot: Snapshot) -> ToolModel:
-    """The model of a snapshot."""
+    """Return the model of a snapshot."""
     return ToolModel(snapshot)
 
 
 def inherit(before: Snapshot, snapshot: Snapshot) -> None:
-    """Make the model of a snapshot with what that of an earlier one has read of policies that are still the same."""
+    """Build the model of a snapshot, with the unchanged policies of an earlier snapshot."""
     successor = ToolModel(snapshot)
     successor.inherit(model(before))
     provide(successor, model, snapshot)
 
 
 def follow(before: Snapshot, snapshot: Snapshot, gone: Sequence[Resource], come: Sequence[Resource]) -> None:
-    """Make the model of a snapshot from that of another, from which it differs only in AccessPolicies."""
+    """Build the model of a snapshot from that of an earlier one that differs only in AccessPolicies."""
     follow_attachments(before, snapshot, ACCESS_POLICIES, gone, come)
     successor = ToolModel(snapshot)
     successor.take_over(model(before), gone, come)
@@ -157,14 +157,14 @@ def follow(before: Snapshot, snapshot: Snapshot, gone: Sequence[Resource], come:
 
 
 def backend_of(resource: Resource) -> Backend:
-    """An XBackend or Service as requests name it."""
+    """Return an XBackend or Service as requests name it."""
     mcp = resource.spec.get("mcp") if resource.kind == "XBackend" else None
     path = mcp.get("path") if isinstance(mcp, dict) else None
     return Backend(resource.namespace, resource.name, resource.kind, path if isinstance(path, str) else DEFAULT_PATH)
 
 
 def is_on_gateways(resource: Resource) -> bool:
-    """Whether an admitted policy's targets are Gateways; all are of one kind."""
+    """Whether the targets of an admitted policy are Gateways; they are all of one kind."""
     targets = resource.spec.get("targetRefs")
     first = targets[0] if isinstance(targets, list) and targets else None
     return isinstance(first, dict) and (first.get("group"), first.get("kind")) == GATEWAY

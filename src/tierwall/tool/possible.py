@@ -1,8 +1,8 @@
-"""What a caller may do when only part of the request is known: yes, no, or under conditions.
+"""Decide a request of which only a part is known: yes, no, or under conditions.
 
-Known are caller, method, tool, way and path; host, headers, arguments, time and the answers of authorizers are open.
-The tool itself may be open too (`OTHER`): any tool whose name no rule lists. Expressions are evaluated partially, and
-what is left of them is the condition.
+Known are the caller, method, tool, way and path; host, headers, arguments, time and the answers of authorizers are
+unknown. The tool may be unknown too (`OTHER`): any tool whose name no rule lists. Expressions are evaluated partially,
+and their residuals are the conditions.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ OTHER = "*"
 TOOL_NAME = ("request", "mcp", "tool_name")
 _OPEN = ("request.headers", "request.host", "request.time", "request.mcp.arguments")
 
-# What must hold for a rule to match, all of it; an empty tuple is always, None is never.
+# The conditions under which a rule matches, all of them; an empty tuple is always, None is never.
 Terms: TypeAlias = tuple[str, ...] | None
 
 
 class PolicyPart(Struct, frozen=True, eq=False):
-    """One policy's part in a possibility: the rules that may grant it, and under which conditions (any of them)."""
+    """The part of one policy: the rules that may grant the request, and the conditions (any of them)."""
 
     policy: AccessPolicy
     rules: tuple[AccessRule, ...]
@@ -44,19 +44,19 @@ class PolicyPart(Struct, frozen=True, eq=False):
 
 
 class Possibility(Struct, frozen=True, eq=False):
-    """Allow, Conditional (the conditions of all parts must hold), or Deny (the one part is the policy that denies)."""
+    """Allow, Conditional (on the conditions of all parts), or Deny (its one part is the policy that denies)."""
 
     verdict: Verdict
     parts: tuple[PolicyPart, ...] = ()
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """All conditions, each once."""
+        """All conditions, without repetition."""
         return tuple(dict.fromkeys(condition for part in self.parts for condition in part.conditions))
 
     @property
     def decided_by(self) -> tuple[Decider, ...]:
-        """The rules that may grant it, or the policy that denies."""
+        """The rules that may grant the request, or the policy that denies it."""
         return unique_deciders(
             Decider(part.policy.reference, rule.label, rule.name)
             for part in self.parts
@@ -65,7 +65,7 @@ class Possibility(Struct, frozen=True, eq=False):
 
 
 def possible(stack: Stack[AccessPolicy], request: ToolRequest) -> Possibility:
-    """Whether requests like this one may pass: surely, never, or if the conditions of all policies hold."""
+    """Decide whether requests like this one may pass: always, never, or under conditions."""
     parts: list[PolicyPart] = []
 
     def ask(tier: Tier[AccessPolicy], policy: AccessPolicy) -> tuple[RuleEffect, ...]:
@@ -81,7 +81,7 @@ def possible(stack: Stack[AccessPolicy], request: ToolRequest) -> Possibility:
 
 
 def _part(policy: AccessPolicy, request: ToolRequest) -> PolicyPart | None:
-    """A policy's part in letting requests like this one pass; None if it denies them all."""
+    """Return the part of a policy in letting requests like this one pass; None if it denies them all."""
     if policy.closed:
         return None
     granting = _any(policy.allows.of(request.caller), request)
@@ -98,7 +98,7 @@ def _part(policy: AccessPolicy, request: ToolRequest) -> PolicyPart | None:
 
 
 def _any(rules: Iterable[AccessRule], request: ToolRequest) -> tuple[tuple[AccessRule, ...], tuple[str, ...]] | None:
-    """The first rule that surely matches, or all that may with the condition that one does; None if none can."""
+    """Return the first rule that always matches, or all that may match and their condition; None if no rule can."""
     maybe: list[tuple[AccessRule, Terms]] = []
     for rule in rules:
         for terms in _rule(rule, request):

@@ -1,9 +1,9 @@
-"""Questions to the tool plane: every key checked, every problem told at once, and the answer.
+"""Questions to the tool plane: read every key, report every problem at once, and answer.
 
 docs/policy-tests.md#tool, docs/semantics.md#who-decided-a-request.
 
 `time` is an addition: an RFC 3339 time for expressions that use `request.time`, which is unknown without it, because a
-decision never looks at a clock.
+decision never reads a clock.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ EXPECTATIONS = {
 
 
 def ask(snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
-    """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
+    """Answer a question. InputError holds every problem with it, after the `problems` that the caller found."""
     asked_way, asked_request, external_auth = read_question(snapshot, question, problems)
     return answer(asked_way, decide(asked_way.stack, asked_request, external_auth))
 
 
 def answer(way: GuardedWay, walk: ToolDecision, status: int | None = None) -> Answer:
-    """The answer that a walk comes to. On Deny the last policy decided, on Allow every one that was evaluated.
+    """Turn a decision into an answer. The last policy decided on Deny, every evaluated policy on Allow.
 
-    What a real proxy decided, which answered with a `status`, is told and not explained: the model knows why, not it.
+    A real proxy answers with a `status` and gives no reasons, so its denials have no notes.
     """
     settling = walk.evaluated[-1:] if walk.verdict is Verdict.DENY else walk.evaluated
     asked = walk.request
@@ -122,7 +122,7 @@ def _step(entry: PolicyEvaluation, explained: ToolRequest | None) -> Step:
 def read_question(
     snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnostic] = ()
 ) -> tuple[GuardedWay, ToolRequest, AuthorizerAnswers]:
-    """The way, the request on it, and what authorizers say; InputError names everything wrong with the question."""
+    """Read the way, the request and the answers of authorizers; InputError holds every problem with the question."""
     finder = ResourceFinder(snapshot, list(problems))
     asked_way = find_way(snapshot, question.gateway, question.listener, question.backend, finder.problems)
     caller = caller_of(question.caller, finder)
@@ -144,7 +144,7 @@ def read_question(
 
 
 def caller_of(value: object, finder: ResourceFinder) -> str | None:
-    """The SPIFFE id that `caller` of a question names, None for a caller without an identity."""
+    """Read the SPIFFE id of `caller` of a question; None is a caller without an identity."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -179,7 +179,7 @@ def _map(key: str, value: object, finder: ResourceFinder) -> Mapping[Any, Any] |
 def _headers(value: object, finder: ResourceFinder) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, text in (_map("http.headers", value, finder) or {}).items():
-        if type(text) is int:  # a number that YAML read as one; on the wire every header is a text
+        if type(text) is int:  # YAML reads digits as a number; on the wire every header is a string
             text = str(text)
         if not isinstance(name, str) or not isinstance(text, str):
             finder.report_invalid(f"expected a text as header `{name}`, found `{text}`")
@@ -223,6 +223,6 @@ def _external_auth(value: object, finder: ResourceFinder) -> AuthorizerAnswers:
 
 @per_snapshot
 def _policies(snapshot: Snapshot) -> Mapping[str, Reference]:
-    """The references of all AccessPolicies, by how they are written."""
+    """Return the references of all AccessPolicies by their spelling."""
     references = (resource.reference for kind in ACCESS_POLICIES for resource in snapshot.of_kind(*kind))
     return {str(reference): reference for reference in references}

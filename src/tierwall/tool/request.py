@@ -1,4 +1,4 @@
-"""One request as policies see it: who asks, what in MCP, what in HTTP, and which backend it is for; and as engines do.
+"""A request as policies see it: the caller, MCP, HTTP and the backend; and as engines observe it.
 
 docs/policy-tests.md#tool.
 """
@@ -14,22 +14,22 @@ from tierwall.core.reference import Reference
 
 CALL = "tools/call"
 SESSION_HEADER = "mcp-session-id"
-# Methods that name a resource by `params.uri`; all others name theirs by `params.name`.
+# Methods that name a resource by `params.uri`; all others use `params.name`.
 BY_URI = frozenset(("resources/read", "resources/subscribe", "resources/unsubscribe"))
 
 
 class Backend(Struct, frozen=True):
-    """Where a request is to go: an XBackend, or a Service straight from a route."""
+    """The backend of a request: an XBackend, or a Service that a route names directly."""
 
     namespace: str
     name: str
     kind: str = "XBackend"
-    # Where its MCP endpoint is: `spec.mcp.path`.
+    # The path of its MCP endpoint: `spec.mcp.path`.
     path: str = "/mcp"
 
     @property
     def reference(self) -> Reference:
-        """Its reference; the two groups of XBackend are spelled alike."""
+        """The reference, which does not tell the two groups of XBackend apart."""
         return Reference(self.kind, self.namespace, self.name)
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Backend(Struct, frozen=True):
 class ToolRequest(Struct, frozen=True):
     """What is asked. Make it with `request`, which derives what matchers look at.
 
-    INVARIANT: header names are lower-case; `url_path` has no query string; `hostname` has no port and no capitals.
+    INVARIANT: header names are lower-case; `url_path` has no query string; `hostname` is lower-case, without a port.
     """
 
     backend: Backend
@@ -63,11 +63,11 @@ class ToolRequest(Struct, frozen=True):
 
     @property
     def named(self) -> str | None:
-        """What the method is used on: the resource's URI, or the name of the tool or prompt."""
+        """The object of the method: the URI of a resource, or the name of a tool or prompt."""
         return self.uri if self.method in BY_URI else self.tool
 
     def variables(self) -> dict[str, Any]:
-        """The variables of CEL expressions; what the request does not have is missing, so that using it is an error."""
+        """Return the variables of CEL expressions; an absent part is a missing key, so using it is an error."""
         mcp: dict[str, Any] = {}
         if self.tool is not None:
             mcp["tool_name"] = self.tool
@@ -101,7 +101,7 @@ def tool_request(
     port: int = 0,
     time: object = None,
 ) -> ToolRequest:
-    """A request; without a path it goes to the backend's own."""
+    """Build a request; without a path it has the backend's own."""
     path = backend.path if path is None else path
     given = {name.lower(): value for name, value in headers.items()} if headers else {}
     return ToolRequest(
@@ -124,7 +124,7 @@ def tool_request(
 
 
 def hostname(host: str | None) -> str | None:
-    """A Host header without its port, in small letters, as HTTP compares hosts."""
+    """Return a Host header without its port and in lower case, as HTTP compares hosts."""
     if host is None:
         return None
     name, colon, port = host.rpartition(":")
@@ -142,9 +142,9 @@ def _unread(method: str | None, headers: Mapping[str, str]) -> str:
 
 
 class ObservedRequest(Struct, frozen=True, kw_only=True):
-    """A request as an engine saw it; what it does not know is None. `Event.detail` on the tool plane."""
+    """A request as an engine observed it; None where it does not know. `Event.detail` on the tool plane."""
 
-    # What the request claims is what it is about: `method`, `tool`, `uri` and `http`. All else the engine knows itself.
+    # The client claims `method`, `tool`, `uri` and `http`; the engine knows everything else itself.
     caller: str | None = None
     gateway: str | None = None
     listener: str | None = None
@@ -156,8 +156,8 @@ class ObservedRequest(Struct, frozen=True, kw_only=True):
     status: int
     # The level of the policy that decided.
     level: str | None = None
-    # What the engine has to say about the reply, in its own words.
+    # The engine's own words about the reply.
     said: str
-    # Refused before every policy was asked: what cannot be read, or leads nowhere, is never let through.
+    # Refused by the engine itself, not by a policy: the request cannot be read, or has no route.
     refused: bool = False
     seconds: float

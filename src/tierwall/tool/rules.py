@@ -1,15 +1,15 @@
-"""The one form of all AccessPolicies: what a policy asks an authorizer about, and what it allows.
+"""The one form of all AccessPolicies: what a policy allows, and what it asks an authorizer about.
 
-Every generation is read into this form (`generations`), and everything after that, decisions, checks and engines, knows
-only this form. A policy allows a request if
+Every generation is read into this form (`generations`); decisions, checks and engines know only this form. A policy
+allows a request if
 * it is not closed,
 * no rule of `asks` matches, or its authorizer says Allow, and
 * some rule of `allows` matches.
 A rule matches if its source, its HTTP matchers and one of its clauses match.
 
 Sources are ServiceAccounts and SPIFFE ids, compared exactly (docs/semantics.md#names-compare-exactly). `source: {}` is
-no source. All members that are given must fit the caller, and the member that `type` names must be there: a source that
-contradicts itself is about nobody, where implementations take it for everybody.
+the same as no source. Every member that is given must match the caller, and the member that `type` names must be given:
+a source that contradicts itself matches no caller, where implementations let it match every caller.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MEMBERS = {"SPIFFE": "spiffe", "ServiceAccount": "serviceAccount"}
 
 
 class AnyCaller(Struct, frozen=True):
-    """Every caller, also one without an identity."""
+    """Every caller, even one without an identity."""
 
     def matches(self, caller: str | None) -> bool:
         """Always."""
@@ -53,7 +53,7 @@ class CallerIdentity(Struct, frozen=True):
     spiffe: str
 
     def matches(self, caller: str | None) -> bool:
-        """Whether a caller is meant; None is a caller without an identity."""
+        """Whether this is the caller; None is a caller without an identity."""
         return self.spiffe == caller
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class CallerIdentity(Struct, frozen=True):
 
 
 class NoCaller(Struct, frozen=True):
-    """No caller, and why."""
+    """No caller, and the reason."""
 
     why: str
 
@@ -78,7 +78,7 @@ EVERYBODY = AnyCaller()
 
 
 def named_caller(source: RuleSource) -> str | None:
-    """The SPIFFE id of the one caller that a source names, if it names one."""
+    """Return the SPIFFE id of the caller that a source names, or None if it does not name one."""
     match source:
         case CallerIdentity(spiffe=spiffe):
             return spiffe
@@ -89,7 +89,7 @@ def named_caller(source: RuleSource) -> str | None:
 
 
 def service_account_id(namespace: str, name: str, trust_domain: str = TRUST_DOMAIN) -> str:
-    """The SPIFFE id of a ServiceAccount."""
+    """Return the SPIFFE id of a ServiceAccount."""
     return f"spiffe://{trust_domain}/ns/{namespace}/sa/{name}"
 
 
@@ -99,7 +99,7 @@ def is_spiffe_id(text: str) -> bool:
 
 
 def source_of(value: Mapping[str, Any] | None, namespace: str) -> RuleSource:
-    """The source of a rule in a policy of this namespace, nulls pruned."""
+    """Read the source of a rule in a policy of this namespace; it has no nulls."""
     if not value:
         return EVERYBODY
     given: list[str] = []
@@ -119,11 +119,11 @@ def source_of(value: Mapping[str, Any] | None, namespace: str) -> RuleSource:
 
 
 class AccessRule(Struct, frozen=True, eq=False):
-    """A rule; `label` and `path` say where it is written (`spec` where a policy has no rules)."""
+    """A rule; `label` and `path` say where it is written (`spec` if the policy has no rules)."""
 
     label: str
     path: Path
-    # Its own name; the oldest generation lets rules go without one.
+    # Its own name; optional in the oldest generation.
     name: str | None = None
     source: RuleSource = EVERYBODY
     http: HttpMatch = EVERY_REQUEST
@@ -138,7 +138,7 @@ class AccessRule(Struct, frozen=True, eq=False):
         return f"{self.label} ({escape_unprintable(self.name)})" if self.name else self.label
 
     def fits(self, request: ToolRequest) -> bool:
-        """Whether the rule is about this request, if it is about its caller."""
+        """Whether the rule matches a request of a caller that its source matches."""
         http = self.http
         if http is not EVERY_REQUEST and not http.matches(request):
             return False
@@ -165,15 +165,15 @@ class AccessRules:
         }
 
     def callers(self) -> set[str]:
-        """Every caller that a rule names."""
+        """Return every caller that a rule names."""
         return {caller for rule in self.all if (caller := named_caller(rule.source)) is not None}
 
     def of(self, caller: str | None) -> tuple[AccessRule, ...]:
-        """The rules that are about a caller, in their order."""
+        """Return the rules that match a caller, in order."""
         return self._named.get(caller, self._unnamed)
 
     def match(self, request: ToolRequest) -> AccessRule | None:
-        """The first rule that matches a request."""
+        """Return the first rule that matches a request."""
         for rule in self._named.get(request.caller, self._unnamed):
             if rule.fits(request):
                 return rule
@@ -184,14 +184,14 @@ NO_RULES = AccessRules()
 
 
 class AccessPolicy(Struct, frozen=True, eq=False):
-    """An AccessPolicy in the one form. `closed` says why nothing passes it: it is invalid."""
+    """An AccessPolicy in the one form. `closed` holds the reasons why it is invalid and denies everything."""
 
     resource: Resource
     allows: AccessRules
     asks: AccessRules
     closed: tuple[str, ...]
     reference: Reference
-    # Whom `asks` are sent to: the Gateway API's `HTTPExternalAuthFilter`, defaults filled in.
+    # The authorizer of `asks`: the Gateway API's `HTTPExternalAuthFilter`, with defaults.
     authorizer: Mapping[str, Any] | None = None
-    # Whether it only asks: what no rule of `asks` selects passes.
+    # Whether it only asks: a request that no rule of `asks` matches passes.
     only_asks: bool = False

@@ -1,4 +1,4 @@
-"""An answer in plain words: one sentence, and, where no rule of a policy grants a request, why each does not."""
+"""The sentence of a tool answer, and the notes that say why no rule of a policy grants a request."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tierwall.tool.request import CALL, ToolRequest
 from tierwall.tool.rules import AccessPolicy, AccessRule
 from tierwall.tool.ways import GuardedWay
 
-# A note gives this many reasons why a policy is invalid.
+# A note gives at most this many reasons why a policy is invalid.
 MOST_REASONS = 3
 
 
 def sentence(way: GuardedWay, walk: ToolDecision) -> str:
-    """Whether the request passes, and what settled it."""
+    """Say whether the request passes, and what settled it."""
     who = caller_words(walk.request.caller)
     what = f"{purpose(walk.request)} at {way.backend} through {way.gateway.reference}"
     if walk.verdict is Verdict.DENY:
@@ -27,12 +27,12 @@ def sentence(way: GuardedWay, walk: ToolDecision) -> str:
 
 
 def caller_words(caller: str | None) -> str:
-    """A caller as sentences name it."""
+    """Name a caller in a sentence."""
     return caller or "a caller without an identity"
 
 
 def purpose(request: ToolRequest) -> str:
-    """What the request is for: `call tool add`, `use tools/list`, `send GET /mcp`."""
+    """Say what the request is for: `call tool add`, `use tools/list`, `send GET /mcp`."""
     if request.method is None:
         return f"send {request.http_method} {request.path}"
     if request.method == CALL:
@@ -61,7 +61,7 @@ def _permission(walk: ToolDecision) -> str:
 
 
 def note(entry: PolicyEvaluation, request: ToolRequest) -> str | None:
-    """What else there is to say about a policy that denies."""
+    """Return the note on a policy that denies, or None."""
     match entry.reason:
         case Reason.FAILS_CLOSED:
             return "; ".join(entry.policy.closed[:MOST_REASONS])
@@ -74,7 +74,7 @@ def note(entry: PolicyEvaluation, request: ToolRequest) -> str | None:
 
 
 def why_none(policy: AccessPolicy, request: ToolRequest) -> str:
-    """Why no rule of a policy fits a request, rule by rule."""
+    """Say, rule by rule, why no rule of a policy matches a request."""
     if not policy.allows.all:
         return "it has no rules"
     rules = policy.allows.of(request.caller)
@@ -96,6 +96,6 @@ def _why_not(rule: AccessRule, request: ToolRequest) -> str:
                 return f"{named} is not among {method.names}"
             if method.condition is not None:
                 return method.condition.why_not(request)
-    # What the clauses are about, without the names and conditions that may narrow them.
+    # The methods of the clauses, without the names and conditions that may narrow them.
     granted = ", ".join(clause.name if isinstance(clause, MethodClause) else str(clause) for clause in rule.clauses)
     return f"{request.method} is not among {granted or 'anything, because no method can match'}"

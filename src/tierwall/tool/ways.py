@@ -1,7 +1,8 @@
 """The ways from listeners to backends: the one that a question names, and all that routes take.
 
-One listener may go without saying; of several one must be named (docs/semantics.md#one-listener-goes-without-saying).
-What routes take is what `tierwall tools` lists (docs/tool.md#what-tierwall-tools-lists).
+A question need not name the only listener of a Gateway, but must name one of several
+(docs/semantics.md#one-listener-goes-without-saying). `tierwall tools` lists the ways that routes take
+(docs/tool.md#what-tierwall-tools-lists).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tierwall.tool.rules import AccessPolicy
 
 
 class GuardedWay(Struct, frozen=True, eq=False):
-    """The way of a request, and the policies on it."""
+    """The way of a request, and the policies that guard it."""
 
     gateway: Resource
     listener: Listener | None
@@ -35,10 +36,10 @@ class GuardedWay(Struct, frozen=True, eq=False):
 def find_way(
     snapshot: Snapshot, gateway: object, listener: object, backend: object, problems: list[Diagnostic]
 ) -> GuardedWay | None:
-    """The way that a question names, or None with problems."""
+    """Find the way that a question names, or return None and add to `problems`."""
     can_be_kept = isinstance(gateway, str) and isinstance(listener, str | None) and isinstance(backend, str)
     if isinstance(backend, str) and backend.startswith("Service/") and _knows_no_service(snapshot):
-        # A Service that no object declares can be named at will: to keep these ways would fill the memory.
+        # Questions may name any Service that has no object: keeping these ways would fill the memory.
         can_be_kept = False
     try:
         return (_kept_way if can_be_kept else _way)(snapshot, gateway, listener, backend)
@@ -67,7 +68,7 @@ _kept_way = per_snapshot(_way)
 
 
 def _listener(finder: ResourceFinder, gateway: Resource, name: object) -> Listener | None:
-    """The listener of a name, the Gateway's own before those of its ListenerSets; or the only one there is."""
+    """Find a listener by name, on the Gateway before its ListenerSets; without a name, the only one there is."""
     listeners = gateway_listeners(finder.snapshot, gateway)
     names = list(dict.fromkeys(listener.name for listener in listeners))
     if name is None:
@@ -88,13 +89,13 @@ def _listener(finder: ResourceFinder, gateway: Resource, name: object) -> Listen
 
 
 def backend_named(finder: ResourceFinder, value: object) -> Resource | Backend | None:
-    """The backend that a question names; a Service that no object declares has no object."""
+    """Find the backend that a question names; a Service may have no object."""
     form = "`namespace/name` or `Service/namespace/name`"
     if isinstance(value, str):
         kind, _, rest = value.partition("/")
         if kind == "Service" and rest.count("/") == 1:
             if all(rest.split("/")) and _knows_no_service(finder.snapshot):
-                # Nothing is known about Services here, and none plays a part in the decision.
+                # There are no Service objects here, and the decision does not depend on them.
                 namespace, _, name = rest.partition("/")
                 return Backend(namespace, name, "Service")
             return finder.by_name("backend", rest, (SERVICE,), form)
@@ -120,7 +121,7 @@ class BackendWay(Struct, frozen=True, eq=False):
 
 @per_snapshot
 def routed_ways(snapshot: Snapshot) -> tuple[BackendWay, ...]:
-    """Every way that a route takes from a listener to an XBackend or Service, each once, by name."""
+    """Return every way that a route takes from a listener to an XBackend or Service, by name."""
     by_name: dict[tuple[str, str], BackendWay] = {}
     for way in gateway_graph(snapshot).request_paths():
         place = way.backend.place if way.backend is not None else None
@@ -133,7 +134,7 @@ def routed_ways(snapshot: Snapshot) -> tuple[BackendWay, ...]:
 
 
 def unrouted_ways(snapshot: Snapshot) -> tuple[BackendWay, ...]:
-    """Every listener of every Gateway with every XBackend, for manifests that hold no routes."""
+    """Return the ways from every listener to every XBackend, for manifests without routes."""
     gateways = sorted(snapshot.of_kind(*GATEWAY), key=_name)
     backends = sorted((backend for kind in BACKENDS for backend in snapshot.of_kind(*kind)), key=_name)
     return tuple(
@@ -149,7 +150,7 @@ def _name(resource: Resource) -> tuple[str, str]:
 
 
 def is_unrouted(snapshot: Snapshot, gateway: Reference, backend: Reference) -> bool:
-    """Whether the manifests hold routes to backends, but none from this Gateway to this backend."""
+    """Whether the manifests have routes to backends, but none from this Gateway to this backend."""
     routed = routed_ways(snapshot)
     return bool(routed) and not any(
         passage.gateway.reference == gateway and passage.backend.reference == backend for passage in routed

@@ -1,7 +1,8 @@
-"""What every authorizer of a chain can do (KEP-5681, "Core interface changes").
+"""The interface of an authorizer, and authorizers that always give one answer (KEP-5681, "Core interface changes").
 
-`authorize` is a deterministic function of the attributes and of the policies the authorizer was made from; `evaluate`
-sees the conditions it once returned and the data, and no policies, so that a request is judged from exactly one store.
+`authorize` is a deterministic function of the attributes and of the policies that the authorizer was built from.
+`evaluate` sees the conditions it returned earlier and the data, but no policies, so every request is judged from one
+policy store.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ class Authorizer(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name, unique in the chain."""
+        """The name, unique in the chain."""
 
     @property
     def condition_types(self) -> frozenset[str]:
-        """The types of the conditions it writes and can evaluate."""
+        """The types of conditions that it writes and can evaluate."""
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """The first phase."""
+        """Decide the first phase."""
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        """The second phase of its own conditions; always concrete."""
+        """Decide the second phase of its own conditions; never conditional."""
 
 
 class WithoutConditionSets:
-    """An authorizer that is never handed a condition set: it returns none, or evaluates its answers as a whole."""
+    """An authorizer that never gets a condition set: it returns none, or evaluates its answers as a whole."""
 
     name: str
     condition_types: frozenset[str] = frozenset()
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        """Deny, because somebody else wrote these conditions."""
+        """Deny, because another authorizer wrote these conditions."""
         return fail_closed(self.name, DENY, f"authorizer `{self.name}` does not evaluate conditions")
 
 
@@ -53,32 +54,32 @@ class ConstantAuthorizer(WithoutConditionSets):
 
     @classmethod
     def allowing(cls, name: str) -> ConstantAuthorizer:
-        """Allows everything."""
+        """Return an authorizer that allows everything."""
         step = Step(tier=name, verdict=StepVerdict.ALLOW, reason=Reason.AUTHORIZER_ALLOWED)
         return cls(name, settled_by_step(step, "always allowed"))
 
     @classmethod
     def without_opinion(cls, name: str, reason: str) -> ConstantAuthorizer:
-        """Has no opinion on anything."""
+        """Return an authorizer that has no opinion on anything."""
         step = Step(tier=name, verdict=StepVerdict.NO_OPINION, reason=Reason.AUTHORIZER_SILENT, note=reason)
         return cls(name, no_opinion(step, reason))
 
     @classmethod
     def unreachable(cls, name: str, failure_policy: Verdict, error: str) -> ConstantAuthorizer:
-        """Stands for an authorizer that nobody can call: its failure policy decides."""
+        """Return a stand-in for an authorizer that cannot be called: its failure policy decides."""
         verdict = StepVerdict(failure_policy)
         step = Step(tier=name, verdict=verdict, reason=Reason.AUTHORIZER_UNREACHABLE, note=error)
         return cls(name, settled_by_step(step, "failure policy", error))
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """The one answer."""
+        """Return the one answer."""
         return self.decision
 
 
 def fail_if_impossible(result: Decision, conditions: ConditionSet, possible: frozenset[Verdict]) -> Decision:
-    """`result`, or the failing answer if these conditions cannot give it.
+    """Return `result`, or fail closed if these conditions cannot have this result.
 
-    A broken evaluator must not turn a conditional Deny into an Allow; the error stays with this authorizer.
+    A broken evaluator must not turn a conditional Deny into an Allow.
     """
     if result.verdict in possible:
         return result

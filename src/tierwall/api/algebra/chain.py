@@ -1,10 +1,10 @@
-"""A chain of authorizers, asked in order; itself an authorizer, so chains nest (KEP-5681, "…authorization chain").
+"""A chain of authorizers, asked in order (KEP-5681, "…authorization chain"). A chain is an authorizer, so chains nest.
 
-NoOpinion passes the request on, also with an error. A conditional Deny (no Allow condition) is remembered and the next
-is asked; a conditional Allow stops the walk, and the rest of the chain is remembered: it is asked in the second phase,
-and only if everything before came to NoOpinion. The eager walk, which upstream took instead, asks on to the first
-concrete Allow or Deny; it comes to the same final answer. A nested chain decides as if its members stood in its place.
-The walk itself is `core.stack.authorizer_chain`.
+NoOpinion passes the request on, even with an error. After a conditional Deny (no Allow condition) the next is asked.
+A conditional Allow stops the walk: the remaining authorizers are asked in the second phase, and only if every earlier
+opinion comes to NoOpinion. The eager walk, which upstream chose, asks on until the first concrete Allow or Deny and
+comes to the same final answer. A nested chain decides as if its members stood in its place. The walk itself is
+`core.stack.authorizer_chain`.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from tierwall.core.answer import Step
 from tierwall.core.stack import CombiningRule, Tier, authorizer_chain
 from tierwall.core.verdict import Verdict
 
-# What authorizers said, each with the authorizer that can evaluate it.
+# Opinions, each with the authorizer that can evaluate it.
 Opinions: TypeAlias = tuple[tuple[Authorizer, Decision], ...]
 
 
 class ChainEntry(NamedTuple):
-    """What one authorizer of a chain says, by its name; nested chains are taken apart."""
+    """The opinion of one authorizer, by its name; the members of nested chains have entries of their own."""
 
     authorizer: str
     decision: Decision
 
 
 class RemainingAuthorizers(msgspec.Struct, frozen=True):
-    """The authorizers not asked yet, and what to ask them."""
+    """The authorizers that have not been asked yet, and the request to ask them about."""
 
     authorizers: tuple[Authorizer, ...]
     attributes: Attributes
 
 
 class ChainDecision(Decision, frozen=True, kw_only=True):
-    """The answer of a chain: the opinions that count, in order, who was asked, and who is left to ask."""
+    """The decision of a chain: the opinions that count, in order, who was asked, and who remains to be asked."""
 
     opinions: Opinions = ()
-    # What the rest says, where somebody asked; it counts only if all opinions come to NoOpinion.
+    # The opinions of the rest, once asked; they count only if all `opinions` come to NoOpinion.
     later: Opinions = ()
     rest: RemainingAuthorizers | None = None
     asked: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Nobody is left to ask."""
+        """Whether every authorizer that may count has been asked."""
         return self.rest is None and all(
             not isinstance(opinion, ChainDecision) or opinion.is_complete for _, opinion in self.opinions
         )
@@ -70,14 +70,14 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
 
     @property
     def can_become_allowed(self) -> bool:
-        """Whether there is a way to Allow; the rest plays no part, since only a way to Allow leaves one."""
+        """Whether Allow is possible. Only a conditional Allow leaves a rest, so the rest does not matter."""
         if not self.is_conditional:
             return self.verdict is ALLOW
         return any(opinion.can_become_allowed for _, opinion in self.opinions)
 
     @property
     def possible(self) -> frozenset[Verdict]:
-        """The concrete answers that can come of this one: any, while somebody is left to ask."""
+        """The verdicts that evaluation can give: any, while authorizers remain to be asked."""
         if not self.is_conditional:
             return frozenset((self.verdict,))
         if not self.is_complete:
@@ -90,7 +90,7 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
         return possible
 
     def evaluate(self, data: ConditionData) -> ChainDecision:
-        """The concrete answer for `data`. Asks the rest, one after the other, while all before come to NoOpinion."""
+        """Evaluate the conditions with `data`. Asks the rest one by one, as long as all before come to NoOpinion."""
         if not self.is_conditional:
             return self
         asked, errors, steps = list(self.asked), [self.error], list(self.steps)
@@ -100,7 +100,7 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
                 steps.extend(opinion.steps)
             result = _evaluated(authorizer, opinion, data)
             if isinstance(result, ChainDecision) and isinstance(opinion, ChainDecision):
-                # What the nested chain had asked and looked at in the first phase is known already.
+                # The steps of the nested chain's first phase are known already.
                 asked.extend(result.asked[len(opinion.asked) :])
                 steps.extend(result.steps[len(opinion.steps) :])
             elif result is not opinion:
@@ -111,7 +111,7 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
         return _unsettled(tuple(asked), _joined(errors), tuple(steps))
 
     def _in_turn(self) -> Iterator[tuple[Authorizer, Decision, bool]]:
-        """Every opinion, and whether it counts only if it is reached. Asks the rest, one at each step."""
+        """Yield every opinion, and whether it is new. Asks the rest one by one."""
         for authorizer, opinion in self.opinions:
             yield authorizer, opinion, False
         for authorizer, opinion in self.later:
@@ -122,24 +122,24 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
 
 
 class CompleteDecision(ChainDecision, frozen=True, kw_only=True):
-    """The answer of a chain with nobody left to ask.
+    """The decision of a chain once every authorizer that may count has been asked.
 
-    `entries` are what its authorizers say, in order up to the first Allow or Deny, without those that have no opinion.
+    `entries` are the opinions in order, up to the first Allow or Deny, without NoOpinion.
     """
 
     entries: tuple[ChainEntry, ...]
 
     @property
     def is_complete(self) -> bool:
-        """By its making."""
+        """Always true."""
         return True
 
 
 def ask_the_rest(decision: ChainDecision) -> CompleteDecision:
     """Ask the authorizers that the first phase left out, each once, up to the first Allow or Deny.
 
-    For whoever shows a conditional answer, or has to know what can come of it. Asking here does not count as asking in
-    order to decide, so `asked` and the steps stay those of the first phase; evaluating asks nobody again.
+    For callers that show a conditional answer, or must know every verdict it can come to. `asked` and the steps stay
+    those of the first phase, because this is not asked in order to decide. Evaluation asks no authorizer again.
     """
     if isinstance(decision, CompleteDecision):
         return decision
@@ -163,7 +163,7 @@ def ask_the_rest(decision: ChainDecision) -> CompleteDecision:
 
 
 def _completed(opinions: Iterable[tuple[Authorizer, Decision]]) -> Opinions:
-    """Opinions with nobody left to ask in nested chains, up to one that passes nothing on."""
+    """Ask the rest of nested chains too, up to an opinion that does not pass the request on."""
     completed: list[tuple[Authorizer, Decision]] = []
     for authorizer, opinion in opinions:
         if isinstance(opinion, ChainDecision) and not opinion.is_complete:
@@ -175,7 +175,7 @@ def _completed(opinions: Iterable[tuple[Authorizer, Decision]]) -> Opinions:
 
 
 def chain_entries(opinions: Iterable[tuple[Authorizer, Decision]]) -> tuple[ChainEntry, ...]:
-    """What authorizers say, nested chains taken apart, up to the first Allow or Deny; NoOpinion is left out."""
+    """Flatten opinions of nested chains, up to the first Allow or Deny and without NoOpinion."""
     entries: list[ChainEntry] = []
     for authorizer, opinion in opinions:
         if isinstance(opinion, ChainDecision):
@@ -202,7 +202,7 @@ class Chain:
 
     @property
     def authorizers(self) -> tuple[Authorizer, ...]:
-        """The authorizers in order; some may be chains themselves."""
+        """The authorizers in order; some may be chains."""
         return self.tier.policies
 
     def members(self) -> Iterator[Authorizer]:
@@ -214,7 +214,7 @@ class Chain:
                 yield authorizer
 
     def authorize(self, attributes: Attributes) -> ChainDecision:
-        """The first phase."""
+        """Decide the first phase."""
         authorizers = self.tier.policies
         said, opinions, is_final = authorizer_chain(authorizers, partial(_ask, attributes), eager=self._eager)
         asked = self._names[: len(said)] if self._is_flat else _asked(authorizers, said)
@@ -235,14 +235,14 @@ class Chain:
         )
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        """The concrete answer to one member's conditions."""
+        """Evaluate one member's conditions."""
         return self.recall([(conditions.authorizer, Conditional(conditions=conditions))]).evaluate(data)
 
     def recall(self, entries: Sequence[tuple[str, Decision]]) -> ChainDecision:
-        """A conditional answer of this chain that has come back from outside, by the names of its authorizers.
+        """Rebuild a conditional decision of this chain that a caller sent back, by the names of its authorizers.
 
-        Each authorizer is handed only its own conditions; those under a name that is not in the chain fail. Conditions
-        without a name (one wire shape drops it) go to the first authorizer that writes conditions of their types.
+        Each authorizer gets only its own conditions; conditions under an unknown name fail. Conditions without a name
+        (one wire shape drops it) go to the first authorizer that writes conditions of their types.
         """
         opinions = tuple((self._author(name, decision), decision) for name, decision in entries)
         return ChainDecision(verdict=Verdict.CONDITIONAL, opinions=opinions)
@@ -264,7 +264,7 @@ class Chain:
 
 
 def _ask(attributes: Attributes, authorizer: Authorizer) -> Decision:
-    """One authorizer's first phase. One that breaks is a Deny, since what it would have said is not known."""
+    """Ask one authorizer for its first phase. If it breaks, deny: its answer is unknown."""
     try:
         decision = authorizer.authorize(attributes)
     except Exception as why:
@@ -275,7 +275,7 @@ def _ask(attributes: Attributes, authorizer: Authorizer) -> Decision:
 
 
 def _evaluated(authorizer: Authorizer, opinion: Decision, data: ConditionData) -> Decision:
-    """The concrete answer to one opinion; one that its conditions cannot give becomes the failing one."""
+    """Evaluate one opinion; fail closed if its conditions cannot have the result."""
     if isinstance(opinion, ChainDecision):
         return opinion.evaluate(data)
     if not isinstance(opinion, Conditional):
@@ -288,7 +288,7 @@ def _evaluated(authorizer: Authorizer, opinion: Decision, data: ConditionData) -
 
 
 def _asked(authorizers: Sequence[Authorizer], said: Sequence[Decision]) -> tuple[str, ...]:
-    """The names of those who said something, in order; a nested chain names whom it asked."""
+    """Return the names of the authorizers that were asked, in order, with the members of nested chains."""
     names: list[str] = []
     for authorizer, decision in zip(authorizers, said, strict=False):
         if isinstance(decision, ChainDecision):
@@ -306,7 +306,7 @@ def _steps(said: Iterable[Decision]) -> tuple[Step, ...]:
 
 
 def _errors(said: Iterable[Decision]) -> str:
-    """What went wrong with those that have no opinion."""
+    """Join the errors of the authorizers that have no opinion."""
     errors = [decision.error for decision in said if decision.error and decision.verdict is NO_OPINION]
     return _joined(errors) if errors else ""
 

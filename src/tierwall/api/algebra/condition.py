@@ -9,10 +9,10 @@ condition that breaks a rule is never dropped: the whole set falls to its failur
     some Deny fails        the failure mode, with the error
     some NoOpinion true    NoOpinion
     some NoOpinion fails   NoOpinion, with the error
-    some Allow true        Allow (Allows that fail are passed over)
+    some Allow true        Allow (Allows that fail are ignored)
     else                   NoOpinion
 
-The order of conditions plays no part.
+The order of conditions does not matter.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ NODE_TYPE = "k8s.io/node-authorizer"
 # Where the expression of a policy stands.
 EXPRESSION: Path = ("spec", "expression")
 
-# What Kubernetes itself has put under its reserved prefix so far; later CEL generations carry a version.
+# The types under the reserved prefix that Kubernetes has defined so far; later CEL types carry a version.
 _KUBERNETES_TYPE = re.compile(r"k8s\.io/(?:(?:authorization-)?cel(?:-v[0-9]+)?|node-authorizer)", re.ASCII)
 
 
 class Effect(StrEnum):
-    """How a condition that is true is treated: each effect beats those listed after it."""
+    """The effect of a condition that is true; each effect beats those listed after it."""
 
     DENY = "Deny"
     NO_OPINION = "NoOpinion"
@@ -57,11 +57,11 @@ class Effect(StrEnum):
 
     @property
     def if_true(self) -> StepVerdict:
-        """What a condition of this effect says when it is true."""
+        """The verdict of a condition of this effect that is true."""
         return _IF_TRUE[self]
 
     def if_failed(self, failure_mode: FailureMode) -> StepVerdict:
-        """What a condition of this effect says when it fails; an Allow that fails is passed over."""
+        """Return the verdict of a condition of this effect that fails; an Allow that fails is ignored."""
         match self:
             case Effect.DENY:
                 return StepVerdict(failure_mode)
@@ -77,27 +77,27 @@ _IF_TRUE = {effect: StepVerdict(effect) for effect in Effect}
 
 
 class FailureMode(StrEnum):
-    """What an authorizer answers if a Deny condition fails, or its set breaks a rule."""
+    """The answer of an authorizer if a Deny condition fails or its set breaks a rule."""
 
     DENY = "Deny"
     NO_OPINION = "NoOpinion"
 
     @property
     def verdict(self) -> Verdict:
-        """The answer that this mode stands for."""
+        """The verdict of this mode."""
         return Verdict(self)
 
 
 # INVARIANT: `gc=False` here and on policies holds because none of these takes part in a reference cycle.
 class ConditionSource(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The policy a condition came from. No part of the condition: it never travels and plays no part in evaluation."""
+    """The policy that a condition comes from. It is never sent and does not matter for evaluation."""
 
     policy: Reference
     origin: Origin | None = None
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):
-    """A condition as an authorizer returns it; `text` means whatever `type` says, and is never code."""
+    """A condition as an authorizer returns it. `type` says how to read `text`, which is never executed."""
 
     id: str
     effect: Effect
@@ -107,7 +107,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     source: ConditionSource | None = None
 
     def step(self, authorizer: str, verdict: StepVerdict, reason: Reason, note: str = "") -> Step:
-        """What this condition said; one that came back without its policy is named by its id."""
+        """Return the step of this condition; without a policy it is named by its id."""
         note_or_none = note or None
         if self.source is None:
             return Step(tier=authorizer, verdict=verdict, reason=reason, name=self.id, note=note_or_none)
@@ -123,7 +123,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
         )
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with this condition by itself."""
+        """Yield every rule that this condition breaks."""
         if (why := label_key_problem(self.id)) is not None:
             yield f"condition id `{_short(self.id)}` {why}"
         elif self.id.startswith("k8s.io/"):
@@ -139,7 +139,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 
 
 def label_key_problem(key: str) -> str | None:
-    """Why `key` is not a label key (`[prefix/]name`), or None if it is one."""
+    """Return the reason why `key` is not a label key (`[prefix/]name`), or None if it is one."""
     prefix, slash, name = key.rpartition("/")
     if slash and names.dns_subdomain(prefix):
         return "has a prefix that is not a DNS subdomain"
@@ -149,7 +149,7 @@ def label_key_problem(key: str) -> str | None:
 
 
 def digest(name: str) -> str:
-    """What stands in an id for a name, or the end of one, that has no place in a label key."""
+    """Return what an id has in place of a name that does not fit a label key."""
     # Hardly any name needs it.
     import hashlib
 
@@ -171,7 +171,7 @@ _POSSIBLE = {
 # Each beats those after it.
 EFFECTS = tuple(Effect)
 _SAYS = dict(zip(EFFECTS, ("denied the request", "withholds an opinion", "allowed the request"), strict=True))
-# Looked up here once, because every evaluation uses them.
+# Looked up once, because every evaluation uses them.
 _TRUE, _FALSE, _NO_MATCH = Reason.EXPRESSION_TRUE, Reason.EXPRESSION_FALSE, StepVerdict.NO_MATCH
 
 # Whether one condition is true for the data at hand; ConditionError if it fails.
@@ -179,22 +179,22 @@ ConditionTest: TypeAlias = Callable[[Condition], bool]
 
 
 class ConditionError(Exception):
-    """A condition that gave no bool: it failed, or nobody here can read it."""
+    """A condition did not give a bool: it failed, or its type is unknown here."""
 
 
 class ConditionSet(msgspec.Struct, frozen=True):
-    """The conditions of one authorizer, unique by id. Never merged with another's."""
+    """The conditions of one authorizer, unique by id; never merged with those of another."""
 
     authorizer: str
     conditions: tuple[Condition, ...]
     failure_mode: FailureMode = FailureMode.DENY
 
     def of(self, effect: Effect) -> tuple[Condition, ...]:
-        """The conditions with one effect."""
+        """Return the conditions with one effect."""
         return tuple(condition for condition in self.conditions if condition.effect is effect)
 
     def problems(self) -> tuple[str, ...]:
-        """Every rule that the set or a condition of it breaks."""
+        """Return every rule that the set or one of its conditions breaks."""
         problems = [problem for condition in self.conditions for problem in condition.problems()]
         if not self.conditions:
             problems.append("a condition set needs at least one condition")
@@ -208,7 +208,7 @@ class ConditionSet(msgspec.Struct, frozen=True):
         return tuple(problems)
 
     def evaluate(self, test: ConditionTest) -> Decision:
-        """The concrete answer for the data that `test` knows."""
+        """Evaluate the set with `test`, which knows the data."""
         steps: list[Step] = []
         for effect in EFFECTS:
             errors: list[str] = []
@@ -228,7 +228,7 @@ class ConditionSet(msgspec.Struct, frozen=True):
                     reason = f"{_name(condition)} {_SAYS[effect]}"
                     return Decision(VERDICTS[steps[-1].verdict], reason, "", tuple(steps), steps[-1])
                 steps.append(condition.step(self.authorizer, _NO_MATCH, _FALSE, text))
-            # Allows that fail say nothing, which is not a verdict.
+            # An Allow that fails has no verdict.
             if failed is not None and failed.verdict in VERDICTS:
                 reason = f"a {effect} condition failed"
                 return Decision(VERDICTS[failed.verdict], reason, "; ".join(errors), tuple(steps), failed)
@@ -236,7 +236,7 @@ class ConditionSet(msgspec.Struct, frozen=True):
 
 
 class Conditional(Decision, frozen=True, kw_only=True):
-    """The answer of an authorizer that needs data. `error` is what already failed in the first phase."""
+    """A decision that depends on data. `error` holds what failed in the first phase."""
 
     conditions: ConditionSet
     verdict: Verdict = Verdict.CONDITIONAL
@@ -263,7 +263,10 @@ def conditional(
     error: str = "",
     steps: tuple[Step, ...] = (),
 ) -> Decision:
-    """The answer with these conditions: the failure mode if they break a rule, NoOpinion if nothing else can come."""
+    """Build the decision with these conditions.
+
+    It is the failure mode if they break a rule, and NoOpinion if nothing else is possible.
+    """
     condition_set = ConditionSet(authorizer, tuple(conditions), failure_mode)
     if problems := condition_set.problems():
         verdict = failure_mode.verdict if condition_set.conditions else NO_OPINION

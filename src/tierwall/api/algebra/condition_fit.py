@@ -1,10 +1,10 @@
-"""Residuals as conditions that keep the limits of a set, without changing what they mean.
+"""Turn residuals into conditions within the limits of a set, without changing their meaning.
 
 A text over 1,024 bytes is split at its top-level `||`, which is exact for every effect (a disjunction is true if one
 part is, and else fails if one part does), and packed where that is not enough: deflated and written in base 85 (type
 `PACKED_CEL_TYPE`), so that any replica can unpack it without state; what it unpacks to is bounded. More than 128
 conditions are joined by `||` again. What still does not fit stays as it is, and the set falls to its failure mode.
-Hardly any condition is packed, so what packs is imported where it is used.
+Few conditions are packed, so the modules for packing are imported on use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_UNPACKED_BYTES = 64 * 1024
 
 
 def pack(text: str) -> str:
-    """The packed text."""
+    """Pack a text."""
     import base64
     import zlib
 
@@ -37,7 +37,7 @@ def pack(text: str) -> str:
 
 
 def unpack(packed: str) -> str:
-    """The text again; ValueError if `packed` is nothing that `pack` gave."""
+    """Unpack a text; ValueError if `packed` does not come from `pack`."""
     import base64
     import zlib
 
@@ -52,14 +52,14 @@ def unpack(packed: str) -> str:
 
 
 def pack_condition(condition: Condition) -> Condition:
-    """The condition with its CEL packed, if it is not already."""
+    """Pack the CEL of a condition, unless it is packed already."""
     if condition.type == PACKED_CEL_TYPE:
         return condition
     return replace(condition, text=pack(condition.text), type=PACKED_CEL_TYPE)
 
 
 def residual_conditions(condition: Condition, tree: Expr) -> list[Condition]:
-    """The conditions that say what is left of one; nearly always one."""
+    """Return the conditions for the residual of a condition; nearly always one."""
     whole = replace(condition, text=to_text(tree), type=CEL_TYPE)
     if fits(whole.text):
         return [whole]
@@ -74,7 +74,7 @@ def residual_conditions(condition: Condition, tree: Expr) -> list[Condition]:
 
 
 def join_to_limit(conditions: Iterable[Condition]) -> list[Condition]:
-    """At most 128 conditions, if joining can do it."""
+    """Join conditions until at most 128 are left, if that is possible."""
     listed = list(conditions)
     if len(listed) <= MAX_CONDITIONS:
         return listed
@@ -82,12 +82,12 @@ def join_to_limit(conditions: Iterable[Condition]) -> list[Condition]:
 
 
 def fits(text: str) -> bool:
-    """Whether a text may stand in a condition."""
+    """Whether a text is short enough for a condition."""
     return len(text.encode("utf-8", "surrogatepass")) <= MAX_CONDITION_BYTES
 
 
 def _part_id(id: str, number: int) -> str:
-    """The id of one part, still a label key: a long name gives way to its digest."""
+    """Return the id of one part, which is a label key too: the end of a long name becomes its digest."""
     prefix, slash, name = id.rpartition("/")
     if len(name) > 58:
         name = f"{name[:40].rstrip('-_.')}-{digest(name)}"
@@ -95,7 +95,7 @@ def _part_id(id: str, number: int) -> str:
 
 
 def pack_if_too_long(condition: Condition) -> Condition:
-    """The condition packed, if only that makes it fit."""
+    """Pack a condition if it is too long otherwise."""
     too_long = len(condition.text.encode()) > MAX_UNPACKED_BYTES
     return condition if fits(condition.text) or too_long else pack_condition(condition)
 

@@ -1,8 +1,8 @@
-"""A request: what is known of it in the first phase (`Attributes`), and what the second adds (`ConditionData`).
+"""A request: what the first phase knows (`Attributes`), and what the second phase adds (`ConditionData`).
 
-KEP-5681, "Core interface changes", "Feature availability" and "ConditionData". An attribute left out is empty, and no
-group is added; data that is not given is null, `operation` too. `request.name` of a create without a name is the name
-of the object.
+KEP-5681, "Core interface changes", "Feature availability" and "ConditionData". A missing attribute is empty, and no
+groups are added; missing data is null, `operation` too. `request.name` of a create without a name is the name of the
+object.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from tierwall.core.labels import Requirement
 
-# What admission calls the verbs that write.
+# The operations of admission, by the verbs that write.
 OPERATIONS = {
     "create": "CREATE",
     "update": "UPDATE",
@@ -31,7 +31,7 @@ CONNECT_RESOURCES = frozenset(
 
 
 class ConditionsMode(StrEnum):
-    """Whether the caller understands conditions, and how it would like to see them."""
+    """Whether the caller understands conditions, and which form it wants."""
 
     NONE = ""
     HUMAN_READABLE = "HumanReadable"
@@ -39,9 +39,9 @@ class ConditionsMode(StrEnum):
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One request. `path` is for non-resource requests; with it the other resource attributes are empty.
+    """One request. `path` is for non-resource requests, which have empty resource attributes.
 
-    INVARIANT: `gc=False` holds because a request refers to texts and truth values alone.
+    INVARIANT: `gc=False` holds because a request refers to strings and booleans alone.
     """
 
     user: str = ""
@@ -63,7 +63,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_name_unknown(self) -> bool:
-        """A create that names no object: the name is known only with the object."""
+        """Whether this is a create without a name: only the object tells it."""
         return self.verb == "create" and not self.name
 
     @property
@@ -73,7 +73,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_connect(self) -> bool:
-        """A request to a connect handler, which admission sees as CONNECT."""
+        """Whether the request goes to a connect handler, which admission sees as CONNECT."""
         return (
             self.is_resource_request
             and not self.group
@@ -83,13 +83,13 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def supports_conditions(self) -> bool:
-        """Admission will run on exactly one kind of object, so that conditions can be enforced."""
+        """Whether conditions can be enforced: admission runs, on exactly one kind of object."""
         if not self.is_resource_request or "*" in self.group or "*" in self.version or "*" in self.resource:
             return False
         return self.verb in WRITE_VERBS or self.is_connect
 
     def user_info(self) -> dict[str, Any]:
-        """`request.userInfo`."""
+        """Return `request.userInfo`."""
         return {
             "username": self.user,
             "groups": list(self.groups),
@@ -98,7 +98,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         }
 
     def request(self) -> dict[str, Any]:
-        """The CEL variable `request`; selectors are there only if the request has them."""
+        """Return the CEL variable `request`; it has selectors only if the request does."""
         out: dict[str, Any] = {
             "verb": self.verb,
             "apiGroup": self.group,
@@ -117,7 +117,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return out
 
     def sentence(self, modal: str = "") -> str:
-        """The request as a person says it: "`alice` create pods in namespace `dev`", or "`alice` may create …"."""
+        """Write the request in words: "`alice` create pods in namespace `dev`", or "`alice` may create …"."""
         who = f"`{self.user}`" if self.user else "a user without a name"
         verb = f"{modal} {self.verb or 'do'}" if modal else self.verb
         if not self.is_resource_request:
@@ -130,7 +130,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def hashable_extra(value: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """`userInfo.extra` in a form that compares and hashes; the order of keys plays no part."""
+    """Turn `userInfo.extra` into a hashable value that does not depend on the order of keys."""
     return tuple(sorted((key, tuple(values)) for key, values in value.items()))
 
 
@@ -146,7 +146,7 @@ UNKNOWN = ("object", "oldObject", "options", "operation", "namespaceObject", "im
 
 
 class ConditionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The data that conditions are about. Values are JSON trees and are never changed."""
+    """The data that conditions read. Values are JSON trees and never change."""
 
     operation: str | None = None
     object: Any = None
@@ -154,18 +154,18 @@ class ConditionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     options: Any = None
     namespace_object: Any = None
     impersonated_request: Any = None
-    # Who asks, for checks through `authorizer`; a condition cannot read it.
+    # The request that is decided, for checks through `authorizer`; conditions cannot read it.
     requester: Attributes | None = None
 
     @property
     def name(self) -> str:
-        """`object.metadata.name` if that is a string, else nothing."""
+        """`object.metadata.name`, or an empty string if that is not a string."""
         metadata = self.object.get("metadata") if isinstance(self.object, Mapping) else None
         name = metadata.get("name") if isinstance(metadata, Mapping) else None
         return name if isinstance(name, str) else ""
 
     def variables(self) -> dict[str, Any]:
-        """The variables of a CEL condition; of `request` only the name is left open by the first phase."""
+        """Return the variables of a CEL condition; of `request`, only the name can be unknown in the first phase."""
         return {
             "object": self.object,
             "oldObject": self.old_object,

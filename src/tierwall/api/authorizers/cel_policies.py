@@ -1,11 +1,11 @@
 """The CEL authorizer: policies of one name in a snapshot, answered by partial evaluation (docs/api.md#a-policy).
 
-ClusterAuthorizationPolicy and AuthorizationPolicy say effect, expression and where they apply. A policy that cannot be
-read never disappears: an expression that does not parse, or a field that only the installed definition knows, fails for
-every request the policy is about, and an unknown effect counts as a Deny that fails.
+A ClusterAuthorizationPolicy or AuthorizationPolicy has an effect, an expression and a scope. A policy that cannot be
+read still counts: an expression that does not parse, or a field that only the installed definition knows, fails for
+every request in its scope, and an unknown effect counts as a Deny that fails.
 
-Policies are found by what they demand of the request (`demands`), evaluated with the request known and the object
-unknown (`expression`), and what they come to is settled by the table of `settlement`.
+An index finds policies by what they demand of the request (`demands`). They are evaluated with the request known and
+the object unknown (`expression`), and the table of `settlement` combines their outcomes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ DEFAULT_AUTHORIZER = "policies"
 
 
 class CelPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One policy. `namespace` is empty for one that holds everywhere; `error` says why nothing was `made`."""
+    """One policy. `namespace` is empty where it applies everywhere; `error` is why it has no expression."""
 
     resource: Resource
     id: str
@@ -72,12 +72,12 @@ class CelPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
     expression: str
     made: Expression | None
     error: str = ""
-    # What only the installed definition knows of it; that keeps it from being made, too.
+    # Fields that only the installed definition knows; the policy has no expression then either.
     unknown: str = ""
 
     @property
     def tree(self) -> Expr | None:
-        """The expression as it was parsed."""
+        """The parsed expression."""
         return self.made.tree if self.made is not None else None
 
     @property
@@ -88,7 +88,7 @@ class CelPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 @per_snapshot
 def policies_of(snapshot: Snapshot) -> tuple[CelPolicy, ...]:
-    """Every policy of a snapshot, older first, then by name."""
+    """Return every policy of a snapshot, by age and then name."""
     policies = [
         _policy(resource, resource.namespace if kind == NAMESPACED_KIND else "", unknown_parts(snapshot, resource))
         for kind in (CLUSTER_KIND, NAMESPACED_KIND)
@@ -131,7 +131,7 @@ def _policy(resource: Resource, namespace: str, unread: Iterable[AdmissionProble
 
 
 def condition_id(namespace: str, name: str) -> str:
-    """The id of a policy's conditions: `name` or `namespace/name`, cut where it would not be a label key."""
+    """Return the id of a policy's conditions: `name` or `namespace/name`, shortened to a label key."""
     plain = f"{namespace}/{name}" if namespace else name
     if label_key_problem(plain) is None and "/" not in name:
         return plain
@@ -147,7 +147,7 @@ def _text(value: Any) -> str:
 
 
 class _IndexedPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A policy ready to be asked; `unmet` are demands that the index does not look at."""
+    """A policy in the index; `unmet` are demands that the index does not check."""
 
     condition: Condition
     expression: Expression | None
@@ -162,7 +162,7 @@ class _IndexedPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class CelAuthorizer:
-    """The policies of one authorizer over one snapshot; a policy change is another snapshot and another authorizer."""
+    """The policies of one authorizer in one snapshot; a change of policies is a new snapshot and a new authorizer."""
 
     condition_types = CEL_TYPES
 
@@ -174,20 +174,20 @@ class CelAuthorizer:
             map(_indexed_policy, sorted(self.policies, key=lambda policy: EFFECTS.index(policy.effect)))
         )
         self._index = PolicyIndex(self._ready)
-        # By policy: what was left of it last, and the answer where it alone had something to say. Most leave the same
-        # every time.
+        # By policy: its latest residual, and the decision where no other policy counted. Most policies leave the same
+        # residual every time.
         self._alone: dict[_IndexedPolicy, tuple[ResidualExpression, Decision]] = {}
         self._chain: Callable[[], Chain | None] = lambda: None
         no_policy = Step(tier=name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_POLICY)
         self._nothing = no_opinion(no_policy, NOTHING_ALLOWS)
 
     def check_through(self, chain: Chain) -> None:
-        """Say which chain `authorizer` asks; without one, a check fails. Whoever asks here has to have that chain."""
-        # Weakly, because the chain has this authorizer: superseded policies go as soon as nobody has them.
+        """Set the chain that `authorizer` asks; without one, checks fail. The caller keeps that chain alive."""
+        # A weak reference, because the chain refers to this authorizer: superseded policies are freed at once.
         self._chain = ref(chain)
 
     def warm(self) -> Iterator[None]:
-        """Make the policies ready, one at each step, so that no request has to."""
+        """Prepare the policies one by one, so that no request has to wait for it."""
         for needed, ready in self._ready:
             verbs = needed.get("verb")
             if ready.expression is not None:
@@ -198,7 +198,7 @@ class CelAuthorizer:
                 yield
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """The first phase."""
+        """Decide the first phase."""
         outcomes: list[tuple[_IndexedPolicy, FailedExpression | ResidualExpression | Literal[True]]] = []
         request: dict[str, Any] | None = None
         for ready in self._index.find(attributes):
@@ -215,7 +215,7 @@ class CelAuthorizer:
                 continue
             outcomes.append((ready, outcome))
             if outcome is True and ready.condition.effect is Effect.DENY:
-                break  # no further policy can change the answer
+                break  # no other policy can change the decision
         if not outcomes:
             return self._nothing
         ready, only = outcomes[0]
@@ -235,14 +235,14 @@ class CelAuthorizer:
         return settlement.decision()
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        """The second phase, without policies."""
+        """Decide the second phase, without looking at policies."""
         variables = data.variables()
         if (chain := self._chain()) is not None and data.requester is not None:
             variables |= authorizer_variables(chain, data.requester)
         return evaluate_conditions(conditions, variables)
 
     def _checked(self, left: ResidualExpression, attributes: Attributes) -> bool | FailedExpression:
-        """A residual that only asks the authorizer needs no data, so it is settled now."""
+        """Evaluate a residual that needs only `authorizer`, no data."""
         chain = self._chain()
         variables = authorizer_variables(chain, attributes) if chain is not None else {}
         try:

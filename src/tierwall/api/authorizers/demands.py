@@ -1,11 +1,11 @@
-"""What policies demand of a request, and the index that finds policies by it, so that unrelated ones cost nothing.
+"""An index of policies by what they demand of a request, so that unrelated policies cost nothing.
 
 The demands of an expression are its constant conjuncts (`cel.syntax.demands`), by attribute. A request that does not
-meet one makes the expression false, whatever else in it would fail, so the policy need not be looked at. Beside `==`,
-`in` and `||` of such, `"text" in request.userInfo.groups` is understood.
+meet one makes the expression false, even if the rest of it would fail, so the policy need not be evaluated. Besides
+`==`, `in` and `||` of these, `"text" in request.userInfo.groups` is a demand.
 
-Policies are grouped by which attributes they demand something of; in each group one look into a table by the request's
-values finds the policies whose demands are all met. The number of groups is small, however many policies there are.
+Policies are grouped by the attributes that they demand something of. In each group, one lookup with the request's
+values finds the policies whose demands are all met. There are few groups, however many policies there are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tierwall.api.algebra.request import Attributes
 from tierwall.cel.syntax.ast import Call, Expr, Literal, path_of
 from tierwall.cel.syntax.demands import demands_of
 
-# The attributes that always have exactly one string; `request.name` may be unknown and is left to evaluation.
+# The attributes that always have exactly one string; `request.name` may be unknown, so evaluation decides about it.
 FIELDS = {
     ("request", "verb"): "verb",
     ("request", "apiGroup"): "group",
@@ -36,12 +36,12 @@ GROUPS = "groups"
 
 
 def demands(expression: Expr) -> dict[str, frozenset[str]]:
-    """The values one of which each attribute must have; under `groups`, those one of which the user must be in."""
+    """Return the values that each attribute may have; under `groups`, the user must be in one of the groups."""
     demanded: dict[str, frozenset[str]] = {}
     for demand in demands_of(expression):
         field = FIELDS.get(demand.path)
         if field is not None:
-            # A literal of another type equals no string.
+            # A literal of another type never equals a string.
             demanded[field] = frozenset(value for value in demand.values if isinstance(value, str))
     for conjunct in _conjuncts(expression):
         group = _group(conjunct)
@@ -69,7 +69,7 @@ def _group(expression: Expr) -> str | None:
 
 T = TypeVar("T")
 
-# A policy with wider demands than this is found by fewer attributes, and evaluated more often than need be.
+# A policy with wider demands than this is indexed by fewer attributes, and evaluated more often than necessary.
 MAX_ENTRIES = 256
 
 
@@ -101,7 +101,7 @@ class _FieldGroup(Generic[T]):
 
 
 class PolicyIndex(Generic[T]):
-    """Items by their demands. `find` gives those whose indexed demands are met, in the order they were put."""
+    """Items by their demands."""
 
     def __init__(self, items: Iterable[tuple[dict[str, frozenset[str]], T]]) -> None:
         self._groups: dict[tuple[str, ...], _FieldGroup[T]] = {}
@@ -114,7 +114,7 @@ class PolicyIndex(Generic[T]):
             self._groups[fields].put(demands, (number, item))
 
     def find(self, attributes: Attributes) -> list[T]:
-        """The items whose indexed demands the request meets."""
+        """Return the items whose indexed demands the request meets, in the order in which they were given."""
         items: dict[int, T] = {}
         for group in self._groups.values():
             items.update(group.get(attributes))
@@ -122,7 +122,7 @@ class PolicyIndex(Generic[T]):
 
 
 def indexed_fields(demands: dict[str, frozenset[str]]) -> tuple[str, ...]:
-    """The attributes to index by: all, but the widest are left out while the table would grow too much."""
+    """Return the attributes to index by: all but the widest, if the table would grow too large."""
     fields = sorted(demands, key=lambda field: (len(demands[field]), field))
     while prod(len(demands[field]) for field in fields) > MAX_ENTRIES:
         fields.pop()

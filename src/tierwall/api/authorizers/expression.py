@@ -5,8 +5,8 @@ The first phase knows `request` and nothing else (`request.UNKNOWN`, and `author
 (docs/semantics.md#data-is-unknown-in-the-first-phase and the points around it).
 
 The variable `authorizer` asks the same chain about another request of the same user. As in ValidatingAdmissionPolicy, a
-check supports no conditions: a conditional answer is folded (KEP-5681, "ValidatingAdmissionPolicies"). A policy may so
-ask the chain that it stands in; how deep that goes is bounded.
+check does not support conditions: a conditional answer is folded (KEP-5681, "ValidatingAdmissionPolicies"). A policy
+can thus ask the chain that it is part of; the depth is bounded.
 """
 
 from __future__ import annotations
@@ -47,37 +47,37 @@ ENVIRONMENT = Environment(variables=_VARIABLES, functions=checks.OVERLOADS)
 
 
 class FailedExpression(msgspec.Struct, frozen=True):
-    """The expression is an error, whatever the data will be."""
+    """An expression that fails, whatever the data."""
 
     message: str
 
 
 class ResidualExpression(msgspec.Struct, frozen=True):
-    """What is left of the expression."""
+    """The residual of an expression."""
 
     tree: Expr
     can_be_true: bool
-    # Only `authorizer` is needed for an answer, no data.
+    # It needs only `authorizer`, no data.
     needs_only_authorizer: bool = False
 
 
 class Expression:
-    """One policy's expression, made ready for both phases on first use; threads that do so make the same."""
+    """The expression of a policy, prepared for both phases on first use. Threads may prepare it at the same time."""
 
     def __init__(self, tree: Expr) -> None:
         self.tree = tree
         # By whether `request.name` is unknown.
         self._specialised: dict[bool, SpecialisedExpression] = {}
-        # Which unknowns a residual names is asked only where the answer could be `authorizer`.
+        # Whether it names `authorizer`; only then do the unknowns of a residual matter.
         self._may_ask: bool | None = None
 
     @cached_property
     def demands(self) -> Mapping[str, frozenset[str]]:
-        """What it demands of a request (`demands`)."""
+        """The demands on a request (`demands`)."""
         return demands(self.tree)
 
     def first(self, request: dict[str, Any], *, name_unknown: bool) -> bool | FailedExpression | ResidualExpression:
-        """What is known in the first phase: true, false, an error, or a residual."""
+        """Evaluate the first phase: true, false, an error, or a residual."""
         try:
             partial = self._specialise(name_unknown)({"request": request})
         except (Failure, PartialError, RecursionError) as why:
@@ -87,16 +87,16 @@ class Expression:
         return outcome_of(partial, self._may_ask)
 
     def warm(self, *, name_unknown: bool) -> None:
-        """Do now what the first use would do."""
+        """Prepare now what the first use would prepare."""
         try:
             self._specialise(name_unknown)
         except (Failure, PartialError, RecursionError):
-            pass  # the first use says so
+            pass  # the first use reports it
 
     def _specialise(self, name_unknown: bool) -> SpecialisedExpression:
         specialised = self._specialised.get(name_unknown)
         if specialised is None:
-            # Always there, and of no type, so that it leaves the same residuals as any other unknown.
+            # It is never missing and has no type, so that it leaves the same residuals as any other unknown.
             types = {"request.name": DYN} if name_unknown else {}
             unknown = (*UNKNOWN, AUTHORIZER, *types)
             specialised = specialise(self.tree, unknown, boolean=True, types=types, environment=ENVIRONMENT)
@@ -108,10 +108,10 @@ _made: WeakValueDictionary[str, Expression] = WeakValueDictionary()
 
 
 def shared_expression(text: str) -> Expression:
-    """A policy's expression; ParseError if the text is not CEL.
+    """Return the expression of a text; ParseError if it is not CEL.
 
-    The same text gives the same one for as long as anybody has it, so that policies that did not change are not made
-    ready again for the next snapshot. Threads that come first at the same time may get two that say the same.
+    Equal texts share one expression while it is in use, so the policies that a new snapshot does not change need no
+    preparation. Two threads that ask first at the same time may get two equal expressions.
     """
     expression = _made.get(text)
     if expression is None:
@@ -120,7 +120,7 @@ def shared_expression(text: str) -> Expression:
 
 
 def outcome_of(partial: PartialResult, may_ask: bool = True) -> bool | FailedExpression | ResidualExpression:
-    """What a partial evaluation says of a policy; `may_ask` is false where the policy does not name `authorizer`."""
+    """Classify the result of a partial evaluation; `may_ask` is false where the policy does not name `authorizer`."""
     if partial.error is not None:
         # A residual that can only fail is still one: as a Deny or a NoOpinion it is kept, as an Allow it is not.
         return (
@@ -136,25 +136,25 @@ def outcome_of(partial: PartialResult, may_ask: bool = True) -> bool | FailedExp
 
 
 def parse(text: str) -> Expr:
-    """The tree of a policy's expression; ParseError if the text is not CEL."""
+    """Parse an expression; ParseError if the text is not CEL."""
     return ENVIRONMENT.parse(text)
 
 
 def condition_is_true(condition: Condition, variables: Mapping[str, Any]) -> bool:
-    """Whether a CEL condition is true; ConditionError if it fails, is not a bool, or is not one of ours.
+    """Whether a CEL condition is true; ConditionError if it fails, does not give a bool, or has an unknown type.
 
-    The text is parsed and interpreted under a cost limit; it is never code.
+    The text is parsed and interpreted under a cost limit, never executed as code.
     """
     return evaluate_bool(_ready(condition_text(condition)), variables)
 
 
 def evaluate_conditions(conditions: ConditionSet, variables: Mapping[str, Any]) -> Decision:
-    """The concrete answer of a set of CEL conditions."""
+    """Evaluate a set of CEL conditions."""
     return conditions.evaluate(lambda condition: condition_is_true(condition, variables))
 
 
 def condition_text(condition: Condition) -> str:
-    """The CEL text of a condition; ConditionError if it is of another type."""
+    """Return the CEL text of a condition; ConditionError if it has another type."""
     if condition.type == CEL_TYPE:
         return condition.text
     if condition.type != PACKED_CEL_TYPE:
@@ -166,7 +166,7 @@ def condition_text(condition: Condition) -> str:
 
 
 def evaluate_bool(run: Callable[[Mapping[str, Any]], object], variables: Mapping[str, Any]) -> bool:
-    """The bool that a program gives; ConditionError if it fails or gives something else."""
+    """Run a program; ConditionError if it fails or does not give a bool."""
     try:
         value = run(variables)
     except (Failure, RecursionError) as why:
@@ -177,12 +177,12 @@ def evaluate_bool(run: Callable[[Mapping[str, Any]], object], variables: Mapping
 
 
 def program_of(tree: Expr) -> Callable[[Mapping[str, Any]], object]:
-    """A tree ready to be evaluated with every variable known."""
+    """Compile a tree for evaluation with every variable known."""
     return Program(tree, ENVIRONMENT).evaluate
 
 
 def _ready(text: str) -> Callable[[Mapping[str, Any]], object]:
-    # Texts that were packed may be long; keeping thousands of them would be a way to fill the memory.
+    # Packed texts may be long; a cache of thousands would let users fill the memory.
     return _program(text) if len(text) <= MAX_CONDITION_BYTES else _program.__wrapped__(text)
 
 
@@ -199,7 +199,7 @@ _depth: ContextVar[int] = ContextVar("depth", default=0)
 
 
 def authorizer_variables(chain: Chain, requester: Attributes) -> dict[str, Any]:
-    """`authorizer` and `authorizer.requestResource` for one request."""
+    """Return the variables `authorizer` and `authorizer.requestResource` for one request."""
 
     def decide(question: checks.CheckRequest) -> checks.DecisionValue:
         depth = _depth.get()
@@ -225,7 +225,7 @@ def authorizer_variables(chain: Chain, requester: Attributes) -> dict[str, Any]:
 
 
 def check_attributes(question: checks.CheckRequest, requester: Attributes) -> Attributes:
-    """The request that a check is about; its version is any, as in the API server."""
+    """Return the request that a check asks about; its version is `*`, as in the API server."""
     user, groups, uid, extra = requester.user, requester.groups, requester.uid, requester.extra
     if question.service_account is not None:
         namespace, name = question.service_account

@@ -1,10 +1,10 @@
 """The Node authorizer, as a conditional authorizer (KEP-5681, "Node authorizer").
 
-For `system:node:NAME` in the group `system:nodes` it allows what a kubelet needs: its own objects, what its pods refer
-to (Kubernetes' `plugin/pkg/auth/authorizer/node`), and writes under the conditions that the NodeRestriction admission
-plugin used to check apart. It never denies, and has no opinion on anybody else.
+For `system:node:NAME` in the group `system:nodes` it allows what a kubelet needs: its own objects, the objects that its
+pods refer to (Kubernetes' `plugin/pkg/auth/authorizer/node`), and writes under the conditions that the NodeRestriction
+admission plugin used to check separately. It never denies, and has no opinion on other users.
 
-A condition has the type `k8s.io/node-authorizer`, and its text is JSON that names one of `_TESTS` and the node, such as
+A condition has the type `k8s.io/node-authorizer`. Its text is JSON that names one of `_TESTS` and the node, such as
 `{"condition":"require-pod-node-name","nodeName":"foo"}`; it is looked up, never executed.
 """
 
@@ -26,7 +26,7 @@ from tierwall.resources.snapshot import Snapshot
 
 # (resource, namespace, name)
 ObjectKey: TypeAlias = tuple[str, str, str]
-# Whether a node may, by the request alone; or the test that the object has to pass, and its description.
+# Whether the request alone lets a node pass, or the test that the object must pass and its description.
 NodeRule: TypeAlias = Callable[[str, Attributes], "bool | tuple[str, str]"]
 
 USER_PREFIX = "system:node:"
@@ -35,7 +35,7 @@ LEASES = "kube-node-lease"
 TOKENS = ("", "serviceaccounts/token")
 
 _READ = ("get", "list", "watch")
-# (group, resource) -> verbs that every node has: bootstrappolicy.NodeRules, less what is looked into below.
+# (group, resource) -> verbs that every node may use: bootstrappolicy.NodeRules without the rules below.
 _ALWAYS: dict[tuple[str, str], tuple[str, ...]] = {
     ("authentication.k8s.io", "tokenreviews"): ("create",),
     ("authorization.k8s.io", "subjectaccessreviews"): ("create",),
@@ -49,7 +49,7 @@ _ALWAYS: dict[tuple[str, str], tuple[str, ...]] = {
     ("storage.k8s.io", "csidrivers"): _READ,
     ("node.k8s.io", "runtimeclasses"): _READ,
 }
-# (group, resource) -> verbs on what the node's pods refer to.
+# (group, resource) -> verbs on objects that the node's pods refer to.
 _THROUGH_PODS: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "secrets"): _READ,
     ("", "configmaps"): _READ,
@@ -72,7 +72,7 @@ class NodeAuthorizer:
         self._graph = node_graph(snapshot)
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """What a node may do; NoOpinion for everybody else."""
+        """Decide the first phase of a node's request; NoOpinion for other users."""
         node = node_name(attributes)
         if not node:
             return self._silent("not a node")
@@ -90,7 +90,7 @@ class NodeAuthorizer:
         return self._decided(node, rule(node, attributes)) if rule is not None else self._silent("not granted to nodes")
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        """The second phase."""
+        """Decide the second phase."""
         return conditions.evaluate(lambda condition: node_condition_is_true(condition, data))
 
     def _through_pods(self, node: str, attributes: Attributes) -> Decision:
@@ -119,13 +119,13 @@ class NodeAuthorizer:
 
 
 def node_name(attributes: Attributes) -> str:
-    """The name of the node that asks, or nothing if the user is not one."""
+    """Return the name of the node that asks, or an empty string if the user is not a node."""
     name = attributes.user.removeprefix(USER_PREFIX)
     return name if name != attributes.user and GROUP in attributes.groups else ""
 
 
 def _own(node: str, attributes: Attributes) -> bool | tuple[str, str]:
-    """Objects named like the node; the name of a create is in the object."""
+    """Allow objects with the node's name; in a create without a name, the object has it."""
     if attributes.is_name_unknown:
         return "require-name", f"the object must be named `{node}`"
     return attributes.name == node
@@ -147,7 +147,7 @@ def _need(test: str, description: str) -> NodeRule:
 
 _CHANGE = ("update", "patch")
 _OWN_STATUS = _need("require-pod-status", "only pods that run on NODE, labels unchanged")
-# (group, resource, verb) -> the rule of a write that hangs on whose object it is.
+# (group, resource, verb) -> the rule for a write that depends on whose object it is.
 _WRITES: dict[tuple[str, str, str], NodeRule] = {
     ("", "pods", "create"): _need("require-pod-node-name", "only mirror pods of NODE that refer to nothing"),
     ("", "pods", "delete"): _need("require-stored-pod-node-name", "only pods that run on NODE"),
@@ -170,13 +170,13 @@ class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 def node_condition(test: str, node: str, description: str) -> Condition:
-    """An Allow condition on one test for one node."""
+    """Build the Allow condition of one test for one node."""
     text = msgspec.json.encode(_Text(test, node)).decode()
     return Condition(test, Effect.ALLOW, text, NODE_TYPE, description)
 
 
 def node_condition_is_true(condition: Condition, data: ConditionData) -> bool:
-    """Whether the condition is true for the data; ConditionError if its text is not one of ours."""
+    """Whether a condition is true for the data; ConditionError if the Node authorizer did not write it."""
     if condition.type != NODE_TYPE:
         raise ConditionError(f"type `{condition.type}` is not the Node authorizer's")
     try:
@@ -266,7 +266,7 @@ _VOLUME_SECRETS = ("cephfs", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos
 
 @per_snapshot
 def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[ObjectKey]]:
-    """For each node everything that its pods, and their claims and volumes, refer to; the pods themselves too."""
+    """Return, for each node, its pods and everything that they, their claims and their volumes refer to."""
     graph: dict[str, set[ObjectKey]] = {}
     for pod in snapshot.of_kind("", "Pod"):
         node = pod.spec.get("nodeName")
@@ -289,7 +289,7 @@ def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[ObjectKey]]:
 
 
 def references(spec: Mapping[str, Any], namespace: str) -> Iterator[ObjectKey]:
-    """The secrets, config maps, claims, resource claims and the service account that a pod's spec names."""
+    """Yield the secrets, config maps, claims, resource claims and the service account that a pod's spec names."""
     yield from _named("serviceaccounts", namespace, spec.get("serviceAccountName"))
     for pull in list_of_maps(spec.get("imagePullSecrets")):
         yield from _named("secrets", namespace, pull.get("name"))

@@ -2,9 +2,9 @@
 
 Rules, aggregation and bindings are those of Kubernetes' `pkg/apis/rbac` and `plugin/pkg/auth/authorizer/rbac`. `pods`
 does not grant `pods/x`; `*` grants all subresources, `*/x` only subresource x; `resourceNames` never match an empty
-name; the URL `/a/*` is the prefix `/a/`. A rule or selector that is malformed grants nothing. A ClusterRoleBinding
-reaches everywhere; a RoleBinding only its own namespace, and never a path. A ServiceAccount subject without a namespace
-takes the binding's. Bindings are found by subject, so unrelated ones cost nothing.
+name; the URL `/a/*` is the prefix `/a/`. A malformed rule or selector grants nothing. A ClusterRoleBinding applies
+everywhere; a RoleBinding only in its own namespace, and never to a path. A ServiceAccount subject without a namespace
+has the binding's. Bindings are found by subject, so unrelated ones cost nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 class PolicyRule(msgspec.Struct, frozen=True):
-    """One rule of a role, and where it stands."""
+    """One rule of a role, and its index there."""
 
     verbs: frozenset[str]
     groups: frozenset[str]
@@ -60,7 +60,7 @@ def _url_matches(rule: str, path: str) -> bool:
 
 
 def rules_of(snapshot: Snapshot, kind: str, namespace: str, name: str) -> tuple[PolicyRule, ...]:
-    """The rules of a role; of one that does not exist, none."""
+    """Return the rules of a role; a role that does not exist has none."""
     home = {"Role": namespace, "ClusterRole": ""}.get(kind)
     role = snapshot.get(GROUP, kind, home, name) if home is not None else None
     if role is None:
@@ -71,10 +71,10 @@ def rules_of(snapshot: Snapshot, kind: str, namespace: str, name: str) -> tuple[
 
 
 def _aggregated(snapshot: Snapshot, role: Resource) -> Iterator[Resource]:
-    """The plain roles that an aggregated one is made of, by name.
+    """Yield the plain roles that an aggregated role consists of, by name.
 
-    The controller replaces the rules of an aggregated role by those of the roles it selects, and so on until nothing
-    changes; what was written into the role itself is lost. Roles that only select each other have no rules.
+    The controller replaces the rules of an aggregated role by those of the roles it selects, until nothing changes;
+    rules written into the role itself are lost. Roles that only select each other have no rules.
     """
     plain: dict[str, Resource] = {}
     seen = {role.name}
@@ -147,7 +147,7 @@ class RbacAuthorizer(WithoutConditionSets):
         self._nothing = no_opinion(no_rule, "no RBAC rule grants it")
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Allow by the first rule that grants the request: cluster-wide bindings first, then the namespace's."""
+        """Allow if a rule grants the request. Cluster-wide bindings come first, then those of the namespace."""
         if not self._bindings:
             return self._nothing
         for rule, binding in self.rules_for(attributes):
@@ -170,7 +170,7 @@ class RbacAuthorizer(WithoutConditionSets):
         return settled_by_step(step, f"RBAC: allowed by {bound_by} of {role.reference}")
 
     def rules_for(self, attributes: Attributes) -> Iterator[tuple[PolicyRule, Binding]]:
-        """Every rule that holds for the user in the request's namespace, with the binding that brings it."""
+        """Yield every rule that applies to the user in the request's namespace, with its binding."""
         subjects = [("User", attributes.user), *(("Group", group) for group in dict.fromkeys(attributes.groups))]
         places = [""] if not attributes.is_resource_request or not attributes.namespace else ["", attributes.namespace]
         for place in places:
@@ -185,7 +185,7 @@ class RbacAuthorizer(WithoutConditionSets):
 
 @per_snapshot
 def _bindings(snapshot: Snapshot) -> Mapping[tuple[str, str, str], Sequence[Binding]]:
-    """Bindings by (namespace, `User` or `Group`, name), in the order of their names."""
+    """Index bindings by (namespace, `User` or `Group`, name), in the order of their names."""
     index: dict[tuple[str, str, str], list[Binding]] = {}
     for kind in ("ClusterRoleBinding", "RoleBinding"):
         for resource in sorted(snapshot.of_kind(GROUP, kind), key=lambda binding: (binding.namespace, binding.name)):

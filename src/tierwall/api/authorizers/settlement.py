@@ -1,7 +1,7 @@
-"""What one CEL authorizer answers, from what its policies came to (KEP-5681, "Authorizer requirements").
+"""Combine the outcomes of policies into the decision of one CEL authorizer (KEP-5681, "Authorizer requirements").
 
-Every policy is true, false, an error, or a residual over data that is not there yet. The answer is the first line that
-fits (docs/semantics.md#what-one-cel-authorizer-answers); T true, E error, R residual:
+Every policy is true, false, an error, or a residual over data that is still missing. The first line that applies gives
+the decision (docs/semantics.md#what-one-cel-authorizer-answers); T true, E error, R residual:
 
     Deny T                                              Deny
     Deny E, failure mode Deny                           Deny, with the error
@@ -14,7 +14,7 @@ fits (docs/semantics.md#what-one-cel-authorizer-answers); T true, E error, R res
     Allow T, no NoOpinion R                             Allow
     else                                                Conditional: NoOpinions R, Allows
 
-Of the Allows one that is true stands for all; a residual Allow that cannot become true is not returned.
+One true Allow stands for all Allows. A residual Allow that cannot become true is not returned.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOTHING_ALLOWS = "no policy allows it"
 
 
 class EffectOutcomes(msgspec.Struct):
-    """The conditions of one effect that are not false: each stands for its policy."""
+    """The conditions of one effect that are not false, one for each policy."""
 
     true: list[Condition] = []
     failed: list[tuple[Condition, str]] = []
@@ -42,12 +42,12 @@ class EffectOutcomes(msgspec.Struct):
 
     @property
     def error(self) -> str:
-        """The errors, the first few."""
+        """The first few errors."""
         return "; ".join(f"{_name(condition)}: {why}" for condition, why in self.failed[:5])
 
 
 class Settlement:
-    """Collects what policies came to, and settles it."""
+    """Collects the outcomes of policies and decides."""
 
     def __init__(self, authorizer: str, failure_mode: FailureMode) -> None:
         self._authorizer = authorizer
@@ -55,7 +55,7 @@ class Settlement:
         self._of = {effect: EffectOutcomes() for effect in EFFECTS}
 
     def add(self, condition: Condition, outcome: bool | FailedExpression | ResidualExpression) -> None:
-        """Take in what one policy came to."""
+        """Add the outcome of one policy."""
         came_to = self._of[condition.effect]
         if outcome is True:
             came_to.true.append(condition)
@@ -65,7 +65,7 @@ class Settlement:
             came_to.left.append((condition, outcome))
 
     def decision(self) -> Decision:
-        """The answer."""
+        """Return the decision."""
         denies, withholds, allows = (self._of[effect] for effect in EFFECTS)
         fails_open = bool(denies.failed) and self._failure_mode is FailureMode.NO_OPINION
         withheld = bool(withholds.true or withholds.failed)
@@ -124,7 +124,7 @@ def _residuals(came_to: EffectOutcomes) -> list[Condition]:
 
 
 def _grants(allows: EffectOutcomes) -> list[Condition]:
-    """One true Allow, or all the residual ones."""
+    """Return one true Allow, or all residual Allows."""
     if not allows.true:
         return _residuals(allows)
     return [msgspec.structs.replace(allows.true[0], text="true", type=CEL_TYPE)]

@@ -1,10 +1,10 @@
 """The Webhook authorizer: asks another server, caches its answers, and has it evaluate its own conditions.
 
-KEP-5681, "Supporting webhooks through the AuthorizationConditionsReview API". How a review travels is the client's
-matter (`ReviewClient`); here is what an answer means. An unreachable webhook answers by its failure policy. Conditions
-of a type that can be evaluated in this process are; if that fails, and for all other types, the webhook is called back,
-with all the sets it returned at once. A cache entry holds the whole answer, so a cached request is judged from the
-policies it was first judged by.
+KEP-5681, "Supporting webhooks through the AuthorizationConditionsReview API". A `ReviewClient` sends the reviews; this
+module gives the answers their meaning. The failure policy of an unreachable webhook decides. CEL conditions are
+evaluated in this process; if that fails, and for all other types, the webhook is called back with all the sets that it
+returned. A cache entry holds the whole answer, so the policies that decided a request first also decide it from the
+cache.
 
 The settings are the `webhook` part of an AuthorizationConfiguration. Conditions are supported only where an endpoint
 for them is configured: `conditionsEndpointKubeConfigContext` in the KEP's words, `conditionsReview` in the words of the
@@ -38,7 +38,7 @@ MAX_MATCH_CONDITIONS = 64
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a webhook is asked, and how long its answers hold."""
+    """The settings of a webhook: how to ask it, and how long to cache its answers."""
 
     version: str = "v1"
     failure_policy: Verdict = Verdict.DENY
@@ -46,12 +46,12 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     authorized_ttl: float = 300.0
     unauthorized_ttl: float = 30.0
     match_conditions: tuple[str, ...] = ()
-    # That of its conditions; PLAIN where it is not asked for any.
+    # The shape of its conditions; PLAIN where it is not asked for any.
     shape: WireShape = WireShape.PLAIN
 
 
 def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple[Path, str]]]:
-    """The settings, and everything that is wrong with them: where, and what."""
+    """Read the settings, and collect every problem with its path."""
     problems: list[tuple[Path, str]] = []
 
     def problem(words: str, *path: str | int) -> None:
@@ -111,36 +111,36 @@ _REASONS = {
     Verdict.NO_OPINION: Reason.AUTHORIZER_SILENT,
 }
 CACHE_ENTRIES = 8192
-# A request that a user can blow up is not cached, or a few users could fill the memory.
+# Longer requests are not cached, because a few users could fill the memory with them.
 MAX_CACHED_BYTES = 10_000
 
 
 class WebhookError(Exception):
-    """The webhook could not be asked, or gave no usable answer."""
+    """The webhook could not be asked, or its answer cannot be used."""
 
 
 class ReviewClient(Protocol):
-    """Sends a review and gives back the review that came as the answer; WebhookError if there is none."""
+    """Sends a review and returns the review that answers it; WebhookError if none does."""
 
     def access(self, review: dict[str, Any]) -> Mapping[str, Any]:
-        """A SubjectAccessReview."""
+        """Send a SubjectAccessReview."""
 
     def conditions(self, review: dict[str, Any]) -> Mapping[str, Any]:
-        """An AuthorizationConditionsReview."""
+        """Send an AuthorizationConditionsReview."""
 
 
 class WebhookDecision(ChainDecision, frozen=True, kw_only=True):
-    """The conditional answer of a webhook: the sets of its own chain, evaluated as one."""
+    """The conditional decision of a webhook: the sets of its own chain, evaluated as a whole."""
 
     webhook: WebhookAuthorizer
 
     @property
     def entries(self) -> tuple[ChainEntry, ...]:
-        """What the authorizers of the webhook's own chain say, up to the first Allow or Deny."""
+        """The opinions of the webhook's own chain, up to the first Allow or Deny."""
         return chain_entries(self.opinions)
 
     def evaluate(self, data: ConditionData) -> ChainDecision:
-        """In this process if every condition can be read here, else by the webhook."""
+        """Evaluate in this process if every condition is CEL, else by calling the webhook."""
         result = self.webhook.evaluated(self, data)
         return ChainDecision(
             verdict=result.verdict,
@@ -156,7 +156,7 @@ class WebhookDecision(ChainDecision, frozen=True, kw_only=True):
 class WebhookAuthorizer(WithoutConditionSets):
     """One webhook of the chain. Its answers are evaluated as a whole (`WebhookDecision`), never set by set.
 
-    `clock` counts seconds. Threads may share it if they may share the client.
+    `clock` counts seconds. Threads may share a webhook if they may share its client.
     """
 
     def __init__(self, name: str, client: ReviewClient, settings: WebhookSettings, clock: Callable[[], float]) -> None:
@@ -170,7 +170,7 @@ class WebhookAuthorizer(WithoutConditionSets):
         self.condition_types = frozenset((CEL_TYPE,))
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """The first phase."""
+        """Decide the first phase."""
         settings = self._settings
         skipped = self._matched(attributes)
         if skipped is not None:
@@ -189,7 +189,7 @@ class WebhookAuthorizer(WithoutConditionSets):
         return decision
 
     def evaluated(self, decision: WebhookDecision, data: ConditionData) -> Decision:
-        """The concrete answer to what this webhook returned; one that it cannot give becomes the failing one."""
+        """Evaluate what this webhook returned; fail closed if the conditions cannot have the result."""
         sets = [opinion.conditions for _, opinion in decision.entries if isinstance(opinion, Conditional)]
         if all(condition.type == CEL_TYPE for conditions in sets for condition in conditions.conditions):
             result = ChainDecision.evaluate(decision, data)
@@ -225,12 +225,12 @@ class WebhookAuthorizer(WithoutConditionSets):
         )
 
     def _said(self, answer: Decision) -> Decision:
-        """A concrete answer with the step that says whose it is."""
+        """Add the step of this webhook to a concrete decision."""
         step = self._step(answer.verdict, _REASONS[answer.verdict], answer.error or answer.reason)
         return msgspec.structs.replace(answer, steps=(step,), settled_by=step)
 
     def _matched(self, attributes: Attributes) -> Decision | None:
-        """The answer without a call, or None if the webhook is to be asked."""
+        """Return the decision if no call is necessary, or None if the webhook must be asked."""
         variables = {"request": match_request(attributes)}
         errors: list[str] = []
         for run in self._match:
@@ -261,7 +261,7 @@ class WebhookAuthorizer(WithoutConditionSets):
             return decision
 
     def _remember(self, key: bytes, decision: Decision) -> None:
-        # A conditional answer counts as not allowed.
+        # A conditional decision counts as not allowed.
         is_allowed = decision.verdict is ALLOW
         lifetime = self._settings.authorized_ttl if is_allowed else self._settings.unauthorized_ttl
         if lifetime <= 0 or len(key) >= MAX_CACHED_BYTES:
@@ -275,7 +275,7 @@ class WebhookAuthorizer(WithoutConditionSets):
 class _LocalEvaluator:
     """Evaluates the CEL conditions of a webhook in this process.
 
-    Every failure is reported, also one that would not matter: the webhook may know a function that is not known here.
+    It reports every failure, even one that would not matter: the webhook may know a function that is unknown here.
     """
 
     condition_types = frozenset((CEL_TYPE,))
@@ -302,7 +302,7 @@ class _LocalEvaluator:
 
 
 def match_request(attributes: Attributes) -> dict[str, Any]:
-    """The variable `request` of match conditions: the review's spec, every text in it present."""
+    """Return the variable `request` of match conditions: the review's spec, with empty strings present."""
     out: dict[str, Any] = {
         "user": attributes.user,
         "groups": list(attributes.groups),

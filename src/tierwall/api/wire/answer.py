@@ -1,4 +1,4 @@
-"""The reviews of both phases in the shape that the other side reads: the four shapes behind one door."""
+"""Read and write the reviews of both phases in each of the four wire shapes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SPELLINGS = {WireShape.CONDITIONS_CHAIN: CONDITIONS_CHAIN, WireShape.KEP: CONDIT
 def status(
     review: AccessReview, decision: ChainDecision, entries: tuple[ChainEntry, ...] | None = None
 ) -> dict[str, Any]:
-    """The status of a SubjectAccessReview; a conditional answer is folded for a caller that reads no conditions.
+    """Return the status of a SubjectAccessReview; a decision is folded for a caller that does not read conditions.
 
-    Asks the rest of the chain, unless somebody did. `entries` stand in place of the decision's, where they were sealed.
+    Asks the rest of the chain if necessary. `entries` replace those of the decision, where they were sealed.
     """
     if not decision.is_conditional:
         return concrete_status(decision)
@@ -40,7 +40,7 @@ def status(
 
 
 def read_status(shape: WireShape, value: Mapping[str, Any], name: str) -> Decision | tuple[ChainEntry, ...]:
-    """What a webhook of this name answered to a SubjectAccessReview: concrete, or the entries of its own chain."""
+    """Read the answer of a webhook to a SubjectAccessReview: a concrete decision, or the entries of its chain."""
     match shape:
         case WireShape.PLAIN:
             return read_concrete(value)
@@ -55,12 +55,12 @@ def read_status(shape: WireShape, value: Mapping[str, Any], name: str) -> Decisi
 def reply(
     review: AccessReview, decision: ChainDecision, entries: tuple[ChainEntry, ...] | None = None
 ) -> dict[str, Any]:
-    """The whole reply to a SubjectAccessReview."""
+    """Return the whole reply to a SubjectAccessReview."""
     return {"apiVersion": review.api_version, "kind": KIND, "status": status(review, decision, entries)}
 
 
 class ConditionsReview:
-    """An AuthorizationConditionsReview as it came in, in any shape."""
+    """An AuthorizationConditionsReview in any shape, as received."""
 
     def __init__(self, value: Mapping[str, Any]) -> None:
         api_version, kind = value.get("apiVersion"), value.get("kind")
@@ -82,19 +82,19 @@ class ConditionsReview:
             self.entries, self.data = condition_sets.read_request(SPELLINGS[self.shape], request)
 
     def reply(self, decision: Decision) -> dict[str, Any]:
-        """The answer in the shape of the question."""
+        """Return the reply in the shape of the request."""
         if self.shape is WireShape.SERIES:
             return series.response(decision, self.uid)
         return condition_sets.response(decision)
 
 
 def conditions_request(shape: WireShape, entries: tuple[ChainEntry, ...], data: ConditionData) -> dict[str, Any]:
-    """The AuthorizationConditionsReview that asks a webhook to evaluate what it returned."""
+    """Return the AuthorizationConditionsReview that asks a webhook to evaluate what it returned."""
     if shape is WireShape.SERIES:
         return series.request(entries, data)
     return condition_sets.request(SPELLINGS[shape], entries, data)
 
 
 def read_conditions_reply(shape: WireShape, value: Mapping[str, Any]) -> Decision:
-    """The concrete answer to such a review."""
+    """Read the concrete decision in the reply to an AuthorizationConditionsReview."""
     return series.read_response(value) if shape is WireShape.SERIES else condition_sets.read_response(value)

@@ -36,7 +36,7 @@ MAX_DEPTH = 16
 
 
 class Spelling(msgspec.Struct, frozen=True):
-    """The key of the sets in a status and in a request, and whether a set or each of its conditions has the type."""
+    """The key of the sets in a status and in a request, and whether the type is on a set or on each condition."""
 
     in_status: str
     in_request: str
@@ -70,7 +70,7 @@ class WireSet(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 def write_set(spelling: Spelling, name: str, decision: Decision, *, describe: bool = True) -> WireSet:
-    """One authorizer's answer; descriptions only for those who asked for something readable."""
+    """Write the opinion of one authorizer, with descriptions if `describe`."""
     if not isinstance(decision, Conditional):
         return WireSet(name, decision.verdict is ALLOW, decision.verdict is DENY)
     conditions = decision.conditions.conditions
@@ -101,12 +101,12 @@ def write_set(spelling: Spelling, name: str, decision: Decision, *, describe: bo
 
 
 def write_sets(spelling: Spelling, entries: Iterable[ChainEntry], *, describe: bool = True) -> list[dict[str, Any]]:
-    """What several authorizers say, in their order."""
+    """Write the opinions of several authorizers in order."""
     return [msgspec.to_builtins(write_set(spelling, *entry, describe=describe)) for entry in entries]
 
 
 def read_sets(value: Any) -> tuple[ChainEntry, ...]:
-    """The entries of a list of sets, nested ones flattened under `outer.inner` names; names must be unique."""
+    """Read a list of sets; nested sets are flattened to `outer.inner`, and names must be unique."""
     try:
         sets = msgspec.convert(value, list[WireSet])
     except (msgspec.ValidationError, RecursionError) as why:
@@ -133,8 +133,8 @@ def _flat(sets: list[WireSet], outer: str, depth: int) -> Iterator[ChainEntry]:
 
 
 def _conditional(name: str, conditions: WireSet) -> Decision:
-    """The conditions of one set; a set that breaks a rule comes out as its failure mode."""
-    # Left out, or a word of a later release: Deny.
+    """Read the conditions of one set; a set that breaks a rule becomes its failure mode."""
+    # Deny if it is missing, or a word of a later release.
     mode = FailureMode.NO_OPINION if conditions.failure_mode == FailureMode.NO_OPINION else FailureMode.DENY
     try:
         read = [
@@ -155,7 +155,7 @@ def _conditional(name: str, conditions: WireSet) -> Decision:
 def status(
     spelling: Spelling, entries: Iterable[ChainEntry], error: str = "", *, describe: bool = True
 ) -> dict[str, Any]:
-    """The status of a conditional answer."""
+    """Return the status of a conditional decision."""
     out: dict[str, Any] = {"allowed": False, spelling.in_status: write_sets(spelling, entries, describe=describe)}
     if error:
         out["evaluationError"] = error
@@ -163,7 +163,7 @@ def status(
 
 
 def read_status(spelling: Spelling, value: Mapping[str, Any]) -> Decision | tuple[ChainEntry, ...]:
-    """A concrete answer, or the entries of a conditional one."""
+    """Read a concrete decision, or the entries of a conditional one."""
     sets = value.get(spelling.in_status)
     if sets is None:
         return read_concrete(value)
@@ -173,7 +173,7 @@ def read_status(spelling: Spelling, value: Mapping[str, Any]) -> Decision | tupl
 
 
 def request(spelling: Spelling, entries: Iterable[ChainEntry], data: ConditionData) -> dict[str, Any]:
-    """The review that asks an authorizer to evaluate what it returned."""
+    """Return the review that asks an authorizer to evaluate what it returned."""
     given = {key: value for key, value in data.variables().items() if key in UNKNOWN and value is not None}
     return {
         "apiVersion": API_VERSION,
@@ -183,7 +183,7 @@ def request(spelling: Spelling, entries: Iterable[ChainEntry], data: ConditionDa
 
 
 def read_request(spelling: Spelling, value: Mapping[str, Any]) -> tuple[tuple[ChainEntry, ...], ConditionData]:
-    """The entries and the data of a review."""
+    """Read the entries and the data of a review."""
     sets = value.get(spelling.in_request)
     if not sets:
         raise WireError(f"`request.{spelling.in_request}` is required")
@@ -195,12 +195,12 @@ def read_request(spelling: Spelling, value: Mapping[str, Any]) -> tuple[tuple[Ch
 
 
 def response(decision: Decision) -> dict[str, Any]:
-    """The answer to a review; ours never comes to another conditional answer."""
+    """Return the answer to a review, which is always concrete."""
     return {"apiVersion": API_VERSION, "kind": KIND, "response": concrete_status(decision)}
 
 
 def read_response(value: Mapping[str, Any]) -> Decision:
-    """The concrete answer in a review's response."""
+    """Read the concrete decision in the response of a review."""
     answer = value.get("response")
     if not isinstance(answer, Mapping):
         raise WireError("`response` is required")

@@ -1,8 +1,8 @@
-"""SubjectAccessReview, `v1` and `v1beta1`: its spec as attributes, and the status of a concrete answer.
+"""SubjectAccessReview, `v1` and `v1beta1`: read its spec, and write the status of a concrete decision.
 
-How the caller spells its support for conditions says which shape it reads them in: nothing (`PLAIN`), the KEP's
-`spec.conditionalAuthorization.mode` (`CONDITIONS_CHAIN`), or `spec.authorizationOptions.handledDecisionTypes`
-(`SERIES`). `v1beta1` spells groups `group` and knows no conditions.
+A caller that supports conditions names the shape it reads: `spec.conditionalAuthorization.mode` of the KEP
+(`CONDITIONS_CHAIN`) or `spec.authorizationOptions.handledDecisionTypes` (`SERIES`); one that names neither gets none
+(`PLAIN`). `v1beta1` spells groups `group` and has no conditions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tierwall.core.labels import Requirement
 
 V1, V1BETA1 = "authorization.k8s.io/v1", "authorization.k8s.io/v1beta1"
 KIND = "SubjectAccessReview"
-# What users send to an API server, which never passes it on: who asks is not in the review, or not in full.
+# Reviews for API servers only, which never pass them on: they do not say who asks, or not in full.
 _OWN_REVIEWS = ("SelfSubjectAccessReview", "LocalSubjectAccessReview", "SelfSubjectRulesReview")
 _FIELD_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _SERIES_MINIMUM = frozenset(("Allow", "Deny", "NoOpinion"))
@@ -30,7 +30,7 @@ class WireError(ValueError):
 
 
 class WireShape(Enum):
-    """How conditions are written for a caller."""
+    """The form of conditions on the wire."""
 
     PLAIN = "plain"
     CONDITIONS_CHAIN = "conditionsChain"
@@ -38,11 +38,11 @@ class WireShape(Enum):
     SERIES = "conditionalDecision"
 
 
-# INVARIANT: `gc=False` below holds because what was decoded from JSON is a tree: nothing in it refers back.
+# INVARIANT: `gc=False` below holds because decoded JSON is a tree without cycles.
 
 
 class SelectorAttributes(msgspec.Struct, frozen=True, rename="camel"):
-    """A selector; `rawSelector` is not looked at, since ignoring it only widens what is asked about."""
+    """A selector; `rawSelector` is ignored, which only widens the request."""
 
     raw_selector: str = ""
     requirements: list[dict[str, Any]] = []
@@ -74,7 +74,7 @@ class NonResourceAttributes(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReviewSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """`spec` of every generation at once."""
+    """`spec` of all generations together."""
 
     resource_attributes: ResourceAttributes | None = None
     non_resource_attributes: NonResourceAttributes | None = None
@@ -88,7 +88,7 @@ class ReviewSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class DecodedReview(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A SubjectAccessReview as it is decoded; what is of another kind comes with its kind and nothing else."""
+    """A decoded SubjectAccessReview; an object of another kind has its kind alone."""
 
     api_version: str = ""
     kind: str = ""
@@ -96,7 +96,7 @@ class DecodedReview(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class AccessReview(msgspec.Struct, frozen=True, gc=False):
-    """A question as it came in: what is asked, and how to answer."""
+    """A SubjectAccessReview as read: the request it asks about, and how to answer."""
 
     api_version: str
     attributes: Attributes
@@ -106,7 +106,7 @@ class AccessReview(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_review(review: DecodedReview) -> AccessReview:
-    """What a decoded review asks; WireError says what is wrong with it."""
+    """Read a decoded review; WireError says what is wrong with it."""
     api_version, spec = review.api_version, review.spec
     if review.kind != KIND or api_version not in (V1, V1BETA1):
         words = f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{review.kind}` of `{api_version}`"
@@ -156,7 +156,7 @@ def _selector(value: SelectorAttributes | None) -> tuple[Requirement, ...] | Non
         key, operator, values = requirement.get("key"), requirement.get("operator"), requirement.get("values") or []
         if not isinstance(key, str) or not isinstance(operator, str) or not isinstance(values, list):
             raise WireError("a selector requirement needs `key`, `operator` and a list of `values`")
-        # An operator of a later release is left out: requirements only narrow a request.
+        # An operator of a later release is ignored, which only widens the request.
         if operator in _FIELD_OPERATORS and all(isinstance(item, str) for item in values):
             requirements.append(Requirement(key, operator, tuple(values)))
     return tuple(requirements)
@@ -182,12 +182,12 @@ def _support(spec: ReviewSpec) -> _Support:
             return WireShape.PLAIN, ConditionsMode.NONE, handled
         return WireShape.SERIES, ConditionsMode.HUMAN_READABLE, handled
     mode = spec.conditional_authorization.get("mode") if spec.conditional_authorization else None
-    # A mode of a later release is none we know, and conditions are returned only to callers known to read them.
+    # Conditions are returned only to callers that are known to read them, so an unknown mode gets none.
     return _MODES.get(mode, _NO_SUPPORT) if isinstance(mode, str) else _NO_SUPPORT
 
 
 def resource_attributes(attributes: Attributes) -> dict[str, Any]:
-    """`spec.resourceAttributes`, every text in it present."""
+    """Return `spec.resourceAttributes`, with empty strings present."""
     out: dict[str, Any] = {key: getattr(attributes, key) for key in _RESOURCE_TEXTS}
     for key, selector in (("fieldSelector", attributes.field_selector), ("labelSelector", attributes.label_selector)):
         if selector:
@@ -201,7 +201,7 @@ def _written(requirement: Requirement) -> dict[str, Any]:
 
 
 def spec_of(attributes: Attributes, version: str = V1, shape: WireShape = WireShape.PLAIN) -> dict[str, Any]:
-    """The spec that asks a webhook about a request."""
+    """Return the spec that asks a webhook about a request."""
     out: dict[str, Any] = {}
     if attributes.is_resource_request:
         given = resource_attributes(attributes).items()
@@ -225,7 +225,7 @@ def spec_of(attributes: Attributes, version: str = V1, shape: WireShape = WireSh
 
 
 def concrete_status(decision: Decision) -> dict[str, Any]:
-    """The status of a concrete answer, which every generation reads."""
+    """Return the status of a concrete decision, which every generation reads."""
     out: dict[str, Any] = {"allowed": decision.verdict is ALLOW}
     if decision.verdict is DENY:
         out["denied"] = True
@@ -237,7 +237,7 @@ def concrete_status(decision: Decision) -> dict[str, Any]:
 
 
 def read_concrete(status: Mapping[str, Any]) -> Decision:
-    """A concrete answer from a status or a conditions response; both allowed and denied is Deny with an error."""
+    """Read a concrete decision from a status or a conditions response; both allowed and denied means Deny."""
     allowed, denied = status.get("allowed", False), status.get("denied", False)
     reason, error = status.get("reason") or "", status.get("evaluationError") or ""
     if not isinstance(allowed, bool) or not isinstance(denied, bool):

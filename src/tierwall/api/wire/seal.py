@@ -1,11 +1,11 @@
-"""Seals: conditions that went out are recognised when they come back, without any state.
+"""Seals, which recognise conditions that come back without keeping any state.
 
 docs/semantics.md#conditions-come-back-as-they-left.
 
 A condition set's seal is a MAC over everything that decides in it (failure mode, ids, effects, types, texts), carried
-in the prefix of each id: `<mac>.seal.tierwall.io/name`. Whoever holds the key accepts what any holder sealed; a
-condition that was changed, added, dropped or made up is refused before it is read. Descriptions and authorizer names
-are not covered: the first may be left out on the way, and one wire shape drops the second.
+in the prefix of each id: `<mac>.seal.tierwall.io/name`. Every holder of the key accepts what another holder sealed. A
+condition that was changed, added, dropped or forged is refused before it is read. The seal does not cover descriptions,
+which may be left out on the way, and authorizer names, which one wire shape drops.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ DOMAIN = "seal.tierwall.io"
 
 
 class SealError(ValueError):
-    """Conditions that were not sealed with this key, or not in this form."""
+    """Conditions were not sealed with this key, or not in this form."""
 
 
 class Sealer:
-    """Seals and opens condition sets with one key."""
+    """Seals and unseals condition sets with one key."""
 
     def __init__(self, key: bytes) -> None:
         if len(key) < 16:
@@ -35,7 +35,7 @@ class Sealer:
         self._key = key
 
     def sealed(self, decision: Decision) -> Decision:
-        """The decision with its conditions sealed; a concrete one as it is."""
+        """Seal the conditions of a decision; a concrete decision stays as it is."""
         if not isinstance(decision, Conditional):
             return decision
         mac = self._mac(decision.conditions)
@@ -45,7 +45,7 @@ class Sealer:
         return replace(decision, conditions=replace(decision.conditions, conditions=conditions))
 
     def opened(self, decision: Decision) -> Decision:
-        """The decision with the seals taken off; SealError if one does not fit."""
+        """Remove the seals from a decision; SealError if one is not valid."""
         if not isinstance(decision, Conditional):
             return decision
         parts = [_split(condition.id) for condition in decision.conditions.conditions]

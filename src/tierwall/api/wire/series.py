@@ -1,8 +1,8 @@
 """The shape of the API server's own commit series: `status.conditionalDecision`, a tree of tagged decisions.
 
 `ConditionsMap` holds three lists of conditions, `Union` named decisions in order. There is no failure mode here:
-upstream an erring Deny is always Deny. A set that wants NoOpinion instead says so in the type of its conditions, which
-then only the authorizer that wrote them can evaluate. A map that stands alone carries no authorizer's name.
+upstream, a Deny that fails always denies. A set with the failure mode NoOpinion says so in the type of its conditions,
+so that only the authorizer that wrote them can evaluate them. A map that stands alone has no authorizer's name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tierwall.api.wire.review import WireError, read_concrete
 from tierwall.core.verdict import Verdict
 
 MAX_DEPTH = 16
-# Of the reviews that we send; each has an answer of its own, so one will do for all.
+# The uid of every review that is sent; each has its own answer, so they can share one.
 UID = "conditions"
 _LISTS = (("deny", Effect.DENY), ("noOpinion", Effect.NO_OPINION), ("allow", Effect.ALLOW))
 # Types under the failure mode NoOpinion.
@@ -39,7 +39,7 @@ _KEYS = {DENY: "deny", NO_OPINION: "noOpinion", ALLOW: "allow"}
 
 
 class SeriesCondition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A condition; its effect is the list it stands in."""
+    """A condition; the list that holds it tells its effect."""
 
     id: str
     condition: str = ""
@@ -48,7 +48,7 @@ class SeriesCondition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 
 
 def write_decision(decision: Decision, *, describe: bool = True) -> dict[str, Any]:
-    """A leaf of the tree."""
+    """Write a leaf of the tree."""
     if not isinstance(decision, Conditional):
         detail = {"reason": decision.reason, "evaluationError": decision.error}
         said = {key: value for key, value in detail.items() if value}
@@ -73,7 +73,7 @@ def write_decision(decision: Decision, *, describe: bool = True) -> dict[str, An
 
 
 def write_tree(entries: Iterable[ChainEntry], *, describe: bool = True) -> dict[str, Any]:
-    """A conditional answer: one map, or a union where there is more than one entry."""
+    """Write a conditional decision: one map, or a union of several entries."""
     leaves = [(name, write_decision(decision, describe=describe)) for name, decision in entries]
     if len(leaves) == 1:
         return leaves[0][1]
@@ -88,7 +88,7 @@ def status(
     *,
     describe: bool = True,
 ) -> dict[str, Any]:
-    """The status of a conditional answer; `failure` is the answer where the caller does not handle the tree."""
+    """Return the status of a conditional decision; `failure` is the verdict if the caller cannot handle the tree."""
     out: dict[str, Any] = {"allowed": False}
     if error:
         out["evaluationError"] = error
@@ -100,7 +100,7 @@ def status(
 
 
 def read_tree(value: Any, name: str, depth: int = 0) -> tuple[ChainEntry, ...]:
-    """The leaves of a tree in order; members of a union are named `outer.inner` below the top."""
+    """Read the leaves of a tree in order; below the top, members of a union are named `outer.inner`."""
     if depth > MAX_DEPTH:
         raise WireError(f"decisions are nested more than {MAX_DEPTH} deep")
     if not isinstance(value, Mapping):
@@ -152,13 +152,13 @@ def _read_map(value: Any, name: str) -> Decision:
     if any(True for condition in conditions for _ in condition.problems()) and not any(
         condition.effect is Effect.DENY for condition in conditions
     ):
-        # Upstream fails to NoOpinion where no Deny is possible.
+        # Upstream, a set fails to NoOpinion where no Deny is possible.
         mode = FailureMode.NO_OPINION
     return conditional(name, conditions, mode)
 
 
 def read_status(value: Mapping[str, Any], name: str) -> Decision | tuple[ChainEntry, ...]:
-    """A concrete answer, or the entries of a conditional one."""
+    """Read a concrete decision, or the entries of a conditional one."""
     tree = value.get("conditionalDecision")
     if tree is None:
         return read_concrete(value)
@@ -171,7 +171,7 @@ def read_status(value: Mapping[str, Any], name: str) -> Decision | tuple[ChainEn
 
 
 def request(entries: tuple[ChainEntry, ...], data: ConditionData) -> dict[str, Any]:
-    """The review that asks an authorizer to evaluate what it returned."""
+    """Return the review that asks an authorizer to evaluate what it returned."""
     admission = {
         "uid": UID,
         "operation": data.operation,
@@ -184,7 +184,7 @@ def request(entries: tuple[ChainEntry, ...], data: ConditionData) -> dict[str, A
 
 
 def read_request(value: Mapping[str, Any]) -> tuple[tuple[ChainEntry, ...], ConditionData, str]:
-    """The entries, the data and the uid of a review; a map that stands alone comes without a name."""
+    """Read the entries, the data and the uid of a review; a map that stands alone has no name."""
     admission = value.get("admissionRequest")
     if not isinstance(admission, Mapping):
         raise WireError("`request.admissionRequest` is required")
@@ -203,12 +203,12 @@ def read_request(value: Mapping[str, Any]) -> tuple[tuple[ChainEntry, ...], Cond
 
 
 def response(decision: Decision, uid: str) -> dict[str, Any]:
-    """The answer to a review."""
+    """Return the answer to a review."""
     return {"apiVersion": API_VERSION, "kind": KIND, "response": {"uid": uid, "decision": write_decision(decision)}}
 
 
 def read_response(value: Mapping[str, Any]) -> Decision:
-    """The concrete answer to such a review; WireError if it is another's or is still conditional."""
+    """Read the concrete decision in an answer; WireError if it answers another review or is conditional."""
     answer = value.get("response")
     if answer is None:
         return Decision(NO_OPINION, "no response")

@@ -358,13 +358,13 @@ def test_unrelated_policies_are_not_evaluated(monkeypatch: pytest.MonkeyPatch) -
     from tierwall.api.authorizers import expression
 
     seen: list[object] = []
-    first = expression.Expression.first
+    first_phase = expression.Expression.first_phase
 
     def spy(self: Any, request: Any, *, name_unknown: bool) -> Any:
         seen.append(self)
-        return first(self, request, name_unknown=name_unknown)
+        return first_phase(self, request, name_unknown=name_unknown)
 
-    monkeypatch.setattr(expression.Expression, "first", spy)
+    monkeypatch.setattr(expression.Expression, "first_phase", spy)
     unrelated = [
         policy(f"u{n}", "Allow", f'request.userInfo.username == "u{n}" && request.verb in ["create", "get"] && {R}')
         for n in range(200)

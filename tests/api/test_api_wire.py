@@ -421,10 +421,10 @@ def test_r089_a_seal_tells_what_was_issued_here_from_what_was_not() -> None:
     seal, other = Sealer(b"k" * 32), Sealer(b"x" * 32)
     conditions = (Condition("dev/a", Effect.DENY, "true"), Condition("b", Effect.ALLOW, "false", description="d"))
     issued = conditional("a", conditions)
-    sealed = seal.sealed(issued)
+    sealed = seal.seal(issued)
     assert isinstance(sealed, Conditional)
     assert not sealed.conditions.problems()
-    assert seal.opened(sealed) == issued
+    assert seal.unseal(sealed) == issued
     plain = replace(
         sealed,
         conditions=replace(
@@ -435,10 +435,10 @@ def test_r089_a_seal_tells_what_was_issued_here_from_what_was_not() -> None:
             ),
         ),
     )
-    assert seal.opened(plain).verdict == "Conditional"
+    assert seal.unseal(plain).verdict == "Conditional"
     tampered = [
         issued,
-        other.sealed(issued),
+        other.seal(issued),
         replace(sealed, conditions=replace(sealed.conditions, conditions=sealed.conditions.conditions[1:])),
         replace(sealed, conditions=replace(sealed.conditions, failure_mode=FailureMode.NO_OPINION)),
         *(
@@ -454,7 +454,7 @@ def test_r089_a_seal_tells_what_was_issued_here_from_what_was_not() -> None:
     ]
     for changed in tampered:
         with pytest.raises(SealError):
-            seal.opened(changed)
+            seal.unseal(changed)
 
 
 # Webhook --------------------------------------------------------------------------------------------------------------

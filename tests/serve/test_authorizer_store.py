@@ -173,7 +173,7 @@ def test_superseded_policies_share_what_has_not_changed_and_go_when_their_time_i
 
 def _expressions(policies: PolicySet) -> dict[str, object]:
     [cel] = [member for member in policies.chain.members() if isinstance(member, CelAuthorizer)]
-    return {policy.id: policy.made for policy in cel.policies}
+    return {policy.id: policy.parsed for policy in cel.policies}
 
 
 def test_without_the_bridge_nothing_superseded_is_kept_and_no_change_waits(served: Served) -> None:

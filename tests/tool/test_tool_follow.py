@@ -90,7 +90,8 @@ def look(snapshot: Snapshot) -> list[Any]:
     followed = model(snapshot)
     index = attachments(snapshot, ACCESS_POLICIES, admitted=False)
     out: list[Any] = [
-        [(policy.reference, id(policy.resource), policy.closed) for policy in followed.at(*where)] for where in PLACES
+        [(policy.reference, id(policy.resource), policy.closed) for policy in followed.policies_at(*where)]
+        for where in PLACES
     ]
     out += [
         [list(map(id, index.at(place))), list(map(id, index.on(place.whole)))] for where in PLACES for place in where

@@ -162,7 +162,7 @@ def _versions(policy: CelPolicy, tree: Expr) -> Iterator[Diagnostic]:
 
 def _length(policy: CelPolicy, tree: Expr) -> Iterator[Diagnostic]:
     attributes = matching_request(policy)
-    found = Expression(tree).first(attributes.request(), name_unknown=attributes.is_name_unknown)
+    found = Expression(tree).first_phase(attributes.request(), name_unknown=attributes.is_name_unknown)
     if isinstance(found, ResidualExpression):
         size = len(to_text(found.tree).encode("utf-8", "surrogatepass"))
         if size > MAX_CONDITION_BYTES:
@@ -176,7 +176,7 @@ def _wider(policy: CelPolicy, tree: Expr, chain: Chain) -> Iterator[Diagnostic]:
         return
     for verb in sorted(needed["verb"])[:8]:
         attributes = matching_request(policy, verb)
-        found = Expression(tree).first(attributes.request(), name_unknown=attributes.is_name_unknown)
+        found = Expression(tree).first_phase(attributes.request(), name_unknown=attributes.is_name_unknown)
         if not isinstance(found, ResidualExpression) or not found.can_be_true:
             continue
         for member in chain.members():

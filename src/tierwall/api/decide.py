@@ -24,7 +24,7 @@ class TwoPhaseDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def last(self) -> Decision:
-        """The final decision, or that of the first phase while there is none."""
+        """The final decision, or that of the first phase until the final one is known."""
         return self.final if self.final is not None else self.first
 
     @property

@@ -1,8 +1,8 @@
 """The chain of authorizers of a snapshot (docs/api.md#the-chain).
 
 Its members are read from an AuthorizationConfiguration, the API server's own file; `type: CEL` and `failureMode` are
-ours. Without one they are `[CEL policies, RBAC rbac]`, so the other authorizers are imported only where they are asked
-for. A chain is made once from a snapshot and never changes, so that a request is judged from exactly one policy store.
+additions. Without one they are `[CEL policies, RBAC rbac]`, so the other authorizers are imported only on use. A chain
+is built once from a snapshot and never changes, so exactly one policy store decides a request.
 """
 
 from __future__ import annotations
@@ -93,16 +93,16 @@ def read_configuration(resource: Resource) -> tuple[list[AuthorizerConfig], list
         if not isinstance(word, str) or word not in AuthorizerType.__members__.values():
             known = tuple(map(str, AuthorizerType))
             hint = near_miss(str(word), known)
-            problem(f"unknown authorizer type `{word}`, expected one of {', '.join(known)}", index, "type", hint=hint)
+            problem(f"expected one of {', '.join(known)} as `type`, found `{word}`", index, "type", hint=hint)
             continue
         kind = AuthorizerType(word)
         name = value.get("name") or (DEFAULT_AUTHORIZER if kind is AuthorizerType.CEL else kind.lower())
         if not isinstance(name, str) or label_key_problem(f"{name}/x") is not None:
-            problem(f"authorizer name `{name}` is not a DNS subdomain", index, "name")
+            problem(f"expected a DNS subdomain as `name`, found `{name}`", index, "name")
             continue
         mode = value.get("failureMode", "Deny")
         if mode not in ("Deny", "NoOpinion"):
-            problem(f"unknown failure mode `{mode}`, expected Deny or NoOpinion", index, "failureMode")
+            problem(f"expected Deny or NoOpinion as `failureMode`, found `{mode}`", index, "failureMode")
             continue
         if kind not in REPEATABLE and any(member.type is kind for member in members):
             problem(f"authorizer type `{kind}` may be used only once", index, "type")
@@ -136,7 +136,7 @@ def build_chain(
     chain = Chain(_authorizer(snapshot, member, webhooks or unreachable_webhook) for member in members)
     for authorizer in chain.members():
         if isinstance(authorizer, CelAuthorizer):
-            authorizer.check_through(chain)
+            authorizer.use_chain_for_checks(chain)
     return chain
 
 

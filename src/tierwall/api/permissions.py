@@ -36,7 +36,7 @@ from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.resources.snapshot import Snapshot
 
 Demands: TypeAlias = dict[str, frozenset[str]]
-_OPEN = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "name", "path")
+_UNKNOWN_FIELDS = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "name", "path")
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,18 +86,18 @@ def permissions(
             case RbacAuthorizer():
                 listed += _of_rbac(authorizer, requester)
             case ConstantAuthorizer():
-                listed += _of_always(authorizer)
+                listed += _of_constant(authorizer)
                 if authorizer.decision.error and authorizer.decision.verdict is Verdict.NO_OPINION:
                     unlisted.append(authorizer.name)
             case NodeAuthorizer():
                 if node_name(requester):
                     unlisted.append(authorizer.name)
-            case _:  # a webhook, or an authorizer of the caller's own
+            case _:  # a webhook, or an authorizer from outside Tierwall
                 unlisted.append(authorizer.name)
     return Permissions(listed, tuple(unlisted))
 
 
-def _of_always(authorizer: ConstantAuthorizer) -> Iterator[Permission]:
+def _of_constant(authorizer: ConstantAuthorizer) -> Iterator[Permission]:
     decision = authorizer.decision
     if decision.verdict is not Verdict.NO_OPINION:
         every = ("*",)
@@ -132,41 +132,41 @@ def _of_policy(authorizer: CelAuthorizer, policy: CelPolicy, attributes: Attribu
     if policy.tree is None:
         yield from _of_failure(authorizer, policy, policy.error, {})
         return
-    needed = demands(policy.tree)
-    if not all(needed.values()):
+    demanded = demands(policy.tree)
+    if not all(demanded.values()):
         return  # no request can meet its demands
     # A demand for one value stands in a column, so the condition need not repeat it.
     fixed = {
-        path[1]: min(needed[field])
+        path[1]: min(demanded[field])
         for path, field in FIELDS.items()
-        if path[1] in _OPEN and len(needed.get(field, ())) == 1
+        if path[1] in _UNKNOWN_FIELDS and len(demanded.get(field, ())) == 1
     }
     request = {**attributes.request(), **fixed}
-    unknown = (*UNKNOWN, AUTHORIZER, *(f"request.{key}" for key in _OPEN if key not in fixed))
+    unknown = (*UNKNOWN, AUTHORIZER, *(f"request.{key}" for key in _UNKNOWN_FIELDS if key not in fixed))
     try:
         result = outcome_of(partial(policy.tree, {"request": request}, unknown, boolean=True, environment=ENVIRONMENT))
     except (Failure, PartialError) as why:
         result = FailedExpression(str(why))
     if isinstance(result, FailedExpression):
-        yield from _of_failure(authorizer, policy, result.message, needed)
+        yield from _of_failure(authorizer, policy, result.message, demanded)
     elif result is True or (
         isinstance(result, ResidualExpression) and (result.can_be_true or policy.effect is not Effect.ALLOW)
     ):
         condition = to_text(result.tree) if isinstance(result, ResidualExpression) else ""
-        yield _line(authorizer, policy, policy.effect, needed, condition=condition)
+        yield _line(authorizer, policy, policy.effect, demanded, condition=condition)
 
 
-def _of_failure(authorizer: CelAuthorizer, policy: CelPolicy, why: str, needed: Demands) -> Iterator[Permission]:
-    said = policy.effect.if_failed(authorizer.failure_mode)
-    if said is not StepVerdict.NO_MATCH:  # an Allow that fails allows nothing
-        yield _line(authorizer, policy, Effect(said), needed, error=why)
+def _of_failure(authorizer: CelAuthorizer, policy: CelPolicy, why: str, demanded: Demands) -> Iterator[Permission]:
+    verdict = policy.effect.if_failed(authorizer.failure_mode)
+    if verdict is not StepVerdict.NO_MATCH:  # an Allow that fails allows nothing
+        yield _line(authorizer, policy, Effect(verdict), demanded, error=why)
 
 
 def _line(
     authorizer: CelAuthorizer,
     policy: CelPolicy,
     effect: Effect,
-    needed: Demands,
+    demanded: Demands,
     *,
     condition: str = "",
     error: str = "",
@@ -174,10 +174,10 @@ def _line(
     return Permission(
         authorizer=authorizer.name,
         effect=effect,
-        verbs=tuple(sorted(needed.get("verb", ("*",)))),
-        resources=tuple(sorted(needed.get("resource", ("*",)))),
-        groups=tuple(sorted(needed.get("group", ("*",)))),
-        urls=tuple(sorted(needed.get("path", ()))),
+        verbs=tuple(sorted(demanded.get("verb", ("*",)))),
+        resources=tuple(sorted(demanded.get("resource", ("*",)))),
+        groups=tuple(sorted(demanded.get("group", ("*",)))),
+        urls=tuple(sorted(demanded.get("path", ()))),
         condition=condition,
         policy=policy.reference,
         error=error,

@@ -1,7 +1,7 @@
 """Questions to the api plane, and their answers (docs/policy-tests.md#api).
 
-A question is asked literally: an attribute that is left out is empty (docs/semantics.md#missing-attributes-are-empty).
-`resource_names.resolve` completes one that is written as people write it for kubectl.
+A question is taken literally: a missing attribute is empty (docs/semantics.md#missing-attributes-are-empty).
+`resource_names.resolve` completes a question that is written as for kubectl.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["EXPECTATIONS", "QUESTION", "ApiQuestion", "answer", "ask", "attribut
 
 T = TypeVar("T")
 
-_TEXTS = ("user", "uid", "verb", "group", "version", "resource", "subresource", "namespace", "name", "path")
+_STRINGS = ("user", "uid", "verb", "group", "version", "resource", "subresource", "namespace", "name", "path")
 # Fields that cannot stand beside `path`.
-_OF_RESOURCES = ("group", "version", "resource", "subresource", "namespace", "name")
+_RESOURCE_FIELDS = ("group", "version", "resource", "subresource", "namespace", "name")
 _DATA = ("operation", "object", "old_object", "options", "namespace_object", "impersonated_request")
 
 
@@ -73,32 +73,32 @@ _KEYS = dict(zip(ApiQuestion.__struct_fields__, ApiQuestion.keys(), strict=True)
 
 def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """Answer a question. InputError holds every problem with it, after the `problems` that the caller found."""
-    wrong = list(problems)
-    attributes = attributes_of(question, wrong)
-    if not wrong and (spelled := expand_short_name(snapshot, question)) is not question:
-        attributes = attributes_of(spelled, wrong)
-    data = data_of(question, attributes, wrong)
-    if wrong:
-        raise input_error(wrong)
+    all_problems = list(problems)
+    attributes = attributes_of(question, all_problems)
+    if not all_problems and (expanded := expand_short_name(snapshot, question)) is not question:
+        attributes = attributes_of(expanded, all_problems)
+    data = data_of(question, attributes, all_problems)
+    if all_problems:
+        raise input_error(all_problems)
     return answer(decide(chain_of(snapshot), attributes, data))
 
 
-def answer(decided: TwoPhaseDecision) -> Answer:
+def answer(decision: TwoPhaseDecision) -> Answer:
     """Turn a decision into the answer that every plane gives."""
     detail = ApiDetail(
-        final=decided.final.verdict if decided.final is not None else None,
-        condition_sets=authorizer_opinions(decided.entries),
-        called=decided.called,
-        error=bool(decided.error),
-        evaluation_error=decided.error,
-        reason=decided.last.reason,
+        final=decision.final.verdict if decision.final is not None else None,
+        condition_sets=authorizer_opinions(decision.entries),
+        called=decision.called,
+        error=bool(decision.error),
+        evaluation_error=decision.error,
+        reason=decision.last.reason,
     )
     return Answer(
         plane=ApiQuestion.plane,
-        verdict=decided.first.verdict,
-        sentence=sentence(decided),
-        decided_by=unique_deciders(map(Decider, decided.decided_by)),
-        steps=decided.steps,
+        verdict=decision.first.verdict,
+        sentence=sentence(decision),
+        decided_by=unique_deciders(map(Decider, decision.decided_by)),
+        steps=decision.steps,
         detail=detail,
     )
 
@@ -106,29 +106,29 @@ def answer(decided: TwoPhaseDecision) -> Answer:
 def attributes_of(question: ApiQuestion, problems: list[Diagnostic]) -> Attributes:
     """Read the request that a question asks about; every problem with it is added to `problems`."""
 
-    def read(field: str, of: Callable[[Any], T | None], expected: str) -> T | None:
+    def read(field: str, convert: Callable[[Any], T | None], expected: str) -> T | None:
         value = getattr(question, field)
         if value is None:
             return None
-        result = of(value)
+        result = convert(value)
         if result is None:
             problems.append(_problem(_KEYS[field], expected, value))
         return result
 
-    texts = {field: read(field, _text, "a string") or "" for field in _TEXTS}
+    strings = {field: read(field, _string, "a string") or "" for field in _STRINGS}
     mode = _mode(question.conditions)
     if mode is None:
         problems.append(_problem("conditions", '`HumanReadable`, `Optimized` or `""`', question.conditions))
-    clash = next((field for field in _OF_RESOURCES if texts[field]), None)
-    if texts["path"] and clash is not None:
-        words = f"expected no `{clash}` beside `path`, which is for requests about no resource"
+    clash = next((field for field in _RESOURCE_FIELDS if strings[field]), None)
+    if strings["path"] and clash is not None:
+        words = f"expected no `{clash}` beside `path`, which is for non-resource requests"
         problems.append(Diagnostic("TW703", words))
     requirements = "a list of requirements with `key`, `operator` and `values`"
     return Attributes(
-        **texts,
-        groups=read("groups", _texts, "a list of strings") or (),
+        **strings,
+        groups=read("groups", _strings, "a list of strings") or (),
         extra=read("extra", _extra, "a map from strings to lists of strings") or (),
-        is_resource_request=not texts["path"],
+        is_resource_request=not strings["path"],
         label_selector=read("label_selector", _selector, requirements),
         field_selector=read("field_selector", _selector, requirements),
         conditions_mode=mode if mode is not None else ConditionsMode.HUMAN_READABLE,
@@ -148,12 +148,12 @@ def _problem(key: str, expected: str, value: Any) -> Diagnostic:
     return Diagnostic("TW703", f"expected {expected} as `{key}`, found `{value}`")
 
 
-def _text(value: Any) -> str | None:
+def _string(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _texts(value: Any) -> tuple[str, ...] | None:
-    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+def _strings(value: Any) -> tuple[str, ...] | None:
+    if not isinstance(value, list | tuple) or not all(isinstance(string, str) for string in value):
         return None
     return tuple(value)
 
@@ -161,7 +161,7 @@ def _texts(value: Any) -> tuple[str, ...] | None:
 def _extra(value: Any) -> tuple[tuple[str, tuple[str, ...]], ...] | None:
     if not isinstance(value, Mapping):
         return None
-    if not all(isinstance(key, str) and _texts(values) is not None for key, values in value.items()):
+    if not all(isinstance(key, str) and _strings(values) is not None for key, values in value.items()):
         return None
     return hashable_extra(value)
 
@@ -174,10 +174,11 @@ def _selector(value: Any) -> tuple[Requirement, ...] | None:
     if not isinstance(value, list | tuple):
         return None
     requirements: list[Requirement] = []
-    for given in value:
-        if not isinstance(given, Mapping):
+    for requirement in value:
+        if not isinstance(requirement, Mapping):
             return None
-        key, operator, values = given.get("key"), given.get("operator"), _texts(given.get("values") or ())
+        key, operator = requirement.get("key"), requirement.get("operator")
+        values = _strings(requirement.get("values") or ())
         if not isinstance(key, str) or not isinstance(operator, str) or values is None:
             return None
         requirements.append(Requirement(key, operator, values))

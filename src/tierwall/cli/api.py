@@ -76,7 +76,7 @@ class ExplainApiParams(UserParams, ObjectParams):
     version: str | None = option("--version", "--api-version", help="Its API version, if not that of the name.")
     subresource: str | None = option(help="Its subresource.")
     name: str = option(default="", help="The name of the object.")
-    path: str = option(default="", help="A path, for requests that are about no resource.")
+    path: str = option(default="", help="A path, for non-resource requests.")
     conditions: str = choice(
         "HumanReadable", "Optimized", "none", show_default=False, help="Whether the caller knows conditions."
     )

@@ -98,7 +98,7 @@ class CelCondition:
         self.text = text
         self.program: Program = compile(text, ENVIRONMENT)
 
-    def holds(self, request: ToolRequest) -> bool:
+    def is_true_of(self, request: ToolRequest) -> bool:
         """Whether the expression is true for a request."""
         try:
             return self.program.evaluate(request.variables()) is True
@@ -201,7 +201,7 @@ class MethodClause(Struct, frozen=True):
             return False
         if self.names is not None and not self.names.matches(request):
             return False
-        return self.condition is None or self.condition.holds(request)
+        return self.condition is None or self.condition.is_true_of(request)
 
     def __str__(self) -> str:
         names = "" if self.names is None else f" of {self.names}"

@@ -84,7 +84,7 @@ class ToolModel:
             elif resource.has_same_content(policy.resource):
                 self._policies[resource] = replace(policy, resource=resource)
 
-    def take_over(self, before: ToolModel, gone: Iterable[Resource], come: Iterable[Resource]) -> None:
+    def inherit_untouched(self, before: ToolModel, gone: Iterable[Resource], come: Iterable[Resource]) -> None:
         """Take over everything of an earlier model that removed and added policies do not touch.
 
         Call it before anything else.
@@ -115,7 +115,7 @@ class ToolModel:
         if listener is not None and listener.owner is gateway:
             places.append(Place.of(gateway, listener.name))
         return (
-            Tier(str(PolicyLevel.GATEWAY), self.at(*places), CombiningRule.EVERY_ONE_MUST_ALLOW),
+            Tier(str(PolicyLevel.GATEWAY), self.policies_at(*places), CombiningRule.EVERY_ONE_MUST_ALLOW),
             self.backend_tier(backend),
         )
 
@@ -123,9 +123,9 @@ class ToolModel:
         """The policies on a backend; a Service has none (docs/semantics.md#a-service-sees-gateway-policies-only)."""
         if backend is None or (backend.group, backend.kind) not in BACKENDS:
             return Tier(str(PolicyLevel.BACKEND), (), CombiningRule.EVERY_ONE_MUST_ALLOW)
-        return Tier(str(PolicyLevel.BACKEND), self.at(Place.of(backend)), CombiningRule.EVERY_ONE_MUST_ALLOW)
+        return Tier(str(PolicyLevel.BACKEND), self.policies_at(Place.of(backend)), CombiningRule.EVERY_ONE_MUST_ALLOW)
 
-    def at(self, *places: Place) -> tuple[AccessPolicy, ...]:
+    def policies_at(self, *places: Place) -> tuple[AccessPolicy, ...]:
         """Return the policies that guard any of these places, by age and then name."""
         policies = self._at.get(places)
         if policies is None:
@@ -152,7 +152,7 @@ def follow(before: Snapshot, snapshot: Snapshot, gone: Sequence[Resource], come:
     """Build the model of a snapshot from that of an earlier one that differs only in AccessPolicies."""
     follow_attachments(before, snapshot, ACCESS_POLICIES, gone, come)
     successor = ToolModel(snapshot)
-    successor.take_over(model(before), gone, come)
+    successor.inherit_untouched(model(before), gone, come)
     provide(successor, model, snapshot)
 
 

@@ -1,8 +1,8 @@
 """The interface of an authorizer, and authorizers that always give one answer (KEP-5681, "Core interface changes").
 
 `authorize` is a deterministic function of the attributes and of the policies that the authorizer was built from.
-`evaluate` sees the conditions it returned earlier and the data, but no policies, so every request is judged from one
-policy store.
+`evaluate` sees the conditions it returned earlier and the data, but no policies, so one policy store decides every
+request.
 """
 
 from __future__ import annotations

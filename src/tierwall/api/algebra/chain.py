@@ -63,7 +63,7 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
 
     @property
     def can_pass_on(self) -> bool:
-        """NoOpinion, or Conditional with no Allow or Deny behind its conditions."""
+        """Whether NoOpinion is possible: no concrete Allow or Deny follows the conditions."""
         if not self.is_conditional:
             return self.verdict is NO_OPINION
         return all(opinion.can_pass_on for _, opinion in (*self.opinions, *self.later))
@@ -98,7 +98,7 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
             if is_new:
                 asked.extend(opinion.asked if isinstance(opinion, ChainDecision) else (authorizer.name,))
                 steps.extend(opinion.steps)
-            result = _evaluated(authorizer, opinion, data)
+            result = _evaluate_opinion(authorizer, opinion, data)
             if isinstance(result, ChainDecision) and isinstance(opinion, ChainDecision):
                 # The steps of the nested chain's first phase are known already.
                 asked.extend(result.asked[len(opinion.asked) :])
@@ -106,9 +106,9 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
             elif result is not opinion:
                 steps.extend(result.steps)
             if result.verdict is not NO_OPINION:
-                return _settled(authorizer, result, tuple(asked), tuple(steps))
+                return _settled_decision(authorizer, result, tuple(asked), tuple(steps))
             errors.append(result.error)
-        return _unsettled(tuple(asked), _joined(errors), tuple(steps))
+        return _no_opinion(tuple(asked), _join_errors(errors), tuple(steps))
 
     def _in_turn(self) -> Iterator[tuple[Authorizer, Decision, bool]]:
         """Yield every opinion, and whether it is new. Asks the rest one by one."""
@@ -143,11 +143,11 @@ def ask_the_rest(decision: ChainDecision) -> CompleteDecision:
     """
     if isinstance(decision, CompleteDecision):
         return decision
-    opinions = _completed(decision.opinions)
+    opinions = _ask_nested(decision.opinions)
     later: Opinions = ()
     rest = decision.rest
     if rest is not None and opinions[-1][1].can_pass_on:
-        later = _completed((authorizer, _ask(rest.attributes, authorizer)) for authorizer in rest.authorizers)
+        later = _ask_nested((authorizer, _ask(rest.attributes, authorizer)) for authorizer in rest.authorizers)
     return CompleteDecision(
         verdict=decision.verdict,
         reason=decision.reason,
@@ -162,7 +162,7 @@ def ask_the_rest(decision: ChainDecision) -> CompleteDecision:
     )
 
 
-def _completed(opinions: Iterable[tuple[Authorizer, Decision]]) -> Opinions:
+def _ask_nested(opinions: Iterable[tuple[Authorizer, Decision]]) -> Opinions:
     """Ask the rest of nested chains too, up to an opinion that does not pass the request on."""
     completed: list[tuple[Authorizer, Decision]] = []
     for authorizer, opinion in opinions:
@@ -206,7 +206,7 @@ class Chain:
         return self.tier.policies
 
     def members(self) -> Iterator[Authorizer]:
-        """The authorizers that are not chains, in the order they are asked."""
+        """Yield the authorizers that are not chains, in the order in which they are asked."""
         for authorizer in self.authorizers:
             if isinstance(authorizer, Chain):
                 yield from authorizer.members()
@@ -216,18 +216,18 @@ class Chain:
     def authorize(self, attributes: Attributes) -> ChainDecision:
         """Decide the first phase."""
         authorizers = self.tier.policies
-        said, opinions, is_final = authorizer_chain(authorizers, partial(_ask, attributes), eager=self._eager)
-        asked = self._names[: len(said)] if self._is_flat else _asked(authorizers, said)
-        steps = _steps(said)
+        answers, opinions, is_final = authorizer_chain(authorizers, partial(_ask, attributes), eager=self._eager)
+        asked = self._names[: len(answers)] if self._is_flat else _asked_names(authorizers, answers)
+        steps = _steps(answers)
         if not opinions:
-            return _unsettled(asked, _errors(said), steps)
+            return _no_opinion(asked, _errors(answers), steps)
         authorizer, last = opinions[-1]
         if is_final:
-            return _settled(authorizer, last, asked, steps, opinions)
-        rest = authorizers[len(said) :] if last.verdict is Verdict.CONDITIONAL else ()
+            return _settled_decision(authorizer, last, asked, steps, opinions)
+        rest = authorizers[len(answers) :] if last.verdict is Verdict.CONDITIONAL else ()
         return ChainDecision(
             verdict=Verdict.CONDITIONAL,
-            error=_errors(said),
+            error=_errors(answers),
             steps=steps,
             opinions=opinions,
             rest=RemainingAuthorizers(rest, attributes) if rest else None,
@@ -274,7 +274,7 @@ def _ask(attributes: Attributes, authorizer: Authorizer) -> Decision:
     return decision
 
 
-def _evaluated(authorizer: Authorizer, opinion: Decision, data: ConditionData) -> Decision:
+def _evaluate_opinion(authorizer: Authorizer, opinion: Decision, data: ConditionData) -> Decision:
     """Evaluate one opinion; fail closed if its conditions cannot have the result."""
     if isinstance(opinion, ChainDecision):
         return opinion.evaluate(data)
@@ -282,15 +282,15 @@ def _evaluated(authorizer: Authorizer, opinion: Decision, data: ConditionData) -
         return opinion
     result = fail_if_impossible(authorizer.evaluate(opinion.conditions, data), opinion.conditions, opinion.possible)
     if opinion.error and result.verdict is NO_OPINION:
-        error = _joined((opinion.error, result.error))
+        error = _join_errors((opinion.error, result.error))
         return Decision(NO_OPINION, result.reason, error, result.steps, result.settled_by)
     return result
 
 
-def _asked(authorizers: Sequence[Authorizer], said: Sequence[Decision]) -> tuple[str, ...]:
+def _asked_names(authorizers: Sequence[Authorizer], answers: Sequence[Decision]) -> tuple[str, ...]:
     """Return the names of the authorizers that were asked, in order, with the members of nested chains."""
     names: list[str] = []
-    for authorizer, decision in zip(authorizers, said, strict=False):
+    for authorizer, decision in zip(authorizers, answers, strict=False):
         if isinstance(decision, ChainDecision):
             names.extend(decision.asked)
         else:
@@ -298,20 +298,20 @@ def _asked(authorizers: Sequence[Authorizer], said: Sequence[Decision]) -> tuple
     return tuple(names)
 
 
-def _steps(said: Iterable[Decision]) -> tuple[Step, ...]:
+def _steps(answers: Iterable[Decision]) -> tuple[Step, ...]:
     steps: tuple[Step, ...] = ()
-    for decision in said:
+    for decision in answers:
         steps += decision.steps
     return steps
 
 
-def _errors(said: Iterable[Decision]) -> str:
+def _errors(answers: Iterable[Decision]) -> str:
     """Join the errors of the authorizers that have no opinion."""
-    errors = [decision.error for decision in said if decision.error and decision.verdict is NO_OPINION]
-    return _joined(errors) if errors else ""
+    errors = [decision.error for decision in answers if decision.error and decision.verdict is NO_OPINION]
+    return _join_errors(errors) if errors else ""
 
 
-def _settled(
+def _settled_decision(
     authorizer: Authorizer,
     result: Decision,
     asked: tuple[str, ...],
@@ -330,11 +330,11 @@ def _settled(
     )
 
 
-def _unsettled(asked: tuple[str, ...], error: str, steps: tuple[Step, ...]) -> ChainDecision:
+def _no_opinion(asked: tuple[str, ...], error: str, steps: tuple[Step, ...]) -> ChainDecision:
     return ChainDecision(
         verdict=NO_OPINION, reason="no authorizer has an opinion", error=error, steps=steps, asked=asked
     )
 
 
-def _joined(errors: Iterable[str]) -> str:
+def _join_errors(errors: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(error for error in errors if error))

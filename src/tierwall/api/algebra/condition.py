@@ -34,14 +34,14 @@ from tierwall.values import names
 MAX_CONDITIONS = 128
 MAX_CONDITION_BYTES = 1024
 
-# The CEL environment of ValidatingAdmissionPolicy plus `authorizer`; evaluated by the API server itself where it can.
+# The CEL environment of ValidatingAdmissionPolicy plus `authorizer`; the API server evaluates it itself where it can.
 CEL_TYPE = "k8s.io/authorization-cel"
 # The same language, deflated and in base 85, for texts over the limit. Only the authorizer that wrote it can read it.
 PACKED_CEL_TYPE = "tierwall.io/authorization-cel-packed"
 CEL_TYPES = frozenset((CEL_TYPE, PACKED_CEL_TYPE))
 NODE_TYPE = "k8s.io/node-authorizer"
 
-# Where the expression of a policy stands.
+# The path of a policy's expression.
 EXPRESSION: Path = ("spec", "expression")
 
 # The types under the reserved prefix that Kubernetes has defined so far; later CEL types carry a version.
@@ -88,7 +88,7 @@ class FailureMode(StrEnum):
         return Verdict(self)
 
 
-# INVARIANT: `gc=False` here and on policies holds because none of these takes part in a reference cycle.
+# INVARIANT: `gc=False` here and on policies is safe because none of these takes part in a reference cycle.
 class ConditionSource(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The policy that a condition comes from. It is never sent and does not matter for evaluation."""
 
@@ -133,7 +133,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
         elif (why := label_key_problem(self.type)) is not None:
             yield f"type `{_short(self.type)}` of condition `{_short(self.id)}` {why}"
         elif self.type.startswith("k8s.io/") and not _KUBERNETES_TYPE.fullmatch(self.type):
-            yield f"type `{self.type}` of condition `{_short(self.id)}` is reserved to Kubernetes"
+            yield f"type `{self.type}` of condition `{_short(self.id)}` is reserved for Kubernetes"
         if (size := len(self.text.encode("utf-8", "surrogatepass"))) > MAX_CONDITION_BYTES:
             yield f"condition `{_short(self.id)}` has {size:,} bytes, at most {MAX_CONDITION_BYTES:,} are allowed"
 
@@ -150,7 +150,7 @@ def label_key_problem(key: str) -> str | None:
 
 def digest(name: str) -> str:
     """Return what an id has in place of a name that does not fit a label key."""
-    # Hardly any name needs it.
+    # Imported here because few names need it.
     import hashlib
 
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -160,7 +160,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-# By whether some condition allows, and whether some denies.
+# The possible verdicts, by whether a condition allows and whether a condition denies.
 _POSSIBLE = {
     (True, True): CONCRETE,
     (True, False): frozenset((NO_OPINION, ALLOW)),
@@ -168,9 +168,9 @@ _POSSIBLE = {
     (False, False): frozenset((NO_OPINION,)),
 }
 
-# Each beats those after it.
+# Each effect beats those after it.
 EFFECTS = tuple(Effect)
-_SAYS = dict(zip(EFFECTS, ("denied the request", "withholds an opinion", "allowed the request"), strict=True))
+_ACTIONS = dict(zip(EFFECTS, ("denied the request", "withholds an opinion", "allowed the request"), strict=True))
 # Looked up once, because every evaluation uses them.
 _TRUE, _FALSE, _NO_MATCH = Reason.EXPRESSION_TRUE, Reason.EXPRESSION_FALSE, StepVerdict.NO_MATCH
 
@@ -216,16 +216,16 @@ class ConditionSet(msgspec.Struct, frozen=True):
             for condition in self.of(effect):
                 text = condition.text if len(condition.text) <= 200 else ""
                 try:
-                    holds = test(condition)
+                    is_true = test(condition)
                 except ConditionError as why:
                     errors.append(f"condition `{condition.id}` failed: {why}")
-                    said = effect.if_failed(self.failure_mode)
-                    steps.append(condition.step(self.authorizer, said, Reason.EXPRESSION_FAILED, str(why)))
+                    verdict = effect.if_failed(self.failure_mode)
+                    steps.append(condition.step(self.authorizer, verdict, Reason.EXPRESSION_FAILED, str(why)))
                     failed = failed or steps[-1]
                     continue
-                if holds:
+                if is_true:
                     steps.append(condition.step(self.authorizer, effect.if_true, _TRUE, text))
-                    reason = f"{_name(condition)} {_SAYS[effect]}"
+                    reason = f"{_described(condition)} {_ACTIONS[effect]}"
                     return Decision(VERDICTS[steps[-1].verdict], reason, "", tuple(steps), steps[-1])
                 steps.append(condition.step(self.authorizer, _NO_MATCH, _FALSE, text))
             # An Allow that fails has no verdict.
@@ -236,7 +236,7 @@ class ConditionSet(msgspec.Struct, frozen=True):
 
 
 class Conditional(Decision, frozen=True, kw_only=True):
-    """A decision that depends on data. `error` holds what failed in the first phase."""
+    """A decision that depends on data. `error` says what failed in the first phase."""
 
     conditions: ConditionSet
     verdict: Verdict = Verdict.CONDITIONAL
@@ -276,6 +276,6 @@ def conditional(
     return Conditional(conditions=condition_set, error=error, steps=steps)
 
 
-def _name(condition: Condition) -> str:
+def _described(condition: Condition) -> str:
     description = f" ({condition.description})" if condition.description else ""
     return f"condition `{condition.id}`{description}"

@@ -70,7 +70,7 @@ class CelPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
     effect: Effect
     description: str
     expression: str
-    made: Expression | None
+    parsed: Expression | None
     error: str = ""
     # Fields that only the installed definition knows; the policy has no expression then either.
     unknown: str = ""
@@ -78,7 +78,7 @@ class CelPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def tree(self) -> Expr | None:
         """The parsed expression."""
-        return self.made.tree if self.made is not None else None
+        return self.parsed.tree if self.parsed is not None else None
 
     @property
     def reference(self) -> Reference:
@@ -97,34 +97,34 @@ def policies_of(snapshot: Snapshot) -> tuple[CelPolicy, ...]:
     return tuple(sorted(policies, key=lambda policy: (policy.resource.seniority, policy.resource.kind)))
 
 
-def _policy(resource: Resource, namespace: str, unread: Iterable[AdmissionProblem]) -> CelPolicy:
+def _policy(resource: Resource, namespace: str, unknown_fields: Iterable[AdmissionProblem]) -> CelPolicy:
     spec = resource.spec
     problems: list[str] = []
-    unknown = "; ".join(problem.message for problem in unread)
+    unknown = "; ".join(problem.message for problem in unknown_fields)
     effect = Effect.DENY
     word = spec.get("effect")
     if isinstance(word, str) and word in Effect.__members__.values():
         effect = Effect(word)
     else:
         problems.append(f"unknown effect `{word}`")
-    expression = _text(spec.get("expression"))
-    ready = None
+    expression = _string(spec.get("expression"))
+    parsed = None
     if not expression:
         problems.append("`spec.expression` is missing")
     else:
         try:
-            ready = shared_expression(expression)
+            parsed = shared_expression(expression)
         except ParseError as why:
             problems.append(f"`spec.expression` does not parse: {why}")
     return CelPolicy(
         resource,
         condition_id(namespace, resource.name),
         namespace,
-        _text(spec.get("authorizer")) or DEFAULT_AUTHORIZER,
+        _string(spec.get("authorizer")) or DEFAULT_AUTHORIZER,
         effect,
-        _text(spec.get("description")),
+        _string(spec.get("description")),
         expression,
-        None if problems or unknown else ready,
+        None if problems or unknown else parsed,
         "; ".join(problems),
         unknown,
     )
@@ -142,22 +142,22 @@ def condition_id(namespace: str, name: str) -> str:
     return prefixed if namespace and label_key_problem(prefixed) is None else short
 
 
-def _text(value: Any) -> str:
+def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
 class _IndexedPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A policy in the index; `unmet` are demands that the index does not check."""
+    """A policy in the index; `unindexed` are demands that the index does not check."""
 
     condition: Condition
     expression: Expression | None
     error: str
-    unmet: tuple[tuple[str, frozenset[str]], ...]
+    unindexed: tuple[tuple[str, frozenset[str]], ...]
 
     def may_match(self, attributes: Attributes) -> bool:
         return all(
             not values.isdisjoint(attributes.groups) if field == GROUPS else getattr(attributes, field) in values
-            for field, values in self.unmet
+            for field, values in self.unindexed
         )
 
 
@@ -170,68 +170,68 @@ class CelAuthorizer:
         self.name = name
         self.failure_mode = failure_mode
         self.policies = tuple(policy for policy in policies_of(snapshot) if policy.authorizer == name)
-        self._ready = tuple(
+        self._indexed = tuple(
             map(_indexed_policy, sorted(self.policies, key=lambda policy: EFFECTS.index(policy.effect)))
         )
-        self._index = PolicyIndex(self._ready)
+        self._index = PolicyIndex(self._indexed)
         # By policy: its latest residual, and the decision where no other policy counted. Most policies leave the same
         # residual every time.
-        self._alone: dict[_IndexedPolicy, tuple[ResidualExpression, Decision]] = {}
+        self._last_residual: dict[_IndexedPolicy, tuple[ResidualExpression, Decision]] = {}
         self._chain: Callable[[], Chain | None] = lambda: None
         no_policy = Step(tier=name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_POLICY)
-        self._nothing = no_opinion(no_policy, NOTHING_ALLOWS)
+        self._no_policy = no_opinion(no_policy, NOTHING_ALLOWS)
 
-    def check_through(self, chain: Chain) -> None:
+    def use_chain_for_checks(self, chain: Chain) -> None:
         """Set the chain that `authorizer` asks; without one, checks fail. The caller keeps that chain alive."""
         # A weak reference, because the chain refers to this authorizer: superseded policies are freed at once.
         self._chain = ref(chain)
 
     def warm(self) -> Iterator[None]:
         """Prepare the policies one by one, so that no request has to wait for it."""
-        for needed, ready in self._ready:
-            verbs = needed.get("verb")
-            if ready.expression is not None:
+        for demands, policy in self._indexed:
+            verbs = demands.get("verb")
+            if policy.expression is not None:
                 if verbs is None or "create" in verbs:
-                    ready.expression.warm(name_unknown=True)
+                    policy.expression.warm(name_unknown=True)
                 if verbs is None or verbs != {"create"}:
-                    ready.expression.warm(name_unknown=False)
+                    policy.expression.warm(name_unknown=False)
                 yield
 
     def authorize(self, attributes: Attributes) -> Decision:
         """Decide the first phase."""
         outcomes: list[tuple[_IndexedPolicy, FailedExpression | ResidualExpression | Literal[True]]] = []
         request: dict[str, Any] | None = None
-        for ready in self._index.find(attributes):
-            if ready.unmet and not ready.may_match(attributes):
+        for policy in self._index.find(attributes):
+            if policy.unindexed and not policy.may_match(attributes):
                 continue
-            outcome: bool | FailedExpression | ResidualExpression = FailedExpression(ready.error)
-            if ready.expression is not None:
+            outcome: bool | FailedExpression | ResidualExpression = FailedExpression(policy.error)
+            if policy.expression is not None:
                 if request is None:
                     request = attributes.request()
-                outcome = ready.expression.first(request, name_unknown=attributes.is_name_unknown)
+                outcome = policy.expression.first_phase(request, name_unknown=attributes.is_name_unknown)
                 if isinstance(outcome, ResidualExpression) and outcome.needs_only_authorizer:
-                    outcome = self._checked(outcome, attributes)
+                    outcome = self._evaluate_check(outcome, attributes)
             if outcome is False:
                 continue
-            outcomes.append((ready, outcome))
-            if outcome is True and ready.condition.effect is Effect.DENY:
+            outcomes.append((policy, outcome))
+            if outcome is True and policy.condition.effect is Effect.DENY:
                 break  # no other policy can change the decision
         if not outcomes:
-            return self._nothing
-        ready, only = outcomes[0]
+            return self._no_policy
+        policy, only = outcomes[0]
         if len(outcomes) > 1 or not isinstance(only, ResidualExpression):
-            return self._settled(outcomes)
-        known = self._alone.get(ready)
+            return self._combine(outcomes)
+        known = self._last_residual.get(policy)
         if known is None or known[0].tree is not only.tree or known[0].can_be_true is not only.can_be_true:
-            known = self._alone[ready] = only, self._settled(outcomes)
+            known = self._last_residual[policy] = only, self._combine(outcomes)
         return known[1]
 
-    def _settled(
+    def _combine(
         self, outcomes: list[tuple[_IndexedPolicy, FailedExpression | ResidualExpression | Literal[True]]]
     ) -> Decision:
         settlement = Settlement(self.name, self.failure_mode)
-        for ready, outcome in outcomes:
-            settlement.add(ready.condition, outcome)
+        for policy, outcome in outcomes:
+            settlement.add(policy.condition, outcome)
         return settlement.decision()
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
@@ -241,23 +241,23 @@ class CelAuthorizer:
             variables |= authorizer_variables(chain, data.requester)
         return evaluate_conditions(conditions, variables)
 
-    def _checked(self, left: ResidualExpression, attributes: Attributes) -> bool | FailedExpression:
+    def _evaluate_check(self, residual: ResidualExpression, attributes: Attributes) -> bool | FailedExpression:
         """Evaluate a residual that needs only `authorizer`, no data."""
         chain = self._chain()
         variables = authorizer_variables(chain, attributes) if chain is not None else {}
         try:
-            return evaluate_bool(program_of(left.tree), variables)
+            return evaluate_bool(program_of(residual.tree), variables)
         except ConditionError as why:
             return FailedExpression(str(why))
 
 
 def _indexed_policy(policy: CelPolicy) -> tuple[dict[str, frozenset[str]], _IndexedPolicy]:
-    needed = dict(policy.made.demands) if policy.made is not None else {}
+    demands = dict(policy.parsed.demands) if policy.parsed is not None else {}
     if policy.namespace:
         namespace = frozenset((policy.namespace,))
-        needed["namespace"] = needed.get("namespace", namespace) & namespace
-    looked_at = indexed_fields(needed)
-    unmet = tuple((field, values) for field, values in sorted(needed.items()) if field not in looked_at)
+        demands["namespace"] = demands.get("namespace", namespace) & namespace
+    indexed = indexed_fields(demands)
+    unindexed = tuple((field, values) for field, values in sorted(demands.items()) if field not in indexed)
     source = ConditionSource(policy.reference, policy.resource)
     condition = Condition(policy.id, policy.effect, policy.expression, CEL_TYPE, policy.description, source)
-    return needed, _IndexedPolicy(condition, policy.made, policy.error or policy.unknown, unmet)
+    return demands, _IndexedPolicy(condition, policy.parsed, policy.error or policy.unknown, unindexed)

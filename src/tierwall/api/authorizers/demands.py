@@ -44,7 +44,7 @@ def demands(expression: Expr) -> dict[str, frozenset[str]]:
             # A literal of another type never equals a string.
             demanded[field] = frozenset(value for value in demand.values if isinstance(value, str))
     for conjunct in _conjuncts(expression):
-        group = _group(conjunct)
+        group = _demanded_group(conjunct)
         if group is not None:
             demanded.setdefault(GROUPS, frozenset((group,)))
     return demanded
@@ -58,7 +58,7 @@ def _conjuncts(expression: Expr) -> Iterator[Expr]:
         yield expression
 
 
-def _group(expression: Expr) -> str | None:
+def _demanded_group(expression: Expr) -> str | None:
     if not isinstance(expression, Call) or expression.function != "@in":
         return None
     item, container = expression.args

@@ -1,7 +1,7 @@
-"""The CEL of authorization policies: its environment, both phases of one expression, and reading a condition's text.
+"""The CEL of authorization policies: its environment, both phases of an expression, and the text of conditions.
 
-The first phase knows `request` and nothing else (`request.UNKNOWN`, and `authorizer`, wait for the second);
-`request.name` of a create that names nothing is unknown too. A result that is not a bool is an error
+The first phase knows only `request` (`request.UNKNOWN` and `authorizer` wait for the second phase);
+`request.name` of a create without a name is unknown too. A result that is not a bool is an error
 (docs/semantics.md#data-is-unknown-in-the-first-phase and the points around it).
 
 The variable `authorizer` asks the same chain about another request of the same user. As in ValidatingAdmissionPolicy, a
@@ -69,22 +69,24 @@ class Expression:
         # By whether `request.name` is unknown.
         self._specialised: dict[bool, SpecialisedExpression] = {}
         # Whether it names `authorizer`; only then do the unknowns of a residual matter.
-        self._may_ask: bool | None = None
+        self._names_authorizer: bool | None = None
 
     @cached_property
     def demands(self) -> Mapping[str, frozenset[str]]:
         """The demands on a request (`demands`)."""
         return demands(self.tree)
 
-    def first(self, request: dict[str, Any], *, name_unknown: bool) -> bool | FailedExpression | ResidualExpression:
+    def first_phase(
+        self, request: dict[str, Any], *, name_unknown: bool
+    ) -> bool | FailedExpression | ResidualExpression:
         """Evaluate the first phase: true, false, an error, or a residual."""
         try:
             partial = self._specialise(name_unknown)({"request": request})
         except (Failure, PartialError, RecursionError) as why:
             return FailedExpression(str(why))
-        if self._may_ask is None:
-            self._may_ask = AUTHORIZER in to_text(self.tree)
-        return outcome_of(partial, self._may_ask)
+        if self._names_authorizer is None:
+            self._names_authorizer = AUTHORIZER in to_text(self.tree)
+        return outcome_of(partial, self._names_authorizer)
 
     def warm(self, *, name_unknown: bool) -> None:
         """Prepare now what the first use would prepare."""
@@ -104,7 +106,7 @@ class Expression:
         return specialised
 
 
-_made: WeakValueDictionary[str, Expression] = WeakValueDictionary()
+_shared: WeakValueDictionary[str, Expression] = WeakValueDictionary()
 
 
 def shared_expression(text: str) -> Expression:
@@ -113,26 +115,26 @@ def shared_expression(text: str) -> Expression:
     Equal texts share one expression while it is in use, so the policies that a new snapshot does not change need no
     preparation. Two threads that ask first at the same time may get two equal expressions.
     """
-    expression = _made.get(text)
+    expression = _shared.get(text)
     if expression is None:
-        expression = _made[text] = Expression(parse(text))
+        expression = _shared[text] = Expression(parse(text))
     return expression
 
 
-def outcome_of(partial: PartialResult, may_ask: bool = True) -> bool | FailedExpression | ResidualExpression:
-    """Classify the result of a partial evaluation; `may_ask` is false where the policy does not name `authorizer`."""
+def outcome_of(partial: PartialResult, names_authorizer: bool = True) -> bool | FailedExpression | ResidualExpression:
+    """Classify the result of a partial evaluation; `names_authorizer` is false if its policy does not."""
     if partial.error is not None:
-        # A residual that can only fail is still one: as a Deny or a NoOpinion it is kept, as an Allow it is not.
-        return (
-            ResidualExpression(partial.expr, can_be_true=False)
-            if partial.fails_late
-            else FailedExpression(partial.error)
-        )
+        # A residual that can only fail still counts for a Deny or a NoOpinion, but not for an Allow.
+        if partial.fails_late:
+            return ResidualExpression(partial.expr, can_be_true=False)
+        return FailedExpression(partial.error)
     if partial.residual is None:
         return partial.value if isinstance(partial.value, bool) else FailedExpression("the result is not a bool")
     if not partial.can_be_false and not partial.can_fail:
         return True
-    return ResidualExpression(partial.residual, partial.can_be_true, may_ask and partial.unknowns == {AUTHORIZER})
+    return ResidualExpression(
+        partial.residual, partial.can_be_true, names_authorizer and partial.unknowns == {AUTHORIZER}
+    )
 
 
 def parse(text: str) -> Expr:
@@ -145,7 +147,7 @@ def condition_is_true(condition: Condition, variables: Mapping[str, Any]) -> boo
 
     The text is parsed and interpreted under a cost limit, never executed as code.
     """
-    return evaluate_bool(_ready(condition_text(condition)), variables)
+    return evaluate_bool(_cached_program(condition_text(condition)), variables)
 
 
 def evaluate_conditions(conditions: ConditionSet, variables: Mapping[str, Any]) -> Decision:
@@ -181,7 +183,7 @@ def program_of(tree: Expr) -> Callable[[Mapping[str, Any]], object]:
     return Program(tree, ENVIRONMENT).evaluate
 
 
-def _ready(text: str) -> Callable[[Mapping[str, Any]], object]:
+def _cached_program(text: str) -> Callable[[Mapping[str, Any]], object]:
     # Packed texts may be long; a cache of thousands would let users fill the memory.
     return _program(text) if len(text) <= MAX_CONDITION_BYTES else _program.__wrapped__(text)
 

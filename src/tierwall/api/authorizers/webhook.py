@@ -141,7 +141,7 @@ class WebhookDecision(ChainDecision, frozen=True, kw_only=True):
 
     def evaluate(self, data: ConditionData) -> ChainDecision:
         """Evaluate in this process if every condition is CEL, else by calling the webhook."""
-        result = self.webhook.evaluated(self, data)
+        result = self.webhook.evaluate_decision(self, data)
         return ChainDecision(
             verdict=result.verdict,
             reason=result.reason,
@@ -188,7 +188,7 @@ class WebhookAuthorizer(WithoutConditionSets):
         self._remember(key, decision)
         return decision
 
-    def evaluated(self, decision: WebhookDecision, data: ConditionData) -> Decision:
+    def evaluate_decision(self, decision: WebhookDecision, data: ConditionData) -> Decision:
         """Evaluate what this webhook returned; fail closed if the conditions cannot have the result."""
         sets = [opinion.conditions for _, opinion in decision.entries if isinstance(opinion, Conditional)]
         if all(condition.type == CEL_TYPE for conditions in sets for condition in conditions.conditions):

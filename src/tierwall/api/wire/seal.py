@@ -34,7 +34,7 @@ class Sealer:
             raise ValueError("a sealing key needs at least 16 bytes")
         self._key = key
 
-    def sealed(self, decision: Decision) -> Decision:
+    def seal(self, decision: Decision) -> Decision:
         """Seal the conditions of a decision; a concrete decision stays as it is."""
         if not isinstance(decision, Conditional):
             return decision
@@ -44,7 +44,7 @@ class Sealer:
         )
         return replace(decision, conditions=replace(decision.conditions, conditions=conditions))
 
-    def opened(self, decision: Decision) -> Decision:
+    def unseal(self, decision: Decision) -> Decision:
         """Remove the seals from a decision; SealError if one is not valid."""
         if not isinstance(decision, Conditional):
             return decision

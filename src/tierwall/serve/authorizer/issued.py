@@ -61,7 +61,7 @@ class Issuer:
         key = decision, shape
         sealed = known.get(key)
         if sealed is None:
-            sealed = self._seals[0].sealed(_settled(decision, shape))
+            sealed = self._seals[0].seal(_settled(decision, shape))
             if len(known) >= MOST_KNOWN:
                 known.clear()
             known[key] = sealed
@@ -71,10 +71,10 @@ class Issuer:
         """Conditions that came back; SealError if they were not issued under these keys, or were changed."""
         for seal in self._seals[:-1]:
             try:
-                return chain.recall([(name, seal.opened(opinion)) for name, opinion in entries])
+                return chain.recall([(name, seal.unseal(opinion)) for name, opinion in entries])
             except SealError:
                 continue
-        return chain.recall([(name, self._seals[-1].opened(opinion)) for name, opinion in entries])
+        return chain.recall([(name, self._seals[-1].unseal(opinion)) for name, opinion in entries])
 
 
 def _settled(decision: Decision, shape: WireShape) -> Decision:

@@ -150,10 +150,10 @@ def test_python_surprises_do_not_reach_the_result(text: str, variables: dict[str
 )
 def test_what_fails_exactly_fails_on_the_fast_path_too(text: str, variables: dict[str, object]) -> None:
     program = compile(text, ENVIRONMENT)
-    exact = program.outcome(variables)
+    exact = program.value_or_failure(variables)
     assert isinstance(exact, Failure)
     program.warm()
-    fast = program.outcome(variables)
+    fast = program.value_or_failure(variables)
     assert isinstance(fast, Failure)
     assert str(fast) == str(exact)
 

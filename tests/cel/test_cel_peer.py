@@ -116,7 +116,7 @@ def compare(seed: int) -> bool:
     if not comparable(program.tree):
         return False
     variables = {name: value(choose, kind) for name, kind in VARIABLES.items()}
-    ours = program.outcome(variables)
+    ours = program.value_or_failure(variables)
     theirs = PEER.compile(text, disable_check=True).eval(data=variables)
     if theirs.type() == peer.Type.ERROR:
         assert isinstance(ours, Failure), (text, variables, ours, theirs.value())

@@ -73,7 +73,7 @@ class Environment:
         """The tree of `source` under this environment's syntax."""
         return parse(source, self.syntax)
 
-    def called(self, node: ast.Call) -> tuple[str, tuple[ast.Expr, ...]]:
+    def resolve_call(self, node: ast.Call) -> tuple[str, tuple[ast.Expr, ...]]:
         """The function that a call names, and its arguments, among them a target that is not part of the name."""
         if node.target is None:
             return node.function, node.args

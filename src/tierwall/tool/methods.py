@@ -107,7 +107,7 @@ class CelCondition:
 
     def why_not(self, request: ToolRequest) -> str:
         """Say why the expression is not true: it is false, it fails, or it does not give a bool."""
-        outcome = self.program.outcome(request.variables())
+        outcome = self.program.value_or_failure(request.variables())
         if isinstance(outcome, Failure):
             return f"the expression fails: {outcome}"
         return "the expression is false" if outcome is False else "the expression gives no bool"

@@ -80,8 +80,8 @@ class _Checker(Inference):
         result = self.check(tree)
         types = self.types
         if self.open:
-            result = self.closed(result)
-            types = {node: self.closed(given) for node, given in types.items()}
+            result = self.without_variables(result)
+            types = {node: self.without_variables(given) for node, given in types.items()}
         if not self.problems:
             validate(tree, types, self.environment.release >= CHECKED_LITERALS, self.report)
         if self.problems:
@@ -156,7 +156,7 @@ class _Checker(Inference):
         return None
 
     def field(self, operand: Type, field: str, at: int, optional: bool) -> Type:
-        operand = self.settled(operand)
+        operand = self.with_known_variables(operand)
         if operand.name == "optional_type":
             operand = operand.params[0]
             optional = True
@@ -174,7 +174,7 @@ class _Checker(Inference):
             self.assign(DYN, operand)
         elif operand.name not in ("dyn", "error"):
             self.report(at, f"expected a map or an object to select `{field}` from, found {operand}")
-        result = self.settled(result)
+        result = self.with_known_variables(result)
         return optional_of(result) if optional else result
 
     def has(self, node: ast.Has) -> Type:
@@ -220,12 +220,12 @@ class _Checker(Inference):
 
     def expect(self, wanted: Type, given: Type, node: ast.Expr) -> None:
         if not self.assign(given, wanted):
-            self.report(node.at, f"expected {wanted}, found {self.closed(given)}")
+            self.report(node.at, f"expected {wanted}, found {self.without_variables(given)}")
 
     def resolve(self, node: ast.Expr, function: Function, candidates: tuple[Overload, ...], args: list[Type]) -> Type:
         result = self.apply(function, candidates, tuple(args))
         if result is None:
-            message, hint = no_overload(function, candidates, tuple(map(self.closed, args)))
+            message, hint = no_overload(function, candidates, tuple(map(self.without_variables, args)))
             self.report(node.at, message, hint)
             return ERROR
         return result
@@ -237,7 +237,7 @@ class _Checker(Inference):
             if place in node.optional:
                 given = self.unwrapped(given, element)
             joined = self.join(joined, given)
-        return list_of(self.free() if joined is None else joined)
+        return list_of(self.new_variable() if joined is None else joined)
 
     def map_literal(self, node: ast.MapExpr) -> Type:
         keys: Type | None = None
@@ -249,7 +249,7 @@ class _Checker(Inference):
                 given = self.unwrapped(given, entry.value)
             values = self.join(values, given)
         if keys is None or values is None:
-            keys, values = self.free(), self.free()
+            keys, values = self.new_variable(), self.new_variable()
         return self.bounded(map_of(keys, values), node)
 
     def bounded(self, given: Type, node: ast.Expr) -> Type:
@@ -263,7 +263,10 @@ class _Checker(Inference):
         if given.name == "optional_type":
             return given.params[0]
         if given.name != "dyn":
-            self.report(node.at, f"expected optional_type({self.closed(given)}), found {self.closed(given)}")
+            self.report(
+                node.at,
+                f"expected optional_type({self.without_variables(given)}), found {self.without_variables(given)}",
+            )
         return given
 
     def join(self, before: Type | None, given: Type) -> Type:
@@ -292,7 +295,7 @@ class _Checker(Inference):
             first = self.read_back(node.variables[0], first, node.at)
         if macro in ("all", "exists", "exists_one", "existsOne", "filter"):
             self.expect(BOOL, given[0], node.args[0])
-            return list_of(self.settled(first)) if macro == "filter" else BOOL
+            return list_of(self.with_known_variables(first)) if macro == "filter" else BOOL
         if macro == "sortBy":
             sort = self.environment.functions["@sortByAssociatedKeys"]
             return self.resolve(node, sort, sort.members, [target, list_of(given[0])])
@@ -300,13 +303,13 @@ class _Checker(Inference):
             self.expect(BOOL, given[0], node.args[0])
         value = given[-1]
         if macro == "transformMap":
-            return self.bounded(map_of(self.settled(first), self.settled(value)), node)
+            return self.bounded(map_of(self.with_known_variables(first), self.with_known_variables(value)), node)
         if macro == "transformMapEntry":
-            entry = map_of(self.free(), self.free())
+            entry = map_of(self.new_variable(), self.new_variable())
             if not self.assign(value, entry):
-                self.report(node.args[-1].at, f"expected a map with one entry, found {self.closed(value)}")
-            return self.settled(entry)
-        return list_of(self.settled(value))
+                self.report(node.args[-1].at, f"expected a map with one entry, found {self.without_variables(value)}")
+            return self.with_known_variables(entry)
+        return list_of(self.with_known_variables(value))
 
     def read_back(self, name: str, given: Type, at: int) -> Type:
         """The type of a macro's variable where cel-go's expansion reads it: `.v` would be a declared variable there."""
@@ -319,7 +322,7 @@ class _Checker(Inference):
 
     def elements(self, target: ast.Expr, given: Type, variables: int) -> tuple[Type, Type]:
         """The types of the iteration variables over `target`, which has type `given`."""
-        given = self.settled(given)
+        given = self.with_known_variables(given)
         if given.name == "list":
             return (given.params[0], DYN) if variables == 1 else (INT, given.params[0])
         if given.name == "map":
@@ -327,17 +330,17 @@ class _Checker(Inference):
         if type(given) is TypeParam:
             self.assign(DYN, given)
         elif given.name not in ("dyn", "error"):
-            self.report(target.at, f"expected a list or a map to iterate over, found {self.closed(given)}")
+            self.report(target.at, f"expected a list or a map to iterate over, found {self.without_variables(given)}")
             return ERROR, ERROR
         return DYN, DYN
 
     def bind(self, node: ast.Bind) -> Type:
         given = self.check(node.value)
         if node.macro != "bind":
-            inner = self.free()
+            inner = self.new_variable()
             if not self.assign(given, optional_of(inner)):
-                self.report(node.value.at, f"expected an optional value, found {self.closed(given)}")
-            given = self.settled(inner)
+                self.report(node.value.at, f"expected an optional value, found {self.without_variables(given)}")
+            given = self.with_known_variables(inner)
         self.read_back(node.variable, given, node.at)
         outer = self.locals
         self.locals = {**outer, node.variable: given}
@@ -346,9 +349,9 @@ class _Checker(Inference):
         if node.macro == "bind":
             return body
         if node.macro == "optMap":
-            return optional_of(self.settled(body))
+            return optional_of(self.with_known_variables(body))
         conditional = self.environment.functions["_?_:_"]
-        return self.resolve(node, conditional, conditional.plain, [BOOL, body, optional_of(self.free())])
+        return self.resolve(node, conditional, conditional.plain, [BOOL, body, optional_of(self.new_variable())])
 
 
 _RULES: dict[type, Callable[[_Checker, Any], Type]] = {

@@ -207,7 +207,7 @@ class Inference:
         self._counter += 1
         return TypeParam(f"_{self._counter}")
 
-    def free(self) -> Type:
+    def new_variable(self) -> Type:
         """A new type variable, such as the element type of `[]`."""
         self.open = True
         return self._variable()
@@ -216,11 +216,11 @@ class Inference:
         """Whether `given` fits where `wanted` is expected."""
         return given is wanted or self.bindings.fits((given,), (wanted,))
 
-    def settled(self, given: Type) -> Type:
+    def with_known_variables(self, given: Type) -> Type:
         """`given` with what is known of its variables by now."""
         return self.bindings.substitute(given) if self.open else given
 
-    def closed(self, given: Type) -> Type:
+    def without_variables(self, given: Type) -> Type:
         """`given` without variables, for results and messages: a variable of which nothing is known is dyn."""
         return self.bindings.substitute(given, DYN)
 

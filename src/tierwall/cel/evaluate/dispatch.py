@@ -55,7 +55,7 @@ class Dispatcher:
         self.overloads = tuple(overloads)
         self._chosen: dict[tuple[type, ...], Overload] = {}
 
-    def costing(self, cost: Callable[..., int]) -> Dispatcher:
+    def with_cost(self, cost: Callable[..., int]) -> Dispatcher:
         """The same function at another cost."""
         return Dispatcher(self.function, [structs.replace(overload, cost=cost) for overload in self.overloads])
 

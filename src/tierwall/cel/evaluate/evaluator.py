@@ -165,7 +165,7 @@ class Planner:
         return select
 
     def _call(self, node: ast.Call) -> Closure:
-        function, args = self.environment.called(node)
+        function, args = self.environment.resolve_call(node)
         if function in ast.LOGICAL:
             return steps.logical(list(map(self.plan, args)), absorbing=function == "_||_")
         if function == ast.CONDITIONAL:
@@ -174,7 +174,7 @@ class Planner:
         if called is None:
             return steps.failing(f"unknown function: {function} of {len(args)} arguments")
         if function in MATCHING and type(args[1]) is ast.Literal:
-            called = called.costing(literal_cost)
+            called = called.with_cost(literal_cost)
         if function in ast.INDEX:
             return steps.invoking(called, [self._operand(args[0]), self._branch(args[1])])
         planned = list(map(self.plan, args))

@@ -102,9 +102,9 @@ class CodeGenerator:
         self.scope: dict[str, str] = {}
         self.variables: dict[str, str] = {}
         # Cost of one run of the innermost block that does not depend on data.
-        self.static = 0
+        self.fixed_cost = 0
         # Whether the cost depends on data, and whether calls are made that charge for themselves.
-        self.dynamic = False
+        self.cost_depends_on_data = False
         self.metered = False
         self._names = 0
         self._nodes = 0
@@ -112,9 +112,9 @@ class CodeGenerator:
     def source(self, tree: ast.Expr) -> str:
         """The source of `def run(v, limit, f)`; `f` is a meter, and None unless `metered`."""
         result = self.value(tree)
-        head = ["def run(v, limit, f):", f" k = {self.static}", " if k > limit: raise Miss"]
+        head = ["def run(v, limit, f):", f" k = {self.fixed_cost}", " if k > limit: raise Miss"]
         head += [f" {name} = {self._load(variable)}" for variable, name in self.variables.items()]
-        if self.dynamic or self.metered:
+        if self.cost_depends_on_data or self.metered:
             self.emit(f"r = {result.text}")
             self.emit(f"if k{' + f.cost' if self.metered else ''} > limit: raise Miss")
             self.emit("return r")
@@ -169,7 +169,7 @@ class CodeGenerator:
 
     def charge(self, amount: str) -> None:
         """Add a cost that depends on data."""
-        self.dynamic = True
+        self.cost_depends_on_data = True
         self.emit(f"k += {amount}")
         self.emit("if k > limit: raise exceeded(limit)")
 
@@ -193,7 +193,7 @@ class CodeGenerator:
             case ast.Call():
                 return self.call(node)
             case ast.ListExpr() if not node.optional:
-                self.static += 0 if is_constant(node) else cost.LIST
+                self.fixed_cost += 0 if is_constant(node) else cost.LIST
                 return PythonExpression(
                     "[" + ", ".join([self.value(element).text for element in node.elements]) + "]", "list"
                 )
@@ -230,7 +230,7 @@ class CodeGenerator:
         return PythonExpression(self.constant(value), "uint" if kind is Uint else None, atom=True)
 
     def _ident(self, name: str) -> PythonExpression:
-        self.static += cost.NAME
+        self.fixed_cost += cost.NAME
         local = self.scope.get(name)
         if local is not None:
             return PythonExpression(local, atom=True)
@@ -241,7 +241,7 @@ class CodeGenerator:
 
     def operand(self, node: ast.Expr) -> PythonExpression:
         """The operand of a selection."""
-        self.static += 0 if is_selection(node) else cost.NAME
+        self.fixed_cost += 0 if is_selection(node) else cost.NAME
         return self.value(node)
 
     def _select(self, node: ast.Select) -> PythonExpression:
@@ -249,20 +249,20 @@ class CodeGenerator:
         if path is not None and path.removeprefix(".").partition(".")[0] in self.environment.dotted:
             raise UnsupportedTree
         operand = self.operand(node.operand)
-        self.static += cost.NAME
+        self.fixed_cost += cost.NAME
         if node.optional or operand.kind == "optional_type":
             return PythonExpression(f"optional_field({operand.text}, {node.field!r})", "optional_type")
         # A list, a string or an optional refuses a string as its index, so only a map gets through.
         return PythonExpression(f"{self.named(operand)}[{node.field!r}]")
 
     def _bind(self, node: ast.Bind) -> PythonExpression:
-        outer = self.static
+        outer = self.fixed_cost
         bound = self.value(node.value)
         if node.macro == "bind":
             return self.within({node.variable: self.atom(bound).text}, node.body)
         # The macro uses its target twice; what that costs beyond data is charged twice.
-        self.static += self.static - outer + 3
-        if bound.kind != "optional_type" or self.metered or self.dynamic:
+        self.fixed_cost += self.fixed_cost - outer + 3
+        if bound.kind != "optional_type" or self.metered or self.cost_depends_on_data:
             raise UnsupportedTree
         bound = self.atom(bound)
         result, inner = self.name(), self.name()
@@ -275,7 +275,7 @@ class CodeGenerator:
         return PythonExpression(result, None if flat and body.kind != "optional_type" else "optional_type", atom=True)
 
     def _map(self, node: ast.MapExpr) -> PythonExpression:
-        self.static += 0 if is_constant(node) else cost.MAP
+        self.fixed_cost += 0 if is_constant(node) else cost.MAP
         entries = []
         for entry in node.entries:
             key = entry.key
@@ -291,10 +291,10 @@ def _comprehension(generator: CodeGenerator, node: ast.Comprehension) -> PythonE
         raise UnsupportedTree
     items = generator.value(node.target)
     step, once = _COSTS[node.macro]
-    generator.static += once
+    generator.fixed_cost += once
     names = {variable: generator.name("i") for variable in node.variables}
     result = generator.name()
-    generator.dynamic = True
+    generator.cost_depends_on_data = True
     name = generator.name()
     if len(names) == 1:
         generator.emit(f"{name} = {items.text}")
@@ -304,13 +304,13 @@ def _comprehension(generator: CodeGenerator, node: ast.Comprehension) -> PythonE
     charged = len(generator.lines)
     generator.emit("")
     generator.emit("if k > limit: raise exceeded(limit)")
-    outer, generator.static = generator.static, 0
+    outer, generator.fixed_cost = generator.fixed_cost, 0
     start = {"all": "True", "exists": "False", "exists_one": "0", "existsOne": "0"}.get(node.macro, "[]")
     generator.emit(f"{result} = {start}")
     with generator.block(f"for {', '.join(names.values())} in {name}:"):
         kind = _body(generator, node, names, result)
-    generator.lines[charged] = " " * generator.depth + f"k += len({name}) * {generator.static + step}"
-    generator.static = outer
+    generator.lines[charged] = " " * generator.depth + f"k += len({name}) * {generator.fixed_cost + step}"
+    generator.fixed_cost = outer
     if node.macro in ("all", "exists"):
         generator.emit(f"if {result} is None: raise Miss")
     if node.macro in ("exists_one", "existsOne"):

@@ -19,14 +19,14 @@ _CERTAIN = frozenset(("bool", "int", "string", "list", "map", "double", "bytes",
 
 def generate(generator: CodeGenerator, node: ast.Call) -> PythonExpression:
     """The value of a call."""
-    function, args = generator.environment.called(node)
+    function, args = generator.environment.resolve_call(node)
     if function in ast.LOGICAL:
         return _logical(generator, args, settling=function == "_||_")
     if function == ast.CONDITIONAL:
         return _conditional(generator, *args)
     if function == "!_":
         operand = generator.value(args[0])
-        generator.static += 1
+        generator.fixed_cost += 1
         return PythonExpression(
             f"(not {operand.text})" if operand.kind == "bool" else f"negated({operand.text})", "bool"
         )
@@ -81,7 +81,7 @@ def _equality(generator: CodeGenerator, left: ast.Expr, right: ast.Expr, negated
             return _equals_literal(generator, generator.value(other), literal.value, negated)
     a, b = generator.atom(generator.value(left)), generator.atom(generator.value(right))
     result = generator.name()
-    generator.dynamic = True
+    generator.cost_depends_on_data = True
     # A string equals only a string, in Python as in CEL.
     generator.emit(f"if type({a.text}) is str:")
     generator.emit(f" k += len({a.text}) // 10 + 1")
@@ -105,9 +105,9 @@ def _equals_literal(
     kind = type(value)
     sign = "!=" if negated else "=="
     if kind is str:
-        generator.static += 1 + len(value) // 10  # type: ignore[arg-type]
+        generator.fixed_cost += 1 + len(value) // 10  # type: ignore[arg-type]
         return PythonExpression(f"({other.text} {sign} {value!r})", "bool")
-    generator.static += 1
+    generator.fixed_cost += 1
     if value is None:
         return PythonExpression(f"({other.text} {sign} None)", "bool")
     if kind is int and value not in (0, 1):
@@ -130,14 +130,14 @@ def _membership(generator: CodeGenerator, item: ast.Expr, container: ast.Expr) -
             choices: object = frozenset(values) if len(values) > _LONG else tuple(values)
             return PythonExpression(f"({generator.value(item).text} in {generator.constant(choices)})", "bool")
     a, b = generator.atom(generator.value(item)), generator.atom(generator.value(container))
-    generator.static += 1
+    generator.fixed_cost += 1
     generator.charge(f"length_of_second({a.text}, {b.text})")
     return PythonExpression(f"contains({a.text}, {b.text})", "bool")
 
 
 def _index(generator: CodeGenerator, container: ast.Expr, key: ast.Expr) -> PythonExpression:
     operand = generator.operand(container)
-    generator.static += 1
+    generator.fixed_cost += 1
     if operand.kind == "optional_type":
         raise UnsupportedTree
     if type(key) is ast.Literal:
@@ -157,12 +157,12 @@ def _order(generator: CodeGenerator, function: str, left: ast.Expr, right: ast.E
     limit = right.value
     if type(limit) is str:
         # Python refuses to order a string and anything else.
-        generator.static += 1 + len(limit) // 10
+        generator.fixed_cost += 1 + len(limit) // 10
         return PythonExpression(f"({generator.value(left).text} {sign} {limit!r})", "bool")
     if type(limit) is not int:
         return None
     operand = generator.value(left)
-    generator.static += 1
+    generator.fixed_cost += 1
     if operand.kind == "int":
         return PythonExpression(f"({operand.text} {sign} {limit!r})", "bool")
     exact = _dispatcher(generator, function, 2).overload
@@ -173,7 +173,7 @@ def _order(generator: CodeGenerator, function: str, left: ast.Expr, right: ast.E
 
 def _special(generator: CodeGenerator, function: str, args: tuple[ast.Expr, ...]) -> PythonExpression | None:
     if function == "size" and len(args) == 1:
-        generator.static += 1
+        generator.fixed_cost += 1
         # Python measures the same four types, and refuses all others.
         return PythonExpression(f"len({generator.value(args[0]).text})", "int")
     if len(args) == 2 and type(args[1]) is ast.Literal and type(args[1].value) is str:
@@ -187,7 +187,7 @@ def _text_test(generator: CodeGenerator, function: str, target: ast.Expr, part: 
     """Tests of a string against a literal: only `str` has these methods, or the others refuse a `str` argument."""
     scanned = -(-len(part) // 10)
     if function in _PREFIXES:
-        generator.static += scanned
+        generator.fixed_cost += scanned
         return PythonExpression(f"{generator.value(target).text}.{_PREFIXES[function]}({part!r})", "bool")
     if function == "contains":
         text = generator.atom(generator.value(target))
@@ -209,7 +209,7 @@ def _optional(generator: CodeGenerator, function: str, args: tuple[ast.Expr, ...
     if operand.kind != "optional_type":
         raise UnsupportedTree
     operand = generator.atom(operand)
-    generator.static += 1
+    generator.fixed_cost += 1
     if function == "hasValue" and len(args) == 1:
         return PythonExpression(f"{operand.text}.present", "bool")
     if function == "value" and len(args) == 1:
@@ -226,7 +226,7 @@ def _optional(generator: CodeGenerator, function: str, args: tuple[ast.Expr, ...
 
 def _through_table(generator: CodeGenerator, function: str, args: tuple[ast.Expr, ...]) -> PythonExpression:
     called = _dispatcher(generator, function, len(args))
-    generator.static += 1 if function == "_[?_]" else 0
+    generator.fixed_cost += 1 if function == "_[?_]" else 0
     values = [generator.value(arg).text for arg in args]
     generator.metered = True
     kinds = {overload.result.name for overload in called.overloads}

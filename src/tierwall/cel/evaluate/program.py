@@ -94,7 +94,7 @@ class Program:
             self._evaluator = Evaluator(self.tree, self.environment)
         return self._evaluator
 
-    def outcome(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> object | Failure:
+    def value_or_failure(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> object | Failure:
         """The value, or the failure as a value."""
         try:
             return self.evaluate(variables, limit)

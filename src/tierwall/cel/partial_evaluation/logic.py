@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 class JoinedOperands:
     """The operands of one `&&` or `||` as they come in, and their joint result."""
 
-    __slots__ = ("_absorbing", "_bit", "_bound", "_function", "_size", "error", "parts")
+    __slots__ = ("_absorbing", "_bit", "_check_length", "_function", "_size", "error", "parts")
 
-    def __init__(self, function: str, bound: Callable[[int], None]) -> None:
-        self._bound = bound
+    def __init__(self, function: str, check_length: Callable[[int], None]) -> None:
+        self._check_length = check_length
         self._size = 0
         self._function = function
         self._absorbing = function == "_||_"
@@ -52,7 +52,7 @@ class JoinedOperands:
         if isinstance(result, Residual):
             self.parts.append(result)
             self._size += result.size + 4
-            self._bound(self._size)
+            self._check_length(self._size)
         elif isinstance(result, CertainFailure):
             self._fail(result)
         return result is self._absorbing
@@ -68,7 +68,7 @@ class JoinedOperands:
         parts = self.parts
         if not parts:
             return self.error if self.error is not None else not self._absorbing
-        if len(parts) == 1 and self.error is None and (boolean or not parts[0].can & outcomes.OTHER):
+        if len(parts) == 1 and self.error is None and (boolean or not parts[0].possible & outcomes.OTHER):
             return parts[0]
         args: list[Expr] = []
         size = self._size
@@ -78,27 +78,27 @@ class JoinedOperands:
                 args += expr.args
             else:
                 args.append(expr)
-        cans = [part.can for part in parts]
+        possibilities = [part.possible for part in parts]
         if self.error is not None:
-            if not any(can & self._bit for can in cans):
+            if not any(possible & self._bit for possible in possibilities):
                 return CertainFailure(self.error.message, True)
             # One constant that always fails is enough, and an operand may have brought one along.
             if not any(map(is_failing, args)):
                 args.append(failing_expression(self.error.message))
                 size += FAILING_SIZE + len(self.error.message)
-            cans.append(outcomes.ERROR)
+            possibilities.append(outcomes.ERROR)
         elif len(args) == 1:
             args.append(Literal(not self._absorbing))
             size += 5
-        can = outcomes.connective(cans, self._bit)
-        return value_if_certain(Residual(Call(self._function, None, tuple(args)), can, size, BOOL))
+        possible = outcomes.connective(possibilities, self._bit)
+        return value_if_certain(Residual(Call(self._function, None, tuple(args)), possible, size, BOOL))
 
 
 def value_if_certain(residual: Residual) -> Result:
     """The residual, or the only value it can have."""
-    if residual.can == outcomes.TRUE:
+    if residual.possible == outcomes.TRUE:
         return True
-    return False if residual.can == outcomes.FALSE else residual
+    return False if residual.possible == outcomes.FALSE else residual
 
 
 def stage_connective(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
@@ -119,7 +119,7 @@ def stage_connective(specialiser: Specialiser, node: Call, scope: Scope, boolean
     alone = _join(specialiser, function, fixed, boolean) if len(fixed) == len(rest) else None
 
     def join(frame: Frame) -> Result:
-        joined = JoinedOperands(function, specialiser.bound)
+        joined = JoinedOperands(function, specialiser.check_length)
         if first is not None and joined.add(first(frame)):
             return absorbing
         for run in rest:
@@ -140,7 +140,7 @@ def stage_connective(specialiser: Specialiser, node: Call, scope: Scope, boolean
 
 
 def _join(specialiser: Specialiser, function: str, results: Sequence[Result], boolean: bool) -> Result:
-    joined = JoinedOperands(function, specialiser.bound)
+    joined = JoinedOperands(function, specialiser.check_length)
     for result in results:
         if joined.add(result):
             return function == "_||_"
@@ -163,11 +163,11 @@ def stage_negation(specialiser: Specialiser, node: Call, scope: Scope, boolean: 
 def negated(result: Residual, node: Expr, boolean: bool) -> Result:
     """`!residual`, of a residual that may be true or false."""
     expr = result.expr
-    can = outcomes.negation(result.can)
+    possible = outcomes.negation(result.possible)
     if type(expr) is Call and expr.function == "!_" and boolean:
         # Without its negations the operand may turn out not to be a bool.
-        return value_if_certain(Residual(expr.args[0], can | outcomes.OTHER, result.size - 1))
-    return value_if_certain(Residual(Call("!_", None, (expr,), node.at), can, result.size + 1, BOOL))
+        return value_if_certain(Residual(expr.args[0], possible | outcomes.OTHER, result.size - 1))
+    return value_if_certain(Residual(Call("!_", None, (expr,), node.at), possible, result.size + 1, BOOL))
 
 
 def stage_conditional(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
@@ -194,35 +194,35 @@ def _choice(
 ) -> Result:
     if isinstance(then, CertainFailure) and isinstance(other, CertainFailure):
         return CertainFailure(then.message, True)
-    if then is True and other is False and (boolean or not chosen.can & outcomes.OTHER):
+    if then is True and other is False and (boolean or not chosen.possible & outcomes.OTHER):
         return chosen
     if then is False and other is True:
         return negated(chosen, node, boolean)
-    then_part, other_part = specialiser.write(node.args[1], then), specialiser.write(node.args[2], other)
-    can = outcomes.choice(chosen.can, then_part.can, other_part.can)
-    if boolean and not can & (outcomes.TRUE | outcomes.FALSE):
+    then_part, other_part = specialiser.as_residual(node.args[1], then), specialiser.as_residual(node.args[2], other)
+    possible = outcomes.choice(chosen.possible, then_part.possible, other_part.possible)
+    if boolean and not possible & (outcomes.TRUE | outcomes.FALSE):
         return CertainFailure("no such overload: _?_:_", True)
     size = chosen.size + then_part.size + other_part.size + 6
-    specialiser.bound(size)
+    specialiser.check_length(size)
     left, right = then_part.expr, other_part.expr
     kind = then_part.type if then_part.type is not None and then_part.type == other_part.type else None
-    if specialiser.static(node) is not None:
-        kind = certain_type(specialiser.static(node))
+    if specialiser.checked_type(node) is not None:
+        kind = certain_type(specialiser.checked_type(node))
     elif then_part.type is not None and other_part.type is not None and not fits((then_part.type,), (other_part.type,)):
         left, right = (dyn(left) if type(left) is not Literal or left is not node.args[1] else left), dyn(right)
         size += 10
-    elif then_part.can == outcomes.ERROR:
+    elif then_part.possible == outcomes.ERROR:
         kind = other_part.type
-    elif other_part.can == outcomes.ERROR:
+    elif other_part.possible == outcomes.ERROR:
         kind = then_part.type
-    return value_if_certain(Residual(Call("_?_:_", None, (chosen.expr, left, right), node.at), can, size, kind))
+    return value_if_certain(Residual(Call("_?_:_", None, (chosen.expr, left, right), node.at), possible, size, kind))
 
 
 def stage_fallback(specialiser: Specialiser, node: Call, scope: Scope) -> Run:
     """The function of `x.or(y)` and `x.orValue(y)`, which evaluate y only where x has no value."""
     target, other = operands(node)
     optional, default = specialiser.stage(target, scope), specialiser.stage(other, scope)
-    apply = specialiser.application(node)
+    apply = specialiser.operation_of(node)
 
     def run(frame: Frame) -> Result:
         first = optional(frame)
@@ -235,11 +235,14 @@ def stage_fallback(specialiser: Specialiser, node: Call, scope: Scope) -> Run:
                 return first if node.function == "or" else first.value
             return default(frame)
         second = default(frame)
-        first, two = specialiser.fit(target, first), specialiser.write(other, second)
+        first, two = specialiser.make_as_dynamic(target, first), specialiser.as_residual(other, second)
         size = first.size + two.size + len(node.function) + 3
-        specialiser.bound(size)
+        specialiser.check_length(size)
         return Residual(
-            with_operands(node, (first.expr, two.expr)), outcomes.ANY, size, certain_type(specialiser.static(node))
+            with_operands(node, (first.expr, two.expr)),
+            outcomes.ANY,
+            size,
+            certain_type(specialiser.checked_type(node)),
         )
 
     return run

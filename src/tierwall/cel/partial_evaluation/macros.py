@@ -61,7 +61,7 @@ class _Unrolling:
         self.specialiser = specialiser
         self.node = node
         self.boolean = boolean
-        self.type = BOOL if node.macro in (*_QUANTIFIERS, *_COUNTS) else certain_type(specialiser.static(node))
+        self.type = BOOL if node.macro in (*_QUANTIFIERS, *_COUNTS) else certain_type(specialiser.checked_type(node))
         self.range = specialiser.stage(node.target, scope)
         inside = scope.bind(node.variables, True)
         keys = [inside.variables[name] for name in node.variables]
@@ -69,9 +69,13 @@ class _Unrolling:
         # The first argument is a predicate, except in `map(x, t)` and the transforms without a filter.
         has_predicate = node.macro in ("all", "exists", "filter", *_COUNTS) or len(node.args) == 2
         wants = [has_predicate and i == 0 for i in range(len(node.args))]
-        self.closed = [specialiser.later(arg, inside, want) for arg, want in zip(node.args, wants, strict=True)]
+        self.known_bodies = [
+            specialiser.stage_lazily(arg, inside, want) for arg, want in zip(node.args, wants, strict=True)
+        ]
         outside = scope.bind(node.variables, False)
-        self.opened = [specialiser.later(arg, outside, want) for arg, want in zip(node.args, wants, strict=True)]
+        self.open_bodies = [
+            specialiser.stage_lazily(arg, outside, want) for arg, want in zip(node.args, wants, strict=True)
+        ]
 
     def run(self, frame: Frame) -> Result:
         target = self.range(frame)
@@ -81,7 +85,7 @@ class _Unrolling:
             if self.node.macro == "sortBy" and type(target.expr) is MapExpr:
                 # A map cannot be sorted, and the parser says so if it sees one.
                 return CertainFailure(str(no_such_overload("sortBy", {})))
-            target = self.specialiser.fit(self.node.target, target)
+            target = self.specialiser.make_as_dynamic(self.node.target, target)
             return self._kept(frame, target.expr, target.size, None)
         if not isinstance(target, list | dict) or (isinstance(target, dict) and self.node.macro == "sortBy"):
             return CertainFailure(str(no_such_overload(self.node.macro, target)))
@@ -93,7 +97,7 @@ class _Unrolling:
             return self._unrolled(frame, target)
         except (TooManyIterations, PartialError, CostExceeded):
             frame[UNROLLING] = False
-            return self._kept(frame, *self.specialiser.spell(self.node.target, target), None)
+            return self._kept(frame, *self.specialiser.operand_constant(self.node.target, target), None)
         finally:
             frame[UNROLLING] = False
 
@@ -129,11 +133,11 @@ class _Unrolling:
             frame[key] = value
 
     def _quantified(self, frame: Frame, target: object, items: list[Iteration], function: str) -> Result:
-        joined = JoinedOperands(function, self.specialiser.bound)
+        joined = JoinedOperands(function, self.specialiser.check_length)
         remaining = []
         for item in items:
             self._round(frame, item)
-            result = self.closed[0](frame)
+            result = self.known_bodies[0](frame)
             if joined.add(result):
                 return function == "_||_"
             if type(result) is not bool:
@@ -141,7 +145,7 @@ class _Unrolling:
         result = joined.result(self.boolean)
         if not isinstance(result, Residual) or len(joined.parts) < 2:
             return result
-        kept = self._kept(frame, *self._over(target, remaining), result.can)
+        kept = self._kept(frame, *self._over(target, remaining), result.possible)
         return result if result.size <= kept.size else kept
 
     def _counted(self, frame: Frame, target: object, items: list[Iteration]) -> Result:
@@ -153,11 +157,11 @@ class _Unrolling:
         count = len(remaining) - len(pending)
         if not pending:
             return count == 1
-        can_be_one = (count == 0 and any(each.can & outcomes.TRUE for each in pending)) or (
-            count == 1 and all(each.can & outcomes.FALSE for each in pending)
+        can_be_one = (count == 0 and any(each.possible & outcomes.TRUE for each in pending)) or (
+            count == 1 and all(each.possible & outcomes.FALSE for each in pending)
         )
-        can = outcomes.FALSE | outcomes.ERROR | (outcomes.TRUE if can_be_one else 0)
-        return self._kept(frame, *self._over(target, remaining), can)
+        possible = outcomes.FALSE | outcomes.ERROR | (outcomes.TRUE if can_be_one else 0)
+        return self._kept(frame, *self._over(target, remaining), possible)
 
     def _filtered(self, frame: Frame, target: object, items: list[Iteration]) -> Result:
         passing = self._passing(frame, items)
@@ -172,16 +176,16 @@ class _Unrolling:
         keys = []
         for item in items:
             self._round(frame, item)
-            result = self.closed[0](frame)
+            result = self.known_bodies[0](frame)
             if isinstance(result, CertainFailure):
                 return result
             keys.append(result)
         if any(isinstance(each, Residual) for each in keys):
-            return self._kept(frame, *self.specialiser.spell(self.node.target, target), outcomes.VALUE)
+            return self._kept(frame, *self.specialiser.operand_constant(self.node.target, target), outcomes.VALUE)
         # All keys are known: pair each element with its key, and let the macro itself sort the pairs.
         pairs = [[key, item.element] for key, item in zip(keys, items, strict=True)]
         node = Comprehension("sortBy", Ident("@0"), ("@v",), (Call("_[_]", None, (Ident("@v"), Literal(0))),))
-        ordered = self.specialiser.application(node)([pairs])
+        ordered = self.specialiser.operation_of(node)([pairs])
         return [pair[1] for pair in ordered] if isinstance(ordered, list) else ordered
 
     def _passing(self, frame: Frame, items: list[Iteration]) -> CertainFailure | tuple[list[Iteration], list[Residual]]:
@@ -199,14 +203,14 @@ class _Unrolling:
 
     def _predicate(self, frame: Frame, item: Iteration) -> Result:
         self._round(frame, item)
-        return as_condition(self.closed[0](frame), self.node.macro)
+        return as_condition(self.known_bodies[0](frame), self.node.macro)
 
     def _transformed(self, frame: Frame, target: object, items: list[Iteration]) -> Result:
         """`map` and the transforms, with or without a filter."""
         remaining, made, undecided = [], [], False
         for item in items:
             chosen: Result = True
-            if len(self.closed) == 2:
+            if len(self.known_bodies) == 2:
                 chosen = self._predicate(frame, item)
                 if isinstance(chosen, CertainFailure):
                     return chosen
@@ -218,7 +222,7 @@ class _Unrolling:
             if isinstance(chosen, Residual):
                 undecided = True
                 continue
-            result = self.closed[-1](frame)
+            result = self.known_bodies[-1](frame)
             if isinstance(result, CertainFailure):
                 return result
             made.append(result)
@@ -238,9 +242,9 @@ class _Unrolling:
             if macro == "transformMap":
                 return {item.key: each for item, each in zip(items, made, strict=True)}
             return made
-        parts = [specialiser.write(self.node.args[-1], each) for each in made]
+        parts = [specialiser.as_residual(self.node.args[-1], each) for each in made]
         size = 2 + sum(part.size + 2 for part in parts)
-        specialiser.bound(size)
+        specialiser.check_length(size)
         if macro != "transformMap":
             return Residual(ListExpr(tuple(part.expr for part in parts)), outcomes.VALUE, size, self.type)
         entries = []
@@ -248,17 +252,17 @@ class _Unrolling:
             key, more = specialiser.constant(item.values[0], self.type and self.type.params[0])
             entries.append(MapEntry(key, part.expr))
             size += more
-        specialiser.bound(size)
+        specialiser.check_length(size)
         return Residual(MapExpr(tuple(entries)), outcomes.VALUE, size, self.type)
 
     def _merged(self, made: list[Result]) -> Result:
         """The maps merged as `transformMapEntry` merges them."""
         node = Comprehension("transformMapEntry", Ident("@0"), ("@i", "@v"), (Ident("@v"),))
-        return self.specialiser.application(node)([made])
+        return self.specialiser.operation_of(node)([made])
 
     def _over(self, target: object, items: list[Iteration]) -> tuple[Expr, int]:
         """The range of a comprehension over the elements that remain."""
-        value, static = target, self.specialiser.static(self.node.target)
+        value, static = target, self.specialiser.checked_type(self.node.target)
         if len(self.keys) == 1:
             value = [item.element for item in items]
             if static is not None and static.params:
@@ -269,22 +273,25 @@ class _Unrolling:
         # A list with indices keeps all its elements: leaving one out would change the index of those after it.
         return self.specialiser.constant(value, static)
 
-    def _kept(self, frame: Frame, target: Expr, size: int, can: int | None) -> Residual:
+    def _kept(self, frame: Frame, target: Expr, size: int, possible: int | None) -> Residual:
         """The macro itself, with its body folded as far as it goes without its variables."""
         node = self.node
-        args = [self.specialiser.write(arg, body(frame)) for arg, body in zip(node.args, self.opened, strict=True)]
+        args = [
+            self.specialiser.as_residual(arg, body(frame))
+            for arg, body in zip(node.args, self.open_bodies, strict=True)
+        ]
         size += len(node.macro) + 3 + sum(len(name) + 2 for name in node.variables) + sum(arg.size for arg in args)
-        self.specialiser.bound(size)
-        predicate = outcomes.condition_outcomes(args[0].can)
-        if can is None:
+        self.specialiser.check_length(size)
+        predicate = outcomes.condition_outcomes(args[0].possible)
+        if possible is None:
             if node.macro == "all":
-                can = outcomes.TRUE | outcomes.ERROR | (predicate & outcomes.FALSE)
+                possible = outcomes.TRUE | outcomes.ERROR | (predicate & outcomes.FALSE)
             elif node.macro in ("exists", *_COUNTS):
-                can = outcomes.FALSE | outcomes.ERROR | (predicate & outcomes.TRUE)
+                possible = outcomes.FALSE | outcomes.ERROR | (predicate & outcomes.TRUE)
             else:
-                can = outcomes.VALUE
+                possible = outcomes.VALUE
         made = Comprehension(node.macro, target, node.variables, tuple(arg.expr for arg in args), node.at)
-        return Residual(made, can, size, self.type)
+        return Residual(made, possible, size, self.type)
 
 
 def stage_binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:
@@ -292,41 +299,44 @@ def stage_binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: b
     boolean = boolean and node.macro == "bind"
     value = specialiser.stage(node.value, scope)
     inside = scope.bind((node.variable,), True)
-    closed = specialiser.later(node.body, inside, boolean)
-    opened = specialiser.later(node.body, scope.bind((node.variable,), False), boolean)
+    known_body = specialiser.stage_lazily(node.body, inside, boolean)
+    open_body = specialiser.stage_lazily(node.body, scope.bind((node.variable,), False), boolean)
     key = inside.variables[node.variable]
     assert key is not None
-    known = certain_type(specialiser.static(node))
+    known = certain_type(specialiser.checked_type(node))
 
     def run(frame: Frame) -> Result:
         result = value(frame)
         if isinstance(result, CertainFailure):
             return result
         if isinstance(result, Residual):
-            result, body = specialiser.fit(node.value, result), specialiser.write(node.body, opened(frame))
+            result, body = (
+                specialiser.make_as_dynamic(node.value, result),
+                specialiser.as_residual(node.body, open_body(frame)),
+            )
             size = result.size + body.size + len(node.variable) + len(node.macro) + 4
-            specialiser.bound(size)
-            can = outcomes.VALUE
+            specialiser.check_length(size)
+            possible = outcomes.VALUE
             if node.macro == "bind":
-                can = body.can | (result.can & outcomes.ERROR)
+                possible = body.possible | (result.possible & outcomes.ERROR)
             elif node.macro == "optFlatMap":
                 # Unchecked, the body may be anything.
-                can |= body.can
-            return Residual(Bind(node.macro, node.variable, result.expr, body.expr, node.at), can, size, known)
+                possible |= body.possible
+            return Residual(Bind(node.macro, node.variable, result.expr, body.expr, node.at), possible, size, known)
         if node.macro == "bind":
             frame[key] = result
-            return closed(frame)
+            return known_body(frame)
         if type(result) is not OptionalValue:
             return CertainFailure(str(no_such_overload(node.macro, result)))
         if not result.present:
             return NONE
         frame[key] = result.value
-        inner = closed(frame)
+        inner = known_body(frame)
         if node.macro == "optMap":
             if isinstance(inner, Residual):
-                inner = specialiser.fit(node.body, inner)
+                inner = specialiser.make_as_dynamic(node.body, inner)
                 made = Call("of", Ident("optional"), (inner.expr,))
-                return Residual(made, outcomes.OTHER | (inner.can & outcomes.ERROR), inner.size + 13, known)
+                return Residual(made, outcomes.OTHER | (inner.possible & outcomes.ERROR), inner.size + 13, known)
             return inner if isinstance(inner, CertainFailure) else OptionalValue(inner)
         return inner
 

@@ -192,7 +192,7 @@ class NameAnalysis:
 
 def stage_holed(specialiser: Specialiser, node: Expr, path: FieldPath) -> Run:
     """The function of a path above an unknown."""
-    known = specialiser.known(node, {})
+    known = specialiser.stage_known(node, {})
     holes = specialiser.unknowns.below(path)
     presence = type(node) is Has
 
@@ -208,7 +208,7 @@ def stage_holed(specialiser: Specialiser, node: Expr, path: FieldPath) -> Run:
         check_constant_length(value)
         expr = _written(value, _chain(path), holes)
         size = length(expr)
-        specialiser.bound(size)
+        specialiser.check_length(size)
         return Residual(expr, outcomes.OTHER, size)
 
     return run

@@ -85,7 +85,7 @@ class Residual(msgspec.Struct, frozen=True, gc=False):
 
     expr: Expr
     # The outcomes still possible, in the bits above.
-    can: int
+    possible: int
     # About how many characters `expr` prints as; bounds the growth of residuals.
     size: int
     # The type as far as it is certain without checking; None: dyn.
@@ -99,7 +99,7 @@ Result: TypeAlias = object
 def as_condition(result: Result, function: str) -> Result:
     """The result where `function` needs a bool: true, false, a failure, or a residual that may be true or false."""
     if type(result) is Residual:
-        return result if result.can & (TRUE | FALSE) else CertainFailure(f"no such overload: {function}", True)
+        return result if result.possible & (TRUE | FALSE) else CertainFailure(f"no such overload: {function}", True)
     if type(result) is bool or type(result) is CertainFailure:
         return result
     return CertainFailure(str(no_such_overload(function, result)))

@@ -47,7 +47,7 @@ class PartialResult:
         kind = type(result)
         if kind is Residual:
             self.residual = result.expr  # type: ignore[attr-defined]
-            self.outcomes: int = result.can  # type: ignore[attr-defined]
+            self.outcomes: int = result.possible  # type: ignore[attr-defined]
         elif kind is CertainFailure:
             self.error = result.message  # type: ignore[attr-defined]
             self.fails_late = result.late  # type: ignore[attr-defined]

@@ -98,15 +98,15 @@ class Specialiser:
         uses = self.analysis.uses(node, frozenset(scope.variables))
         keys = {name: scope.variables[name] for name in uses.local}
         if not uses.unknown and None not in keys.values():
-            return self.known(node, {name: key for name, key in keys.items() if key is not None})
-        run = self._open(node, scope, boolean)
+            return self.stage_known(node, {name: key for name, key in keys.items() if key is not None})
+        run = self._stage_open(node, scope, boolean)
         if uses.known or (uses.binds and scope.depth) or any(key is not None for key in keys.values()):
             return run
         # Comprehensions settled in advance share one frame and with it one number of rounds. Those inside the body of
         # another are left for its run: when a body is first needed depends on what is known.
         return FixedResult(run(self._settling if uses.binds else new_frame({})))
 
-    def later(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
+    def stage_lazily(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
         """As `stage`, but made when first run: a body is wanted once with its variables known and once without."""
         made: Run | None = None
 
@@ -118,7 +118,7 @@ class Specialiser:
 
         return run
 
-    def known(self, node: Expr, keys: Mapping[str, str]) -> Run:
+    def stage_known(self, node: Expr, keys: Mapping[str, str]) -> Run:
         """The function of a part that needs no unknown."""
         if type(node) is Literal:
             return FixedResult(node.value)
@@ -131,7 +131,7 @@ class Specialiser:
             except EvaluationError as error:
                 return CertainFailure(str(error))
             except CostExceeded:
-                return _heavy(program, frame)
+                return _evaluate_costly(program, frame)
 
         return run
 
@@ -140,7 +140,7 @@ class Specialiser:
         uses = self.analysis.uses(node, frozenset(scope.variables))
         return not uses.unknown and all(scope.variables[name] is not None for name in uses.local)
 
-    def _open(self, node: Expr, scope: Scope, boolean: bool) -> Run:
+    def _stage_open(self, node: Expr, scope: Scope, boolean: bool) -> Run:
         """The function of a part that needs an unknown."""
         path = field_path(node)
         if path is not None and path.root not in scope.variables:
@@ -150,7 +150,7 @@ class Specialiser:
                 return stage_holed(self, node, path)
         kind = type(node)
         if kind is Ident:
-            known = signature.certain_type(self.static(node))
+            known = signature.certain_type(self.checked_type(node))
             return FixedResult(
                 Residual(node, signature.outcomes_of_type(known) & ~outcomes.ERROR, node_length(node), known)
             )
@@ -173,7 +173,7 @@ class Specialiser:
         runs = []
         for part in parts:
             runs.append(self.stage(part, scope))  # noqa: PERF401
-        apply = self.application(node)
+        apply = self.operation_of(node)
         return stage_strict(runs, writer(self, node, parts, apply), apply)
 
     def _unknown(self, node: Expr, path: FieldPath) -> Residual:
@@ -190,10 +190,10 @@ class Specialiser:
         # An unknown variable is bound in every completion, so naming it cannot fail; a path may turn out to be missing,
         # unless it was declared with a type.
         is_bound = not path.fields or (name in self.types and self.unknowns.exact(path))
-        can = signature.outcomes_of_type(declared) & ~(outcomes.ERROR if is_bound else 0)
-        return Residual(node, can, length(node), declared)
+        possible = signature.outcomes_of_type(declared) & ~(outcomes.ERROR if is_bound else 0)
+        return Residual(node, possible, length(node), declared)
 
-    def application(self, node: Expr) -> Apply:
+    def operation_of(self, node: Expr) -> Apply:
         """The node's own operation on operand values; compiled when first needed."""
         program: Program | None = None
 
@@ -209,16 +209,16 @@ class Specialiser:
 
         return apply
 
-    def spell(self, node: Expr, value: object, free: bool = False) -> tuple[Expr, int]:
+    def operand_constant(self, node: Expr, value: object, any_type: bool = False) -> tuple[Expr, int]:
         """The constant of a known operand and its length: as it was written, if it was written as a constant.
 
-        free: its type need not be that of the operand.
+        any_type: its type need not be that of the operand.
         """
         if type(node) is Literal or (type(node) is Ident and type(value) is TypeValue and value.name == node.name):
             return node, node_length(node)
-        return self.constant(value, None if free else self.static(node))
+        return self.constant(value, None if any_type else self.checked_type(node))
 
-    def static(self, node: Expr) -> Type | None:
+    def checked_type(self, node: Expr) -> Type | None:
         """The checked type of a node; None if it was not checked."""
         return self.nodes.get(node)
 
@@ -226,37 +226,39 @@ class Specialiser:
         """The constant of a value in a place of the given static type, and its length."""
         if type(value) is str and value.isascii() and (static is None or static.name == "string"):
             size = 2 + len(value)
-            self.bound(size)
+            self.check_length(size)
             return Literal(value), size
         if type(value) is list or type(value) is dict or type(value) is str:
             check_constant_length(value)
         expr = constant(value) if static is None else typed_constant(value, static)
         size = length(expr)
-        self.bound(size)
+        self.check_length(size)
         return expr, size
 
-    def fit(self, node: Expr, residual: Residual) -> Residual:
+    def make_as_dynamic(self, node: Expr, residual: Residual) -> Residual:
         """A residual, made as dynamic as its node was: one branch of `?:` may have a more certain type than both."""
-        static, known = self.static(node), residual.type
+        static, known = self.checked_type(node), residual.type
         if static is None or known is None or known == static or not signature.is_dynamic(static):
             return residual
-        return Residual(dyn(residual.expr), residual.can, residual.size + 5)
+        return Residual(dyn(residual.expr), residual.possible, residual.size + 5)
 
-    def write(self, node: Expr, result: Result) -> Residual:
+    def as_residual(self, node: Expr, result: Result) -> Residual:
         """Any result as an expression: a residual as it is, a value as a constant, a failure as what always fails."""
         if isinstance(result, Residual):
-            return self.fit(node, result)
+            return self.make_as_dynamic(node, result)
         if isinstance(result, CertainFailure):
-            expr, static = failing_expression(result.message), self.static(node)
+            expr, static = failing_expression(result.message), self.checked_type(node)
             # The checker gives an expression that always fails any type that fits, which may allow more than before.
             if static is not None and signature.is_dynamic(static):
                 expr = dyn(expr)
             return Residual(expr, outcomes.ERROR, FAILING_SIZE + len(result.message))
-        expr, size = self.spell(node, result)
-        known = value_type(result) if self.static(node) is None else signature.certain_type(self.static(node))
+        expr, size = self.operand_constant(node, result)
+        known = (
+            value_type(result) if self.checked_type(node) is None else signature.certain_type(self.checked_type(node))
+        )
         return Residual(expr, outcomes.of_value(result), size, known)
 
-    def bound(self, size: int) -> None:
+    def check_length(self, size: int) -> None:
         """Refuse a residual that has grown too long."""
         if size > MAX_LENGTH:
             raise PartialError(TOO_LONG)
@@ -281,7 +283,7 @@ def stage_strict(runs: Sequence[Run], written: Callable[[list[Result]], Result],
     return run
 
 
-def _heavy(program: Program, frame: Frame) -> Result:
+def _evaluate_costly(program: Program, frame: Frame) -> Result:
     """Evaluate a known part that costs more than most; all such parts of one run share one limit."""
     left = frame[_BUDGET]
     assert isinstance(left, int)

@@ -63,42 +63,42 @@ class _NodeWriter:
         self.node = node
         self.parts = parts
         self.size = node_length(node)
-        self.checked = certain_type(specialiser.static(node))
+        self.checked = certain_type(specialiser.checked_type(node))
         # Whether the type of the result is the same whatever the types of the operands are.
-        self.free = False
-        self.index = isinstance(node, Call) and node.function in INDEX
+        self.has_fixed_type = False
+        self.is_index = isinstance(node, Call) and node.function in INDEX
         # Only an operand that was not a path can become one when it is written again.
-        self.may_join = bool(parts) and isinstance(node, Select | Call) and field_path(parts[0]) is None
+        self.may_become_path = bool(parts) and isinstance(node, Select | Call) and field_path(parts[0]) is None
 
     def write(self, results: list[Result]) -> Result:
         exprs: list[Expr] = []
         size = self.size
         for part, result in zip(self.parts, results, strict=True):
             if type(result) is Residual:
-                if not self.free:
-                    result = self.specialiser.fit(part, result)
+                if not self.has_fixed_type:
+                    result = self.specialiser.make_as_dynamic(part, result)
                 exprs.append(result.expr)
                 size += result.size
             else:
-                expr, more = self.specialiser.spell(part, result, self.free)
+                expr, more = self.specialiser.operand_constant(part, result, self.has_fixed_type)
                 exprs.append(expr)
                 size += more
         for i in self.hidden(results):
             exprs[i] = dyn(exprs[i])
             size += _HIDDEN
-        if self.index and type(results[1]) is not Residual and type(results[1]) not in _KEYS:
+        if self.is_index and type(results[1]) is not Residual and type(results[1]) not in _KEYS:
             # Kubernetes refuses a whole expression for a constant index of a type that no key has, where an index that
             # comes to such a value is an error of its own, to be absorbed: `[…][0]` keeps it from being seen.
             exprs[1] = Call("_[_]", None, (ListExpr((exprs[1],)), Literal(0)))
             size += _DISGUISED
-        if self.may_join:
-            exprs[0] = self.apart(exprs[0])
-        self.specialiser.bound(size)
-        can, known = self.outcome(results)
+        if self.may_become_path:
+            exprs[0] = self.keep_apart(exprs[0])
+        self.specialiser.check_length(size)
+        possible, known = self.outcome(results)
         if self.checked is not None:
             known = self.checked
-            can &= outcomes_of_type(known)
-        return Residual(with_operands(self.node, exprs), can, size, known)
+            possible &= outcomes_of_type(known)
+        return Residual(with_operands(self.node, exprs), possible, size, known)
 
     def hidden(self, results: list[Result]) -> Sequence[int]:
         """The operands whose constants need `dyn()` around them."""
@@ -109,14 +109,14 @@ class _NodeWriter:
         node, operand = self.node, results[0] if results else None
         if isinstance(node, Has) and isinstance(operand, Residual):
             # Only a map always answers.
-            failing = operand.can & outcomes.ERROR if operand.type is not None else outcomes.ERROR
+            failing = operand.possible & outcomes.ERROR if operand.type is not None else outcomes.ERROR
             return outcomes.TRUE | outcomes.FALSE | failing, BOOL
         if isinstance(node, Select) and isinstance(operand, Residual) and not node.optional:
             known = _field(operand.type, node.field)
             return outcomes_of_type(known), known
         return outcomes.ANY, None
 
-    def apart(self, operand: Expr) -> Expr:
+    def keep_apart(self, operand: Expr) -> Expr:
         """The operand of a selection or member call, kept from becoming part of a dotted name."""
         node, path = self.node, field_path(operand)
         if path is None or (isinstance(node, Call) and node.target is None):
@@ -139,10 +139,10 @@ class _CallWriter(_NodeWriter):
         name = qualified_name(node) or node.function.removeprefix(".")
         self.params = [each.params for each in overloads(name, len(parts))]
         self.result = result_of_call(name, len(parts))
-        self.free = has_fixed_result_type(name, len(parts))
-        self.equality = self.function in ("_==_", "_!=_")
-        self.passing = self.function in ("dyn", "type") and len(parts) == 1
-        self.regex = self.function in MATCHING and len(parts) == 2
+        self.has_fixed_type = has_fixed_result_type(name, len(parts))
+        self.is_equality = self.function in ("_==_", "_!=_")
+        self.is_dyn_or_type = self.function in ("dyn", "type") and len(parts) == 1
+        self.is_match = self.function in MATCHING and len(parts) == 2
         self._seen: dict[tuple[object, ...], tuple[int, ...]] = {}
 
     def write(self, results: list[Result]) -> Result:
@@ -150,7 +150,7 @@ class _CallWriter(_NodeWriter):
         # so they must not be written into a residual.
         if self.function == "@in" and not isinstance(results[1], Residual | list | dict):
             return CertainFailure(str(no_such_overload("@in", "", results[1])))
-        if self.regex and type(results[1]) is not Residual:
+        if self.is_match and type(results[1]) is not Residual:
             tried = self.apply(("", results[1]))
             if isinstance(tried, CertainFailure):
                 return tried
@@ -178,16 +178,16 @@ class _CallWriter(_NodeWriter):
     def _may_hide(self, part: Expr, result: Result) -> bool:
         """Whether an operand's type may be hidden: a constant's, or that of something that was dynamic before."""
         if isinstance(result, Residual):
-            return self.specialiser.fit(part, result) is not result
+            return self.specialiser.make_as_dynamic(part, result) is not result
         # The name of a type stays as it was written.
         return not (type(result) is TypeValue and type(part) is Ident and part.name == result.name)
 
     def outcome(self, results: list[Result]) -> tuple[int, Type | None]:
-        if self.equality:
+        if self.is_equality:
             return _equality(self.function, results), BOOL
-        if self.passing and isinstance(results[0], Residual):
-            can = results[0].can
-            return (can, None) if self.function == "dyn" else (outcomes.OTHER | (can & outcomes.ERROR), None)
+        if self.is_dyn_or_type and isinstance(results[0], Residual):
+            possible = results[0].possible
+            return (possible, None) if self.function == "dyn" else (outcomes.OTHER | (possible & outcomes.ERROR), None)
         if self.function == "@in" and (results[1] == [] or results[1] == {}):
             return outcomes.FALSE | outcomes.ERROR, BOOL
         return self.result
@@ -198,13 +198,13 @@ def _equality(function: str, results: Sequence[Result]) -> int:
     failing = 0
     for each in results:
         if type(each) is Residual:
-            failing |= each.can & outcomes.ERROR
+            failing |= each.possible & outcomes.ERROR
     # Only an opaque value, somewhere on the left, makes a comparison fail.
     plain = left.type if type(left) is Residual else value_type(left)
     if plain is None or plain.name not in _SCALARS:
         failing = outcomes.ERROR
     left_outcomes, right_outcomes = (
-        each.can if type(each) is Residual else outcomes.of_value(each) for each in results
+        each.possible if type(each) is Residual else outcomes.of_value(each) for each in results
     )
     values = outcomes.TRUE | outcomes.FALSE
     if not (left_outcomes | right_outcomes) & outcomes.OTHER:
@@ -237,17 +237,17 @@ class _LiteralParts:
         self.specialiser = specialiser
         self.exprs: list[Expr] = []
         self.size = 0
-        self.can = 0
+        self.possible = 0
         self._types: list[Type] = []
         # Elements that may hide their types: constants that were not written as such, and whatever was checked.
-        self._made: list[int] = []
+        self._hideable: list[int] = []
 
     def add(self, part: Expr, result: Result, optional: bool = False) -> None:
         """Take an element; `part` is how it was written."""
         constant = not isinstance(result, Residual | CertainFailure) and type(part) is not Literal
         if not optional and (constant or self.specialiser.nodes):
-            self._made.append(len(self.exprs))
-        self._add(self.specialiser.write(part, result))
+            self._hideable.append(len(self.exprs))
+        self._add(self.specialiser.as_residual(part, result))
         if optional:
             # The marked expression is an optional value; what it may add to the literal is what is inside.
             known = self._types[-1]
@@ -255,22 +255,22 @@ class _LiteralParts:
 
     def add_inside(self, part: Expr, value: object) -> None:
         """Take the value of an optional element."""
-        static = self.specialiser.static(part)
+        static = self.specialiser.checked_type(part)
         inside = static.params[0] if static is not None and static.params else static
         expr, size = self.specialiser.constant(value, inside)
-        self._made.append(len(self.exprs))
+        self._hideable.append(len(self.exprs))
         self._add(Residual(expr, outcomes.of_value(value), size, value_type(value) if inside is None else inside))
 
     def _add(self, written: Residual) -> None:
         self.exprs.append(written.expr)
         self.size += written.size
-        self.can |= written.can & outcomes.ERROR
+        self.possible |= written.possible & outcomes.ERROR
         self._types.append(written.type or DYN)
 
     def hide(self) -> None:
         """Hide the types of constants if the elements are of several types; dyn counts as a type."""
         if any(each != self._types[0] for each in self._types):
-            for i in self._made:
+            for i in self._hideable:
                 if self._types[i] != DYN:
                     self.exprs[i] = dyn(self.exprs[i])
                     self.size += _HIDDEN
@@ -295,10 +295,10 @@ def list_writer(specialiser: Specialiser, node: ListExpr, parts: Sequence[Expr])
             elements.add(part, result, i in marked)
         elements.hide()
         size = node_length(node) + elements.size
-        specialiser.bound(size)
-        can = outcomes.OTHER | elements.can | (outcomes.ERROR if marks else 0)
+        specialiser.check_length(size)
+        possible = outcomes.OTHER | elements.possible | (outcomes.ERROR if marks else 0)
         made = ListExpr(tuple(elements.exprs), tuple(marks), node.at)
-        return Residual(made, can, size, certain_type(specialiser.static(node)))
+        return Residual(made, possible, size, certain_type(specialiser.checked_type(node)))
 
     return write
 
@@ -309,7 +309,7 @@ def map_writer(specialiser: Specialiser, node: MapExpr, parts: Sequence[Expr]) -
     def write(results: list[Result]) -> Result:
         keys, values = _LiteralParts(specialiser), _LiteralParts(specialiser)
         marks: list[bool] = []
-        can = outcomes.OTHER
+        possible = outcomes.OTHER
         for i, entry in enumerate(node.entries):
             key, value = results[2 * i], results[2 * i + 1]
             part, optional = parts[2 * i + 1], entry.optional
@@ -321,7 +321,7 @@ def map_writer(specialiser: Specialiser, node: MapExpr, parts: Sequence[Expr]) -
                 optional = not value.present
             if type(key) is Residual or optional:
                 # A key of a type that no key can have is an error only where there is a value for it.
-                can |= outcomes.ERROR
+                possible |= outcomes.ERROR
             else:
                 try:
                     map_key(key)
@@ -336,10 +336,13 @@ def map_writer(specialiser: Specialiser, node: MapExpr, parts: Sequence[Expr]) -
         keys.hide()
         values.hide()
         size = node_length(node) + keys.size + values.size
-        specialiser.bound(size)
+        specialiser.check_length(size)
         entries = tuple(map(MapEntry, keys.exprs, values.exprs, marks))
         return Residual(
-            MapExpr(entries, node.at), can | keys.can | values.can, size, certain_type(specialiser.static(node))
+            MapExpr(entries, node.at),
+            possible | keys.possible | values.possible,
+            size,
+            certain_type(specialiser.checked_type(node)),
         )
 
     return write

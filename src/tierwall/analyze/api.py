@@ -101,7 +101,7 @@ def _expression(policy: CelPolicy) -> Iterator[Diagnostic]:
 
 
 def _membership(policy: CelPolicy, chain: Chain) -> Iterator[Diagnostic]:
-    names = [one.name for one in chain.members() if isinstance(one, CelAuthorizer)]
+    names = [member.name for member in chain.members() if isinstance(member, CelAuthorizer)]
     if policy.authorizer not in names:
         known = ", ".join(f"`{name}`" for name in names) or "none"
         message = f"authorizer `{policy.authorizer}` is not a CEL authorizer of the chain, which has {known}"

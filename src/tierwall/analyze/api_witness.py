@@ -32,8 +32,8 @@ def failing_field(policy: CelPolicy) -> tuple[str, Path] | None:
         return None
     run = program_of(policy.tree)
     fields: dict[Path, Any] = {}
-    for found, value in _fields(policy.tree):
-        fields.setdefault(found, value)  # a use comes before the mere mention
+    for field, value in _fields(policy.tree):
+        fields.setdefault(field, value)  # a use comes before the mere mention
     prefixes = sorted({path[:end] for path in fields for end in range(2, len(path) + 1)})[:MAX_FIELDS]
     for verb in sorted(demands(policy.tree).get("verb", WRITE_VERBS) & WRITE_VERBS):
         attributes = matching_request(policy, verb)

@@ -61,10 +61,10 @@ def network(snapshot: Snapshot) -> Iterator[Diagnostic]:
     if not this.policies:
         return
     # What admission refuses never comes to count, and of what is not known nobody can say more.
-    refused = {one.reference for one in this.policies if not is_understood(snapshot, one.resource)}
+    refused = {policy.reference for policy in this.policies if not is_understood(snapshot, policy.resource)}
     walk = RuleWalk(with_stand_ins(snapshot, named_ports=True))
     findings = chain(_selecting_nothing(this), _without_tenancy_label(this), walk.findings())
-    yield from (one for one in findings if one.reference not in refused)
+    yield from (finding for finding in findings if finding.reference not in refused)
 
 
 def _selecting_nothing(this: NetworkModel) -> Iterator[Diagnostic]:
@@ -75,7 +75,7 @@ def _selecting_nothing(this: NetworkModel) -> Iterator[Diagnostic]:
             path = ("spec", "podSelector" if policy.tier is TierName.NAMESPACE else "subject")
             yield policy.resource.diagnostic("TW204", f"{policy.reference} selects no pod that exists", path)
             continue
-        subjects = [one.one for one in rows.classes.members(selected)]
+        subjects = [member.one for member in rows.classes.members(selected)]
         for rule in policy.all_rules:
             for number, peer in enumerate(rule.peers or ()):
                 if _names_ends(peer) and not any(rows.membership.matching(peer, subject) for subject in subjects):

@@ -138,7 +138,7 @@ class ConnectionCase(Struct, frozen=True):
 
     def has_address(self, addresses: int) -> ConnectionCase | None:
         """The other end has one of these addresses."""
-        if any(not one & ~addresses for one in self.hits):
+        if any(not hit & ~addresses for hit in self.hits):
             return self
         return replace(self, hits=self.hits | {addresses})._addressed()
 
@@ -155,13 +155,13 @@ class ConnectionCase(Struct, frozen=True):
         return self if selector in self.no_nodes else replace(self, no_nodes=self.no_nodes | {selector})._addressed()
 
     def _addressed(self) -> ConnectionCase | None:
-        if not all(one & ~self.barred for one in self.hits):
+        if not all(hit & ~self.barred for hit in self.hits):
             return None
         # An end may have any number of addresses, each of a node of its own, so each selector may be met alone.
-        refused = [one.requirements for one in sorted(self.no_nodes)]
+        refused = [no_node.requirements for no_node in sorted(self.no_nodes)]
         if prod(map(len, refused)) > _MOST_WAYS:
             return self
-        return self if all(_some_node(one.requirements, {}, refused) for one in self.nodes) else None
+        return self if all(_some_node(node.requirements, {}, refused) for node in self.nodes) else None
 
     def _settled(self) -> ConnectionCase | None:
         """The case with what follows for the labels of the two namespaces, which are one if they have one name."""

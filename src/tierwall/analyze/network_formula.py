@@ -202,7 +202,7 @@ def _compared(wanted: Related, equal: bool) -> tuple[CaseCondition, ...]:
 
 def _any_of(*formulas: Formula) -> AnyOf:
     """Some of these holds; the parts of an alternative are alternatives themselves."""
-    nested = (one.parts if isinstance(one, AnyOf) else (one,) for one in formulas)
+    nested = (formula.parts if isinstance(formula, AnyOf) else (formula,) for formula in formulas)
     return AnyOf(tuple(part for parts in nested for part in parts))
 
 

@@ -1,4 +1,4 @@
-"""Admission: what an API server would refuse, and in which words. `admit(document)` is the way in."""
+"""Admission: would an API server refuse an object, and in which words? Start at `admit(document)`."""
 
 from tierwall.resources.admission.admit import admit, with_defaults
 from tierwall.resources.admission.problem import AdmissionProblem

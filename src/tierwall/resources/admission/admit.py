@@ -1,8 +1,8 @@
-"""Admission: would an API server that knows these kinds take this object?
+"""Admission: would an API server that knows these kinds accept this object?
 
 The steps are the API server's: strict decoding (unknown fields), null pruning and defaulting, then the schema, list
-types and CEL rules. Nothing here changes or reads on; the planes read objects leniently by themselves, so that an
-object that is refused still closes what it was meant to guard.
+types and CEL rules. Nothing here changes the object. The planes read objects leniently on their own, so that a refused
+object still closes what it was meant to guard.
 """
 
 from typing import Any
@@ -29,9 +29,9 @@ _DEEPEST = 200  # levels; deeper than any schema, shallower than Python's own li
 
 
 def admit(document: Any, kind: Kind | None = None) -> list[AdmissionProblem]:
-    """Everything that speaks against `document`; empty if nothing does, or if its kind is not ours.
+    """Return every refusal of and warning about `document`; nothing if its kind is unknown.
 
-    `kind` is what its apiVersion and kind mean, where that is not for us to say.
+    `kind` overrides the built-in kind that its apiVersion and kind stand for.
     """
     if type(document) is not dict:
         return [
@@ -57,31 +57,34 @@ def admit(document: Any, kind: Kind | None = None) -> list[AdmissionProblem]:
 
         problems += schema_problems(document)
     if len(problems) >= MOST_PROBLEMS and not any(problem.refuses for problem in problems):
-        # What was not looked at may be wrong, and must not pass behind warnings.
+        # An error may follow the warnings. Since nobody looked, refuse the object.
         problems = [
             AdmissionProblem(COUNT, (), f"object has {MOST_PROBLEMS} warnings or more; the rest was not judged"),
             *problems,
         ]
-    return [msgspec.structs.replace(one, path=existing_path(one.path, document)) for one in problems[:MOST_PROBLEMS]]
+    return [
+        msgspec.structs.replace(problem, path=existing_path(problem.path, document))
+        for problem in problems[:MOST_PROBLEMS]
+    ]
 
 
 def with_defaults(document: dict[str, Any], kind: Kind | None = None) -> dict[str, Any]:
-    """The object as the API server would store it, nulls pruned and defaults filled in; other kinds unchanged."""
+    """Return the object as the API server would store it: nulls pruned, defaults set. Unknown kinds stay unchanged."""
     kind = kind or find_kind(document.get("apiVersion"), document.get("kind"))
     if kind is None or _too_deep(document):
         return document
-    done: dict[str, Any] = _compiled_kind(kind)[0](document)
-    return done
+    stored: dict[str, Any] = _compiled_kind(kind)[0](document)
+    return stored
 
 
 def _compiled_kind(kind: Kind) -> tuple[Defaulter, ValueCheck]:
-    """A kind's schema compiled: to a function that fills in defaults, and to one that validates. Kept with the kind."""
-    made: tuple[Defaulter, ValueCheck] | None = kind.__dict__.get("machine")
-    if made is None:
+    """Compile the schema of a kind to a function that sets defaults and one that validates. Kept with the kind."""
+    compiled: tuple[Defaulter, ValueCheck] | None = kind.__dict__.get("compiled")
+    if compiled is None:
         schema = object_schema(kind)
         check = SchemaCompiler(strict=kind.strict, native=not kind.is_crd, metered=kind.installed).compile(schema)
-        made = kind.__dict__["machine"] = compile_defaults(schema, native=not kind.is_crd), check
-    return made
+        compiled = kind.__dict__["compiled"] = compile_defaults(schema, native=not kind.is_crd), check
+    return compiled
 
 
 def _type_problems(document: dict[str, Any]) -> list[AdmissionProblem]:
@@ -98,7 +101,7 @@ def _type_problems(document: dict[str, Any]) -> list[AdmissionProblem]:
 
 
 def unknown_kind_problem(api_version: str, kind: str, hint: str) -> AdmissionProblem:
-    """What is said about an object of a kind or version that does not exist."""
+    """Return the problem of an object whose kind or version does not exist."""
     message = f"no matches for kind {wording.go_quote(kind)} in version {wording.go_quote(api_version)}"
     return AdmissionProblem(UNKNOWN_KIND, ("kind",), message, hint=hint)
 

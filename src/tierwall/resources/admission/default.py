@@ -1,8 +1,8 @@
 """Defaulting, as the API server does it before validation (apiextensions `schema/defaulting`).
 
-A property that is missing, or null though not nullable, takes its schema's default; a null that has neither is as if
-it were not there. Defaults only fill objects that exist: a default inside a missing object is never looked at. The
-input is not changed: what needs no change is shared with the result.
+A property that is missing, or null but not nullable, takes the default of its schema. A null that is not nullable and
+has no default counts as missing. Defaults only fill objects that exist: a default inside a missing object does not
+apply. The input is not changed; the result shares the parts that need no change.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ Defaulter = Callable[[Any], Any]
 
 
 def compile_defaults(schema: Schema, *, native: bool = False) -> Defaulter:
-    """A function that applies the defaults of `schema`. Native kinds read a null item of a list as Go's zero value."""
+    """Return a function that sets the defaults of `schema`. Native kinds read a null list item as Go's zero value."""
     return _Defaults(native).compile(schema)
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -29,7 +29,7 @@ _ZERO: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": Fal
 
 
 class _Defaults:
-    """One compilation; shared fragments are compiled once."""
+    """Compiles the defaults of one schema. Shared fragments are compiled once."""
 
     def __init__(self, native: bool) -> None:
         self.native = native
@@ -41,7 +41,7 @@ class _Defaults:
             if schema.properties or schema.additional is not None:
                 known = self._object(schema)
             else:
-                known = _same if schema.items is None else self._array(schema.items)
+                known = _unchanged if schema.items is None else self._array(schema.items)
             self._seen[schema] = known
         return known
 
@@ -50,7 +50,7 @@ class _Defaults:
         defaults = {part.name: part.schema.default for part in schema.properties if part.schema.default is not UNSET}
         extra = schema.additional
         compile_inner = self.compile
-        # A field's function is made when the first object has the field, unless any field may be there.
+        # The function of a field is compiled when an object first has the field, unless any field is allowed.
         fillers: dict[str, Defaulter] = {}
         fill_extra = None
         if extra is not None:
@@ -77,9 +77,9 @@ class _Defaults:
                         out = dict(value) if out is None else out
                         if inner.default is UNSET:
                             del out[name]
-                        else:  # what the values of a map are where they are null
+                        else:  # the default of a map's values
                             out[name] = fill(deepcopy(inner.default))
-                elif fill is not _same:
+                elif fill is not _unchanged:
                     new = fill(item)
                     if new is not item:
                         out = dict(value) if out is None else out
@@ -100,8 +100,8 @@ class _Defaults:
             fill = items.default
         if items.nullable:
             fill = None
-        if inner is _same and fill is None:
-            return _same
+        if inner is _unchanged and fill is None:
+            return _unchanged
 
         def default_array(value: Any) -> Any:
             if type(value) is not list:

@@ -1,7 +1,7 @@
-"""One CEL expression over `self`: compiled when it is first asked, and run on JSON values as they stand.
+"""CEL expressions over `self`: compiled when first needed, and run on JSON values as they are.
 
 Property names that CEL reserves or cannot spell are escaped in rules (`self.__namespace__`, `self.a__dash__b`); here
-they are turned back, so that no value has to be rewritten. Evaluation is bounded by the cost limit of the API server.
+the escapes are undone, so that no value has to be rewritten. The API server's cost limit bounds every evaluation.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ from tierwall.cel.types import DYN
 from tierwall.cel.values import NONE
 
 Evaluate = Callable[[Any, Any], Any]
-_MOST_KEPT = 4096  # expressions; those of definitions among the objects come and go
+_MOST_KEPT = 4096  # expressions; those of installed definitions come and go
 
 
 class RuleError(Exception):
@@ -25,11 +25,11 @@ class RuleError(Exception):
 
 
 class CostLimitExceeded(RuleError):
-    """The expression would have cost more than it may."""
+    """The expression exceeds its cost limit."""
 
 
 def compile_expression(expression: str) -> Evaluate:
-    """A function of `self` and, for a rule on each item, of `item`; raises `RuleError`."""
+    """Return a function of `self` and, for a rule on each item, `item`. It raises `RuleError`."""
 
     def evaluate(value: Any, item: Any) -> Any:
         try:
@@ -41,7 +41,7 @@ def compile_expression(expression: str) -> Evaluate:
 
 
 def evaluate_with_cost(expression: str, value: Any) -> tuple[Any, int]:
-    """What an expression over `self` gives when an object is created, and what that cost; raises `RuleError`."""
+    """Evaluate an expression over `self` for a new object. Return the value and the cost; raise `RuleError`."""
     try:
         return _program(expression).measure({"self": value, "oldSelf": NONE})
     except CostExceeded as failure:
@@ -52,7 +52,7 @@ def evaluate_with_cost(expression: str, value: Any) -> tuple[Any, int]:
 
 @lru_cache(_MOST_KEPT)
 def reads_old_self(expression: str) -> bool:
-    """Whether the expression compares with what was there before: such rules are about updates."""
+    """Whether the expression reads `oldSelf`, the value before an update."""
     return "oldSelf" in expression and any(
         isinstance(node, ast.Ident) and node.name == "oldSelf" for node in _nodes(_environment().parse(expression))
     )
@@ -60,18 +60,18 @@ def reads_old_self(expression: str) -> bool:
 
 @lru_cache(_MOST_KEPT)
 def fields_read(expression: str) -> frozenset[str] | None:
-    """The fields of `self` that the expression can see, or None if it sees `self` as a whole."""
-    found: set[str] = set()
+    """Return the fields of `self` that the expression reads, or None if it reads `self` as a whole."""
+    fields: set[str] = set()
     stack: list[Any] = [_unescaped(_environment().parse(expression))]
     while stack:
         node = stack.pop()
         if _is_self(node):
             return None
         if isinstance(node, ast.Select | ast.Has) and _is_self(node.operand):
-            found.add(node.field)
+            fields.add(node.field)
         else:
             stack += _inside(node)
-    return frozenset(found)
+    return frozenset(fields)
 
 
 def _nodes(tree: Any) -> Iterator[Any]:
@@ -107,7 +107,7 @@ def _program(expression: str) -> Program:
 
 
 def _unescaped(node: Any) -> Any:
-    """The tree with every selected field under the name that the property has."""
+    """Return the tree with the escapes in field names undone."""
     if isinstance(node, tuple):
         return tuple(_unescaped(part) for part in node)
     if not isinstance(node, ast.ExprNode | ast.MapEntry):

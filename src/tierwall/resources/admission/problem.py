@@ -1,4 +1,4 @@
-"""One reason why an API server would refuse an object (or warn about it)."""
+"""A reason why an API server would refuse an object or warn about it."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -6,15 +6,15 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 PathStep: TypeAlias = str | int
-# Where a check stands: the trail to the parent and the step from there; None at the root. Cheaper than a path a node.
+# The place of a check: the trail to the parent and the step from there; None at the root. Cheaper than a path per node.
 Trail: TypeAlias = "tuple[Trail, PathStep] | None"
 
 
 class AdmissionProblem(Struct, frozen=True):
-    """A refusal or warning.
+    """A refusal or a warning.
 
-    `path` always leads to a node of the document as it was written (for a missing field, to the object that lacks it);
-    `message` names the field itself and reads as the API server's own.
+    `path` always leads to a node of the document as written; for a missing field, to the object that lacks it.
+    `message` names the field itself, in the API server's words.
     """
 
     code: str
@@ -26,7 +26,7 @@ class AdmissionProblem(Struct, frozen=True):
 
     @property
     def refuses(self) -> bool:
-        """Whether the object is refused because of this; if not, it is a warning."""
+        """Whether this refuses the object. If not, it is a warning."""
         return self.code != WARNING
 
 
@@ -34,12 +34,12 @@ AdmissionProblems: TypeAlias = list[AdmissionProblem]
 
 
 class MeteredProblems(list[AdmissionProblem]):
-    """The problems of one object whose rules somebody else wrote, and what its rules may still cost."""
+    """The problems of an object of an installed definition, and the CEL cost that its rules may still use."""
 
     budget = 10_000_000  # apiserver's RuntimeCELCostBudget
 
 
-# Appends what is wrong with a value; true if CEL rules may look at it.
+# Appends the problems of a value. Returns whether CEL rules may read it.
 ValueCheck: TypeAlias = Callable[[Any, Trail, AdmissionProblems], bool]
 
 UNKNOWN_FIELD = "TW101"
@@ -55,7 +55,7 @@ UNKNOWN_KIND = "TW110"
 
 
 def path_of_trail(trail: Trail) -> tuple[PathStep, ...]:
-    """A trail as a path from the root."""
+    """Return a trail as a path from the root."""
     out: list[PathStep] = []
     while trail is not None:
         trail, step = trail
@@ -64,7 +64,7 @@ def path_of_trail(trail: Trail) -> tuple[PathStep, ...]:
 
 
 def existing_path(path: tuple[PathStep, ...], document: object) -> tuple[PathStep, ...]:
-    """The longest part of `path` that exists in `document`: defaults add nodes that nobody wrote."""
+    """Return the longest part of `path` that exists in `document`: defaults add nodes that are not written there."""
     node = document
     for depth, step in enumerate(path):
         match node:

@@ -1,4 +1,4 @@
-"""The `admit` question: would an API server with these CRDs take the object (docs/policy-tests.md#admit)?"""
+"""The `admit` question: would an API server with these CRDs accept the object (docs/policy-tests.md#admit)?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tierwall.resources.validity import admit_with_definitions
 
 
 class LocatedValue(NamedTuple):
-    """A value and where it was written: who can say it, and the path there."""
+    """A value and the place where it was written."""
 
     value: Any
     origin: Origin
@@ -29,19 +29,19 @@ class LocatedValue(NamedTuple):
 
 
 class AdmitQuestion(Question, frozen=True, kw_only=True):
-    """Would an API server take this object, or each of these?"""
+    """Would an API server accept this object, or each of these?"""
 
     plane: ClassVar[str] = "admit"
 
     object: Any = UNSET
-    # Relative to the policy test, which reads it and asks about `objects`.
+    # Relative to the policy test, which reads the file and asks about `objects`.
     file: str | None = None
-    # Plain values, or `LocatedValue` ones.
+    # Plain values or `LocatedValue`s.
     objects: Sequence[Any] | None = None
 
 
 class JudgedObject(Struct, frozen=True):
-    """A value and what speaks against it."""
+    """An object and the reasons to refuse it."""
 
     value: Any
     refusals: Sequence[tuple[AdmissionProblem, Origin | None, Path]]
@@ -55,8 +55,8 @@ def _message_problems(key: str, value: Any) -> Iterator[Diagnostic]:
 def _message_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
     messages = [step.note or "" for step in answer.steps]
     if not any(str(value) in message for message in messages):
-        heard = "; ".join(f"`{message}`" for message in messages) or "no message"
-        yield f"{key}: expected a message with `{value}`, got {heard}"
+        actual = "; ".join(f"`{message}`" for message in messages) or "no message"
+        yield f"{key}: expected a message with `{value}`, got {actual}"
 
 
 QUESTION = AdmitQuestion
@@ -64,11 +64,11 @@ EXPECTATIONS = {"message": Expectation(_message_problems, _message_differences)}
 
 
 def ask(snapshot: Snapshot, question: AdmitQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
-    """Allow if admission refuses none of the objects; every refusal is a step. No policy decides, so none is named."""
-    wrong = list(problems)
-    values = _values(question, wrong)
-    if wrong:
-        raise input_error(wrong)
+    """Allow if admission refuses none of the objects. Every refusal is a step; no policy decides, so none is named."""
+    mistakes = list(problems)
+    values = _values(question, mistakes)
+    if mistakes:
+        raise input_error(mistakes)
     judged = [_judge(snapshot, value) for value in values]
     refused = any(judgement.refusals for judgement in judged)
     return Answer(
@@ -128,7 +128,7 @@ def _sentence(judged: Sequence[JudgedObject]) -> str:
 
 
 def _name(judged: JudgedObject) -> str:
-    """The reference of an object as far as it says what it is."""
+    """Return the reference of an object, as far as the object states it."""
     value = judged.value
     kind = value.get("kind") if isinstance(value, Mapping) else None
     metadata = value.get("metadata") if isinstance(value, Mapping) else None

@@ -1,4 +1,4 @@
-"""CEL rules of schemas (`x-kubernetes-validations`): compiled when first needed, run, told as upstream tells.
+"""CEL rules of schemas (`x-kubernetes-validations`), compiled when first needed and reported in upstream's words.
 
 Text: apiextensions' `pkg/apiserver/schema/cel/validation.go`. A rule that cannot be evaluated (`no such key`, a wrong
 overload) refuses the object, as does one that is false. `self` is bound to the value as its schema types it.
@@ -35,7 +35,7 @@ from tierwall.values.pattern import pattern
 
 
 class RuleRunner(Protocol):
-    """Runs rules on a value; those that could see a field named in `damaged` are left out."""
+    """Runs rules on a value, except those that read a field in `damaged`."""
 
     def __call__(
         self, value: Any, trail: Trail, problems: list[AdmissionProblem], damaged: frozenset[PathStep] = frozenset()
@@ -47,7 +47,7 @@ _STEP = pattern(r"\.([A-Za-z_][A-Za-z0-9_\-]*)|\['((?:[^'\\]|\\.)*)'\]")
 
 
 def compile_rules(schema: Schema, *, native: bool) -> RuleRunner:
-    """A function that runs every rule of `schema` on a value that fits it, but for what it is told is damaged."""
+    """Return a function that runs every rule of `schema` on a value that fits the schema."""
     runs = [(rule, _compile_rule(rule, schema, native)) for rule in schema.rules]
 
     def run_all(
@@ -61,10 +61,10 @@ def compile_rules(schema: Schema, *, native: bool) -> RuleRunner:
 
 
 def compile_metered_rules(schema: Schema) -> RuleRunner:
-    """As `compile_rules`, for rules that somebody else wrote: on typed values, and with a budget for each object.
+    """Compile the rules of an installed definition: they read typed values and share a cost budget per object.
 
-    An object is judged as if it were created: transition rules, which compare with what was there before, are not
-    asked, unless they say that there may have been nothing (`optionalOldSelf`).
+    An object is judged as if it were new. Transition rules, which compare with the old object, only run if they
+    handle a missing one (`optionalOldSelf`).
     """
     bind = compile_binding(schema)
     rules = [
@@ -111,11 +111,11 @@ def _cannot_see(rule: ValidationRule, damaged: frozenset[PathStep]) -> bool:
 
 
 def parse_field_path(field_path: str) -> tuple[PathStep, ...]:
-    """A rule's fieldPath (`.a.b['c']`) as steps."""
-    found = tuple(match[1] or match[2] for match in _STEP.finditer(field_path))
+    """Return the steps of a rule's fieldPath (`.a.b['c']`)."""
+    steps = tuple(match[1] or match[2] for match in _STEP.finditer(field_path))
     if "".join(match[0] for match in _STEP.finditer(field_path)) != field_path:
-        raise ValueError(f"`{field_path}` is no field path")
-    return found
+        raise ValueError(f"`{field_path}` is not a field path")
+    return steps
 
 
 def _compile_rule(
@@ -144,13 +144,13 @@ def _compile_rule(
 
 
 def optional_field(expression: str) -> str:
-    """The field of an expression `!has(self.field) || …`, which holds wherever the field is absent; else "".
+    """Return the field of an expression `!has(self.field) || …`, which is true if the field is absent; else "".
 
-    Most rules have this form and most objects few optional fields, so that most expressions are never parsed.
+    Most rules have this form and most objects set few optional fields, so most expressions are never parsed.
     """
     guard, _, rest = expression.partition(") || ")
     field = guard.removeprefix("!has(self.")
-    # `a || b ? c : d` asks `a || b` first.
+    # `a || b ? c : d` means `(a || b) ? c : d`.
     return unescape(field) if field != guard and field.isidentifier() and rest and "?" not in rest else ""
 
 

@@ -250,9 +250,9 @@ def _damaged(problems: AdmissionProblems, trail: Trail) -> frozenset[PathStep]:
     """The fields of the node at `trail` that have problems in them; none if the node itself is damaged."""
     depth = len(path_of_trail(trail))
     # Required fields are missed at the object that lacks them, and an unknown field may have been meant to be any.
-    if any(len(one.path) <= depth + (one.code == UNKNOWN_FIELD) for one in problems):
+    if any(len(problem.path) <= depth + (problem.code == UNKNOWN_FIELD) for problem in problems):
         return frozenset()
-    return frozenset(one.path[depth] for one in problems)
+    return frozenset(problem.path[depth] for problem in problems)
 
 
 def _map_entry(

@@ -226,6 +226,6 @@ def _diagnostic(resource: Resource, problem: AdmissionProblem) -> Diagnostic:
         problem.path,
         key=CATALOGUE[problem.code].at_key,
         expected=problem.expected,
-        actual=problem.found,
+        actual=problem.actual,
         hint=problem.hint,
     )

@@ -21,7 +21,7 @@ class AdmissionProblem(Struct, frozen=True):
     path: tuple[PathStep, ...]
     message: str
     expected: str = ""
-    found: str = ""
+    actual: str = ""
     hint: str = ""
 
     @property

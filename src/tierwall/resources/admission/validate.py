@@ -1,8 +1,8 @@
-"""Structural validation: a schema is compiled once into functions that check a value and say everything that is wrong.
+"""Structural validation: compiles a schema once into functions that check a value and report every problem.
 
-Follows kube-openapi's validators and apiextensions' list-type checks. Where a value is missing, of a wrong type, too
-long, unsupported or unknown, the API server skips all CEL rules of the object; here only the rules that could see the
-damage are skipped, so that more is said at once.
+Follows kube-openapi's validators and apiextensions' list-type checks. If a value is missing, of a wrong type, too long,
+unsupported or unknown, the API server skips all CEL rules of the object. Here only the rules that could read the damage
+are skipped, so that users learn more at once.
 """
 
 import sys
@@ -31,14 +31,14 @@ from tierwall.resources.admission.values import TYPES, openapi_format, unique_it
 from tierwall.resources.kinds.meta import embedded_object_schema
 from tierwall.resources.schema import NO_VALUE, Property, Schema
 
-MOST_PROBLEMS = 200  # of one object; hostile input must not make the report huge
+MOST_PROBLEMS = 200  # per object; hostile input must not make the report huge
 
 
 class SchemaCompiler:
-    """Turns schemas into checks. Shared fragments are compiled once; `strict` makes unknown fields errors.
+    """Compiles schemas to checks. Shared fragments are compiled once; `strict` makes unknown fields errors.
 
-    `native` kinds are told in the words of Go validation. The rules of `metered` kinds were written by somebody else.
-    Items may be `repeated` in defaults, where nobody looks at the types of lists.
+    `native` kinds report in the words of Go validation. `metered` kinds come from installed definitions, so their rules
+    have a cost budget. `repeated` allows repeated items: API servers do not check list types in defaults.
     """
 
     def __init__(self, *, strict: bool, native: bool, metered: bool = False, repeated: bool = False) -> None:
@@ -49,7 +49,7 @@ class SchemaCompiler:
         self._seen: dict[Schema, ValueCheck] = {}
 
     def compile(self, schema: Schema) -> ValueCheck:
-        """The check for `schema`."""
+        """Return the check of `schema`."""
         known = self._seen.get(schema)
         if known is None:
             known = self._seen[schema] = self._with_rules(schema, self._compile(schema))
@@ -82,10 +82,10 @@ class SchemaCompiler:
         fits = TYPES[wanted]
         parts = list(value_checks(schema, native=self.native))
         if self.metered and wanted in ("", "string") and openapi_format(schema.format) is not None:
-            # kube-openapi lets lists pass for a text that has a format, and nothing else even where there is no type.
+            # kube-openapi accepts lists for a string with a format, and nothing else even if the schema has no type.
             fits = TYPES["string,array"]
             parts += [_check_bare_value] if wanted else []
-        # Without a type it is a part of anyOf or its like, which judges values of the types that its words are about.
+        # A schema without a type stands in anyOf, oneOf, allOf or not. Each keyword judges values of its own type.
         if schema.type in ("array", "") and _is_about_items(schema):
             parts.append(self._array(schema))
         if schema.type in ("object", "") and _is_about_fields(schema):
@@ -106,7 +106,7 @@ class SchemaCompiler:
                         path,
                         wording.wrong_type(path, wanted, value, form),
                         expected=wanted.replace(",", " or "),
-                        found=wording.type_name(value),
+                        actual=wording.type_name(value),
                     )
                 )
                 return False
@@ -127,7 +127,7 @@ class SchemaCompiler:
             if type(value) is not list:
                 return True
             if item_check is not None:
-                # A list over its limit is refused anyway; only as many items are looked at as could be right.
+                # A list over its limit is refused anyway, so items beyond the limit are not checked.
                 for index, item in enumerate(value[:most]):
                     sound &= item_check(item, (trail, index), problems)
                     if len(problems) >= MOST_PROBLEMS:
@@ -142,7 +142,7 @@ class SchemaCompiler:
 
     def _object(self, schema: Schema) -> ValueCheck:
         properties = {part.name: part.schema for part in schema.properties}
-        # A field's check is made when the first object has the field: most kinds have far more than any object uses.
+        # The check of a field is compiled when an object first has the field: most objects use few fields of a kind.
         checks: dict[str, ValueCheck] = {}
         needed = [part for part in schema.properties if part.required]
         needed += [Property(name, schema, True) for name in schema.undeclared]
@@ -178,7 +178,7 @@ class SchemaCompiler:
             for part in needed:
                 if part.name not in value:
                     sound = False
-                    # A misspelt field is both unknown and missing; the hint of the first says all there is to say.
+                    # A misspelled field is both unknown and missing. The hint about the unknown field is enough.
                     path = path_of_trail(trail)
                     problems.append(
                         AdmissionProblem(REQUIRED, path, wording.required((*path, part.name)), hint=part.hint)
@@ -193,24 +193,25 @@ class SchemaCompiler:
         return check
 
     def _combined(self, schema: Schema) -> ValueCheck:
-        """anyOf, oneOf, allOf and not. What the alternatives say against the value is left out."""
-        checks = [[self.compile(one) for one in group] for group in (schema.any_of, schema.one_of)]
-        every = [self.compile(one) for one in schema.all_of]
+        """Check anyOf, oneOf, allOf and not. Problems inside the alternatives are not reported."""
+        any_of = [self.compile(alternative) for alternative in schema.any_of]
+        one_of = [self.compile(alternative) for alternative in schema.one_of]
+        all_of = [self.compile(part) for part in schema.all_of]
         denied = self.compile(schema.none_of) if schema.none_of is not None else None
 
         def passes(check: ValueCheck, value: Any, trail: Trail) -> bool:
-            found: AdmissionProblems = []
-            return check(value, trail, found) and not found
+            problems: AdmissionProblems = []
+            return check(value, trail, problems) and not problems
 
         def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
-            count_any, count_one = (sum(passes(one, value, trail) for one in group) for group in checks)
             name = wording.go_quote("" if trail is None else wording.field_path(path_of_trail(trail)))
             details: list[str] = []
-            if checks[0] and not count_any:
+            if any_of and not any(passes(alternative, value, trail) for alternative in any_of):
                 details.append(f"{name} must validate at least one schema (anyOf)")
-            if checks[1] and count_one != 1:
-                found = f"Found {count_one} valid alternatives" if count_one else "Found none valid"
-                details.append(f"{name} must validate one and only one schema (oneOf). {found}")
+            valid = sum(passes(alternative, value, trail) for alternative in one_of)
+            if one_of and valid != 1:
+                alternatives = f"Found {valid} valid alternatives" if valid else "Found none valid"
+                details.append(f"{name} must validate one and only one schema (oneOf). {alternatives}")
             if denied is not None and passes(denied, value, trail):
                 details.append(f"{name} must not validate the schema (not)")
             problems += [
@@ -218,15 +219,15 @@ class SchemaCompiler:
                 for detail in details
             ]
             sound = not details
-            for one in every:
-                sound &= one(value, trail, problems)
+            for part in all_of:
+                sound &= part(value, trail, problems)
             return sound
 
         return check
 
 
 def _check_bare_value(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
-    """A value without a schema: whatever it is, objects in it may not have fields."""
+    """Check a value without a schema: it may be anything, but objects in it may not have fields."""
     if type(value) is list:
         checks = [_check_bare_value(item, (trail, index), problems) for index, item in enumerate(value)]
         return all(checks)
@@ -247,9 +248,9 @@ def _is_about_fields(schema: Schema) -> bool:
 
 
 def _damaged(problems: AdmissionProblems, trail: Trail) -> frozenset[PathStep]:
-    """The fields of the node at `trail` that have problems in them; none if the node itself is damaged."""
+    """Return the fields of the node at `trail` that have problems; none if the node itself is damaged."""
     depth = len(path_of_trail(trail))
-    # Required fields are missed at the object that lacks them, and an unknown field may have been meant to be any.
+    # A missing field is reported at the object that lacks it. An unknown field may be any field, misspelled.
     if any(len(problem.path) <= depth + (problem.code == UNKNOWN_FIELD) for problem in problems):
         return frozenset()
     return frozenset(problem.path[depth] for problem in problems)
@@ -258,7 +259,7 @@ def _damaged(problems: AdmissionProblems, trail: Trail) -> frozenset[PathStep]:
 def _map_entry(
     name: str, item: Any, trail: Trail, problems: AdmissionProblems, keys: ValueCheck | None, values: ValueCheck
 ) -> bool:
-    """One entry of a map. Where keys have a form of their own (labels), upstream names only the map in its message."""
+    """Check an entry of a map. If keys have a schema too, as in labels, upstream's message names only the map."""
     if keys is None:
         return values(item, (trail, name), problems)
     before = len(problems)
@@ -273,7 +274,7 @@ def _bounds(least: int | None, most: int | None) -> tuple[int, int]:
 
 
 def _count(count: int, what: str, least: int, most: int, trail: Trail, problems: AdmissionProblems) -> bool:
-    """Append that there are too few or too many; true if CEL rules may look, which they may at too few."""
+    """Append a problem for too few or too many. Return whether CEL rules may run: they do on too few."""
     path = path_of_trail(trail)
     if count < least:
         detail = f"{wording.in_body(path)} should have at least {least} {what}"
@@ -285,16 +286,16 @@ def _count(count: int, what: str, least: int, most: int, trail: Trail, problems:
 
 
 def _size_in_bytes(value: dict[str, Any]) -> int:
-    """The bytes of a map's keys and texts."""
-    texts = (text for item in value.items() for text in item if type(text) is str)
-    return sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in texts)
+    """Return the size of the keys and strings of a map."""
+    strings = (string for entry in value.items() for string in entry if type(string) is str)
+    return sum(len(string) if string.isascii() else len(string.encode("utf-8", "replace")) for string in strings)
 
 
 def _unknown(name: str, trail: Trail, value: dict[str, Any], properties: Iterable[Property]) -> AdmissionProblem:
     path = path_of_trail((trail, name))
     absent = [part.name for part in properties if part.name not in value]
     message = f'unknown field "{wording.field_path(path)}"'
-    return AdmissionProblem(UNKNOWN_FIELD, path, message, found=f"`{name}`"[:80], hint=near_miss(name[:100], absent))
+    return AdmissionProblem(UNKNOWN_FIELD, path, message, actual=f"`{name}`"[:80], hint=near_miss(name[:100], absent))
 
 
 def _with_hint(problem: AdmissionProblem, hint: str) -> AdmissionProblem:

@@ -1,6 +1,6 @@
-"""Checks of values by themselves: type, enum, length, pattern, format, bounds (kube-openapi), and repeated items.
+"""Checks of single values (type, enum, length, pattern, format, bounds: kube-openapi) and of repeated list items.
 
-Items of a list that is a set, and the keys of one that is a map, must differ (apiextensions `listtype`). Formats that
+The items of a list of type set, and the keys of one of type map, must differ (apiextensions `listtype`). Formats that
 begin with `k8s-` are those of Go validation.
 """
 
@@ -29,24 +29,24 @@ from tierwall.values.addresses import read_cidr
 
 FormatCheck = Callable[[Any], list[str]]
 
-_FLOAT_OVERFLOW = 2.0**128 - 2.0**103  # the least number that rounds to more than a float32 holds
+_FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least number that rounds to more than the greatest float32
 
 
 def value_checks(schema: Schema, *, native: bool) -> Iterator[ValueCheck]:
-    """The checks of `schema` that look at one scalar; each lets values of other types pass.
+    """Yield the checks of `schema` for scalars; each accepts values of other types.
 
-    For custom resources a value outside its enum keeps rules from running; Go validation of native kinds goes on.
+    In custom resources, rules do not run on a value outside its enum; Go validation of native kinds goes on.
     """
     if schema.enum:
         yield _enum(schema, sound=native)
     if schema.type in ("string", ""):
-        yield from _text(schema)
+        yield from _strings(schema)
     if schema.type in ("integer", "number", ""):
         yield from _numbers(schema)
 
 
 def _is_integer(value: Any) -> bool:
-    """Whether a number is an integer to Go, which reads one of more than 64 bits as a fraction."""
+    """Whether a number is an integer to Go, which reads one of more than 64 bits as a float."""
     if type(value) is int:
         return -(2**63) <= value < 2**63
     return type(value) is float and value.is_integer() and abs(value) < 2**53
@@ -67,25 +67,25 @@ TYPES: dict[str, Callable[[Any], bool]] = {
 
 def _enum(schema: Schema, *, sound: bool) -> ValueCheck:
     values = schema.enum
-    texts_allowed = frozenset(value for value in values if type(value) is str)
+    strings_allowed = frozenset(value for value in values if type(value) is str)
     others_allowed = frozenset(hashable_json(value) for value in values if type(value) is not str)
 
     def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
         if type(value) is str:
-            listed = value in texts_allowed
+            listed = value in strings_allowed
         elif type(value) in (int, float):
             listed = any(_converts(value, other) for other in values)
         else:
             listed = (
                 value is not None and hashable_json(value) in others_allowed
-            )  # null never is, even where it is listed
+            )  # null never is, even if the enum lists it
         if listed:
             return True
         path = path_of_trail(trail)
-        texts = [value if isinstance(value, str) else wording.go_value(value) for value in values]
-        hint = near_miss(value[:100], texts) if isinstance(value, str) else ""
-        message = wording.unsupported(path, value, texts)
-        expected = " or ".join(f"`{text}`" for text in texts)
+        choices = [choice if isinstance(choice, str) else wording.go_value(choice) for choice in values]
+        hint = near_miss(value[:100], choices) if isinstance(value, str) else ""
+        message = wording.unsupported(path, value, choices)
+        expected = " or ".join(f"`{choice}`" for choice in choices)
         problems.append(AdmissionProblem(UNSUPPORTED, path, message, expected, f"`{value}`"[:80], hint))
         return sound
 
@@ -93,7 +93,7 @@ def _enum(schema: Schema, *, sound: bool) -> ValueCheck:
 
 
 def _converts(value: float, listed: Any) -> bool:
-    """Whether a number is equal to a listed value after Go has converted it to the type of that value."""
+    """Whether a number equals a value of the enum after Go converts it to the type of that value."""
     number = float(value) if type(value) is int and not _is_integer(value) else value
     if type(listed) is str:
         return type(number) is int and listed == (chr(number) if 0 <= number < 0x110000 else "\ufffd")
@@ -102,7 +102,7 @@ def _converts(value: float, listed: Any) -> bool:
     return type(listed) in (int, float) and float(listed) == float(number)
 
 
-def _text(schema: Schema) -> Iterator[ValueCheck]:
+def _strings(schema: Schema) -> Iterator[ValueCheck]:
     pattern, longest, shortest = schema.pattern, schema.max_length, schema.min_length
     if pattern or longest is not None or shortest is not None:
 
@@ -125,21 +125,21 @@ def _text(schema: Schema) -> Iterator[ValueCheck]:
 
         yield check
     if schema.format in _KUBERNETES:
-        yield _reasons(_KUBERNETES[schema.format], (str, int) if schema.int_or_string else (str,))
+        yield _check_kubernetes_format(_KUBERNETES[schema.format], (str, int) if schema.int_or_string else (str,))
     elif (matches := openapi_format(schema.format)) is not None:
-        yield _format(schema.format, matches)
+        yield _check_openapi_format(schema.format, matches)
 
 
 @cache
 def _search(pattern: str) -> Callable[[str], object]:
-    """RE2's search; it is imported only where a value is held against a pattern."""
+    """Return RE2's search. RE2 is imported only when a value has to match a pattern."""
     import re2
 
     search: Callable[[str], object] = re2.compile(pattern).search
     return search
 
 
-def _reasons(reasons: FormatCheck, types: tuple[type, ...]) -> ValueCheck:
+def _check_kubernetes_format(reasons: FormatCheck, types: tuple[type, ...]) -> ValueCheck:
     def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
         for reason in reasons(value) if type(value) in types else ():
             path = path_of_trail(trail)
@@ -149,7 +149,7 @@ def _reasons(reasons: FormatCheck, types: tuple[type, ...]) -> ValueCheck:
     return check
 
 
-def _format(name: str, matches: Callable[[str], bool]) -> ValueCheck:
+def _check_openapi_format(name: str, matches: Callable[[str], bool]) -> ValueCheck:
     def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
         if type(value) is not str or matches(value):
             return True
@@ -162,25 +162,25 @@ def _format(name: str, matches: Callable[[str], bool]) -> ValueCheck:
 
 
 def _port(value: int | str) -> list[str]:
-    """A port number, or a port's name."""
+    """Check a port number or the name of a port."""
     if isinstance(value, str):
         return names.port_name(value)
     return [] if 1 <= value <= 65535 else ["must be between 1 and 65535, inclusive"]
 
 
 def _cidr(text: str) -> list[str]:
-    """A CIDR as fields older than strict validation take it: host bits and leading zeros are let through."""
+    """Check a CIDR as fields older than strict validation do: host bits and leading zeros are allowed."""
     if read_cidr(text) is None:
         return ["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"]
     return []
 
 
 def _named(reasons: names.Reasons) -> FormatCheck:
-    """An empty name is a missing one; that is for a rule to say."""
+    """Skip an empty name: it counts as missing, which a rule reports."""
     return lambda text: reasons(text) if text else []
 
 
-# apimachinery's checks, which give every reason at once.
+# apimachinery's checks, which return every reason at once.
 _KUBERNETES: dict[str, FormatCheck] = {
     "k8s-long-name": _named(names.dns_subdomain),
     "k8s-short-name": _named(names.dns_label),
@@ -198,7 +198,7 @@ _KUBERNETES: dict[str, FormatCheck] = {
     "k8s-cidr": _cidr,
 }
 
-# OpenAPI's formats, which have no reasons beyond their name.
+# OpenAPI's formats. Their only reason is their name.
 _OPENAPI: dict[str, Callable[[str], bool]] = {
     **formats.FORMATS,
     "uri": lambda text: request_uri_problem(text) is None,
@@ -206,12 +206,12 @@ _OPENAPI: dict[str, Callable[[str], bool]] = {
 
 
 def openapi_format(name: str) -> Callable[[str], bool] | None:
-    """The check of a format of OpenAPI; None if there is none. Dashes in the name have no meaning."""
+    """Return the check of an OpenAPI format, or None if the format is unknown. Dashes in the name have no meaning."""
     return _OPENAPI.get(name.replace("-", ""))
 
 
 def _numbers(schema: Schema) -> Iterator[ValueCheck]:
-    """Bounds are fractions to Go, which converts them to the type of the value, whether they fit it or not."""
+    """Yield the check of bounds. They are floats to Go, which converts them to the type of the value, even lossily."""
     fits, named = _in_range(schema)
     bounds = (schema.multiple_of, schema.minimum, schema.maximum)
     if fits is None and bounds == (None, None, None):
@@ -223,7 +223,7 @@ def _numbers(schema: Schema) -> Iterator[ValueCheck]:
         if fits is not None and bound is not None and not fits(float(bound))
     ]
 
-    # Almost every number is an integer that is right.
+    # Fast path: almost every number is a valid integer.
     least, most = _right_integers(schema) if not unfit and schema.multiple_of is None else (0, -1)
 
     def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
@@ -246,7 +246,7 @@ def _numbers(schema: Schema) -> Iterator[ValueCheck]:
 
 
 def _right_integers(schema: Schema) -> tuple[int, int]:
-    """The least and the greatest integer that a schema without multipleOf admits."""
+    """Return the least and the greatest integer that a schema without multipleOf accepts."""
     most = 2 ** (31 if schema.type == "integer" and schema.format == "int32" else 63)
     low = -most if schema.minimum is None else _int64(float(schema.minimum)) + schema.exclusive_minimum
     high = most - 1 if schema.maximum is None else _int64(float(schema.maximum)) - schema.exclusive_maximum
@@ -254,9 +254,9 @@ def _right_integers(schema: Schema) -> tuple[int, int]:
 
 
 def _in_range(schema: Schema) -> tuple[Callable[[float], bool] | None, str]:
-    """What numbers the type and format of a schema can hold, and how upstream names the two.
+    """Return whether a number fits the type and format of a schema, as a function, and upstream's name for the two.
 
-    Go asks that of a number as it prints it: -(2**63) is printed as -9223372036854776000, which does not fit.
+    Go checks the number as it prints it: -(2**63) is printed as -9223372036854776000, which does not fit.
     """
     if schema.int_or_string:
         return None, ""
@@ -265,12 +265,12 @@ def _in_range(schema: Schema) -> tuple[Callable[[float], bool] | None, str]:
         named = f"with format {schema.format}" if schema.format in ("int32", "int64") else "(default format)"
         return (lambda value: value == value // 1 and -most <= int(Decimal(repr(value))) < most), f"integer {named}"
     if schema.type == "number" and schema.format == "float":
-        return (lambda value: abs(value) < _FLOAT_OVERFLOW), "number with format float"
+        return (lambda value: abs(value) < _FLOAT32_OVERFLOW), "number with format float"
     return None, ""
 
 
 def _outside(schema: Schema, value: float, unfit: list[str]) -> Iterator[str]:
-    """Which of its limits a number is outside of."""
+    """Yield a message for each limit that a number violates."""
 
     def native(bound: float, what: str) -> float:
         return _int64(float(bound)) if type(value) is int and what not in unfit else float(bound)
@@ -292,7 +292,7 @@ def _outside(schema: Schema, value: float, unfit: list[str]) -> Iterator[str]:
 
 
 def _is_multiple(value: float, factor: float) -> bool:
-    """Whether a fraction is a multiple of another, but for an error of rounding (swag.IsFloat64AJSONInteger)."""
+    """Whether a float is a multiple of another, apart from rounding errors (swag.IsFloat64AJSONInteger)."""
     quotient = 1 / factor * value if factor < 1 else value / factor
     if abs(quotient) >= 2**53:
         return False
@@ -303,17 +303,17 @@ def _is_multiple(value: float, factor: float) -> bool:
 
 
 def _int64(value: float) -> int:
-    """A fraction as Go on amd64 converts it to an integer: what does not fit becomes the least one."""
+    """Convert a float to an integer as Go does on amd64: one that does not fit becomes the least integer."""
     return int(value) if -(2.0**63) <= value < 2.0**63 else -(2**63)
 
 
 def _utf8(text: str) -> str:
-    """RE2 cannot be given half a surrogate pair; Go's JSON reader never makes one."""
+    """Replace lone surrogates, which RE2 does not accept and Go's JSON reader never produces."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def unique_items(schema: Schema) -> Callable[[list[Any], Trail, AdmissionProblems], None]:
-    """`x-kubernetes-list-type`: items of a set, or the keys of a map's items, must differ. Each value is named once."""
+    """Check `x-kubernetes-list-type`: items of a set and keys of a map must differ. Each value is reported once."""
     keys = schema.list_map_keys
     key_of = hashable_json if schema.list_type == "map" else _identity
 
@@ -334,14 +334,14 @@ def unique_items(schema: Schema) -> Callable[[list[Any], Trail, AdmissionProblem
 
 
 def _identity(item: Any) -> Any:
-    """What Go compares items of a set by: 1 and 1.0 are of two types, unless they are inside of something."""
+    """Return the key by which Go compares items of a set: 1 and 1.0 differ, except inside an object or list."""
     if isinstance(item, dict | list):
         return hashable_json(_as_go_writes(item))
     return type(item) if _is_integer(item) else None, item
 
 
 def _as_go_writes(item: Any) -> Any:
-    """A value with its fractions as Go writes them to JSON: without a point where they are whole."""
+    """Return a value with floats as Go writes them to JSON: without a point if they are whole."""
     if isinstance(item, dict):
         return {name: _as_go_writes(part) for name, part in item.items()}
     if isinstance(item, list):
@@ -350,11 +350,11 @@ def _as_go_writes(item: Any) -> Any:
 
 
 def hashable_json(item: Any) -> Any:
-    """Something hashable that is equal for equal JSON values only."""
+    """Return a hashable key that is equal only for equal JSON values."""
     if type(item) is dict and all(type(value) is str for value in item.values()):
         return tuple(sorted(item.items()))
     if isinstance(item, dict | list):
-        # Not msgspec: a string may hold a lone surrogate, which has no UTF-8.
+        # Not msgspec: a string may hold a lone surrogate, which UTF-8 cannot encode.
         import json
 
         return json.dumps(item, sort_keys=True)

@@ -1,7 +1,7 @@
-"""The API server's words: `field.Error` texts of apimachinery and the schema messages of kube-openapi.
+"""The API server's words: messages of apimachinery's `field.Error` and of kube-openapi's schema validation.
 
-`spec.priority: Invalid value: 1001: spec.priority in body should be less than or equal to 1000` is one such text.
-Values are shown as Go shows them (`%q` for texts, JSON for what is compound), cut short so that a hostile object
+`spec.priority: Invalid value: 1001: spec.priority in body should be less than or equal to 1000` is one of them.
+Values are printed as Go prints them (`%q` for strings, JSON for objects and lists), cut short so that a hostile object
 cannot make its own refusal huge.
 """
 
@@ -25,7 +25,7 @@ _TYPE_NAMES = {
 
 
 def field_path(path: Iterable[PathStep]) -> str:
-    """A path as apimachinery prints it: `spec.ingress[0].from`; the root has no name and prints as `<nil>`."""
+    """Return a path as apimachinery prints it: `spec.ingress[0].from`; the root prints as `<nil>`."""
     out: list[str] = []
     for step in path:
         if isinstance(step, int):
@@ -36,7 +36,7 @@ def field_path(path: Iterable[PathStep]) -> str:
 
 
 def go_quote(text: str) -> str:
-    """A text as Go's `%q` prints it."""
+    """Return a string as Go's `%q` prints it."""
     out: list[str] = []
     for char in text[:_MOST_SHOWN]:
         if char in _ESCAPED:
@@ -53,7 +53,7 @@ def go_quote(text: str) -> str:
 
 
 def go_value(value: Any) -> str:
-    """A bad value as `field.Error` prints it."""
+    """Return an invalid value as `field.Error` prints it."""
     if isinstance(value, str):
         return go_quote(value)
     if isinstance(value, bool):
@@ -67,7 +67,7 @@ def go_value(value: Any) -> str:
 
 
 def go_number(value: float) -> str:
-    """A number as Go's `%v` prints it, for whole numbers and plain fractions."""
+    """Return a number as Go's `%v` prints it, for whole numbers and plain fractions."""
     whole = value == value // 1 and abs(value) < 1e21
     return str(int(value)) if whole else str(value)
 
@@ -81,9 +81,9 @@ def _shallow(value: Any, depth: int) -> Any:
 
 
 def type_name(value: Any) -> str:
-    """What OpenAPI calls the type of a JSON value."""
+    """Return OpenAPI's name for the type of a JSON value."""
     if type(value) is int and not -(2**63) <= value < 2**63:
-        return "number"  # what does not fit is read as a fraction
+        return "number"  # Go reads an integer of more than 64 bits as a float
     return _TYPE_NAMES.get(type(value), "object")
 
 
@@ -93,7 +93,7 @@ def invalid(path: Iterable[PathStep], value: Any, detail: str) -> str:
 
 
 def invalid_compound(path: Iterable[PathStep], detail: str) -> str:
-    """`field.Invalid` of an object or list, whose value is not repeated."""
+    """`field.Invalid` of an object or list, without the value."""
     return f"{field_path(path)}: Invalid value: {detail}"
 
 
@@ -109,7 +109,7 @@ def forbidden(path: Iterable[PathStep], detail: str) -> str:
 
 def unsupported(path: Iterable[PathStep], value: Any, supported: Iterable[Any]) -> str:
     """`field.NotSupported`."""
-    listed = ", ".join(go_quote(str(one)) for one in supported)
+    listed = ", ".join(go_quote(str(choice)) for choice in supported)
     return f"{field_path(path)}: Unsupported value: {go_value(value)}: supported values: {listed}"
 
 
@@ -129,15 +129,15 @@ def too_long(path: Iterable[PathStep], limit: int) -> str:
 
 
 def wrong_type(path: tuple[PathStep, ...], wanted: str, value: Any, format: str = "") -> str:
-    """A value of another type; the value shown is the name of its type, or of its format where one is wanted."""
-    found = go_quote(type_name(value))
+    """Return the message for a value of a wrong type. It names the type, or the Go type if a format is expected."""
+    actual = go_quote(type_name(value))
     if format and value is not None and not isinstance(value, str | list):
         wanted = format
-        found = go_quote({bool: "", int: "int64", float: "float64"}.get(type(value), ""))
-    return f"{field_path(path)}: Invalid value: {found}: {in_body(path)} must be of type {wanted}: {found}"
+        actual = go_quote({bool: "", int: "int64", float: "float64"}.get(type(value), ""))
+    return f"{field_path(path)}: Invalid value: {actual}: {in_body(path)} must be of type {wanted}: {actual}"
 
 
 def in_body(path: Iterable[PathStep]) -> str:
-    """How kube-openapi names a field inside its message; the root has no name there."""
+    """Return a field as kube-openapi names it inside a message; the root has no name there."""
     name = field_path(path)
     return f"{'' if name == '<nil>' else name} in body"

@@ -84,7 +84,7 @@ class SchemaReport:
 
     def wrong_type(self, path: Path, wanted: str, value: Any) -> None:
         """A value of another type."""
-        found = wording.type_name(value)
+        actual = wording.type_name(value)
         words = "array of strings" if wanted == "strings" else wanted
-        message = f"{schema_field_path(path)}: Invalid value: {wording.go_quote(found)}: must be of type {words}"
-        self.problems.append(AdmissionProblem(WRONG_TYPE, path, message, expected=words, found=found))
+        message = f"{schema_field_path(path)}: Invalid value: {wording.go_quote(actual)}: must be of type {words}"
+        self.problems.append(AdmissionProblem(WRONG_TYPE, path, message, expected=words, actual=actual))

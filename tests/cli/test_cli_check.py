@@ -108,10 +108,10 @@ def test_a_caret_in_a_long_line_shows_its_neighbourhood() -> None:
     assert len(lines[1]) < 200
 
 
-def test_kinds_that_are_not_ours_are_counted_and_passed_over() -> None:
+def test_kinds_that_tierwall_does_not_judge_are_counted() -> None:
     result = check("-", text="apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
     assert result.exit_code == 0
-    assert "passed over, not ours to judge: 1 ConfigMap" in result.stderr
+    assert "not judged: 1 ConfigMap" in result.stderr
 
 
 def test_a_list_is_judged_item_by_item_at_the_place_of_the_item() -> None:

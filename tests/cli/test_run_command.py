@@ -122,7 +122,10 @@ def test_malformed_options_are_usage_errors(folder: Path, option: str, words: st
 
 def test_half_of_a_certificate_is_a_usage_error(folder: Path) -> None:
     given = str(folder / "tls.yaml")
-    assert "go together" in run(str(folder), f"--certificate={given}").stderr
-    assert "go together" in run(str(folder), "--no-envoy", f"--xds-certificate={given}").stderr
+    assert "give --certificate and --key together" in run(str(folder), f"--certificate={given}").stderr
+    assert (
+        "give --xds-certificate, --xds-key and --xds-client-ca together"
+        in run(str(folder), "--no-envoy", f"--xds-certificate={given}").stderr
+    )
     all_of_it = [f"--xds-{what}={given}" for what in ("certificate", "key", "client-ca")]
     assert "needs --no-envoy" in run(str(folder), *all_of_it).stderr

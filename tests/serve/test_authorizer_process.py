@@ -217,7 +217,7 @@ def test_the_decision_log_is_written_as_decisions_are_made(process: Process) -> 
         (["--policies", "none"], 1, "none"),
         (["--policies", "POLICIES", "--listen", "nowhere"], 2, "HOST:PORT"),
         (["--policies", "POLICIES", "--listen", "0.0.0.0:0"], 1, "TW513"),
-        (["--policies", "POLICIES", "--tls-cert", "x"], 2, "belong together"),
+        (["--policies", "POLICIES", "--tls-cert", "x"], 2, "give --tls-cert and --tls-key together"),
         (["--policies", "POLICIES", "--tls-cert", "x", "--tls-key", "y"], 1, "TW512"),
     ],
 )

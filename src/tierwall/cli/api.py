@@ -31,12 +31,12 @@ DATA = ("object", "old_object", "options", "namespace_object", "impersonated_req
 class UserParams(Params):
     """The user who makes a request, and its namespace (`explain api`, `can-i`)."""
 
-    user: str = option("--user", "--as", default="", metavar="NAME", help="Who asks.")
+    user: str = option("--user", "--as", default="", metavar="NAME", help="The user.")
     groups: tuple[str, ...] = repeated_option(
-        "--groups", "--as-group", metavar="NAME", help="A group of theirs; repeatable."
+        "--groups", "--as-group", metavar="NAME", help="A group of the user. Repeatable."
     )
-    uid: str = option("--uid", "--as-uid", default="", help="Their uid.")
-    extra: tuple[str, ...] = repeated_option(metavar="KEY=VALUE", help="A value of `userInfo.extra`; repeatable.")
+    uid: str = option("--uid", "--as-uid", default="", help="The uid of the user.")
+    extra: tuple[str, ...] = repeated_option(metavar="KEY=VALUE", help="A value of `userInfo.extra`. Repeatable.")
     namespace: str = option("-n", "--namespace", default="", metavar="NAME", help="The namespace of the request.")
 
     def question(self, **request: Any) -> ApiQuestion:
@@ -47,7 +47,7 @@ class UserParams(Params):
         for pair in self.extra:
             key, equals, value = pair.partition("=")
             if not equals or not key:
-                raise click.UsageError(f"expected KEY=VALUE for --extra, found `{pair}`")
+                raise click.UsageError(f"expected KEY=VALUE as `--extra`, found `{pair}`")
             extra.setdefault(key, []).append(value)
         return ApiQuestion(
             user=self.user, groups=self.groups, uid=self.uid, extra=extra, namespace=self.namespace, **request
@@ -57,35 +57,39 @@ class UserParams(Params):
         """Complete the question as kubectl would; warnings go to stderr."""
         from tierwall.api.resource_names import resolve
 
-        completed, doubts = resolve(world.snapshot, question)
-        for doubt in doubts:
-            click.echo(f"warning: {doubt}", err=True)
+        completed, warnings = resolve(world.snapshot, question)
+        for warning in warnings:
+            click.echo(f"warning: {warning}", err=True)
         return completed
 
 
 class ExplainApiParams(UserParams, ObjectParams):
     """The options of `explain api`."""
 
-    verb: str = option(required=True, help="create, update, get, impersonate, …")
+    verb: str = option(required=True, help="The verb: create, update, get, impersonate, …")
     resource: str = option(
         default="",
         metavar="RESOURCE[.VERSION][.GROUP][/SUBRESOURCE]",
         help="The resource by any name that kubectl takes: `deployments`, `deploy`, `deployments.apps`, `pods/log`.",
     )
-    group: str | None = option("--group", "--api-group", help="Its API group, if not that of the name.")
-    version: str | None = option("--version", "--api-version", help="Its API version, if not that of the name.")
+    group: str | None = option("--group", "--api-group", help="Its API group; by default that of the name.")
+    version: str | None = option("--version", "--api-version", help="Its API version; by default that of the name.")
     subresource: str | None = option(help="Its subresource.")
     name: str = option(default="", help="The name of the object.")
-    path: str = option(default="", help="A path, for non-resource requests.")
+    path: str = option(default="", help="A URL path, for non-resource requests.")
     conditions: str = choice(
-        "HumanReadable", "Optimized", "none", show_default=False, help="Whether the caller knows conditions."
+        "HumanReadable",
+        "Optimized",
+        "none",
+        show_default=False,
+        help="The form of conditions that the caller understands.",
     )
-    operation: str | None = option(help="What admission calls the request; by default it follows from the verb.")
-    object: str | None = option(metavar="FILE", help="The object as it is to be.")
-    old_object: str | None = option(metavar="FILE", help="The object as it is stored.")
+    operation: str | None = option(help="The operation of admission; by default derived from the verb.")
+    object: str | None = option(metavar="FILE", help="The new object.")
+    old_object: str | None = option(metavar="FILE", help="The stored object.")
     options: str | None = option(metavar="FILE", help="The options of the operation.")
-    namespace_object: str | None = option(metavar="FILE", help="The namespace of the object.")
-    impersonated_request: str | None = option(metavar="FILE", help="The request made under another name.")
+    namespace_object: str | None = option(metavar="FILE", help="The Namespace of the object.")
+    impersonated_request: str | None = option(metavar="FILE", help="The impersonated request.")
     output: str = output("explain")
 
 
@@ -98,16 +102,16 @@ class ExplainApiParams(UserParams, ObjectParams):
 def explain(params: ExplainApiParams) -> int:
     """May this user do this, and under which conditions?
 
-    The first line is the answer in plain words. Conditions follow as CEL, each with the policy it came from. With
+    The first line answers in plain words. Conditions follow as CEL, each with the policy it comes from. With
     `--object` (or other data) the conditions are evaluated and the final decision is shown.
 
-    Group and version of what Kubernetes or a CustomResourceDefinition has are known; `--group` and `--version` are
-    taken as they are, also if they are empty. Exit code 0 allowed, 3 denied, 5 conditional, 1 the input failed.
+    Tierwall knows the group and version of the resources of Kubernetes and of CustomResourceDefinitions; `--group` and
+    `--version` replace them, even with an empty value. Exit code 0 allowed, 3 denied, 5 conditional, 1 invalid input.
     """
     if params.resource and params.path:
-        raise click.UsageError("--resource and --path exclude each other")
+        raise click.UsageError("--resource and --path cannot be combined")
     if not params.resource and not params.path:
-        raise click.UsageError("say what is asked for with --resource or --path")
+        raise click.UsageError("give --resource or --path")
     world = params.world()
     question = params.question(
         verb=params.verb,
@@ -157,7 +161,7 @@ class CanIParams(UserParams, ObjectParams):
             raise click.UsageError("expected VERB and RESOURCE or URL, or --list")
         if self.what.startswith("/"):
             if self.namespace or self.subresource:
-                raise click.UsageError("a URL is in no namespace and has no subresource")
+                raise click.UsageError("a URL has no namespace and no subresource")
             return {"verb": self.verb, "path": self.what}
         resource, _, name = self.what.partition("/")
         return {"verb": self.verb, "resource": resource, "name": name, "subresource": self.subresource}
@@ -168,8 +172,9 @@ class CanIParams(UserParams, ObjectParams):
 def can_i(params: CanIParams) -> int:
     """May this user do VERB to RESOURCE, or to a URL?
 
-    Prints `yes`, `no`, or `yes, if` and the conditions. Exit code 0 yes, 3 no, 5 under conditions. RESOURCE may be a
-    short or singular name (`deploy`); group and version of what Kubernetes or a CustomResourceDefinition has are known.
+    Prints `yes`, `no`, or `yes, if` with the conditions. Exit code 0 yes, 3 no, 5 under conditions. RESOURCE may be a
+    short or singular name (`deploy`). Tierwall knows the group and version of the resources of Kubernetes and of
+    CustomResourceDefinitions.
     """
     question = params.question(**params.request)
     if params.listed:
@@ -182,12 +187,14 @@ def can_i(params: CanIParams) -> int:
     return DENIED if may_not else exit_code(answer.detail.final or answer.verdict)
 
 
-def _list(params: CanIParams, asked: ApiQuestion) -> int:
+def _list(params: CanIParams, question: ApiQuestion) -> int:
     from tierwall.api.permissions import permissions
 
     snapshot = params.world().snapshot
-    granted = permissions(snapshot, asked.user, asked.groups, asked.namespace, uid=asked.uid, extra=asked.extra)
+    granted = permissions(
+        snapshot, question.user, question.groups, question.namespace, uid=question.uid, extra=question.extra
+    )
     print_output("can-i --list", params.output, granted.listed)
     for authorizer in granted.unlisted:
-        click.echo(f"warning: what authorizer `{authorizer}` allows cannot be listed", err=True)
+        click.echo(f"warning: the permissions of authorizer `{authorizer}` cannot be listed", err=True)
     return 0

@@ -12,37 +12,37 @@ class ServeParams(ObjectParams):
     """The options of `authorizer`."""
 
     files: tuple[str, ...] = repeated_option(
-        "--policies", "-f", "--file", metavar="PATH", help="File or folder of policies. May be repeated."
+        "--policies", "-f", "--file", metavar="PATH", help="File or folder of policies. Repeatable."
     )
     missing = "Missing option '--policies'."
-    listen: str = option(default="127.0.0.1:9443", metavar="HOST:PORT", help="Where to listen.")
-    health_listen: str | None = option(
-        metavar="HOST:PORT", help="Where to answer health and metrics, too, without TLS."
+    listen: str = option(default="127.0.0.1:9443", metavar="HOST:PORT", help="Address to listen on.")
+    health_listen: str | None = option(metavar="HOST:PORT", help="Also serve health and metrics here, without TLS.")
+    tls_cert: str | None = option(
+        metavar="FILE", help="Server certificate (PEM); a new one is used from the next connection on."
     )
-    tls_cert: str | None = option(metavar="FILE", help="Certificate, PEM; a change counts from the next connection on.")
-    tls_key: str | None = option(metavar="FILE", help="Private key of the certificate, PEM.")
-    client_ca: str | None = option(metavar="FILE", help="Clients need a certificate of this CA.")
-    bridge: bool = flag("Serve API servers that know no conditions: their admission webhook asks here, too.")
+    tls_key: str | None = option(metavar="FILE", help="Private key of the certificate (PEM).")
+    client_ca: str | None = option(metavar="FILE", help="Require client certificates of this CA (PEM).")
+    bridge: bool = flag("Support API servers without conditional authorization: answer their admission webhook too.")
     seal_key: str | None = option(
-        metavar="FILE", help="Key that conditions are sealed with; else it is derived from the TLS key."
+        metavar="FILE", help="Key that seals conditions; by default derived from the TLS key."
     )
     log: str | None = option(metavar="FILE", help="Write the decision log here; `-` is standard output.")
     shape: str = choice(
         "conditionsChain",
         "conditionSetChain",
-        help="How conditions are written for callers that ask by `conditionalAuthorization.mode`.",
+        help="Form of conditions for callers that set `conditionalAuthorization.mode`.",
     )
     grace: float = option(
         type=click.FloatRange(0, 86400),
         default=330,
-        help="Seconds that superseded policies are still enforced; more than the API server's authorizedTTL.",
+        help="Seconds to keep enforcing replaced policies; more than the authorizedTTL of the API server.",
     )
     settle: float = option(
         type=click.FloatRange(0, 3600),
         default=0,
-        help="Seconds before new policies grant on conditions; with replicas, longer than they need to see a change.",
+        help="Seconds before new policies grant under conditions; with replicas, more than they need to see a change.",
     )
-    read_timeout: float = option(type=click.FloatRange(0.05, 300), default=10, help="Seconds for one request.")
+    read_timeout: float = option(type=click.FloatRange(0.05, 300), default=10, help="Seconds to wait for one request.")
 
 
 @click.group(
@@ -55,14 +55,14 @@ class ServeParams(ObjectParams):
 def group(params: ServeParams) -> None:
     """Answer SubjectAccessReviews, AuthorizationConditionsReviews and, with --bridge, AdmissionReviews.
 
-    POST /authorize, /conditions and /admit; GET /healthz, /readyz and /metrics. Policies and certificates are followed:
-    a broken edit leaves the last good ones in force, and says so.
+    Serves POST /authorize, /conditions and /admit, and GET /healthz, /readyz and /metrics. Changed policies and
+    certificates are reloaded. A broken edit is reported, and the last good state stays in force.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
-    source = params.followed()
+    source = params.object_source()
     if bool(params.tls_cert) is not bool(params.tls_key):
-        raise click.UsageError("--tls-cert and --tls-key belong together")
+        raise click.UsageError("give --tls-cert and --tls-key together")
     if params.client_ca and not params.tls_cert:
         raise click.UsageError("--client-ca needs --tls-cert and --tls-key")
     host, port = address(params.listen, "--listen", "127.0.0.1")
@@ -94,29 +94,30 @@ def group(params: ServeParams) -> None:
 class InstallParams(Params):
     """The options of `authorizer install`."""
 
-    out: str = option(default="tierwall-authorizer", metavar="FOLDER", help="Where to write.")
-    url: str = option(default="https://127.0.0.1:9443", help="Where API servers reach the authorizer.")
+    out: str = option(default="tierwall-authorizer", metavar="FOLDER", help="Folder to write to.")
+    url: str = option(default="https://127.0.0.1:9443", help="URL at which API servers reach the authorizer.")
     name: str = option(default="tierwall.io", help="Name of the authorizer in the API server.")
     hosts: tuple[str, ...] = repeated_option(
-        "--host", metavar="NAME", help="Another name or address for the certificate."
+        "--host", metavar="NAME", help="Another name or address in the certificate. Repeatable."
     )
-    days: int = option(type=click.IntRange(1, 3650), default=365, help="How long certificates hold.")
+    days: int = option(type=click.IntRange(1, 3650), default=365, help="Days until certificates expire.")
     exempt: tuple[str, ...] = repeated_option(
         "--exempt-group",
         metavar="GROUP",
-        help="Users of this group are judged by the other authorizers alone. May be repeated.",
+        help="Leave users of this group to the other authorizers. Repeatable.",
     )
-    bridge: bool = option("--bridge/--no-bridge", default=True, help="With the admission webhook, or without.")
+    bridge: bool = option(
+        "--bridge/--no-bridge", default=True, help="Also write the configuration of the admission webhook."
+    )
 
 
 @group.command("install", epilog="Example: tierwall authorizer install --out pki/ --url https://127.0.0.1:9443")
 @runs(InstallParams)
 def install(params: InstallParams) -> None:
-    """Print and write what an API server needs to ask the authorizer.
+    """Write and print what an API server needs to ask the authorizer.
 
-    Writes a CA, a server and a client certificate (kept if they are there already), a kubeconfig, an
-    AuthorizationConfiguration and, for admission, a ValidatingWebhookConfiguration and an AdmissionConfiguration into a
-    folder, and prints them.
+    Writes a CA, a server and a client certificate (existing ones are kept), a kubeconfig, an AuthorizationConfiguration
+    and, for admission, a ValidatingWebhookConfiguration and an AdmissionConfiguration into a folder, and prints them.
     """
     from tierwall.serve.authorizer.install import Installation, write
 

@@ -44,10 +44,13 @@ class CelParams(Params):
     """The options that choose which functions are available."""
 
     release: int | None = option(
-        last=True, callback=_release, metavar="1.N", help="Kubernetes release whose functions are offered (newest)."
+        last=True,
+        callback=_release,
+        metavar="1.N",
+        help="Kubernetes release whose functions are available; by default the newest.",
     )
     extensions: bool = option(
-        last=True, is_flag=True, help="Also offer what no Kubernetes release does: math, cel.bind, base64."
+        last=True, is_flag=True, help="Also offer functions that no Kubernetes release has: math, cel.bind, base64."
     )
 
     def environment(self, variables: dict[str, Any]) -> Environment:
@@ -84,7 +87,7 @@ class CelEvalParams(CelParams):
     variables: str | None = option(
         "--vars", metavar="FILE", help="JSON or YAML object: the variables. `-` is standard input."
     )
-    show_cost: bool = flag("Also say on stderr what the evaluation cost.", "--cost")
+    show_cost: bool = flag("Also print the cost of the evaluation to stderr.", "--cost")
 
 
 @group.command("eval")
@@ -122,7 +125,7 @@ class CelCheckParams(CelParams):
 @group.command("check")
 @runs(CelCheckParams)
 def check(params: CelCheckParams) -> None:
-    """Print the type of EXPRESSION, checked as Kubernetes does; exit with 4 if it has none.
+    """Print the type of EXPRESSION, checked as Kubernetes does. Exit code 4 if the check fails.
 
     Example: tierwall cel check 'names.all(n, n.size() < 10)' --var 'names:list(string)'
     """
@@ -151,9 +154,9 @@ class CelBatchParams(CelParams):
 @group.command("batch")
 @runs(CelBatchParams)
 def batch(params: CelBatchParams) -> None:
-    """Answer the questions in FILE, one JSON object a line, with one JSON object a line in the same order.
+    """Answer the questions in FILE, one JSON object per line; answers come in the same order and form.
 
-    `-` reads standard input. A line that is no question is answered by an error too, and makes the exit code 1.
+    `-` reads standard input. A line that is not a question is answered with an error, and makes the exit code 1.
 
     Example: echo '{"expr": "a + 1", "vars": {"a": 2}}' | tierwall cel batch -
     """
@@ -194,8 +197,8 @@ class CelPartialParams(CelParams):
 def partially(params: CelPartialParams) -> None:
     """Print what is left of EXPRESSION when only some of its variables are known.
 
-    It names no known variable, and for every value of the unknowns it gives what EXPRESSION gives. With `-o json` the
-    answer also has the unknowns that remain and the outcomes still possible.
+    The residual expression names no known variable, and gives what EXPRESSION gives for every value of the unknowns.
+    `-o json` adds the unknowns that remain and the outcomes that are still possible.
 
     Example: tierwall cel partial 'request.verb == "create" && object.x == 1' --known request.json --unknown object
     """
@@ -203,14 +206,14 @@ def partially(params: CelPartialParams) -> None:
     from tierwall.cel.partial_evaluation import partial_well_typed
     from tierwall.cel.types import DYN
 
-    names = [name.strip() for each in params.unknown for name in each.split(",") if name.strip()]
+    names = [name.strip() for names in params.unknown for name in names.split(",") if name.strip()]
     with _report_errors():
         values = {name: decode(value) for name, value in read_object(params.known).items()}
         environment = params.environment(dict.fromkeys((*values, *names), DYN))
-        left = partial_well_typed(environment.parse(params.expression), values, names, environment)
-        if params.output == "text" and left.error is not None:
-            fail(left.error)
-        print_output("cel partial", params.output, left)
+        residual = partial_well_typed(environment.parse(params.expression), values, names, environment)
+        if params.output == "text" and residual.error is not None:
+            fail(residual.error)
+        print_output("cel partial", params.output, residual)
 
 
 def _lines(file: str) -> Iterator[str]:
@@ -258,5 +261,5 @@ def read_object(file: str | None) -> dict[str, Any]:
         except QuestionError as error:
             fail(f"{file}: {error}")
     if not isinstance(value, dict):
-        fail(f"{file}: expected an object from names to values")
+        fail(f"{file}: expected an object that maps names to values")
     return value

@@ -32,7 +32,7 @@ class CheckParams(PathParams):
 
     namespace: str | None = option(
         metavar="NAME",
-        help="Only what concerns this namespace, from its own objects and the cluster-scoped ones alone.",
+        help="Only what concerns this namespace, judged by its own objects and the cluster-scoped ones alone.",
     )
     output: str = output("check")
 
@@ -40,15 +40,15 @@ class CheckParams(PathParams):
 @click.command("check", epilog="Example: tierwall check manifests/ -o sarif > findings.sarif")
 @runs(CheckParams)
 def check(params: CheckParams) -> int:
-    """Find everything that is wrong with the manifests in the given files or folders; by default in this folder.
+    """Find everything that is wrong with the manifests in files and folders; by default in this folder.
 
-    Exit code 0 when there is nothing to report but notes, 4 when there are findings, 1 when input cannot be read.
+    Exit code 0 if there are at most notes, 4 if there are findings, 1 if input cannot be read.
     """
     from tierwall.core.diagnostics import Diagnostics, InputError
     from tierwall.render.findings import CheckResult
     from tierwall.world import World
 
-    loaded = load(params.objects_from)
+    loaded = load(params.all_paths)
     world = World.of(loaded)
     worlds_read().append(world)
     try:
@@ -75,7 +75,7 @@ class TestParams(Params):
         + ".",
     )
     files: tuple[str, ...] = files(
-        "File or folder of manifests that lie under those of every test; `-` is standard input. May be repeated."
+        "File or folder of manifests to put under those of every test; `-` is standard input. Repeatable."
     )
     output: str = output("test")
 
@@ -85,8 +85,8 @@ class TestParams(Params):
 def test(params: TestParams) -> int:
     """Run every PolicyTest in the given files or folders.
 
-    What is wrong with the objects that are judged is shown first and fails no case. Exit code 0 when all cases
-    passed, 4 when some failed, 1 when a test file cannot be used.
+    Problems of the judged objects are shown first, and fail no case. Exit code 0 if all cases pass, 4 if some fail,
+    1 if a test file cannot be used.
     """
     from tierwall.policytest.run import run
     from tierwall.policytest.suite import object_problems, suites

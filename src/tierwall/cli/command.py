@@ -1,8 +1,8 @@
-"""What all commands share: options as one value, errors as exit codes, output by format.
+"""The base of all commands: options as one value, errors as exit codes, output by format.
 
 A command is a class of options, a function of one value of it, and a registration:
 
-    class ExplainNetworkParams(ReadsObjects):
+    class ExplainNetworkParams(ObjectParams):
         port: int = option(required=True, help="Destination port number.")
         output: str = output("explain")
 
@@ -80,7 +80,7 @@ class Params:
         vars(self).update(given)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"`{name}` is what the command line says")
+        raise AttributeError(f"`{name}` is set by the command line alone")
 
     @classmethod
     def fields(cls) -> Iterator[tuple[str, ParamField]]:
@@ -136,12 +136,12 @@ def print_output(command: str, output: str, subject: Any) -> None:
     worlds = worlds_read()
     omissions = dict.fromkeys(omission for world in worlds for omission in world.not_considered)
     view = View(_line_in(worlds), tuple(omissions), sys.stdout.isatty(), colour(sys.stdout))
-    made = renderer(command, output)(subject, view)
-    if isinstance(made, dict):
+    rendered = renderer(command, output)(subject, view)
+    if isinstance(rendered, dict):
         from tierwall.render.json import dump
 
-        made = dump(made)
-    for line in (made,) if isinstance(made, str) else made:
+        rendered = dump(rendered)
+    for line in (rendered,) if isinstance(rendered, str) else rendered:
         click.echo(line)
 
 

@@ -20,7 +20,7 @@ class YamlParams(Params):
 def yaml(params: YamlParams) -> int:
     """Print every document of FILE as one line of JSON, exactly as Kubernetes reads it.
 
-    `-` reads standard input. Empty documents are left out; of a repeated key the last counts, with a warning.
+    `-` reads standard input. Empty documents are left out. If a key is repeated, the last value counts, with a warning.
 
     Example: tierwall yaml deployment.yaml | jq .metadata.name
     """

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from tierwall.engines.envoy.config.options import Certificate, SocketAddress
 
 _FILE = click.Path(exists=True, dir_okay=False)
+_DENIAL = choice("json-rpc", "http", help="Answer a denied MCP request with a JSON-RPC error, or with HTTP 403.")
+_REVEAL = choice("policy", "nothing", help="Tell a denied caller which policy denied, or nothing.")
 
 
 class CompileEnvoyParams(ObjectParams):
     """The options of `compile envoy`."""
 
-    denial: str = choice(
-        "json-rpc", "http", help="How a denied MCP request is answered: an error of JSON-RPC, or HTTP 403."
-    )
-    reveal: str = choice("policy", "nothing", help="What a denied caller is told: which policy denied, or nothing.")
+    denial: str = _DENIAL
+    reveal: str = _REVEAL
     gateways: tuple[str, ...] = repeated_option(
         "--gateway", metavar="NAMESPACE/NAME", help="Only this Gateway. Repeatable."
     )
@@ -45,9 +45,9 @@ class CompileEnvoyParams(ObjectParams):
 @click.command("envoy", epilog="Example: tierwall compile envoy -f manifests/ --gateway prod/agents -o json")
 @runs(CompileEnvoyParams)
 def compile(params: CompileEnvoyParams) -> int:
-    """Print Envoy's listeners, routes, clusters and secrets that enforce the tool policies.
+    """Print the listeners, routes, clusters and secrets with which Envoy enforces the tool policies.
 
-    Private keys are left out. Exit code 1 when a Gateway is not served as it says.
+    Private keys are left out. Exit code 1 if a Gateway cannot be served as declared.
     """
     from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, near_miss
     from tierwall.engines.envoy.config.options import Denial, EnvoyOptions, Reveal
@@ -79,41 +79,43 @@ class RunParams(RequiredPathParams):
     )
     address: str = option(default="0.0.0.0", help="IP address that listeners bind to.")
     binds: tuple[str, ...] = repeated_option(
-        "--bind", metavar="NS/NAME:PORT=HOST:PORT", help="Bind one port elsewhere."
+        "--bind", metavar="NS/NAME:PORT=HOST:PORT", help="Bind a port of a Gateway to another address. Repeatable."
     )
     endpoints: tuple[str, ...] = repeated_option(
-        "--endpoint", metavar="REF=HOST:PORT", help="Where a backend is, instead of DNS."
+        "--endpoint", metavar="REF=HOST:PORT", help="Address of a backend, instead of DNS. Repeatable."
     )
-    certificate: str | None = option(type=_FILE, help="PEM chain for HTTPS listeners that name no certificate.")
+    certificate: str | None = option(type=_FILE, help="Certificate chain (PEM) for HTTPS listeners that name none.")
     key: str | None = option(type=_FILE, help="Its private key.")
-    client_ca: str | None = option(
-        type=_FILE, help="PEM authorities for client certificates where a Gateway names none."
-    )
-    denial: str = choice("json-rpc", "http")
-    reveal: str = choice("policy", "nothing")
+    client_ca: str | None = option(type=_FILE, help="CA certificates (PEM) for clients, where a Gateway names none.")
+    denial: str = _DENIAL
+    reveal: str = _REVEAL
     filter_lists: bool = option(
-        "--filter-lists/--no-filter-lists", default=True, help="Cut `tools/list` to the caller."
+        "--filter-lists/--no-filter-lists", default=True, help="Remove from `tools/list` what the caller may not use."
     )
-    envoy: str | None = option(metavar="BINARY", help="The Envoy to run; by default the installed one.")
-    no_envoy: bool = flag("Run no Envoy, only feed those that connect.")
+    envoy: str | None = option(metavar="BINARY", help="The Envoy binary to run; by default the installed one.")
+    no_envoy: bool = flag("Start no Envoy; only configure those that connect.")
     concurrency: int | None = option(
-        type=click.IntRange(1, 1024), help="Worker threads of Envoy; by default one a core."
+        type=click.IntRange(1, 1024), help="Worker threads of Envoy; by default one per core."
     )
     xds: str | None = option(
         show_default="a free port; 127.0.0.1:18000 with --no-envoy",
         metavar="HOST:PORT",
-        help="Where Envoys connect to.",
+        help="Address that Envoys connect to.",
     )
-    xds_certificate: str | None = option(type=_FILE, help="PEM chain that the xDS server shows to Envoys elsewhere.")
+    xds_certificate: str | None = option(
+        type=_FILE, help="Certificate chain (PEM) of the xDS server, for Envoys on other machines."
+    )
     xds_key: str | None = option(type=_FILE, help="Its private key.")
-    xds_client_ca: str | None = option(type=_FILE, help="PEM authorities of the certificates that Envoys must show.")
+    xds_client_ca: str | None = option(type=_FILE, help="CA certificates (PEM) for the client certificates of Envoys.")
     http: str = option(
         default="127.0.0.1:0",
         show_default="a free port",
         metavar="HOST:PORT",
-        help="Where health, metrics and status are.",
+        help="Address of health, metrics and status.",
     )
-    decision_log: str = option(default="-", show_default="standard output", metavar="FILE", help="JSON lines.")
+    decision_log: str = option(
+        default="-", show_default="standard output", metavar="FILE", help="Log of decisions, as JSON lines."
+    )
 
 
 @click.command("run", epilog="Example: tierwall run manifests/ --address 127.0.0.1 --decision-log decisions.jsonl")
@@ -121,11 +123,11 @@ class RunParams(RequiredPathParams):
 def run(params: RunParams) -> None:
     """Watch manifests and enforce their tool policies with Envoy.
 
-    PATH is a folder or file that is watched, or `-` for standard input, read once. A broken edit is shown and keeps the
-    last good state in force. Decisions go to the decision log, everything else to standard error.
+    PATH is a file or folder to watch, or `-` to read standard input once. A broken edit is reported, and the last good
+    state stays in force. Decisions go to the decision log, everything else to standard error.
 
-    Exit code 0 when ended by a signal, 1 when it cannot begin: manifests with errors, a missing or unfit certificate,
-    an address in use, no Envoy that will do.
+    Exit code 0 after a signal, 1 if it cannot start: manifests with errors, a missing or unusable certificate, an
+    address in use, no suitable Envoy.
     """
     # gRPC's handlers around `fork` would only warn: no forked process uses gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
@@ -133,14 +135,14 @@ def run(params: RunParams) -> None:
     from tierwall.engines.envoy.config.options import Denial, EnvoyOptions, Reveal
     from tierwall.serve.run import RunSettings
 
-    source = params.followed()
+    source = params.object_source()
     where = address(params.xds or f"127.0.0.1:{18000 if params.no_envoy else 0}", "--xds")
     _check_xds(where[0], params)
     options = EnvoyOptions(
         gateways=frozenset(params.gateways) or None,
         address=params.address,
-        bind=dict(_placed(text, "--bind") for text in params.binds),
-        endpoints=dict(_placed(text, "--endpoint") for text in params.endpoints),
+        bind=dict(_named_address(text, "--bind") for text in params.binds),
+        endpoints=dict(_named_address(text, "--endpoint") for text in params.endpoints),
         certificate=_certificate(params.certificate, params.key),
         client_authority=_bytes(params.client_ca),
         denial=Denial(params.denial),
@@ -164,9 +166,9 @@ def _check_xds(host: str, params: RunParams) -> None:
     """Refuse xDS beyond this machine without mutual TLS: it carries the private keys of Gateways."""
     given = params.xds_certificate, params.xds_key, params.xds_client_ca
     if any(given) and not all(given):
-        raise click.UsageError("--xds-certificate, --xds-key and --xds-client-ca go together")
+        raise click.UsageError("give --xds-certificate, --xds-key and --xds-client-ca together")
     if any(given) and not params.no_envoy:
-        raise click.UsageError("--xds-certificate is for Envoys elsewhere: it needs --no-envoy")
+        raise click.UsageError("--xds-certificate is for Envoys on other machines: it needs --no-envoy")
     if not any(given) and host not in ("127.0.0.1", "::1", "localhost"):
         raise click.UsageError(f"xDS on `{host}` needs --xds-certificate, --xds-key and --xds-client-ca")
 
@@ -175,16 +177,16 @@ def _certificate(chain: str | None, key: str | None) -> Certificate | None:
     from tierwall.engines.envoy.config.options import Certificate
 
     if (chain is None) is not (key is None):
-        raise click.UsageError("--certificate and --key go together")
+        raise click.UsageError("give --certificate and --key together")
     if chain is None:
         return None
     from tierwall.core.diagnostics import Diagnostic, InputError
     from tierwall.engines.envoy.config.tls import BAD_CERTIFICATE, certificate_problem
 
     certificate = Certificate(_bytes(chain) or b"", _bytes(key) or b"")
-    why = certificate_problem(certificate)
-    if why:
-        named = why.replace("tls.crt", chain).replace("tls.key", str(key))
+    problem = certificate_problem(certificate)
+    if problem:
+        named = problem.replace("tls.crt", chain).replace("tls.key", str(key))
         raise InputError([Diagnostic(BAD_CERTIFICATE, f"the certificate cannot be used: {named}")])
     return certificate
 
@@ -195,7 +197,7 @@ def _bytes(path: str | None) -> bytes | None:
     return Path(path).read_bytes() if path is not None else None
 
 
-def _placed(text: str, option: str) -> tuple[str, SocketAddress]:
+def _named_address(text: str, option: str) -> tuple[str, SocketAddress]:
     from tierwall.engines.envoy.config.options import SocketAddress
 
     name, sign, where = text.partition("=")

@@ -15,7 +15,9 @@ class EffectiveParams(ObjectParams):
 
     gateway: str | None = option(metavar="NS/NAME", help="The Gateway.")
     listener_set: str | None = option(metavar="NS/NAME", help="The ListenerSet.")
-    listener: str | None = option(metavar="NAME", help="A listener, of the ListenerSet where one is given.")
+    listener: str | None = option(
+        metavar="NAME", help="A listener of the Gateway, or of the ListenerSet if one is given."
+    )
     route: str | None = option(metavar="KIND/NS/NAME", help="The route, such as HTTPRoute/shop/api.")
     rule: str | None = option(metavar="RULE", help="A rule of the route: its number from 0, or its name.")
     backend: str | None = option(metavar="KIND/NS/NAME", help="The backend: a Service or AgentgatewayBackend.")
@@ -23,9 +25,9 @@ class EffectiveParams(ObjectParams):
     profile: Any = choice("docs", "agentgateway")
     phase: Any = choice("PostRouting", "PreRouting")
     facts: tuple[str, ...] = repeated_option(
-        "--request", metavar="NAME=VALUE", help="A fact for conditions: request.path=/x."
+        "--request", metavar="NAME=VALUE", help="A value for conditions, such as request.path=/x. Repeatable."
     )
-    everywhere: bool = flag("Every place that a request can reach, instead of one.", "--all")
+    everywhere: bool = flag("Show every place that a request can reach, instead of one.", "--all")
     output: str = output("explain")
 
 
@@ -37,8 +39,8 @@ class EffectiveParams(ObjectParams):
 def effective(params: EffectiveParams) -> None:
     """Which settings are in force at this place, and who set them?
 
-    Only the levels that you name take part: name the Gateway, the listener, the route, the rule and the backend to see
-    what a request on that way meets. `tierwall check` reports conflicts everywhere.
+    Only the levels that you name take part. Name the Gateway, the listener, the route, the rule and the backend to see
+    the settings for a request on that path. `tierwall check` reports conflicts everywhere.
     """
     from tierwall.gateway.question import GatewayQuestion
 
@@ -55,9 +57,9 @@ def effective(params: EffectiveParams) -> None:
         request=_facts(params.facts),
     )
     if params.everywhere and question.place:
-        raise click.UsageError("--all means every place: name none beside it")
+        raise click.UsageError("--all means every place: do not name one")
     if not params.everywhere and not any((params.gateway, params.listener_set, params.route, params.backend)):
-        raise click.UsageError("name a place with --gateway, --listener-set, --route or --backend, or say --all")
+        raise click.UsageError("name a place with --gateway, --listener-set, --route or --backend, or give --all")
     world = params.world()
     if params.everywhere:
         answers = world.effective_everywhere(profile=params.profile, phase=params.phase, request=question.request)
@@ -79,7 +81,7 @@ def _facts(texts: tuple[str, ...]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"expected NAME=VALUE after --request, found `{text}`")
+            raise click.UsageError(f"expected NAME=VALUE as `--request`, found `{text}`")
         try:
             facts[name] = msgspec.json.decode(value)
         except msgspec.DecodeError:
@@ -97,10 +99,10 @@ class StatusParams(ObjectParams):
 @click.command("status", epilog="Example: tierwall status AgentgatewayPolicy/shop/timeouts -f manifests/")
 @runs(StatusParams)
 def status(params: StatusParams) -> None:
-    """Print, per policy and ancestor, the conditions that a controller would write.
+    """Print the conditions that a controller would write, per policy and ancestor.
 
-    All AgentgatewayPolicies and AccessPolicies, or those named by reference. `-o json` prints objects with their
-    `status`; the times of conditions that did not change are kept from the status that an object has.
+    Covers all AgentgatewayPolicies and AccessPolicies, or those named by reference. `-o json` prints objects with their
+    `status`; a condition that did not change keeps its time.
     """
     from tierwall.gateway.effects import statuses
 

@@ -35,7 +35,7 @@ def explain() -> None:
     lazy={name: (f"tierwall.cli.{name}:compile", entry.title) for name, entry in offered_by("compile").items()},
     help=" ".join(
         (
-            "Print what an engine would be given; nothing is applied.",
+            "Print the configuration that an engine would get; nothing is applied.",
             *(
                 f"There is nothing to compile for the {name}: `tierwall {command}` judges by the policies themselves."
                 for name, command in enforced_with().items()
@@ -46,17 +46,17 @@ def explain() -> None:
     epilog="Example: tierwall compile nft -f manifests/ --node worker-1 > table.nft",
 )
 def compile() -> None:
-    """Print what an engine would be given; nothing is applied."""
+    """Print the configuration that an engine would get; nothing is applied."""
 
 
 @click.group(
     "enforce",
     cls=LazyGroup,
     lazy={name: (f"tierwall.cli.{name}:enforce", entry.title) for name, entry in offered_by("enforce").items()},
-    help="Make an engine obey the policies. Where that takes a process that stays, it is a command of its own: "
+    help="Enforce the policies with an engine. Engines that need a running process have their own command: "
     + ", ".join(f"`tierwall {command}` ({name})" for name, command in enforced_with().items() if command != "enforce")
     + ".",
     epilog="Example: tierwall enforce nft manifests/ --node worker-1 --diff",
 )
 def enforce() -> None:
-    """Make an engine obey the policies."""
+    """Enforce the policies with an engine."""

@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "test": ("tierwall.cli.checks:test", "Run policy tests."),
     "explain": ("tierwall.cli.groups:explain", "Ask one question and see which policy decides it, and why."),
     "tools": ("tierwall.cli.tool:tools", "List the tools that a caller may use, per backend, and why."),
-    "can-i": ("tierwall.cli.api:can_i", "May this user do this? In the manner of `kubectl auth can-i`."),
+    "can-i": ("tierwall.cli.api:can_i", "May this user do this? Works like `kubectl auth can-i`."),
     "list": ("tierwall.cli.network:list_connections", "List who can reach whom on what."),
     "diff": ("tierwall.cli.network:diff", "Compare the connections two folders of manifests let pass."),
     "effective": ("tierwall.cli.gateway:effective", "See the gateway settings in force, and who set them."),
@@ -27,11 +27,11 @@ COMMANDS: Mapping[str, Lazy] = {
     "run": ("tierwall.cli.envoy:run", "Enforce the tool policies of a folder with Envoy."),
     "compile": (
         "tierwall.cli.groups:compile",
-        f"Print what an engine would be given: {', '.join(offered_by('compile'))}.",
+        f"Print the configuration that an engine would get: {', '.join(offered_by('compile'))}.",
     ),
     "enforce": (
         "tierwall.cli.groups:enforce",
-        "Make an engine obey the policies: "
+        "Enforce the policies with an engine: "
         + ", ".join(
             name if command in ("enforce", name) else f"{name} (`{command}`)"
             for name, command in enforced_with().items()
@@ -102,8 +102,8 @@ def root() -> None:
     Reads network policies, tool policies, gateway settings and API authorization; decides as the specifications say;
     explains every decision down to the rule and line.
 
-    Exit codes: 0 done, allowed or passed; 1 the input or the tool failed; 2 usage; 3 denied; 4 findings, differences
-    or failed cases; 5 conditional.
+    Exit codes: 0 done, allowed or passed; 1 the input or the tool failed; 2 wrong usage; 3 denied; 4 findings,
+    differences or failed cases; 5 conditional.
     """
 
 

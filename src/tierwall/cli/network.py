@@ -27,15 +27,19 @@ from tierwall.render.formats import LISTS, PICTURES
 if TYPE_CHECKING:
     from tierwall.network.reach.listing import Picture
 
-END = "`namespace/pod`, an IP address, or `node:NAME`"
-ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
+ENDPOINT = "`namespace/pod`, an IP address, or `node:NAME`"
+ENDPOINTS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
 
 
 class ExplainNetworkParams(ObjectParams):
     """The options of `explain network`."""
 
-    source: str = option("--from", required=True, metavar="END", help=f"Who opens the connection: {END}.")
-    destination: str = option("--to", required=True, metavar="END", help=f"Who is to accept it: {END}.")
+    source: str = option(
+        "--from", required=True, metavar="ENDPOINT", help=f"The endpoint that opens the connection: {ENDPOINT}."
+    )
+    destination: str = option(
+        "--to", required=True, metavar="ENDPOINT", help=f"The endpoint that accepts it: {ENDPOINT}."
+    )
     port: int = option(required=True, type=int, help="Destination port number.")
     protocol: str = option(
         type=click.Choice(("TCP", "UDP", "SCTP"), case_sensitive=False), default="TCP", show_default=False
@@ -50,21 +54,25 @@ class ExplainNetworkParams(ObjectParams):
 def explain(params: ExplainNetworkParams) -> int:
     """May this pod open a connection to that one?
 
-    The first line is the answer in plain words, and a second what policies in shadow mode would change. Then each
-    direction's walk through the tiers, then the lines of the manifests that were looked at.
+    The first line answers in plain words; a second line says what policies in shadow mode would change. Then follow
+    the walk of each direction through the tiers, and the lines of the manifests that were evaluated.
 
-    Exit code 0 allowed, 3 denied, 5 conditional, 1 the input failed.
+    Exit code 0 allowed, 3 denied, 5 conditional, 1 invalid input.
     """
     from tierwall.network.question import NetworkQuestion
 
-    ends = _end(params.source), _end(params.destination)
-    question = NetworkQuestion(source=ends[0], to=ends[1], port=params.port, protocol=params.protocol.upper())
+    question = NetworkQuestion(
+        source=_endpoint(params.source),
+        to=_endpoint(params.destination),
+        port=params.port,
+        protocol=params.protocol.upper(),
+    )
     answer = params.world().ask(question)
     print_output("explain", params.output, answer)
     return exit_code(answer.verdict)
 
 
-def _end(text: str) -> str | dict[str, str]:
+def _endpoint(text: str) -> str | dict[str, str]:
     from tierwall.values.addresses import parse_address
 
     if parse_address(text) is not None:
@@ -75,14 +83,18 @@ def _end(text: str) -> str | dict[str, str]:
 class ListParams(PathParams):
     """The options of `list`."""
 
-    sources: tuple[str, ...] = repeated_option("--from", metavar="END", help=f"Only connections from these: {ENDS}.")
-    destinations: tuple[str, ...] = repeated_option("--to", metavar="END", help="Only connections to these, likewise.")
+    sources: tuple[str, ...] = repeated_option(
+        "--from", metavar="ENDPOINT", help=f"Only connections from these: {ENDPOINTS}."
+    )
+    destinations: tuple[str, ...] = repeated_option(
+        "--to", metavar="ENDPOINT", help="Only connections to these, in the same form."
+    )
     ports: tuple[str, ...] = repeated_option(
         "--port", metavar="PORT", help="Only these ports: `80`, `53/UDP`, `8000-8080/TCP`."
     )
-    explain: bool = flag("Name the rules that settle each direction.")
-    denied: bool = flag("Show what does not pass, too.")
-    pairs: bool = flag("One entry for every pair of ends instead of groups.")
+    explain: bool = flag("Name the rules that decide each direction.")
+    denied: bool = flag("Also show what is denied.")
+    pairs: bool = flag("Print one entry for each pair of endpoints instead of groups.")
     exposure: bool = flag("Show what future pods could reach, and what could reach them, by label.")
     hits: bool = option(is_flag=True, hidden=True)
     output: str = output("list")
@@ -93,14 +105,14 @@ class ListParams(PathParams):
 def list_connections(params: ListParams) -> None:
     """List which pods, nodes and outside addresses can reach which, on which ports.
 
-    Ends that policies treat alike are one line: `shop/web[Deployment] => shop/db[StatefulSet] : TCP 5432`. Pairs of
-    which neither end is under policy (nodes, host-network pods, outside addresses) are left out.
+    Endpoints that policies treat alike share a line: `shop/web[Deployment] => shop/db[StatefulSet] : TCP 5432`. Pairs
+    without an endpoint under policy (nodes, host-network pods, outside addresses) are left out.
     """
     from tierwall.core.diagnostics import sorted_diagnostics
     from tierwall.network.model.model import network_model
     from tierwall.network.model.policies import fail_closed_warnings, shadow_notes
 
-    _refuse_what_makes_no_sense(params)
+    _check_options(params)
     world = params.world()
     print_diagnostics(
         sorted_diagnostics(
@@ -121,20 +133,20 @@ def list_connections(params: ListParams) -> None:
     if params.output in PICTURES:
         from tierwall.network.reach.listing import picture
 
-        drawn = _drawn(lambda: picture(connections.matrix, connections.explain), "narrow it with --from, --to, --port")
+        drawn = _draw(lambda: picture(connections.matrix, connections.explain), "narrow it with --from, --to, --port")
         print_output("list", params.output, drawn)
     else:
         print_output("list", params.output, connections.pairs() if params.pairs else connections)
 
 
-def _refuse_what_makes_no_sense(params: ListParams) -> None:
+def _check_options(params: ListParams) -> None:
     if params.hits:
         raise click.UsageError("--hits is an option of `tierwall audit`: tierwall audit --hits")
     if params.pairs and params.output in PICTURES:
-        raise click.UsageError(f"--pairs makes no sense with -o {params.output}")
+        raise click.UsageError(f"--pairs cannot be combined with -o {params.output}")
     narrowed = params.sources or params.destinations or params.ports or params.pairs or params.denied
     if params.exposure and (narrowed or params.output not in LISTS):
-        raise click.UsageError("--exposure goes with --explain and -o text, json, csv or md only")
+        raise click.UsageError("--exposure can be combined only with --explain and with -o text, json, csv or md")
 
 
 class DiffParams(Params):
@@ -150,8 +162,8 @@ class DiffParams(Params):
 def diff(params: DiffParams) -> int:
     """Compare the connections that two folders of manifests let pass.
 
-    `+` appears, `-` vanishes, `~` hangs on other domain names; below each stands who settles it now, and who did
-    before. Exit code 0 when nothing changes, 4 when anything does.
+    `+` marks a new connection, `-` a lost one, `~` one that depends on other domain names. Below each are the rules
+    that decide it now, and those that did before. Exit code 0 if nothing changes, 4 if anything does.
     """
     from tierwall.core.diagnostics import sorted_diagnostics
     from tierwall.network.model.policies import shadow_notes
@@ -163,7 +175,7 @@ def diff(params: DiffParams) -> int:
     if params.output in PICTURES:
         from tierwall.network.reach.listing import picture_of_changes
 
-        print_output("diff", params.output, _drawn(lambda: picture_of_changes(changes)))
+        print_output("diff", params.output, _draw(lambda: picture_of_changes(changes)))
     else:
         print_output("diff", params.output, changes)
     if not changes and params.output == "text":
@@ -171,11 +183,11 @@ def diff(params: DiffParams) -> int:
     return FOUND if changes else 0
 
 
-def _drawn(draw: Callable[[], Picture], hint: str = "") -> Picture:
+def _draw(draw: Callable[[], Picture], hint: str = "") -> Picture:
     """Draw a picture; a picture that would be too large ends the command."""
     from tierwall.network.reach.listing import TooManyBlocks
 
     try:
         return draw()
     except TooManyBlocks as error:
-        fail(f"error: this is too large for a picture: {error}" + (f" (hint: {hint})" if hint else ""))
+        fail(f"error: too large for a picture: {error}" + (f" (hint: {hint})" if hint else ""))

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 class TableParams(Params):
     """The options of the nftables table (`compile nft`, `enforce nft`)."""
 
-    node: str | None = option(metavar="NAME", help="Judge only the pods on this node; default: all pods.")
-    log: str = choice("none", "drop", "all", default="drop", help="What is logged for `tierwall audit`.")
+    node: str | None = option(metavar="NAME", help="Judge only the pods on this node; by default all pods.")
+    log: str = choice("none", "drop", "all", default="drop", help="What to log for `tierwall audit`.")
     log_group: int = option(type=click.IntRange(0, 65535), default=7, help="NFLOG group.")
     log_rate: int = option(
-        type=click.IntRange(0, 100_000), default=10, help="Log lines a second for each rule; 0 for no limit."
+        type=click.IntRange(0, 100_000), default=10, help="Log lines per second for each rule; 0 for no limit."
     )
-    exempt_own_node: bool = flag("Do not judge traffic between the node itself and its pods, as Kubernetes exempts it.")
+    exempt_own_node: bool = flag("Exempt traffic between a node and its own pods, as Kubernetes does.")
 
     @property
     def table(self) -> TableOptions:
@@ -64,19 +64,19 @@ def compile(params: CompileNftParams) -> None:
 class EnforceNftParams(TableParams, RequiredPathParams):
     """The options of `enforce nft`."""
 
-    watch: bool = flag("Stay, and follow changes of the files.")
+    watch: bool = flag("Keep running, and follow changes of the files.")
     interval: float = option(
         type=click.FloatRange(0.05, 3600),
         default=10,
-        help="Seconds between looks where the file system does not tell of changes.",
+        help="Seconds between polls where the file system does not report changes.",
     )
     dry_run: bool = flag("Print the checked nft script instead of running it.")
-    diff: bool = flag("Print what would change in the kernel's table; exit code 4 if anything.")
+    diff: bool = flag("Print what would change in the kernel's table; exit code 4 if anything would.")
     remove: bool = flag("Remove the table; nothing is left behind.")
     cut: bool = option(
         "--cut/--no-cut",
         default=True,
-        help="Cut open connections that the policies now forbid; without it they stay open until they end.",
+        help="Cut open connections that the policies now deny; otherwise they stay open until they end.",
     )
 
 
@@ -85,21 +85,21 @@ class EnforceNftParams(TableParams, RequiredPathParams):
 def enforce(params: EnforceNftParams) -> int:
     """Enforce the network policies in PATH... on the pods, in this machine's kernel.
 
-    The table is checked first and loaded in one transaction; if anything is wrong, the last good table stays in
-    force. Objects that an API server would refuse are wrong, as `tierwall check` says. A change of pods alone changes
-    elements of sets. Needs root, or CAP_NET_ADMIN.
+    The table is checked first and loaded in one transaction. If anything is wrong, the last good table stays in force;
+    that includes objects that an API server would refuse (see `tierwall check`). If only pods change, only elements of
+    sets are updated. Needs root or CAP_NET_ADMIN.
     """
     from tierwall.core.diagnostics import Diagnostics
 
     if sum((params.watch, params.dry_run, params.diff, params.remove)) > 1:
-        raise click.UsageError("only one of --watch, --dry-run, --diff and --remove makes sense at a time")
+        raise click.UsageError("give only one of --watch, --dry-run, --diff and --remove")
     if params.remove:
         _remove(params)
         return 0
     if params.dry_run or params.diff:
         return _preview(params)
     nft = engine("nft", options=params.table, cuts=params.cut)
-    source = params.followed(params.interval)
+    source = params.object_source(params.interval)
     if params.watch:
         nft.follow(source, print_report)
         click.echo("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)
@@ -123,11 +123,11 @@ def _preview(params: EnforceNftParams) -> int:
     from tierwall.engines.nftables.table.compile import CompiledTable
     from tierwall.serve.nftables import KernelFollower
 
-    load = KernelFollower(params.table, params.cut).look(params.followed())
-    assert load is not None, "the first reading is news"
+    load = KernelFollower(params.table, params.cut).look(params.object_source())
+    assert load is not None, "the first load always counts as a change"
     if load.errors:
         raise InputError(load.diagnostics, load.loaded)
-    assert isinstance(load.state, CompiledTable), "there is no table yet whose pods could be followed"
+    assert isinstance(load.state, CompiledTable), "only a later load can be a mere change of pods"
     print_diagnostics(load.diagnostics, load.loaded)
     if not params.diff:
         click.echo(script_to(load.state.table), nl=False)
@@ -142,9 +142,9 @@ class AuditParams(Params):
     """The options of `audit`."""
 
     log_group: int = option(type=click.IntRange(0, 65535), default=7, help="NFLOG group.")
-    count: int | None = option(type=click.IntRange(1), help="Stop after so many lines.")
-    seconds: float | None = option(type=click.FloatRange(0), help="Stop after so many seconds.")
-    hits: bool = flag("Print instead how often each rule was hit so far.")
+    count: int | None = option(type=click.IntRange(1), help="Stop after this many lines.")
+    seconds: float | None = option(type=click.FloatRange(0), help="Stop after this many seconds.")
+    hits: bool = flag("Print how often each rule was hit so far, instead of decisions.")
     output: str = output("audit --hits")
 
 
@@ -153,11 +153,11 @@ class AuditParams(Params):
 def audit(params: AuditParams) -> None:
     """Stream what `tierwall enforce nft` logs: drops, and allows with `--log all`.
 
-    Every line names source and destination by namespace and pod, and the policy and rule that settled it. Lines are
-    limited for each rule (`--log-rate` of enforce). Needs root, or CAP_NET_ADMIN.
+    Each line names source and destination by namespace and pod, and the policy and rule that decided. The rate of lines
+    is limited for each rule (`--log-rate` of `enforce nft`). Needs root or CAP_NET_ADMIN.
     """
     if params.output == "prometheus" and not params.hits:
-        raise click.UsageError("-o prometheus goes with --hits")
+        raise click.UsageError("-o prometheus needs --hits")
     if params.hits:
         from tierwall.engines.nftables.kernel.audit import hits
 

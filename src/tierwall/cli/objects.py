@@ -25,7 +25,7 @@ class ObjectParams(Params):
     """The options of every command that reads objects."""
 
     files: tuple[str, ...] = files(
-        "File or folder of manifests; `-` is standard input. May be repeated.", show_default="this folder"
+        "File or folder of manifests; `-` is standard input. Repeatable.", show_default="this folder"
     )
 
     paths: tuple[str, ...] = ()
@@ -33,8 +33,8 @@ class ObjectParams(Params):
     missing: ClassVar[str] = ""
 
     @property
-    def objects_from(self) -> tuple[str, ...]:
-        """All given files and folders: arguments, then options; this folder if there are none."""
+    def all_paths(self) -> tuple[str, ...]:
+        """All given files and folders: arguments, then options; this folder if no path is given."""
         given = (*self.paths, *self.files)
         if not given and self.missing:
             raise click.UsageError(self.missing)
@@ -42,15 +42,15 @@ class ObjectParams(Params):
 
     def world(self) -> World:
         """Read the objects. Errors are printed and end the command with exit code 1."""
-        (world,) = worlds_from(self.objects_from)
+        (world,) = worlds_from(self.all_paths)
         return world
 
-    def followed(self, *interval: float) -> FileSource:
+    def object_source(self, *interval: float) -> FileSource:
         """Make the source of objects that an engine follows, with the seconds between polls if given."""
         from tierwall.cli.collector import CommandLoader, restore_collector
         from tierwall.serve.follower import FileSource
 
-        paths = self.objects_from
+        paths = self.all_paths
         take_stdin(paths)
         restore_collector()
         return FileSource(CommandLoader(paths), *interval)
@@ -66,7 +66,7 @@ class RequiredPathParams(ObjectParams):
     """The options of commands that need a path: this folder is not the default."""
 
     paths: tuple[str, ...] = argument(nargs=-1, metavar="PATH...")
-    files: tuple[str, ...] = files("The same as PATH. May be repeated.")
+    files: tuple[str, ...] = files("The same as PATH. Repeatable.")
     missing = "Missing argument 'PATH...'."
 
 

@@ -18,12 +18,12 @@ class CallerParams(Params):
     """The caller of a tool (`explain tool`, `tools`)."""
 
     caller: str | None = option(
-        metavar="ID", help="SPIFFE id or NS/SERVICEACCOUNT; without it a caller without an identity."
+        metavar="ID", help="SPIFFE ID or NS/SERVICEACCOUNT; by default the caller has no identity."
     )
 
     @property
-    def who(self) -> Any:
-        """The caller of a question: a SPIFFE id, or else a ServiceAccount `namespace/name`."""
+    def caller_value(self) -> Any:
+        """The caller of a question: a SPIFFE ID, or else a ServiceAccount `namespace/name`."""
         if self.caller is None or self.caller.startswith("spiffe:"):
             return self.caller
         return {"serviceAccount": self.caller}
@@ -32,25 +32,25 @@ class CallerParams(Params):
 class ExplainToolParams(CallerParams, ObjectParams):
     """The options of `explain tool`."""
 
-    gateway: str = option(required=True, metavar="NS/NAME", help="The Gateway that the request comes in at.")
-    listener: str | None = option(metavar="NAME", help="Its listener; needed where it has several.")
+    gateway: str = option(required=True, metavar="NS/NAME", help="The Gateway that receives the request.")
+    listener: str | None = option(metavar="NAME", help="Its listener; required if it has several.")
     backend: str = option(required=True, metavar="NS/NAME", help="The XBackend, or Service/NS/NAME.")
     tool: str | None = option(
-        metavar="NAME", help="The tool or prompt; the method is tools/call unless --method says else."
+        metavar="NAME", help="The tool or prompt; the method is tools/call unless --method is given."
     )
     method: str | None = option(metavar="METHOD", help="The JSON-RPC method, such as tools/list.")
-    uri: str | None = option(metavar="URI", help="The resource of resources/read and its kin.")
-    arguments: str | None = option(metavar="JSON", help="The arguments of the call, for expressions that look at them.")
-    http_method: str | None = option(metavar="VERB", help="GET, POST (default), DELETE, …")
-    path: str | None = option(metavar="PATH", help="The path of the request; the backend's own by default.")
+    uri: str | None = option(metavar="URI", help="The resource of resources/read and similar methods.")
+    arguments: str | None = option(metavar="JSON", help="The arguments of the call, for expressions that read them.")
+    http_method: str | None = option(metavar="VERB", help="The HTTP method: GET, POST (default), DELETE, …")
+    path: str | None = option(metavar="PATH", help="The path of the request; by default that of the backend.")
     host: str | None = option(metavar="HOST", help="The Host header.")
-    headers: tuple[str, ...] = repeated_option("--header", metavar="NAME:VALUE", help="A header; may be repeated.")
+    headers: tuple[str, ...] = repeated_option("--header", metavar="NAME:VALUE", help="A header. Repeatable.")
     answers: tuple[str, ...] = repeated_option(
         "--external-auth",
         metavar="POLICY=ANSWER",
-        help="What an authorizer answers, Allow or Deny, by the policy that asks it; others cannot be reached.",
+        help="The answer, Allow or Deny, of the authorizer of a policy. Others cannot be reached. Repeatable.",
     )
-    time: str | None = option(metavar="RFC3339", help="When the request is made, for expressions that look at it.")
+    time: str | None = option(metavar="RFC3339", help="The time of the request, for expressions that read it.")
     output: str = output("explain")
 
 
@@ -63,8 +63,8 @@ class ExplainToolParams(CallerParams, ObjectParams):
 def explain(params: ExplainToolParams) -> int:
     """May this caller use this tool through this Gateway?
 
-    The first line is the answer in plain words. Then every policy that was evaluated, in order, with the lines of the
-    manifests. Exit code 0 allowed, 3 denied, 1 the input failed.
+    The first line answers in plain words. Then follows every policy that was evaluated, in order, with its line in the
+    manifests. Exit code 0 allowed, 3 denied, 1 invalid input.
     """
     from tierwall.tool.question import ToolQuestion
 
@@ -74,7 +74,7 @@ def explain(params: ExplainToolParams) -> int:
         gateway=params.gateway,
         listener=params.listener,
         backend=params.backend,
-        caller=params.who,
+        caller=params.caller_value,
         method="tools/call" if params.method is None and params.tool is not None else params.method,
         tool=params.tool,
         uri=params.uri,
@@ -101,7 +101,7 @@ def _arguments(text: str | None) -> Any:
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        raise click.UsageError(f"expected a JSON object for --arguments, found `{text}`")
+        raise click.UsageError(f"expected a JSON object as `--arguments`, found `{text}`")
     return arguments
 
 
@@ -120,7 +120,7 @@ def pairs(given: tuple[str, ...], option: str, separator: str) -> dict[str, str]
     for text in given:
         key, sign, value = text.partition(separator)
         if not sign or not key.strip():
-            raise click.UsageError(f"expected NAME{separator}VALUE for {option}, found `{text}`")
+            raise click.UsageError(f"expected NAME{separator}VALUE as `{option}`, found `{text}`")
         out[key.strip()] = value.strip()
     return out
 
@@ -130,7 +130,9 @@ class ToolsParams(CallerParams, ObjectParams):
 
     gateway: str | None = option(metavar="NS/NAME", help="Only through this Gateway.")
     backend: str | None = option(metavar="NS/NAME", help="Only at this XBackend, or Service/NS/NAME.")
-    tools: tuple[str, ...] = repeated_option("--tool", metavar="NAME", help="A tool to ask about that no policy names.")
+    tools: tuple[str, ...] = repeated_option(
+        "--tool", metavar="NAME", help="Also list this tool, even if no policy names it. Repeatable."
+    )
     everything: bool = flag("List denied tools too, with the policy that denies them.", "--all")
     output: str = output("tools")
 
@@ -138,22 +140,22 @@ class ToolsParams(CallerParams, ObjectParams):
 @click.command("tools", epilog="Example: tierwall tools --caller agents/shopper -f manifests/")
 @runs(ToolsParams)
 def tools(params: ToolsParams) -> None:
-    """List what a caller may use: every backend that a route leads to, every tool that is known there.
+    """List what a caller may use: every backend that a route leads to, and every known tool of it.
 
-    Known tools are those that policies name and those that a backend declares in the annotation `tierwall.io/tools`;
-    `*` stands for any other. `Conditional` means that it depends on the host, the headers, the arguments, the time, or
-    an authorizer; the condition is shown.
+    Known tools are those that policies name, and those that a backend declares in the annotation `tierwall.io/tools`;
+    `*` stands for all others. `Conditional` means that the verdict depends on the host, the headers, the arguments,
+    the time or an authorizer; the condition is shown.
     """
     from tierwall.core.verdict import Verdict
     from tierwall.tool.grants import grants, nearest_caller
     from tierwall.tool.sentence import caller_words
 
     world = params.world()
-    granted = grants(world.snapshot, params.who, params.gateway, params.backend, params.tools)
+    granted = grants(world.snapshot, params.caller_value, params.gateway, params.backend, params.tools)
     if not granted.routed:
-        click.echo("no route in the manifests leads there: taking every Gateway to lead to every backend", err=True)
+        click.echo("no route in the manifests leads there: assuming every Gateway leads to every backend", err=True)
     if params.output == "text" and not granted.ways:
-        click.echo("there is no Gateway and backend to list", err=True)
+        click.echo("there is no Gateway with a backend to list", err=True)
     print_output("tools", params.output, (granted, params.everything))
     denied = all(row.verdict is Verdict.DENY for row in granted.rows)
     if params.output == "text" and granted.ways and denied and not params.everything:

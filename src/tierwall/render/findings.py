@@ -29,27 +29,27 @@ class CheckResult(Struct, frozen=True):
     loaded: Loaded
 
     @property
-    def levels(self) -> Counter[str]:
+    def severities(self) -> Counter[str]:
         """The number of findings of each severity."""
         return Counter(str(finding.severity) for finding in self.findings)
 
     @property
-    def passed_over(self) -> dict[str, int]:
+    def unjudged_kinds(self) -> dict[str, int]:
         """The number of objects of each kind that Tierwall does not judge."""
         snapshot = self.loaded.snapshot
-        strangers = Counter(resource.kind for resource in self.loaded.resources if not is_judged(snapshot, resource))
-        return dict(sorted(strangers.items()))
+        kinds = Counter(resource.kind for resource in self.loaded.resources if not is_judged(snapshot, resource))
+        return dict(sorted(kinds.items()))
 
     @property
     def summary(self) -> str:
         """`1 error, 2 warnings in 7 objects of 3 files`."""
-        levels = self.levels
-        parts = [count_noun(levels[word], word) for word in _GITHUB if levels[word] or word == "error"]
+        severities = self.severities
+        parts = [count_noun(severities[word], word) for word in _GITHUB if severities[word] or word == "error"]
         objects, files = len(self.loaded.resources), len(self.loaded.read.sources)
         words = f"{', '.join(parts)} in {count_noun(objects, 'object')} of {count_noun(files, 'file')}"
-        if passed_over := self.passed_over:
-            kinds = ", ".join(f"{number} {kind}" for kind, number in passed_over.items())
-            words += f"; passed over, not ours to judge: {kinds}"
+        if unjudged_kinds := self.unjudged_kinds:
+            kinds = ", ".join(f"{number} {kind}" for kind, number in unjudged_kinds.items())
+            words += f"; not judged: {kinds}"
         return words
 
 
@@ -60,14 +60,14 @@ def text(checked: CheckResult, view: View) -> Iterator[str]:
 
 def document(checked: CheckResult, view: View) -> dict[str, Any]:
     """Return the document of `check -o json`."""
-    levels = checked.levels
+    severities = checked.severities
     return {
         "files": len(checked.loaded.read.sources),
         "objects": len(checked.loaded.resources),
-        "errors": levels["error"],
-        "warnings": levels["warning"],
-        "notes": levels["note"],
-        "passedOver": checked.passed_over,
+        "errors": severities["error"],
+        "warnings": severities["warning"],
+        "notes": severities["note"],
+        "passedOver": checked.unjudged_kinds,
         "diagnostics": [diagnostic_document(finding) for finding in checked.findings],
         "notConsidered": omission_documents(view.not_considered),
     }

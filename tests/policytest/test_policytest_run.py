@@ -192,11 +192,9 @@ def test_a_missing_admit_file_is_an_error(folder: Path) -> None:
     assert "[TW702]" in result.stderr
 
 
-@pytest.mark.parametrize("octets", [b"a: [1\n", b"a: \xff\n", b"[" * 2000])
-def test_an_admit_file_that_cannot_be_read_is_an_error_and_not_an_object_that_passes(
-    folder: Path, octets: bytes
-) -> None:
-    (folder / "broken.yaml").write_bytes(octets)
+@pytest.mark.parametrize("data", [b"a: [1\n", b"a: \xff\n", b"[" * 2000])
+def test_an_admit_file_that_cannot_be_read_is_an_error_and_not_an_object_that_passes(folder: Path, data: bytes) -> None:
+    (folder / "broken.yaml").write_bytes(data)
     result = run(folder, ADMIT % ("{file: broken.yaml}", ""))
     assert result.exit_code == 1
     assert "[TW702]: `broken.yaml`:" in result.stderr

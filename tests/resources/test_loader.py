@@ -458,21 +458,21 @@ def test_only_what_was_loaded_last_is_kept(tmp_path: Path) -> None:
         assert len(loader._found) == 3
 
 
-@pytest.mark.parametrize(("octets", "code"), [(pod("x").encode(), ""), (b"kind: [", "TW002"), (b"x" * 300, "TW003")])
+@pytest.mark.parametrize(("data", "code"), [(pod("x").encode(), ""), (b"kind: [", "TW002"), (b"x" * 300, "TW003")])
 def test_standard_input_and_pipes_are_read_once_and_count_for_every_load(
-    tmp_path: Path, octets: bytes, code: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, data: bytes, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(octets)))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data)))
     ours, theirs = os.pipe()
-    os.write(theirs, octets)
+    os.write(theirs, data)
     os.close(theirs)
     (tmp_path / "stdin").write_text(pod("file"))
     monkeypatch.chdir(tmp_path)
     paths = ["-", "stdin", "-", f"/dev/fd/{ours}"]
     found = memory.FileCache()
-    first = read.read_paths(paths, limits=read.Limits(file_octets=200), memory=found)
+    first = read.read_paths(paths, limits=read.Limits(file_bytes=200), memory=found)
     for _ in range(2):
-        again = read.read_paths(paths, limits=read.Limits(file_octets=200), memory=found)
+        again = read.read_paths(paths, limits=read.Limits(file_bytes=200), memory=found)
         assert [id(one) for one in again.documents] == [id(one) for one in first.documents]
         assert len(again.documents) == (1 if code else 3)
         assert again.diagnostics == first.diagnostics

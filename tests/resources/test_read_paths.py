@@ -110,18 +110,18 @@ def test_large_files_are_refused_before_they_are_read(tmp_path: Path) -> None:
     read = read_paths([str(tmp_path)])
     assert values(read) == [{"k": 12345678}, {"k": 1}]
     assert problems(read) == [("TW003", "file is too large: 1024 GiB or more, the limit is 256 MiB")]
-    tight = read_paths([str(tmp_path / "medium.yaml"), "-"], stdin=io.BytesIO(b"x" * 99), limits=Limits(file_octets=10))
+    tight = read_paths([str(tmp_path / "medium.yaml"), "-"], stdin=io.BytesIO(b"x" * 99), limits=Limits(file_bytes=10))
     assert [code for code, _ in problems(tight)] == ["TW003", "TW003"]
-    together = read_paths([str(tmp_path / "medium.yaml"), str(tmp_path / "small.yaml")], limits=Limits(total_octets=12))
+    together = read_paths([str(tmp_path / "medium.yaml"), str(tmp_path / "small.yaml")], limits=Limits(total_bytes=12))
     assert [code for code, _ in problems(together)] == ["TW003"]
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\x7fELF\x02\x01\x01\x00\x00", "file is binary: it has a zero octet"),
+        (b"\x7fELF\x02\x01\x01\x00\x00", "file is binary: it has a zero byte"),
         ("a: 1\n".encode("utf-16"), "text is UTF-16"),
-        (b"PK\x03\x04\xff", "octet 0xFF is not UTF-8"),
+        (b"PK\x03\x04\xff", "byte 0xFF is not UTF-8"),
     ],
 )
 def test_binary_files_are_called_binary(tmp_path: Path, data: bytes, message: str) -> None:

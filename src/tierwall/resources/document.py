@@ -20,7 +20,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class SourceText:
-    """A file's name and octets, and the way from octets to lines and columns. A byte order mark has no column.
+    """A file's name and bytes, and the way from bytes to lines and columns. A byte order mark has no column.
 
     `recent` is shared by all files of one reading.
     """
@@ -34,7 +34,7 @@ class SourceText:
         self._breaks: tuple[int, ...] = ()
 
     def position(self, offset: int) -> Position:
-        """The line and column of an octet."""
+        """The line and column of a byte."""
         data = self.data
         offset = max(0, min(offset, len(data)))
         start = data.rfind(b"\n", 0, offset) + 1
@@ -43,7 +43,7 @@ class SourceText:
         return Position(self.name, self.line_at(offset) + 1, len(data[start:offset].decode("utf-8", "replace")) + 1)
 
     def line_at(self, offset: int) -> int:
-        """The line of an octet, from 0."""
+        """The line of a byte, from 0."""
         block = offset // _BLOCK
         return self._breaks_before()[block] + self.data.count(b"\n", block * _BLOCK, offset)
 
@@ -110,7 +110,7 @@ class LocatorCache:
 
 
 class Document:
-    """A document and where it stands in its file (octets `start` to `end`).
+    """A document and where it stands in its file (bytes `start` to `end`).
 
     `value` is exactly what Kubernetes reads: keys are strings and every integer is an int64. `content` stays the same
     object where a document moves, and no two documents share one, whatever their values are.

@@ -24,7 +24,7 @@ _ATOM = pattern(rb"%b|[^\s,\]}]*" % _STRING, re.DOTALL)
 # Brackets, commas and strings; group 1 is a string that is a key.
 _TOKEN = pattern(rb"(%b)[ \t\n\r]*+:|%b|[\[\]{},]" % (_STRING, _STRING), re.DOTALL)
 _STEP: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
-_NOT_BRACKET: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
+_NOT_BRACKET: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _PASSES = 64
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -49,7 +49,7 @@ class JsonLocator:
         self._entries: dict[int, list[_Entry]] = {}
 
     def offset(self, path: Sequence[str | int], key: bool = False) -> int:
-        """The octet offset of the node at `path`, or of its key; of its nearest ancestor if there is none such."""
+        """The byte offset of the node at `path`, or of its key; of its nearest ancestor if there is none such."""
         start, end = self._span
         place = start
         for part in path:
@@ -132,7 +132,7 @@ class JsonLocator:
 
 
 def _space_end(data: bytes, at: int) -> int:
-    """The first octet at or after `at` that is not white space."""
+    """The first byte at or after `at` that is not white space."""
     return _SPACE.match(data, at).end()  # type: ignore[union-attr]
 
 

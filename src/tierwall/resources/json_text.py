@@ -36,12 +36,12 @@ _WORDS: Final = {
 }
 _CONSTANT = pattern(r"(?<=[\s:,\[])(?:NaN|-?Infinity)")
 _SURROGATE = pattern("[\ud800-\udfff]")
-_DIGITS: Final = bytes(0x30 if 0x30 <= octet <= 0x39 else 0x20 for octet in range(256))
+_DIGITS: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
 _BLOCK: Final = 1 << 20
 
 
 class JsonError(Exception):
-    """Text that is not JSON, with the octet offset of the problem.
+    """Text that is not JSON, with the byte offset of the problem.
 
     `final` says that the text is JSON but its value cannot be taken, so trying it as YAML is no use.
     """
@@ -60,14 +60,14 @@ def json_values(data: bytes, max_depth: int) -> Iterator[tuple[Any, int, int]]:
     if whole is not None:
         yield whole
         return
-    # Each octet as one character: offsets stay octet offsets.
+    # Each byte as one character: offsets stay byte offsets.
     text = data.decode("latin-1")
     end = 0
     while (start := _space_end(text, end)) < len(text):
         end = _value_end(text, start, max_depth)
-        octets = data[start:end]
-        _check_depth(octets, start, max_depth)
-        yield _value(octets, start, max_depth), start, end
+        value_bytes = data[start:end]
+        _check_depth(value_bytes, start, max_depth)
+        yield _value(value_bytes, start, max_depth), start, end
 
 
 def _whole(data: bytes, max_depth: int) -> tuple[Any, int, int] | None:
@@ -111,22 +111,22 @@ class _Bounds(json.JSONDecoder):
 _BOUNDS: Final = _Bounds()
 
 
-def _value(octets: bytes, start: int, max_depth: int) -> Any:
+def _value(value_bytes: bytes, start: int, max_depth: int) -> Any:
     try:
-        value = msgspec.json.decode(octets)
+        value = msgspec.json.decode(value_bytes)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        # An octet that is not UTF-8, a number outside float64, a lone surrogate, or depth.
+        # An byte that is not UTF-8, a number outside float64, a lone surrogate, or depth.
         try:
-            text = octets.decode()
+            text = value_bytes.decode()
         except UnicodeDecodeError as error:
-            problem = f"octet 0x{octets[error.start]:02X} is not UTF-8"
+            problem = f"byte 0x{value_bytes[error.start]:02X} is not UTF-8"
             raise JsonError(problem, start + error.start, "TW005", final=True) from None
         try:
             return _tidy(_decode_deep(text, 0, max_depth)[0])
         except JsonError as error:
             error.offset = start + len(text[: error.offset].encode())
             raise
-    return _tidy(value) if _has_long_number(octets) else value
+    return _tidy(value) if _has_long_number(value_bytes) else value
 
 
 def _has_long_number(data: bytes) -> bool:

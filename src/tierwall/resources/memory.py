@@ -1,9 +1,9 @@
 """What was read last time, so that a file that has not changed gives the very objects it gave before.
 
-A file is known again by what its file system says of it (`Stamp`), or else by its octets. Every change of a file sets
+A file is known again by what its file system says of it (`Stamp`), or else by its bytes. Every change of a file sets
 the time of its last change, but in steps: two changes within one step leave the same time. A stamp therefore counts
 only if the file had been left alone for longer than a step when reading began; then any change that reading has not
-seen sets a later time. Until that a file is read again and its octets are compared, which costs little beside parsing.
+seen sets a later time. Until that a file is read again and its bytes are compared, which costs little beside parsing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def stamp(status: os.stat_result) -> Stamp:
 
 
 class CachedFile(Struct, frozen=True):
-    """A file as it was read. `stamp` is None where only the octets tell whether it has changed."""
+    """A file as it was read. `stamp` is None where only the bytes tell whether it has changed."""
 
     stamp: Stamp | None
     source: SourceText

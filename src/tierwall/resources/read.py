@@ -32,8 +32,8 @@ _PROBE = 8192
 class Limits(Struct, frozen=True):
     """How much is read before giving up."""
 
-    file_octets: int = 256 << 20
-    total_octets: int = 1 << 30
+    file_bytes: int = 256 << 20
+    total_bytes: int = 1 << 30
     # Kubernetes takes 10,000 levels; no object that means anything comes near this.
     depth: int = 256
     files: int = 200_000
@@ -113,7 +113,7 @@ class _Reader:
         self._exclude = exclude
         self._stream = StreamReader(limits.depth)
         self._seen: set[tuple[int, int]] = set()
-        self._octets = 0
+        self._bytes_read = 0
         self._files = 0
         self._stdin_is_read = False
 
@@ -137,7 +137,7 @@ class _Reader:
         self._stdin_is_read = True
         once = self._memory.once
         if None not in once:
-            once[None] = self._octets_of(STDIN_NAME, self._stdin or sys.stdin.buffer)
+            once[None] = self._bytes_of(STDIN_NAME, self._stdin or sys.stdin.buffer)
         self._take(None, STDIN_NAME, once[None])
 
     def _read_existing(self, path: str, named: bool) -> None:
@@ -205,12 +205,12 @@ class _Reader:
             if not stat.S_ISREG(status.st_mode):
                 self._refuse(path, f"expected a file, found {_kind_of(status.st_mode)}")
                 return
-            if status.st_size > self._limits.file_octets:
+            if status.st_size > self._limits.file_bytes:
                 self.problems.append(self._too_large(path, status.st_size))
                 return
             with open(path, "rb", buffering=0) as file:
                 lasting = reliable_stamp(os.fstat(file.fileno()), self._begun)
-                self._take(path, path, self._octets_of(path, file), lasting)
+                self._take(path, path, self._bytes_of(path, file), lasting)
         except (OSError, ValueError) as error:
             self._refuse_os(path, error)
 
@@ -218,17 +218,17 @@ class _Reader:
         once = self._memory.once
         if place not in once:
             with open(path, "rb", buffering=0) as pipe:
-                once[place] = self._octets_of(path, pipe)
+                once[place] = self._bytes_of(path, pipe)
         self._take(path, path, once[place])
 
-    def _octets_of(self, name: str, file: BinaryIO) -> bytes | Diagnostic:
+    def _bytes_of(self, name: str, file: BinaryIO) -> bytes | Diagnostic:
         """Everything in a file, or why that is too much."""
         parts: list[bytes] = []
         size = 0
         while part := file.read(1 << 20 if size < 1 << 24 else 1 << 24):
             parts.append(part)
             size += len(part)
-            if size > self._limits.file_octets:
+            if size > self._limits.file_bytes:
                 return self._too_large(name, size)
         return b"".join(parts)
 
@@ -244,10 +244,10 @@ class _Reader:
                 self._add(key, self._parse(source, known.documents if known is not None else (), lasting))
 
     def _fits(self, name: str, size: int) -> bool:
-        self._octets += size
-        if self._octets <= self._limits.total_octets:
+        self._bytes_read += size
+        if self._bytes_read <= self._limits.total_bytes:
             return True
-        self._problem("TW003", f"all files together have more than {_size(self._limits.total_octets)}", name)
+        self._problem("TW003", f"all files together have more than {_size(self._limits.total_bytes)}", name)
         return False
 
     def _parse(self, source: SourceText, known: Sequence[Document], lasting: Stamp | None) -> CachedFile:
@@ -263,7 +263,7 @@ class _Reader:
         self.problems += file.problems
 
     def _too_large(self, path: str, size: int) -> Diagnostic:
-        limit = _size(self._limits.file_octets)
+        limit = _size(self._limits.file_bytes)
         message = f"file is too large: {_size(size)} or more, the limit is {limit}"
         return Diagnostic("TW003", message, Position(path, 1, 1))
 
@@ -294,7 +294,7 @@ def _binary(source: SourceText) -> Diagnostic | None:
     at = probe.find(b"\0")
     if at < 0:
         return None
-    return Diagnostic("TW005", "file is binary: it has a zero octet", source.position(at))
+    return Diagnostic("TW005", "file is binary: it has a zero byte", source.position(at))
 
 
 def _kind_of(mode: int) -> str:
@@ -305,8 +305,8 @@ def _kind_of(mode: int) -> str:
     return "a device"
 
 
-def _size(octets: int) -> str:
+def _size(count: int) -> str:
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if octets >= unit:
-            return f"{octets / unit:.4g} {name}"
-    return f"{octets} octets"
+        if count >= unit:
+            return f"{count / unit:.4g} {name}"
+    return f"{count} bytes"

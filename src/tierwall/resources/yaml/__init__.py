@@ -1,1 +1,1 @@
-"""YAML exactly as Kubernetes reads it: how it splits documents, its Go parser's rules, and where each node stands."""
+"""Read YAML exactly as Kubernetes does: split documents, parse by the rules of its Go parser, and find positions."""

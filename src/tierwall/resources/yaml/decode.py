@@ -1,8 +1,8 @@
-"""From nodes to plain values, as go.yaml.in/yaml/v2 decodes into `interface{}` (`decode.go`) and Kubernetes reads on.
+"""Decode nodes into plain values, as go.yaml.in/yaml/v2 does for `interface{}` (`decode.go`).
 
-A repeated key counts last; a merge key `<<` sets its entries where it stands, overwriting what came before it. Every
-use of an alias is read anew and counted, and a document in which too much comes from aliases is refused with the same
-limits as in Go. Nothing here recurses, so depth costs no stack.
+The last of several equal keys wins. A merge key `<<` sets its entries where it is written, and so overwrites earlier
+ones. Every use of an alias is decoded again and counted; a document that consists mostly of aliases is refused by the
+same limits as in Go. Nothing here recurses, so deep nesting does not use Python's own stack.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tierwall.resources.yaml.parse import MAPPING, SEQUENCE, Node, ParsedDocumen
 from tierwall.resources.yaml.scalars import MERGE_TAG, Scalar, json_number, key_string, plain_scalar, tagged_scalar
 from tierwall.resources.yaml.tokens import ALIAS, SCALAR
 
-# The nesting that Go's JSON reader takes, through which every document passes.
+# The deepest nesting that Go's JSON reader accepts; every document passes through it.
 MAX_DEPTH = 10_000
 _RATIO_LOW, _RATIO_HIGH = 400_000, 4_000_000
 
 
 class KeyRepeat(NamedTuple):
-    """A key that is set again: the path to it and the offset of the later one."""
+    """A repeated key: its path, and the offset of the later key."""
 
     path: tuple[str | int, ...]
     offset: int
@@ -34,31 +34,31 @@ class Decoded(NamedTuple):
     repeats: list[KeyRepeat]
 
 
-# Reads a node or an entry; what it yields is read first, and its value is given back.
+# Decodes a node or the entries of a map. Each walk that it yields runs first, and its result is sent back.
 _Walk: TypeAlias = Generator["_Walk", Any, Any]
 
 
 def is_merge(node: Node) -> bool:
-    """Is this key the merge key?"""
+    """Whether this is the merge key `<<`."""
     return node.kind == SCALAR and node.value == "<<" and (node.plain or node.tag == MERGE_TAG)
 
 
 def scalar_value(node: Node) -> Scalar:
-    """The value of a scalar node; integers may be as large as uint64."""
+    """Return the value of a scalar node; integers may be as large as uint64."""
     if node.tag and node.tag != "!":
         return tagged_scalar(node.tag, node.value, node.start)
     return plain_scalar(node.value)[1] if node.plain and not node.tag else node.value
 
 
 def key_of(node: Node) -> str:
-    """The string that a key node is in JSON."""
+    """Return the JSON string of a key node."""
     if node.named.kind != SCALAR:
-        raise YamlError("a key may not be a list or a map", node.start)
+        raise YamlError("expected a scalar as key, found a list or a map", node.start)
     return key_string(scalar_value(node.named), node.start)
 
 
 def read_exactly(text: str, max_depth: int = MAX_DEPTH) -> Decoded:
-    """The value of a document's text, as Go reads it; raises `YamlError`."""
+    """Decode the text of a document as Go does; raise `YamlError` if it is invalid."""
     tree = parse(text)
     return _Decoder(tree, max_depth).run(tree.root) if tree.root is not None else Decoded(None, [])
 
@@ -68,13 +68,13 @@ class _Decoder:
         self.max_depth = max_depth
         self.counting = tree.has_aliases
         self.depth = 0
-        # The keys and indexes that lead to what is being read.
+        # The path of the current node.
         self.path: list[str | int] = []
         self.repeats: list[KeyRepeat] = []
         self.not_finite: list[int] = []
-        # Maps with a key that JSON cannot have; like the above they count only if they are not overwritten.
+        # Maps with a key that JSON cannot have. Like numbers that are not finite, they matter only if not overwritten.
         self.refused: list[tuple[Any, YamlError]] = []
-        # Alias nodes that are being read, and how many nodes were read in all and through them.
+        # Aliases whose targets are being decoded, and how many nodes were decoded in all and through aliases.
         self.active: set[Node] = set()
         self.decoded = 1
         self.through_alias = 0
@@ -90,7 +90,7 @@ class _Decoder:
                 walks.pop()
                 value = end.value
         if self.not_finite and any(isinstance(part, float) and part - part != 0 for part in _parts(value)):
-            raise YamlError("a number that is not finite has no place in JSON", self.not_finite[0])
+            raise YamlError("a number that is not finite cannot be written as JSON", self.not_finite[0])
         if self.refused:
             maps = {id(part) for part in _parts(value) if isinstance(part, dict)}
             for out, error in self.refused:
@@ -143,14 +143,14 @@ class _Decoder:
         return value
 
     def _follow(self, alias: Node) -> Node:
-        """What an alias names; the alias is active until that has been read."""
+        """Return what an alias names. The alias is active until that is decoded."""
         if alias in self.active:
             raise YamlError(f"the value of anchor `{alias.value}` contains itself", alias.start)
         self.active.add(alias)
         return alias.named
 
     def _entries(self, node: Node, out: dict[str, Any], merge: int = -1) -> _Walk:
-        """Read the entries of a map into `out`; `merge` is the offset of the `<<` that asks for them, if one does."""
+        """Decode the entries of a map into `out`; `merge` is the offset of the `<<` that merges them in, or -1."""
         for key_node, child in zip(node.children[::2], node.children[1::2], strict=True):
             start = key_node.start if merge < 0 else merge
             if is_merge(key_node):
@@ -173,14 +173,14 @@ class _Decoder:
             self.path.pop()
 
     def _merge(self, node: Node, out: dict[str, Any], offset: int, nested: bool = False) -> _Walk:
-        """Read the map or maps of a merge key into `out`."""
+        """Decode the map or maps of a merge key into `out`."""
         if node.kind == SEQUENCE and not nested:
-            # Earlier maps take precedence, so the last is read first.
+            # Earlier maps take precedence, so the last is decoded first.
             for item in reversed(node.children):
                 yield self._merge(item, out, offset, nested=True)
             return
         if node.named.kind != MAPPING:
-            raise YamlError("the value of `<<` must be a map or a list of maps", node.start)
+            raise YamlError("expected a map or a list of maps as `<<`", node.start)
         self._count(node)
         if node.kind == ALIAS:
             self._count(self._follow(node))
@@ -189,7 +189,7 @@ class _Decoder:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """A value and everything in it."""
+    """Yield a value and everything in it."""
     todo = [value]
     while todo:
         part = todo.pop()

@@ -1,13 +1,12 @@
-"""What makes a text unreadable, and where in the text."""
+"""Errors in YAML text."""
 
 from __future__ import annotations
 
 
 class YamlError(Exception):
-    """A document that Kubernetes would refuse to read.
+    """Kubernetes would refuse to read the document.
 
-    `offset` counts code points from the start of the document's text; whoever knows the file turns it into a line and
-    a column.
+    `offset` counts code points from the start of the document's text. The caller turns it into a line and a column.
     """
 
     def __init__(self, problem: str, offset: int, code: str = "TW002", hint: str = "") -> None:
@@ -19,4 +18,4 @@ class YamlError(Exception):
 
 
 class UnsupportedKeyError(YamlError):
-    """A key that YAML takes and JSON cannot have: Go refuses it only when the map it is in comes to JSON."""
+    """YAML accepts the key and JSON does not. Go refuses it only when it converts the map to JSON."""

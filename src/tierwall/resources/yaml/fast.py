@@ -1,11 +1,9 @@
-"""The fast way for ordinary documents: libyaml's events straight into plain values.
+"""Read ordinary documents fast: turn libyaml's events straight into plain values.
 
-libyaml differs from the Go scanner in a few places (`scan` says which). Nothing that could fall into one of them is
-read here: the reader gives up, and the exact one takes over. It gives up as well on everything that needs more than
-one look: tags, anchors, aliases, merge keys, and every error.
+libyaml differs from the Go scanner in a few points, which `scan` lists. Where one of them could matter, this reader
+gives up and the exact one takes over. It also gives up on tags, anchors, aliases, merge keys and every error.
 
-INVARIANT: where this module returns a value it is the value that `decode.read_exactly` returns. Random tests hold the
-two equal.
+INVARIANT: where this module returns a value, `decode.read_exactly` returns the same value. Random tests check it.
 """
 
 from __future__ import annotations
@@ -29,11 +27,11 @@ from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.lines import is_regular
 from tierwall.resources.yaml.scalars import key_string, plain_scalar, plain_value
 
-# Escapes that only one of the two knows.
+# Escapes that only one of the two scanners knows.
 _ESCAPE = re.compile(rb"\\['/]")
-# In flow context the two part over `?`.
+# The two scanners disagree on `?` inside flow collections.
 _FLOW_START = re.compile(rb"(?m:^|[ ,\[{])[\[{](?![\]}])")
-# Errors of libyaml for text that Go reads: a `:` before a flow indicator, and flow indicators in tags.
+# Errors of libyaml for texts that Go accepts: a `:` before a flow indicator, and flow indicators in tags.
 _DOUBTFUL: Final = frozenset(
     ("found unexpected ':'", "did not find expected whitespace or line break", "did not find expected tag URI")
 )
@@ -44,26 +42,26 @@ _GIVE_UP: Final = None
 
 
 class LibyamlReader:
-    """Reads documents, remembering scalars: manifests repeat the same few thousand words."""
+    """Reads documents and remembers scalars: manifests repeat the same few thousand words."""
 
     def __init__(self, max_depth: int) -> None:
         self._max_depth = max_depth
         self._values: dict[str, Any] = {}
         self._keys: dict[str, Any] = {}
-        # What libyaml found wrong with the last document, if Go finds the same.
+        # The error of libyaml in the last document, if Go reports the same one.
         self.problem: YamlError | None = None
 
-    def value(self, octets: bytes) -> tuple[Any, bool] | None:
-        """The document's value and whether a key is repeated in it, or None if the exact reader has to say."""
+    def value(self, data: bytes) -> tuple[Any, bool] | None:
+        """Return the value and whether a key is repeated in it; None if the exact reader has to read the document."""
         self.problem = None
-        if not (is_regular(octets) and _is_ordinary(octets)):
+        if not (is_regular(data) and _is_ordinary(data)):
             return _GIVE_UP
         if len(self._values) > _MEMO_SIZE:
             self._values.clear()
         if len(self._keys) > _MEMO_SIZE:
             self._keys.clear()
         try:
-            return self._build(CParser(octets).get_event, b"&" not in octets and b"!" not in octets)
+            return self._build(CParser(data).get_event, b"&" not in data and b"!" not in data)
         except MarkedYAMLError as error:
             if error.problem not in _DOUBTFUL and error.problem_mark is not None:
                 self.problem = YamlError(str(error.problem), error.problem_mark.index)
@@ -72,8 +70,8 @@ class LibyamlReader:
             return _GIVE_UP
 
     def _build(self, next_event: Any, plain_only: bool) -> tuple[Any, bool] | None:
-        # One loop without calls, because this is where loading spends its time. With `plain_only` the text has neither
-        # `&` nor `!`, so that no event has an anchor or a tag.
+        # One loop without calls, because loading spends most of its time here. With `plain_only` the text has neither
+        # `&` nor `!`, so no event has an anchor or a tag.
         values, keys = self._values, self._keys
         scalar, map_start, list_start, map_end = ScalarEvent, MappingStartEvent, SequenceStartEvent, MappingEndEvent
         room = self._max_depth
@@ -81,7 +79,7 @@ class LibyamlReader:
         root: list[Any] = []
         into: Any = root
         into_map = False
-        # The collections around `into`, outermost first.
+        # The collections that contain `into`, outermost first.
         stack: list[Any] = []
         next_event()
         if next_event().__class__ is StreamEndEvent:
@@ -136,14 +134,14 @@ class LibyamlReader:
                 into = stack.pop()
                 into_map = into.__class__ is dict
             elif kind is DocumentEndEvent:
-                # What follows the end of a document is dropped, but how far it is still scanned differs.
+                # Both scanners drop what follows the end of a document, but they scan different lengths of it.
                 return (root[0], repeated) if next_event().__class__ is StreamEndEvent else _GIVE_UP
             else:
                 return _GIVE_UP
 
 
-def _is_ordinary(octets: bytes) -> bool:
-    """Does libyaml read it as Go does?"""
-    if b"\\" in octets and _ESCAPE.search(octets):
+def _is_ordinary(data: bytes) -> bool:
+    """Whether libyaml reads the document as Go does."""
+    if b"\\" in data and _ESCAPE.search(data):
         return False
-    return b"?" not in octets or not _FLOW_START.search(octets)
+    return b"?" not in data or not _FLOW_START.search(data)

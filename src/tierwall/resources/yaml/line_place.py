@@ -1,9 +1,9 @@
-"""Where a node of a YAML document stands, found line by line in documents that are written one entry a line.
+"""Find the positions of nodes line by line in YAML documents that have one entry per line.
 
-Most documents are, and finding out takes a tenth of reading them exactly. What is not (paths into flow collections,
-scalars over several lines, anchors, null values) is left to `place.YamlPlaces`.
+Most documents are written that way, and this takes a tenth of the time of reading them exactly. Everything else (nodes
+of scalars over several lines, anchors, null values) is left to `place.YamlLocator`.
 
-INVARIANT: the offset is the one that `YamlLocator` gives. Random tests hold the two equal.
+INVARIANT: the offset is the one that `YamlLocator` returns. Random tests check it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tierwall.resources.yaml.lines import (
 if TYPE_CHECKING:
     from tierwall.resources.yaml.place import YamlLocator
 
-# Larger documents are not read as a whole to find one place.
+# Larger documents are not read as a whole to find one node.
 _LARGEST = 1 << 18
-# A path is as long as its node is deep.
+# The longest path: a path has one part per level of nesting.
 _DEEPEST = 64
 
 
 class LineLocator:
-    """Answers for one document's text."""
+    """Finds nodes in the text of one document."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -54,7 +54,7 @@ class LineLocator:
         return YamlLocator(self._text)
 
     def offset(self, path: Sequence[str | int], key: bool = False) -> int:
-        """The offset of the node at `path`, or of its key; of its nearest ancestor if there is none such."""
+        """Return the offset of the node at `path` or of its key; if it does not exist, of its nearest ancestor."""
         if self._lines is None:
             return self._exact.offset(path, key)
         nodes, keys = self._lines.nodes, self._lines.keys
@@ -68,12 +68,12 @@ class LineLocator:
         return nodes[nearest]
 
     def repeats(self) -> Iterable[tuple[Path, int]]:
-        """The keys that are set again, in the order of the text."""
+        """Return the path and offset of each repeated key, in the order of the text."""
         return self._exact.repeats()
 
 
 class _Collection:
-    """An open block collection: where it is, and how many items it has so far if it is a list."""
+    """An open block collection: its path and, for a list, how many items it has so far."""
 
     __slots__ = ("is_list", "items", "path")
 
@@ -88,7 +88,7 @@ class _Collection:
 
 
 class _LineOffsets:
-    """Offsets of nodes (none of null nodes, which the exact reader places) and of keys, by path."""
+    """Offsets of nodes and keys by path. Null nodes are missing here: the exact reader finds them."""
 
     def __init__(self, text: str) -> None:
         self.nodes: dict[Path, int] = {}
@@ -96,11 +96,11 @@ class _LineOffsets:
         self._read(text)
 
     def _read(self, text: str) -> None:
-        """Note every node, or raise for a document that is not for lines.
+        """Record every node, or raise if the document is not written line by line.
 
-        The walk is that of `LineReader`, which says why each step is right.
+        The loop takes the same steps as `LineReader`, where comments give the reasons.
         """
-        reader = LineReader(0, lambda octets: None)
+        reader = LineReader(0, lambda data: None)
         into, level = _Collection((), None), -1
         stack: list[tuple[_Collection, int]] = []
         open_path: Path | None = ()

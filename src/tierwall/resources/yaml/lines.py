@@ -1,4 +1,4 @@
-"""The fastest way: documents written one entry a line, as kubectl and most people and programs write them.
+"""Read documents with one entry per line, as kubectl and most people and programs write them; the fastest reader.
 
     spec:
       ports:
@@ -6,12 +6,11 @@
         port: 80
       args: ["--v=2"]   # a comment
 
-One regular expression a line takes it apart, and a memory of what the rest of a line means does most of the remaining
-work, so that this is faster than listening to libyaml's events. Everything else (folded blocks, flow collections over
-several lines, tags, anchors, aliases, merge keys, and every mistake) is left to the other readers.
+One regular expression splits a line, and the value of the rest of the line is remembered from earlier lines. This is
+faster than handling libyaml's events. Everything else (folded blocks, flow collections over several lines, tags,
+anchors, aliases, merge keys, and every mistake) is left to the other readers.
 
-INVARIANT: where this module returns a value it is the value that `decode.read_exactly` returns. Random tests hold the
-two equal.
+INVARIANT: where this module returns a value, `decode.read_exactly` returns the same value. Random tests check it.
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ _FLOW_KEY = pattern(rf"(?:({_WORD}){_STRINGS}): +")
 _FLOW_SCALAR = pattern(rf"(?:({_WORD}(?::{_WORD})*){_STRINGS})(?= *[,\]}}])")
 _FLOW_START = pattern(r"[\[{] *(?:([\]}]) *)?")
 _FLOW_END = pattern(r" *([,\]}]) *")
-# No plain scalar starts with these; one that starts with `-` is looked at.
+# No plain scalar starts with one of these. A leading `-` is checked separately.
 _INDICATORS: Final = frozenset(" ?:,[]{}#&*!|>'\"%@`")
-# Empty lines, then a line whose indentation counts, then all that are indented as far or empty.
+# Empty lines, then the line that sets the indentation, then all lines that are empty or at least as far indented.
 _BLOCK = pattern(r"((?: *\n)*+)( +)[^ \n\t].*\n(?:(?:\2.*| *)\n)*+")
 _QUOTED_LINES = pattern(r"""("(?:[^"\\]|\\.)*+"|'(?:[^']|'')*+') *(?: #[^\n]*)?\n""", re.DOTALL)
 _NOT_PLAIN: Final = frozenset(("", *"\"'[{|#"))
 _LONGEST_KEY = 512
-# How deep a flow collection on one line may be.
+# The deepest nesting of a flow collection on one line.
 FLOW_DEPTH = 16
 _MEMO_SIZE = 1 << 16
-# The octets that need no second look. The others are control characters, `%`, and the lead octets of the line breaks
-# and byte order marks beyond ASCII.
+# The bytes that need no further check. The others are control characters, `%`, and the first bytes of line breaks and
+# byte order marks beyond ASCII.
 _REGULAR: Final = bytes(sorted({*range(256)} - {*range(0x09), *range(0x0B, 0x20), 0x7F, *b"%\xc2\xe2\xef"}))
 _IRREGULAR = pattern(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|\xef[\xbb\xbf]|(?m:^%)")
 
@@ -62,9 +61,9 @@ _UNKNOWN: Final = object()
 
 
 class LineReader:
-    """Reads documents, remembering what the rest of a line means: manifests repeat the same few thousand.
+    """Reads documents and remembers what the rest of a line means: manifests repeat the same few thousand.
 
-    `flow` reads quoted scalars and flow collections, up to `FLOW_DEPTH` deep, and gives None where it cannot.
+    `flow` reads quoted scalars and flow collections up to `FLOW_DEPTH` levels deep. It returns None where it gives up.
     """
 
     def __init__(self, max_depth: int, flow: FlowReader) -> None:
@@ -74,9 +73,9 @@ class LineReader:
         self._keys: dict[str, str] = {}
 
     def value(self, text: str) -> tuple[Any, bool] | None:
-        """The document's value and whether a key is repeated in it, or None if another reader has to say.
+        """Return the value and whether a key is repeated in it, or None if another reader has to read the document.
 
-        The text has no control characters but tabs and line feeds, and ends in a line feed.
+        The text ends in a line feed and has no control characters except tabs and line feeds.
         """
         if len(self._rests) > _MEMO_SIZE:
             self._rests.clear()
@@ -89,18 +88,18 @@ class LineReader:
             return _GIVE_UP
 
     def _read(self, text: str) -> tuple[Any, bool] | None:
-        # One loop in which the usual line needs no call: this is where loading spends its time.
+        # One loop without calls for the usual line: loading spends most of its time here.
         rests, keys, match = self._rests, self._keys, LINE.match
         deepest = self._max_depth
         repeated = False
         root: list[Any] = []
-        # The innermost open collection and its column; those around it wait on the stack.
+        # The innermost open collection and its column; the collections around it are on the stack.
         into: Any = root
         level = -1
         stack: list[tuple[Any, int]] = []
-        # The last line ended in this key, so that a collection may follow as its value.
+        # The key at the end of the last line; a collection may follow as its value.
         open_key: str | None = None
-        # The rest of the last line and its key, for a plain scalar that goes on.
+        # The rest of the last line and its key, for a plain scalar that continues on the next line.
         last: str | None = None
         last_key: str | None = None
         separator = SEPARATOR.match(text)
@@ -120,7 +119,7 @@ class LineReader:
                     continue
                 if last is None or column <= level:
                     return _GIVE_UP
-                # A plain scalar goes on; more of it may follow still.
+                # A plain scalar continues; even more of it may follow.
                 last = _continued(last, bare)
                 into[-1 if into.__class__ is list else last_key] = last
                 continue
@@ -143,7 +142,7 @@ class LineReader:
                     if len(stack) > deepest:
                         return _GIVE_UP
             if dashes:
-                # Every further dash opens a list in its place, and a key behind the last one a map.
+                # Every further dash opens a list, and a key after the last dash opens a map.
                 for _ in range(len(dashes) // 2 - 1):
                     stack.append((into, level))
                     child = []
@@ -188,14 +187,14 @@ class LineReader:
         return (root[0] if root else None), repeated
 
     def key(self, text: str) -> str:
-        """A key that was not met before."""
+        """Return the string of a key that is not in the memory yet."""
         if len(text) > _LONGEST_KEY:
             raise not_for_lines()
         key = self._keys[text] = key_string(plain_scalar(text)[1], 0)
         return key
 
     def rest(self, rest: str) -> Any:
-        """What the rest of a line means: a scalar, a collection or the start of a literal. Raises if it is more."""
+        """Return what the rest of a line is: a scalar, a collection or the start of a literal; otherwise raise."""
         first = rest[:1]
         if not first or first == "#":
             return EMPTY
@@ -208,7 +207,7 @@ class LineReader:
                 with suppress(YamlError):
                     return FlowCollection(flow_collection(rest))
             read = self._flow(rest.encode() + b"\n")
-            # A flow collection or quoted text that is the whole of the line is the same wherever the line stands.
+            # A flow collection or quoted string that fills the rest of a line means the same on every line.
             kind: type = {"[": list, "{": dict}.get(first, str)
             if read is None and kind is str:
                 return OpenQuote(rest)
@@ -226,9 +225,9 @@ class LineReader:
 
 
 def flow_collection(rest: str, note: Note | None = None, path: Path = ()) -> Any:
-    """The flow collection of plain words and quoted strings that is all the rest of a line; or raises.
+    """Read the rest of a line that is a flow collection of plain words and quoted strings. Raise for anything else.
 
-    `note` is told the path of every node in it, where its key stands (-1 for items) and where it stands itself.
+    `note` is called for every node with its path, the offset of its key (-1 for items) and its own offset.
     """
     value, at = _flow_collection(rest, 0, 1, note, path)
     if "\t" in rest or (at < len(rest) and (rest[at] != "#" or rest[at - 1] != " ")):
@@ -237,7 +236,7 @@ def flow_collection(rest: str, note: Note | None = None, path: Path = ()) -> Any
 
 
 def _flow_collection(text: str, at: int, depth: int, note: Note | None, path: Path) -> tuple[Any, int]:
-    """The collection whose bracket stands at `at`, and where the text behind it and its blanks goes on; or raises."""
+    """Return the collection that begins at `at`, and the offset after it and the blanks that follow; or raise."""
     is_map = text[at] == "{"
     value: Any = {} if is_map else []
     end = _FLOW_START.match(text, at)
@@ -270,7 +269,7 @@ def _flow_collection(text: str, at: int, depth: int, note: Note | None, path: Pa
             value[step] = child
         else:
             value.append(child)
-        # Blanks behind an inner collection are read already.
+        # The blanks after an inner collection are already consumed.
         end = _FLOW_END.match(text, at)
     raise not_for_lines()
 
@@ -285,13 +284,13 @@ def _flow_scalar(scalar: re.Match[str]) -> Any:
     return plain_value(plain) if plain is not None else single if double is None else double
 
 
-def is_regular(octets: bytes) -> bool:
-    """Is a document free of characters that only the exact reader takes apart: control characters, odd line breaks?"""
-    return not octets.translate(None, _REGULAR) or not _IRREGULAR.search(octets)
+def is_regular(data: bytes) -> bool:
+    """Whether no character needs the exact reader: no control characters and no unusual line breaks."""
+    return not data.translate(None, _REGULAR) or not _IRREGULAR.search(data)
 
 
 class FlowCollection:
-    """A flow collection, of which every use gets a copy of its own."""
+    """A flow collection; every use gets its own copy."""
 
     __slots__ = ("_deep", "_value")
 
@@ -305,7 +304,7 @@ class FlowCollection:
 
 
 def _continued(last: str, more: str) -> str:
-    """A plain scalar and its next line. No comment may stand in between, and no `:` that ends a key."""
+    """Join a plain scalar and its next line. Raise at a comment in between, or a `:` that ends a key."""
     more = more.rstrip(" ")
     if last[:1] in _NOT_PLAIN or " #" in last or "\t" in more or " #" in more or ": " in more or more[-1] == ":":
         raise not_for_lines()
@@ -313,7 +312,7 @@ def _continued(last: str, more: str) -> str:
 
 
 class OpenQuote:
-    """A quoted scalar that goes on over the next lines."""
+    """A quoted scalar that continues on the next lines."""
 
     __slots__ = ("_start",)
 
@@ -321,7 +320,7 @@ class OpenQuote:
         self._start = start
 
     def read(self, text: str, at: int, reader: FlowReader) -> tuple[str, int]:
-        """The scalar whose first line ends before `at`, and the end of its last line."""
+        """Return the scalar whose first line ends before `at`, and the end of its last line."""
         quoted = _QUOTED_LINES.match(text, at - 1 - len(self._start))
         if quoted is None:
             raise not_for_lines()
@@ -332,7 +331,7 @@ class OpenQuote:
 
 
 class LiteralStart:
-    """The start of a literal block scalar, `|` with or without a chomping indicator."""
+    """The start of a literal block scalar: `|` with or without a chomping indicator."""
 
     __slots__ = ("_chomping",)
 
@@ -340,7 +339,7 @@ class LiteralStart:
         self._chomping = chomping
 
     def read(self, text: str, at: int, level: int) -> tuple[str, int]:
-        """The literal that begins on the line at `at`, under an entry in column `level`; and where it ends."""
+        """Return the literal that begins on the line at `at` under an entry in column `level`, and where it ends."""
         block = _BLOCK.match(text, at)
         if block is None:
             raise not_for_lines()
@@ -348,7 +347,7 @@ class LiteralStart:
         width = len(indent)
         if width <= level or (blank and max(map(len, blank.split("\n"))) > width):
             raise not_for_lines()
-        # Lines that are shorter than the indentation are empty ones.
+        # Lines shorter than the indentation are empty lines.
         rows = [row[width:] for row in block.group()[:-1].split("\n")]
         last = len(rows)
         while not rows[last - 1]:
@@ -360,5 +359,5 @@ class LiteralStart:
 
 
 def not_for_lines() -> YamlError:
-    """What is raised where another reader has to say."""
+    """The error to raise where another reader has to take over."""
     return YamlError("not for this reader", 0)

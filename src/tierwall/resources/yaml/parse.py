@@ -1,6 +1,6 @@
-"""From tokens to a tree of nodes that know where they stand, as go.yaml.in/yaml/v2 parses (`parserc.go`).
+"""Parse tokens into a tree of nodes with their offsets, as go.yaml.in/yaml/v2 does (`parserc.go`).
 
-Only the first document of a text is read; aliases point at what they name.
+Only the first document of a text is read. Aliases point to the nodes that they name.
 
 block_node       ::= ALIAS | properties block_content? | block_content
 flow_node        ::= ALIAS | properties flow_content? | flow_content
@@ -27,18 +27,18 @@ from tierwall.values.pattern import pattern
 MAPPING: Final = "a mapping"
 SEQUENCE: Final = "a sequence"
 
-# Octets that the Go reader decodes ahead of the scanner (`input_raw_buffer_size`).
+# The Go reader decodes this many bytes ahead of the scanner (`input_raw_buffer_size`).
 _READ_AHEAD = 512
-# `readerc.go`: everything else is a control character or not a character.
-# One range a set: Python takes forty times as long to compile them as one set.
+# Control characters, surrogates and non-characters, which `readerc.go` refuses.
+# One set per range: Python takes forty times as long to compile them as a single set.
 _FORBIDDEN = pattern("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|[\ud800-\udfff]|[\ufffe\uffff]")
 _DEFAULT_TAGS = {"!": "!", "!!": "tag:yaml.org,2002:"}
 
 
 class Node:
-    """A SCALAR, ALIAS, MAPPING or SEQUENCE; the children of a mapping are key, value, key, value and so on.
+    """A SCALAR, ALIAS, MAPPING or SEQUENCE. The children of a mapping are key, value, key, value and so on.
 
-    `plain` says that a scalar's type is to be found from its text (`implicit` in Go).
+    `plain` means that the text of a scalar determines its type (`implicit` in Go).
     """
 
     __slots__ = ("children", "kind", "plain", "start", "tag", "target", "value")
@@ -54,19 +54,19 @@ class Node:
 
     @property
     def named(self) -> Node:
-        """The node itself, or the one that an alias names."""
+        """The node itself, or the node that an alias names."""
         return self.target or self
 
 
 class ParsedDocument(NamedTuple):
-    """The first document of a text; `root` is None for a text without one."""
+    """The first document of a text; `root` is None if there is no document."""
 
     root: Node | None
     has_aliases: bool
 
 
 def parse(text: str) -> ParsedDocument:
-    """The nodes of the first document of a text without a byte order mark; raises `YamlError`."""
+    """Parse the first document of a text without a byte order mark; raise `YamlError` if it is invalid."""
     forbidden = _FORBIDDEN.search(text)
     if forbidden is None:
         return _Parser(text).document()
@@ -77,7 +77,7 @@ def parse(text: str) -> ParsedDocument:
         tree = parser.document()
     except YamlError:
         raise problem from None
-    # The Go reader finds the character only if it gets that far: far behind the end of the document it is no error.
+    # The Go reader does not get as far as a character long after the end of the document; then it is not an error.
     reached = len(text[: parser.scanner.at + 4].encode())
     if len(text[:bad].encode()) < (reached // _READ_AHEAD + 1) * _READ_AHEAD:
         raise problem
@@ -85,39 +85,39 @@ def parse(text: str) -> ParsedDocument:
 
 
 def root_offset(text: str) -> int:
-    """Where the value of a document begins; nothing behind that is read."""
+    """Return where the value of a document begins, without reading any further."""
     root = _Parser(text).root()
     return root.start if root is not None else 0
 
 
-# Reads the entries of a collection, and yields after each so that the entry's own children are read first.
+# Reads the entries of a collection. It yields after each entry, so that the children of the entry are read first.
 _Entries: TypeAlias = Iterator[None]
 
 
 class _Parser:
-    """Reads one text. Collections are read from a stack of iterators, so depth costs no stack of Python's."""
+    """Parses one text. Open collections are iterators on a list, so deep nesting does not use Python's own stack."""
 
     def __init__(self, text: str) -> None:
         self.scanner = Scanner(text)
         self._tags = _DEFAULT_TAGS
         self._anchors: dict[str, Node] = {}
         self._has_aliases = False
-        # The collections that are open, the innermost last.
+        # The open collections, innermost last.
         self._open: list[_Entries] = []
 
     def document(self) -> ParsedDocument:
-        """The first document, and whether it has aliases."""
+        """Return the first document."""
         root = self.root()
         while self._open:
-            # Entries yield None until the collection is at its end.
+            # An iterator yields None until its collection ends.
             if next(self._open[-1], True):
                 self._open.pop()
-        # What follows the document is not read, but a token has to follow.
+        # The rest of the text is not read, but its first token must be valid.
         self.scanner.peek()
         return ParsedDocument(root, self._has_aliases)
 
     def root(self) -> Node | None:
-        """The root of the first document, whose children are still to be read; None for a text without a document."""
+        """Return the root of the first document before its children are read; None if there is no document."""
         token = self.scanner.peek()
         if token.kind == tokens.STREAM_END:
             return None
@@ -128,7 +128,7 @@ class _Parser:
         return self._node(block=True)
 
     def _next(self) -> Token:
-        """The token after the one that was peeked at."""
+        """Drop the current token and return the next."""
         self.scanner.skip()
         return self.scanner.peek()
 
@@ -136,7 +136,7 @@ class _Parser:
         return YamlError(problem, min(offset, self.scanner.size), hint=hint)
 
     def _document_start(self) -> Token:
-        """Read directives and `---`; the token that follows."""
+        """Read directives and `---`, and return the token that follows."""
         tags: dict[str, str] = {}
         has_version = False
         while (token := self.scanner.peek()).kind == tokens.DIRECTIVE:
@@ -153,14 +153,14 @@ class _Parser:
             self.scanner.skip()
         self._tags = _DEFAULT_TAGS | tags
         if token.kind != tokens.DOCUMENT_START:
-            hint = "a line that starts with `%` is a directive; put it in quotes or indent it"
+            hint = "quote or indent the line that starts with `%`; it is read as a directive"
             raise self._error("expected `---` after a directive", token.start, hint)
         return self._next()
 
     # Nodes -----------------------------------------------------------------------------------------------------------
 
     def _node(self, block: bool = False, indentless: bool = False) -> Node:
-        """Begin a node; a collection is opened, so that its entries are read next."""
+        """Begin a node. A collection is opened, so that its entries are read next."""
         token = self.scanner.peek()
         if token.kind == ALIAS:
             self.scanner.skip()
@@ -191,7 +191,7 @@ class _Parser:
         return node
 
     def _collection(self, kind: str, block: bool, indentless: bool) -> Callable[[list[Node]], _Entries] | None:
-        """What reads the collection that a token starts."""
+        """Return the method that reads the collection that a token starts, or None."""
         if kind == tokens.FLOW_SEQUENCE_START:
             return self._flow_sequence
         if kind == tokens.FLOW_MAPPING_START:
@@ -210,7 +210,7 @@ class _Parser:
             from tierwall.core.diagnostics import near_miss
 
             hint = near_miss(token.value, self._anchors)
-            hint = hint or "an anchor has to stand before its aliases, in the same document"
+            hint = hint or "define the anchor before its aliases, in the same document"
             raise YamlError(f"unknown anchor `{token.value}`", token.start, hint=hint)
         return node
 
@@ -224,7 +224,7 @@ class _Parser:
     # Block collections -----------------------------------------------------------------------------------------------
 
     def _behind(self, indicator: Token, *nothing: str, indentless: bool = False) -> Node:
-        """The node behind an indicator of a block; an empty one if the next token says that there is nothing."""
+        """Return the node after an indicator of a block; an empty one if the next token is one of `nothing`."""
         then = self._next()
         return _empty(indicator.end) if then.kind in nothing else self._node(block=True, indentless=indentless)
 
@@ -235,7 +235,7 @@ class _Parser:
             yield
             token = self.scanner.peek()
         if token.kind != tokens.BLOCK_END:
-            hint = "items of one list start in the same column"
+            hint = "start all items of a list in the same column"
             raise self._error(f"expected `-` for the next item of a list, found {token}", token.start, hint)
         self.scanner.skip()
 
@@ -257,14 +257,14 @@ class _Parser:
             yield
             token = self.scanner.peek()
         if token.kind != tokens.BLOCK_END:
-            hint = "keys of one map start in the same column"
+            hint = "start all keys of a map in the same column"
             raise self._error(f"expected a key, found {token}", token.start, hint)
         self.scanner.skip()
 
     # Flow collections ------------------------------------------------------------------------------------------------
 
     def _after_entry(self, began: int, closing: str, what: str) -> Token:
-        """Behind an entry: the token that closes the collection, or the one after a comma."""
+        """Return the token after an entry: the one that closes the collection, or the one that follows a comma."""
         token = self.scanner.peek()
         if token.kind == closing:
             return token
@@ -272,7 +272,7 @@ class _Parser:
             return self._next()
         text = self.scanner.text
         earlier = text.count("\n", 0, began) != text.count("\n", 0, token.start)
-        hint = f"the {what} began on an earlier line" if earlier else ""
+        hint = f"close the {what} that began on an earlier line" if earlier else ""
         raise self._error(f"expected `,` or {closing}, found {token}", token.start, hint)
 
     def _flow_sequence(self, items: list[Node]) -> _Entries:
@@ -290,10 +290,10 @@ class _Parser:
         self.scanner.skip()
 
     def _flow_pair(self, children: list[Node]) -> _Entries:
-        """The one entry of a map without braces: `[key: value]`."""
+        """Read the single entry of a map without braces: `[key: value]`."""
         token = self._next()
         if token.kind in (tokens.VALUE, tokens.FLOW_ENTRY, tokens.FLOW_SEQUENCE_END):
-            # As in Go the token is lost.
+            # As in Go, the token is lost.
             self.scanner.skip()
             children.append(_empty(token.end))
         else:
@@ -321,7 +321,7 @@ class _Parser:
         self.scanner.skip()
 
     def _flow_value(self, closing: str) -> Node:
-        """What follows a key: a value, or nothing."""
+        """Return the value after a key; an empty one if it is missing."""
         token = self.scanner.peek()
         if token.kind == tokens.VALUE:
             token = self._next()

@@ -1,7 +1,7 @@
-"""Where a node of a YAML document stands, found only when it is asked for, by reading the document's text again.
+"""Find the position of a node of a YAML document on demand, by reading the document's text again.
 
-A large document (a `List` of thousands of objects) is not read exactly as a whole: one pass over libyaml's events notes
-where the entries of its lists begin and end, and only the entry that is asked for is then read.
+A large document (a `List` of thousands of objects) is not read exactly as a whole. One pass over libyaml's events
+records where the entries of its lists begin and end; then only the wanted entry is read exactly.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tierwall.resources.yaml.parse import MAPPING, SEQUENCE, Node, parse, root_o
 
 # Documents up to this many characters are read as a whole.
 _SMALL = 1 << 18
-# Of larger documents only the entries are read, and none that is itself larger.
+# Entries of larger documents are read alone, but only up to this many characters.
 _LARGE = 1 << 20
-# Merge keys are followed this deep; deeper ones do not occur outside of attacks.
+# Merge keys are followed this deep; only attacks nest them deeper.
 _MERGES = 32
 
 
@@ -33,24 +33,24 @@ _Outline: TypeAlias = dict[str, list[_Span]]
 
 
 class _Reading(NamedTuple):
-    """The outline of a large document, or else the tree of one that is not."""
+    """The outline of a large document, or the tree of a small one."""
 
     outline: _Outline | None
     root: Node | None
 
 
 class YamlLocator:
-    """Answers for one document's text."""
+    """Finds nodes in the text of one document."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        # INVARIANT: what is found is put here whole, so that threads may ask at the same time.
+        # INVARIANT: set only when complete, because threads share this object.
         self._reading: _Reading | None = None
-        # The entry of a large document that was asked for last.
+        # The entry of a large document that was read last.
         self._entry: tuple[tuple[str | int, int], Node | None] = (("", -1), None)
 
     def offset(self, path: Sequence[str | int], key: bool = False) -> int:
-        """The offset of the node at `path`, or of its key; of its nearest ancestor if there is none such."""
+        """Return the offset of the node at `path` or of its key; if it does not exist, of its nearest ancestor."""
         if not path:
             return root_offset(self._text)
         if self._reading is None:
@@ -61,11 +61,11 @@ class YamlLocator:
         return _locate(root, path, key) if root is not None else root_offset(self._text)
 
     def repeats(self) -> list[KeyRepeat]:
-        """The keys that are set again, in the order of the text."""
+        """Return the repeated keys in the order of the text."""
         return sorted(read_exactly(self._text).repeats, key=attrgetter("offset"))
 
     def _in_entry(self, outline: _Outline, path: Sequence[str | int], key: bool) -> int:
-        """As `offset`, reading only the entry of a large document that `path` leads into."""
+        """Like `offset`, but read only the entry of a large document that `path` leads into."""
         spans = outline.get(path[0]) if isinstance(path[0], str) else None
         if not spans:
             return root_offset(self._text)
@@ -80,7 +80,7 @@ class YamlLocator:
             return start
         place, root = self._entry
         if place != (path[0], index):
-            # Blanks before the entry put it into the column in which it stands.
+            # Blanks in front put the entry into its own column again.
             root = parse(" " * column + self._text[start:end]).root
             self._entry = (path[0], index), root
         return start if root is None else start - column + _locate(root, within, key)
@@ -92,9 +92,9 @@ def _read(text: str) -> _Reading:
 
 
 def _outline_of(text: str) -> _Outline | None:
-    """For every key of a map the span of its value, and after it, for a list, the spans of its items.
+    """Return for every key of a map the span of its value and, for a list, then the spans of its items.
 
-    None if the document is not such a map, or has anchors, which an entry read alone would not know.
+    None if the document is not a map of scalar keys, or has anchors, which an entry read alone would not know.
     """
     from yaml.cyaml import CParser  # type: ignore[attr-defined]
     from yaml.error import YAMLError
@@ -120,7 +120,7 @@ def _outline(next_event: Callable[[], Any]) -> _Outline | None:
     if next_event().__class__ is not MappingStartEvent:
         return None
     outline: _Outline = {}
-    # Where the open collections of the outline began; deeper ones are only counted.
+    # The start events of open collections in the outline. Deeper collections are only counted.
     begun: list[Any] = []
     depth = 1
     key: Any = None
@@ -178,7 +178,7 @@ def _locate(root: Node, path: Sequence[str | int], key: bool) -> int:
 
 
 def _entry(mapping: Node, name: str, depth: int = 0) -> tuple[Node, Node] | None:
-    """Key and value of the entry that counts: the last one, whether it is written here or merged in."""
+    """Return key and value of the entry that wins: the last one, whether written here or merged in."""
     last: tuple[Node, Node] | None = None
     for key_node, child in zip(mapping.children[::2], mapping.children[1::2], strict=True):
         if is_merge(key_node):
@@ -192,7 +192,7 @@ def _entry(mapping: Node, name: str, depth: int = 0) -> tuple[Node, Node] | None
 
 
 def _merged(node: Node) -> Iterator[Node]:
-    """The maps of a merge key, the one that takes precedence first."""
+    """Yield the maps of a merge key, highest precedence first."""
     for item in node.named.children if node.named.kind == SEQUENCE else (node,):
         if item.named.kind == MAPPING:
             yield item.named

@@ -1,7 +1,7 @@
-"""A stream of documents, YAML or JSON, read as kubectl reads it: all documents, and everything that is wrong with it.
+"""Read a stream of YAML or JSON documents as kubectl reads it, with everything that is wrong with it.
 
-The first brace decides: a stream that begins with one is tried as JSON, and goes over to YAML if its first or second
-value is none. Documents that are empty or null are left out.
+A stream that begins with a brace is tried as JSON. If its first or second value is not JSON, the rest is read as YAML.
+Empty and null documents are left out.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
     from tierwall.resources.json_text import JsonError
     from tierwall.resources.yaml.fast import LibyamlReader
 
-# What reads JSON, exact YAML and much YAML is imported only when there is any, so that small commands start at once.
+# Small commands start faster because the readers of JSON and exact YAML, and libyaml, are imported on first use.
 
-# The first octets of YAML that a process reads and that are not for the line reader are read exactly: importing
-# libyaml's binding takes longer than that.
+# A process reads this many bytes of YAML exactly (where the line reader gives up) before it turns to libyaml: importing
+# the binding of libyaml takes longer than that.
 _LITTLE = 6 << 10
 _FAST = "tierwall.resources.yaml.fast"
 _MEANT_AS_JSON = pattern(rb"\s*\{\s*\"")
 _BOM = b"\xef\xbb\xbf"
-# Text beyond this size that begins as JSON and is none is not tried as YAML: it would take long to fail again.
+# Text that begins like JSON but is not JSON is not tried as YAML beyond this size: failing again would take long.
 _LARGE_JSON = 8 << 20
-# A document beyond this size that libyaml refuses is not read again exactly, which would take long to fail again.
+# A document that libyaml refuses is not read again exactly beyond this size: failing again would take long.
 _LARGE_YAML = 256 << 10
 _LONGEST_PASS = 63
 
 
 class StreamReader:
-    """Reads streams one after the other, remembering scalars across them."""
+    """Reads one stream after another and remembers scalars across them."""
 
-    # How much YAML that was not for the line reader this process has read so far.
-    octets_read: ClassVar[int] = 0
+    # How many bytes of YAML this process has read so far without the line reader.
+    bytes_read: ClassVar[int] = 0
 
     def __init__(self, max_depth: int) -> None:
         self._max_depth = max_depth
         self._lines = LineReader(max_depth, self._flow_value)
         self._is_much = False
-        # How many documents still to pass by the line reader, and for how many it was passed by last time: where one
-        # document is not for it, the next ones seldom are.
+        # How many more documents skip the line reader, and how many skipped it last time: where it gives up on one
+        # document, it usually gives up on the next.
         self._pass_by = 0
         self._passed_by = 0
         self._known: dict[bytes, Document] = {}
@@ -66,22 +66,23 @@ class StreamReader:
 
         return LibyamlReader(FLOW_DEPTH)
 
-    def _flow_value(self, octets: bytes) -> tuple[Any, bool] | None:
-        """The value of what the line reader leaves to others."""
-        if self._is_much or self._becomes_much(octets):
-            return self._flow.value(octets)
+    def _flow_value(self, data: bytes) -> tuple[Any, bool] | None:
+        """Read a quoted scalar or flow collection that the line reader leaves to other readers."""
+        if self._is_much or self._becomes_much(data):
+            return self._flow.value(data)
         try:
-            return _exactly(octets.decode(), FLOW_DEPTH)
+            return _exactly(data.decode(), FLOW_DEPTH)
         except YamlError:
             return None
 
     def read(self, source: SourceText, known: Sequence[Document] = ()) -> tuple[list[Document], list[Diagnostic]]:
-        """Every document of a source, and every problem.
+        """Return every document of a source, and every problem.
 
-        A YAML document that has the text of a known one gets its value, each at most once: no two documents share one.
+        A YAML document with the same text as a known document reuses its value. Each value is reused at most once, so
+        that no two documents share one.
         """
         self._known = {
-            _octets(document.source, document.start, document.end): document
+            _document_bytes(document.source, document.start, document.end): document
             for document in known
             if not document.is_json
         }
@@ -106,7 +107,7 @@ class StreamReader:
         return documents, problems
 
     def _read_json(self, source: SourceText, documents: list[Document]) -> tuple[int, JsonError | None]:
-        """Read JSON values; where YAML takes over and why, with -1 if it does not."""
+        """Read JSON values; return where YAML takes over (-1: nowhere) and the error that ended the JSON."""
         from tierwall.resources.json_text import JsonError, json_values
 
         data = source.data
@@ -124,17 +125,17 @@ class StreamReader:
         return len(data), None
 
     def _read_yaml(self, source: SourceText, chunk: Chunk, documents: list[Document]) -> Diagnostic | None:
-        octets = _octets(source, chunk.start, chunk.end)
-        same = self._known.pop(octets, None)
+        data = _document_bytes(source, chunk.start, chunk.end)
+        same = self._known.pop(data, None)
         if same is not None:
             documents.append(same.moved_to(source, chunk.start, chunk.end))
             return None
         try:
-            text = _decoded(octets)
-            result = self._by_lines(octets, text)
-            if result is None and (self._is_much or self._becomes_much(octets)):
-                result = self._fast.value(octets)
-                if result is None and len(octets) > _LARGE_YAML and self._fast.problem is not None:
+            text = _decoded(data)
+            result = self._by_lines(data, text)
+            if result is None and (self._is_much or self._becomes_much(data)):
+                result = self._fast.value(data)
+                if result is None and len(data) > _LARGE_YAML and self._fast.problem is not None:
                     raise self._fast.problem
             if result is None:
                 result = _exactly(text, self._max_depth)
@@ -145,17 +146,17 @@ class StreamReader:
             documents.append(Document(result[0], source, chunk.start, chunk.end, False, result[1]))
         return None
 
-    def _becomes_much(self, octets: bytes) -> bool:
-        """Whether enough YAML has come by to read it with libyaml; asked until it has."""
-        StreamReader.octets_read += len(octets)
-        self._is_much = StreamReader.octets_read > _LITTLE or _FAST in sys.modules
+    def _becomes_much(self, data: bytes) -> bool:
+        """Whether this process has read enough YAML for libyaml to pay off; called until it has."""
+        StreamReader.bytes_read += len(data)
+        self._is_much = StreamReader.bytes_read > _LITTLE or _FAST in sys.modules
         return self._is_much
 
-    def _by_lines(self, octets: bytes, text: str) -> tuple[Any, bool] | None:
+    def _by_lines(self, data: bytes, text: str) -> tuple[Any, bool] | None:
         if self._pass_by:
             self._pass_by -= 1
             return None
-        if not is_regular(octets):
+        if not is_regular(data):
             return None
         result = self._lines.value(text)
         if result is not None:
@@ -172,34 +173,34 @@ def _exactly(text: str, max_depth: int) -> tuple[Any, bool]:
     return value, bool(repeats)
 
 
-def _octets(source: SourceText, start: int, end: int) -> bytes:
+def _document_bytes(source: SourceText, start: int, end: int) -> bytes:
     return document_bytes(source.data, Chunk(start, end)).removeprefix(_BOM)
 
 
-def _decoded(octets: bytes) -> str:
+def _decoded(data: bytes) -> str:
     try:
-        return octets.decode()
+        return data.decode()
     except UnicodeDecodeError as error:
-        offset = len(octets[: error.start].decode("utf-8", "replace"))
-        problem = f"octet 0x{octets[error.start]:02X} is not UTF-8"
+        offset = len(data[: error.start].decode("utf-8", "replace"))
+        problem = f"byte 0x{data[error.start]:02X} is not UTF-8"
         raise YamlError(problem, offset, "TW005", "save the file as UTF-8") from None
 
 
 def document_text(data: bytes, start: int, end: int) -> str:
-    """The text that a document is read from, without a byte order mark."""
+    """Return the text that a document is read from, without its byte order mark."""
     return document_bytes(data, Chunk(start, end)).removeprefix(_BOM).decode()
 
 
 def text_position(source: SourceText, start: int, end: int, offset: int) -> Position:
-    """The place of a code point of a document's text; never behind the end of the document."""
-    octets = document_bytes(source.data, Chunk(start, end))
-    text = octets.removeprefix(_BOM).decode("utf-8", "replace")
+    """Return the position of a character of a document's text; never beyond the end of the document."""
+    data = document_bytes(source.data, Chunk(start, end))
+    text = data.removeprefix(_BOM).decode("utf-8", "replace")
     offset = min(offset, len(text.rstrip("\r\n")))
     line_start = text.rfind("\n", 0, offset) + 1
     line = source.line_at(start) + 1 + text.count("\n", 0, offset)
     column = offset - line_start + 1
     if not line_start:
-        column += source.position(start).column - 1 + (1 if start and octets.startswith(_BOM) else 0)
+        column += source.position(start).column - 1 + (1 if start and data.startswith(_BOM) else 0)
     return Position(source.name, line, column)
 
 

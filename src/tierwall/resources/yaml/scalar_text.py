@@ -1,6 +1,7 @@
-"""The text of scalars: plain, quoted, and literal and folded blocks.
+"""Scan scalars: plain, quoted, and literal and folded blocks.
 
-`yaml_parser_scan_plain_scalar`, `yaml_parser_scan_flow_scalar` and `yaml_parser_scan_block_scalar` of Go's scannerc.go.
+Ports of `yaml_parser_scan_plain_scalar`, `yaml_parser_scan_flow_scalar` and `yaml_parser_scan_block_scalar`
+in Go's scannerc.go.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _CODE_LENGTH = {"x": 2, "u": 4, "U": 8}
 
 
 def scan_plain_scalar(scanner: Scanner) -> tuple[str, int, bool]:
-    """A plain scalar: its text, where it ends, and whether a line break came after it."""
+    """Scan a plain scalar: return its text, where it ends, and whether a line break follows."""
     text = scanner.text
     in_flow = scanner.flow_level > 0
     run = _PLAIN_FLOW if in_flow else _PLAIN_BLOCK
@@ -55,7 +56,7 @@ def scan_plain_scalar(scanner: Scanner) -> tuple[str, int, bool]:
 
 
 def _white_space(scanner: Scanner, indent: int = 0) -> tuple[str, list[str]]:
-    """Step over blanks and line breaks: the blanks before the first break, and the breaks. No tab may indent."""
+    """Consume blanks and line breaks; return the blanks before the first break, and the breaks. No tab may indent."""
     blanks = scanner.take(_BLANKS)
     breaks: list[str] = []
     while scanner.text[scanner.at] in BREAKS:
@@ -68,7 +69,7 @@ def _white_space(scanner: Scanner, indent: int = 0) -> tuple[str, list[str]]:
 
 
 def _folded(blanks: str, breaks: list[str]) -> str:
-    """What blanks, or a line break and the empty lines after it, stand for inside a scalar."""
+    """Return the text that blanks, or line breaks, stand for inside a scalar."""
     if not breaks:
         return blanks
     if breaks[0] != "\n":
@@ -77,7 +78,7 @@ def _folded(blanks: str, breaks: list[str]) -> str:
 
 
 def scan_quoted_scalar(scanner: Scanner, quote: str) -> str:
-    """A quoted scalar; the quotes are stepped over."""
+    """Scan a quoted scalar, and return its text without the quotes."""
     text = scanner.text
     start = scanner.at
     run = _SINGLE if quote == "'" else _DOUBLE
@@ -85,10 +86,12 @@ def scan_quoted_scalar(scanner: Scanner, quote: str) -> str:
     parts: list[str] = []
     while True:
         if scanner.at_document_indicator():
-            raise YamlError("found a document separator inside a quoted text", scanner.at, hint=_began(scanner, start))
+            raise YamlError(
+                "found a document separator inside a quoted string", scanner.at, hint=_began(scanner, start)
+            )
         if text[scanner.at] == "\0":
             raise YamlError(
-                f"quoted text is not closed: no `{quote}` before the end", start, hint=f"add the closing `{quote}`"
+                f"quoted string is not closed: no `{quote}` before the end", start, hint=f"add the closing `{quote}`"
             )
         escaped_break = False
         while (char := text[scanner.at]) not in BLANKZ:
@@ -109,18 +112,18 @@ def scan_quoted_scalar(scanner: Scanner, quote: str) -> str:
         if text[scanner.at] == quote:
             break
         blanks, breaks = _white_space(scanner)
-        # An escaped break is the first one and stands for nothing; those after it are kept.
+        # An escaped break comes first and is dropped; the breaks after it are kept.
         parts.append("".join(breaks) if escaped_break else _folded(blanks, breaks))
     scanner.at += 1
     return "".join(parts)
 
 
 def _began(scanner: Scanner, start: int) -> str:
-    return f"the text began with `{scanner.text[start : start + 24].split(chr(10), 1)[0]}`"
+    return f"close the string that began with `{scanner.text[start : start + 24].split(chr(10), 1)[0]}`"
 
 
 def _escape(scanner: Scanner) -> str:
-    """The character that an escape sequence stands for. `\\/` is refused here, though JSON has it."""
+    """Return the character of an escape sequence. `\\/` is refused here, although JSON allows it."""
     text, at = scanner.text, scanner.at
     letter = text[at + 1]
     if letter in _ESCAPES:
@@ -135,20 +138,20 @@ def _escape(scanner: Scanner) -> str:
         raise YamlError(f"expected {length} hexadecimal digits after `\\{letter}`", at)
     value = int(digits, 16)
     if 0xD800 <= value <= 0xDFFF or value > 0x10FFFF:
-        raise YamlError(f"`\\{letter}{digits}` is no Unicode character", at, hint="write the character itself")
+        raise YamlError(f"`\\{letter}{digits}` is not a Unicode character", at, hint="write the character itself")
     scanner.at += 2 + length
     return chr(value)
 
 
 def scan_block_scalar(scanner: Scanner, literal: bool) -> tuple[str, int]:
-    """A block scalar: its text and where it ends."""
+    """Scan a block scalar: return its text and where it ends."""
     text = scanner.text
     start = scanner.at
     chomping, increment = _header(scanner)
     scanner.skip_blanks_and_comment()
     if text[scanner.at] not in BREAKS + "\0":
         what = f"`{text[start]}`"
-        hint = f"put the text that starts with {what} in quotes, or start it on the next line"
+        hint = f"quote the value that starts with {what}, or start it on the next line"
         raise YamlError(f"expected a comment or the end of the line after {what}", scanner.at, hint=hint)
     if text[scanner.at] in BREAKS:
         scanner.skip_line()
@@ -178,12 +181,12 @@ def scan_block_scalar(scanner: Scanner, literal: bool) -> tuple[str, int]:
 
 
 def _header(scanner: Scanner) -> tuple[str, int]:
-    """The chomping and indentation indicators, in either order."""
+    """Scan the chomping and indentation indicators, in either order."""
     header = _BLOCK_HEADER.match(scanner.text, scanner.at + 1)
     assert header is not None
     before, digit, after = header.groups()
     if before and after:
-        # Only one chomping indicator is read; the second is then in the way.
+        # Only one chomping indicator is read; a second one is an error later.
         after = ""
     if digit == "0":
         raise YamlError("found an indentation indicator equal to 0", header.start(2))
@@ -192,7 +195,7 @@ def _header(scanner: Scanner) -> tuple[str, int]:
 
 
 def _breaks(scanner: Scanner, indent: int) -> tuple[int, list[str], int]:
-    """Step over indentation and empty lines; settles the indentation if it is not known (0)."""
+    """Consume indentation and empty lines; determine the indentation if it is not known yet (0)."""
     text = scanner.text
     breaks: list[str] = []
     end = scanner.at

@@ -1,6 +1,6 @@
-"""The type and value of a scalar, by the rules of go.yaml.in/yaml/v2 (`resolve.go`) and sigs.k8s.io/yaml.
+"""Find the type and value of a scalar by the rules of go.yaml.in/yaml/v2 (`resolve.go`) and sigs.k8s.io/yaml.
 
-Kubernetes turns YAML into JSON text and reads that, so a float with a whole value becomes an integer, and an integer
+Kubernetes converts YAML to JSON and reads that. So a float with a whole value becomes an integer, and an integer
 outside int64 becomes a float: every `int` here is an int64.
 """
 
@@ -34,7 +34,7 @@ _WORDS: dict[str, Scalar] = {
 _INTEGER = pattern(r"([+-]?)(?:0[xX]([0-9A-Fa-f]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _FLOAT = pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _DOT_FLOAT = pattern(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?")
-# The Go code hands what follows `0b` to ParseInt, which takes a sign.
+# The Go code passes the digits after `0b` to ParseInt, which accepts a sign.
 _SIGNED_BINARY = pattern(r"0b([+-][01]+)")
 _TIMESTAMP = pattern(
     r"(\d{4})-(\d{1,2})-(\d{1,2})"
@@ -46,7 +46,7 @@ _BASE64 = pattern(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=
 
 
 def plain_scalar(text: str) -> tuple[str, Scalar]:
-    """Tag and value of a scalar without quotes and tag. Integers may be as large as uint64 here."""
+    """Return tag and value of a scalar without quotes or tag. Integers may be as large as uint64 here."""
     first = text[:1]
     if not first or first in "yYnNtTfFoO~":
         if text in _WORDS:
@@ -76,7 +76,7 @@ def _number(text: str) -> tuple[str, Scalar]:
             number = int(significant or "0", base)
             if sign == "-":
                 number = -number
-            # A sign keeps a number from being read as uint64.
+            # A number with a sign is never read as uint64.
             if _INT64_MIN <= number <= (_INT64_MAX if sign else _UINT64_MAX):
                 return INT_TAG, number
     if _FLOAT.fullmatch(digits):
@@ -91,7 +91,7 @@ def _number(text: str) -> tuple[str, Scalar]:
 
 
 def tagged_scalar(tag: str, text: str, offset: int) -> Scalar:
-    """The value of a scalar with a tag; unknown tags are dropped and leave the text."""
+    """Return the value of a scalar with a tag. An unknown tag is ignored: the value is a string."""
     if tag == BINARY_TAG:
         return _binary(text, offset)
     if tag not in (BOOL_TAG, INT_TAG, FLOAT_TAG, NULL_TAG, TIMESTAMP_TAG):
@@ -112,17 +112,17 @@ def _binary(text: str, offset: int) -> str:
 
     packed = text.replace("\n", "").replace("\r", "")
     if not _BASE64.fullmatch(packed):
-        raise YamlError("the text of `!!binary` is not base64", offset)
+        raise YamlError("expected base64 as `!!binary`", offset)
     return go_string(b64decode(packed))
 
 
-def go_string(octets: bytes) -> str:
-    """Bytes as the Go JSON encoder writes them: each octet that is not UTF-8 becomes U+FFFD."""
-    return re.sub("[\udc80-\udcff]", "\ufffd", octets.decode("utf-8", "surrogateescape"))
+def go_string(data: bytes) -> str:
+    """Decode bytes as the Go JSON encoder does: each byte that is not UTF-8 becomes U+FFFD."""
+    return re.sub("[\udc80-\udcff]", "\ufffd", data.decode("utf-8", "surrogateescape"))
 
 
 def _is_timestamp(text: str) -> bool:
-    """Is this one of the forms that Go's `time.Parse` is asked for?"""
+    """Whether the text has one of the forms that Go tries with `time.Parse`."""
     from calendar import monthrange
 
     match = _TIMESTAMP.fullmatch(text)
@@ -136,30 +136,30 @@ def _is_timestamp(text: str) -> bool:
 
 
 def json_number(value: int | float) -> int | float:
-    """A number after its way through JSON text: see the module's first lines."""
+    """Return the number that is left after the conversion to JSON and back (see the module docstring)."""
     if isinstance(value, int):
         return value if value <= _INT64_MAX else float(value)
     if not value.is_integer():
         return value
     if abs(value) <= 2**53:
         return int(value)
-    # Beyond 2**53 the text has the shortest digits that give the same float, filled up with zeros.
+    # Beyond 2**53 the JSON has the shortest digits that give the same float, padded with zeros.
     whole = int(Decimal(repr(value)))
     return whole if _INT64_MIN <= whole <= _INT64_MAX else value
 
 
 def plain_value(text: str) -> Scalar:
-    """The JSON value of a scalar without quotes and tag; raises for a number that is not finite."""
+    """Return the JSON value of a scalar without quotes or tag; raise for a number that is not finite."""
     value = plain_scalar(text)[1]
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     if value - value != 0:
-        raise YamlError("a number that is not finite has no place in JSON", 0)
+        raise YamlError("a number that is not finite cannot be written as JSON", 0)
     return json_number(value)
 
 
 def key_string(value: Scalar, offset: int) -> str:
-    """A key turned into a string, as sigs.k8s.io/yaml does."""
+    """Convert a key to a string as sigs.k8s.io/yaml does."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -174,7 +174,7 @@ def key_string(value: Scalar, offset: int) -> str:
 
 
 def _shortest_float32(value: float) -> str:
-    """`strconv.FormatFloat(value, 'g', -1, 32)`, with YAML's words for what is not finite."""
+    """Format like `strconv.FormatFloat(value, 'g', -1, 32)`, with YAML's words for numbers that are not finite."""
     if value != value:
         return ".nan"
     try:
@@ -192,9 +192,9 @@ def _shortest_float32(value: float) -> str:
 
 
 def _shortest(single: float, packed: bytes) -> Decimal:
-    """The number of the fewest digits that gives this float32.
+    """Return the number with the fewest digits that rounds to this float32.
 
-    Next to a power of two the nearest number of so many digits may be another float32 while one beside it is not.
+    Near a power of two the nearest number with so few digits may round to another float32 while its neighbour does not.
     """
     exact = Decimal(single)
     for precision in range(9):

@@ -1,11 +1,11 @@
-"""From text to tokens, as go.yaml.in/yaml/v2 scans (its port of libyaml 0.1, `scannerc.go`).
+"""Scan text into tokens as go.yaml.in/yaml/v2 does (its port of libyaml 0.1, `scannerc.go`).
 
-libyaml as it is today reads several texts differently (flow scalars with `?` and `:`, escapes, tags, byte order marks
-inside a text), so what Kubernetes accepts can only be settled by the same scanner. This one is exact and slow; `fast`
-says which texts may go through libyaml instead.
+Today's libyaml reads some texts differently (flow scalars with `?` and `:`, escapes, tags, byte order marks inside a
+text). Only the same scanner can tell what Kubernetes accepts. This one is exact and slow; `fast` says which texts
+libyaml may read instead.
 
-Positions are code point offsets. The text ends in NULs, which cannot occur in it otherwise (control characters are
-refused before scanning), so that looking a few characters ahead needs no check.
+Offsets count code points. NULs are appended to the text, so that looking a few characters ahead needs no check. They
+cannot occur in it otherwise: control characters are refused before scanning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SPACES = pattern(" *")
 _BLANKS = pattern("[ \t]*")
 _COMMENT = pattern(f"[^{BREAKS}\0]*")
 _NAME = pattern("[0-9A-Za-z_-]*")
-# A plain scalar starts with none of these; `-`, `?` and `:` are looked at more closely.
+# No plain scalar starts with one of these, with exceptions for `-`, `?` and `:`.
 _NOT_PLAIN = frozenset(BLANKZ + "-?:,[]{}#&*!|>'\"%@`")
 _AFTER_ANCHOR = frozenset(BLANKZ + "?:,]}%@`")
 _FLOW_STARTS = {"[": tokens.FLOW_SEQUENCE_START, "{": tokens.FLOW_MAPPING_START}
@@ -36,7 +36,7 @@ _FLOW_ENDS = {"]": tokens.FLOW_SEQUENCE_END, "}": tokens.FLOW_MAPPING_END}
 
 
 class _SimpleKey:
-    """A place where a key without `?` may have begun."""
+    """A position where a key without `?` may have begun."""
 
     __slots__ = ("column", "line", "number", "offset", "possible", "required")
 
@@ -65,24 +65,24 @@ class Scanner:
         self._indents: list[int] = []
         self._available = False
         self._simple_key_allowed = True
-        # One for the block, and one for each flow collection that is open.
+        # One for the block, and one for each open flow collection.
         self._simple_keys = [_SimpleKey(False, False, 0, 0, 0, 0)]
         self._key_of_token: dict[int, int] = {}
 
     def peek(self) -> Token:
-        """The next token."""
+        """Return the next token."""
         if not self._available:
             self._fetch_more()
         return self.tokens[0]
 
     def skip(self) -> None:
-        """Drop the token that was peeked at."""
+        """Drop the token that `peek` returned."""
         self._available = False
         self.parsed += 1
         self.tokens.popleft()
 
     def take(self, run: re.Pattern[str]) -> str:
-        """Step over what a pattern matches at this place, and give it; nothing if it does not match."""
+        """Consume what a pattern matches here, and return it; the empty string if it does not match."""
         match = run.match(self.text, self.at)
         if match is None:
             return ""
@@ -90,30 +90,30 @@ class Scanner:
         return match.group()
 
     def skip_line(self) -> None:
-        """Step over the line break at this place."""
+        """Consume a line break."""
         self.at += 2 if self.text.startswith("\r\n", self.at) else 1
         self.line += 1
         self.line_start = self.at
 
     def read_line(self) -> str:
-        """Step over a line break; the text it stands for."""
+        """Consume a line break, and return the text that it stands for."""
         character = self.text[self.at]
         self.skip_line()
         return character if character in "\u2028\u2029" else "\n"
 
     def skip_blanks_and_comment(self) -> None:
-        """Step to the end of a line on which nothing but a comment may stand."""
+        """Consume blanks and a comment up to the end of the line."""
         self.take(_BLANKS)
         if self.text[self.at] == "#":
             self.take(_COMMENT)
 
     def at_document_indicator(self) -> bool:
-        """Is there a `---` or `...` at the start of this line?"""
+        """Whether the scanner is at a `---` or `...` at the start of a line."""
         at = self.at
         return at == self.line_start and self.text[at : at + 3] in ("---", "...") and self.text[at + 3] in BLANKZ
 
     def _fetch_more(self) -> None:
-        """Scan until it is settled whether a simple key begins at the head of the queue."""
+        """Scan until it is clear whether a simple key begins at the head of the queue."""
         while True:
             if self.tokens:
                 index = self._key_of_token.get(self.parsed)
@@ -178,20 +178,16 @@ class Scanner:
             if ended_in_break:
                 self._simple_key_allowed = True
         else:
-            hint = (
-                "a tab may not indent; use spaces"
-                if char == "\t"
-                else f"put the text that starts with `{char}` in quotes"
-            )
+            hint = "indent with spaces, not tabs" if char == "\t" else f"quote the value that starts with `{char}`"
             raise YamlError(f"found {_shown(char)}, which cannot start a value", at, hint=hint)
         return None
 
     def _to_next_token(self) -> None:
-        """Step over blanks, comments and line breaks. Tabs count as blanks only where no key may begin."""
+        """Consume blanks, comments and line breaks. Tabs count as blanks only where no key may begin."""
         text = self.text
         while True:
             if self.at == self.line_start and text[0] == "\ufeff":
-                # The Go scanner looks for a byte order mark at the start of its buffer, not at this place.
+                # The Go scanner looks for a byte order mark at the start of its buffer, not at its current position.
                 self.at += 1
             self.take(_BLANKS if self.flow_level or not self._simple_key_allowed else _SPACES)
             if text[self.at] == "#":
@@ -205,7 +201,7 @@ class Scanner:
     # Simple keys -----------------------------------------------------------------------------------------------------
 
     def _key_is_valid(self, key: _SimpleKey) -> bool:
-        """May this key still be a simple key? It has to end on its line, within 1024 characters."""
+        """Whether this may still be a simple key: it has to end on its line, within 1024 characters."""
         if not key.possible:
             return False
         if key.line < self.line or key.offset + 1024 < self.at:
@@ -220,7 +216,8 @@ class Scanner:
 
     def _began(self, key: _SimpleKey) -> str:
         text = self.text[key.offset : key.offset + 24].split("\n", 1)[0].rstrip("\0")
-        return f"the key began with `{text}` on an earlier line" if key.line < self.line else f"the key is `{text}`"
+        where = " on an earlier line" if key.line < self.line else ""
+        return f"write `:` after the key that begins with `{text}`{where}"
 
     def _save_simple_key(self) -> None:
         column = self.at - self.line_start
@@ -261,7 +258,7 @@ class Scanner:
             self.tokens.append(Token(tokens.BLOCK_END, self.at, self.at))
             self.indent = self._indents.pop()
 
-    # One fetcher a token ---------------------------------------------------------------------------------------------
+    # One method per token ---------------------------------------------------------------------------------------------
 
     def _indicator(self, kind: str, length: int = 1) -> None:
         start = self.at
@@ -269,7 +266,7 @@ class Scanner:
         self.tokens.append(Token(kind, start, self.at))
 
     def _insert(self, index: int, token: Token) -> None:
-        """Put a token into the queue; one whose place has already been read goes to the end, as in the Go scanner."""
+        """Insert a token into the queue; as in the Go scanner, at the end if its place has already been read."""
         if index < 0:
             self.tokens.append(token)
         else:
@@ -343,7 +340,7 @@ class Scanner:
         else:
             if not self.flow_level:
                 if not self._simple_key_allowed:
-                    hint = "put the value in quotes, or start the key on its own line"
+                    hint = "quote the value, or start the key on its own line"
                     raise YamlError("mapping values are not allowed in this context", self.at, hint=hint)
                 self._roll_indent(self.at - self.line_start, -1, tokens.BLOCK_MAPPING_START, self.at)
             self._simple_key_allowed = not self.flow_level
@@ -355,7 +352,7 @@ class Scanner:
         name = self.take(_NAME)
         if not name or self.text[self.at] not in _AFTER_ANCHOR:
             problem = f"expected a letter or digit while scanning {kind}, found {_shown(self.text[self.at])}"
-            hint = f"put the text that starts with `{self.text[start]}` in quotes"
+            hint = f"quote the value that starts with `{self.text[start]}`"
             raise YamlError(problem, min(self.at, self.size), hint=hint)
         return Token(kind, start, self.at, name)
 

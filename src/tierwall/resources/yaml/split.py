@@ -1,8 +1,8 @@
-"""A stream split into documents, as Kubernetes' `YAMLOrJSONDecoder` splits it (apimachinery, `pkg/util/yaml`).
+"""Split a stream into documents as Kubernetes' `YAMLOrJSONDecoder` does (apimachinery, `pkg/util/yaml`).
 
-Documents are split by line: a line that starts with `---` separates, and nothing but blanks or a comment may follow it.
-A separator with nothing before it belongs to the document after it. Of every line the line feed and one carriage return
-before it are dropped and a line feed is put back, also after a last line that has none.
+A line that starts with `---` separates documents; only blanks or a comment may follow it. A separator with nothing
+before it belongs to the document after it. Every line ends in a line feed: a carriage return before it is dropped, and
+a last line without a line feed gets one.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-# How far `NewYAMLOrJSONDecoder` looks for the brace that makes a stream JSON, as kubectl calls it.
+# kubectl makes `NewYAMLOrJSONDecoder` look this far for the brace that makes a stream JSON.
 _GUESS_SIZE = 4096
-# What Go's unicode.IsSpace takes for a space.
+# The characters for which Go's unicode.IsSpace is true.
 _SPACES = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 
 
 class Chunk(Struct, frozen=True):
-    """The octets of one document, or of a separator that is none (`problem` then says what follows it)."""
+    """The byte range of one document, or of an invalid separator (`problem` is then the text that follows it)."""
 
     start: int
     end: int
@@ -26,14 +26,14 @@ class Chunk(Struct, frozen=True):
 
 
 def looks_like_json(data: bytes) -> bool:
-    """Is the first character of the stream that is no space an opening brace?"""
+    """Whether the first character of the stream that is not a space is an opening brace."""
     return data[:_GUESS_SIZE].decode("utf-8", "replace").lstrip(_SPACES).startswith("{")
 
 
 def yaml_start_after_json(data: bytes, at: int) -> int | None:
-    """Where the YAML decoder begins after JSON ended at `at`: behind blanks, up to and including one line feed.
+    """Return where the YAML decoder begins after JSON ended at `at`: after blanks, up to and including one line feed.
 
-    None if fewer than four octets are left at any step, since the Go code reads four and takes the end for a failure.
+    None if fewer than four bytes are left at any step: the Go code reads four and takes the end for a failure.
     """
     while len(data) - at >= 4:
         char = data[at : at + 4].decode("utf-8", "replace")[0]
@@ -48,7 +48,7 @@ def yaml_start_after_json(data: bytes, at: int) -> int | None:
 
 
 def split(data: bytes, start: int = 0) -> Iterator[Chunk]:
-    """The documents of a YAML stream that begins at `start`."""
+    """Yield the documents of a YAML stream that begins at `start`."""
     begin = start
     separator = start if data.startswith(b"---", start) else _next_separator(data, start)
     while separator >= 0:
@@ -75,8 +75,8 @@ def _next_separator(data: bytes, at: int) -> int:
 
 
 def document_bytes(data: bytes, chunk: Chunk) -> bytes:
-    """The octets that the YAML reader is given for a chunk."""
-    octets = data[chunk.start : chunk.end]
-    if b"\r" in octets:
-        octets = octets.replace(b"\r\n", b"\n")
-    return octets if octets.endswith(b"\n") else octets + b"\n"
+    """Return the bytes that the YAML reader is given for a chunk."""
+    chunk_data = data[chunk.start : chunk.end]
+    if b"\r" in chunk_data:
+        chunk_data = chunk_data.replace(b"\r\n", b"\n")
+    return chunk_data if chunk_data.endswith(b"\n") else chunk_data + b"\n"

@@ -1,4 +1,4 @@
-"""Tags and directives (`yaml_parser_scan_tag`, `yaml_parser_scan_directive`)."""
+"""Scan tags and directives (`yaml_parser_scan_tag`, `yaml_parser_scan_directive` in Go's scannerc.go)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 _HANDLE = pattern("![0-9A-Za-z_-]*!?")
 _URI_CHARS = pattern(r"[0-9A-Za-z_\-;/?:@&=+$,.!~*'()\[\]]+")
-_OCTET = pattern("%([0-9A-Fa-f]{2})")
+_BYTE = pattern("%([0-9A-Fa-f]{2})")
 _NAME = pattern("[0-9A-Za-z_-]*")
 _VERSION = pattern(r"[ \t]*([0-9]{1,2})\.([0-9]{1,2})(?![0-9])")
 _BLANKS = pattern("[ \t]*")
 
 
 def scan_tag(scanner: Scanner) -> tuple[str, str]:
-    """A tag: its handle (empty for `!<uri>` and for `!`) and its suffix."""
+    """Scan a tag: return its handle (empty for `!<uri>` and for `!`) and its suffix."""
     text = scanner.text
     start = scanner.at
     if text[start + 1] == "<":
@@ -39,7 +39,7 @@ def scan_tag(scanner: Scanner) -> tuple[str, str]:
             if not suffix:
                 handle, suffix = "", "!"
     if text[scanner.at] not in BLANKZ:
-        hint = "put the text that starts with `!` in quotes"
+        hint = "quote the value that starts with `!`"
         raise YamlError("expected a space or the end of the line after a tag", scanner.at, hint=hint)
     return handle, suffix
 
@@ -56,7 +56,7 @@ def _scan_handle(scanner: Scanner, directive: bool) -> str:
 
 
 def _scan_uri(scanner: Scanner, head: str, start: int) -> str:
-    """A tag's URI with its %-escapes decoded; `head` is what was taken for a handle."""
+    """Scan the URI of a tag and decode its %-escapes; `head` is the beginning that was scanned as a handle."""
     parts = [head[1:].encode()]
     begin = scanner.at
     while True:
@@ -72,33 +72,33 @@ def _scan_uri(scanner: Scanner, head: str, start: int) -> str:
 
 
 def _escaped_character(scanner: Scanner) -> bytes:
-    """One UTF-8 character written as %-octets."""
-    octets = bytearray()
+    """Return the bytes of one UTF-8 character that is written as %-escapes."""
+    encoded = bytearray()
     width = 1
-    while len(octets) < width:
-        match = _OCTET.match(scanner.text, scanner.at)
+    while len(encoded) < width:
+        match = _BYTE.match(scanner.text, scanner.at)
         if match is None:
             raise YamlError("expected two hexadecimal digits after `%` in a tag", scanner.at)
-        octet = int(match.group(1), 16)
-        if not octets:
-            width = 1 if octet < 0x80 else 2 if octet & 0xE0 == 0xC0 else 3 if octet & 0xF0 == 0xE0 else 4
-            if (octet >= 0x80 and octet & 0xC0 != 0xC0) or octet & 0xF8 == 0xF8:
-                raise YamlError("a tag has an octet that is not UTF-8", scanner.at)
-        elif octet & 0xC0 != 0x80:
-            raise YamlError("a tag has an octet that is not UTF-8", scanner.at)
-        octets.append(octet)
+        byte = int(match.group(1), 16)
+        if not encoded:
+            width = 1 if byte < 0x80 else 2 if byte & 0xE0 == 0xC0 else 3 if byte & 0xF0 == 0xE0 else 4
+            if (byte >= 0x80 and byte & 0xC0 != 0xC0) or byte & 0xF8 == 0xF8:
+                raise YamlError("a tag has a byte that is not UTF-8", scanner.at)
+        elif byte & 0xC0 != 0x80:
+            raise YamlError("a tag has a byte that is not UTF-8", scanner.at)
+        encoded.append(byte)
         scanner.at = match.end()
-    return bytes(octets)
+    return bytes(encoded)
 
 
 def scan_directive(scanner: Scanner) -> tuple[str, str]:
-    """A `%YAML` or `%TAG` line: the version, or the handle and the prefix."""
+    """Scan a `%YAML` or `%TAG` line: return the version, or the handle and the prefix."""
     text = scanner.text
     start = scanner.at
     scanner.at += 1
     name = scanner.take(_NAME)
     if name not in ("YAML", "TAG") or text[scanner.at] not in BLANKZ:
-        hint = "put the text that starts with `%` in quotes"
+        hint = "quote the value that starts with `%`"
         raise YamlError(f"expected a `%YAML` or `%TAG` directive, found `%{name}`", start, hint=hint)
     value = prefix = ""
     if name == "YAML":

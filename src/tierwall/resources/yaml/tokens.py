@@ -1,14 +1,14 @@
-"""The tokens of YAML, between the scanner and the parser, and the characters that end them."""
+"""The tokens that the scanner passes to the parser, and the characters that end them."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
 BREAKS: Final = "\r\n\x85\u2028\u2029"
-# NUL stands behind the end of a text.
+# The scanner appends NULs to a text.
 BLANKZ: Final = f" \t{BREAKS}\0"
 
-# A kind of token is the words for it in messages.
+# The kinds of token. Each is the phrase for the token in messages.
 STREAM_END: Final = "the end of the document"
 # `%YAML`, whose value is a version, or `%TAG`, whose value is a handle.
 DIRECTIVE: Final = "a directive"
@@ -32,7 +32,7 @@ SCALAR: Final = "a scalar"
 
 
 class Token(NamedTuple):
-    """A token; `plain` is for scalars, `suffix` is a tag's suffix or a tag directive's prefix."""
+    """A token. `plain` is for scalars; `suffix` is the suffix of a tag or the prefix of a `%TAG` directive."""
 
     kind: str
     start: int

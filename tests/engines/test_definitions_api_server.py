@@ -29,7 +29,7 @@ from tests.resources.test_kinds_access_policy import PAIRS as ACCESS
 from tests.resources.test_kinds_agentgateway import PAIRS as AGENTGATEWAY
 from tests.resources.test_kinds_gateway import PAIRS as GATEWAY
 from tierwall.resources.admission import admit
-from tierwall.resources.definition.structure import SCHEMA_WORDS
+from tierwall.resources.definition.structure import SCHEMA_KEYWORDS
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import admit_with_definitions
@@ -247,7 +247,7 @@ NAMES, PARTS = parts(SMALL)
 @settings(max_examples=examples(400))
 @given(random=st.randoms(use_true_random=False))
 def test_definitions_at_random_are_judged_alike(server: ApiServer, random: Random) -> None:
-    document = changed(random, random.choice(SMALL), [*NAMES, *list(SCHEMA_WORDS) * 3], [*VALUES, *WORDS, *PARTS])
+    document = changed(random, random.choice(SMALL), [*NAMES, *list(SCHEMA_KEYWORDS) * 3], [*VALUES, *WORDS, *PARTS])
     theirs = server.refusal(DEFINITIONS, document)
     ours = [problem.message for problem in admit(document) if problem.refuses]
     # What rules could cost is not estimated (docs/definitions.md#what-is-not-done).

@@ -1,7 +1,7 @@
-"""From our schemas to CustomResourceDefinitions (`apiextensions.k8s.io/v1`).
+"""Writes CustomResourceDefinitions (`apiextensions.k8s.io/v1`) from Tierwall's schemas.
 
-The result obeys the rules of structural schemas. What a CRD cannot say is left out: warnings, hints, checks of a map's
-keys and of its size, and formats that only Go validation of native kinds knows.
+The result obeys the rules of structural schemas. It leaves out everything that a CRD cannot express: warnings, hints,
+checks of a map's keys and size, and formats that only Go validation of native kinds has.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,19 +10,21 @@ from typing import Any
 from msgspec import UNSET
 
 from tierwall.resources.kinds.registry import Kind, built_in_definition, versions_of
-from tierwall.resources.schema import INT_OR_STRING, NO_VALUE, PLAIN_WORDS, RULE_WORDS, Schema, ValidationRule
+from tierwall.resources.schema import INT_OR_STRING, NO_VALUE, PLAIN_KEYWORDS, RULE_KEYWORDS, Schema, ValidationRule
 
 _PLAIN = {
-    word: attribute
-    for word, attribute in PLAIN_WORDS.items()
-    if word not in ("description", "type", "format", "default") and not word.startswith("x-tierwall-")
+    keyword: attribute
+    for keyword, attribute in PLAIN_KEYWORDS.items()
+    if keyword not in ("description", "type", "format", "default") and not keyword.startswith("x-tierwall-")
 }
-_RULE = {word: attribute for word, attribute in RULE_WORDS.items() if not word.startswith("x-tierwall-")}
+_RULE = {keyword: attribute for keyword, attribute in RULE_KEYWORDS.items() if not keyword.startswith("x-tierwall-")}
+# Of list types only `set` matters here: the list-map-keys of a `map` are compared themselves.
+_NOT_COMPARED = ("description", "x-kubernetes-list-type", "x-kubernetes-map-type")
 _HEAD = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
 
 
 def crd_documents(kinds: Iterable[Kind]) -> list[dict[str, Any]]:
-    """One CRD for every group and kind that is a CRD, all its versions in it, by name."""
+    """Return a CRD with all versions for each of these kinds that is a custom resource, sorted by name."""
     names = {f"{kind.plural}.{kind.group}": (kind.group, kind.kind) for kind in kinds if kind.is_crd}
     return [_definition(name, *names[name]) for name in sorted(names)]
 
@@ -31,7 +33,7 @@ def _definition(name: str, group: str, kind: str) -> dict[str, Any]:
     document = built_in_definition(group, kind)
     metadata: dict[str, Any] = {"name": name}
     if group.endswith((".k8s.io", ".kubernetes.io")):
-        # Without it an API server refuses a definition in these groups (KEP-1111).
+        # API servers refuse definitions in these groups without it (KEP-1111).
         metadata["annotations"] = {"api-approved.kubernetes.io": "unapproved, described for validation by tierwall"}
     versions = [
         {**version, "schema": {"openAPIV3Schema": _complete_schema(kind)}}
@@ -52,7 +54,7 @@ def _complete_schema(kind: Kind) -> dict[str, Any]:
 
 
 def definition_differences(installed: Mapping[str, Kind], known: Mapping[str, Kind]) -> Iterator[str]:
-    """In what the versions of a kind differ from those that we know: served versions, scope, and what is admitted."""
+    """Yield the differences between installed and known versions of a kind: scope, served versions and schemas."""
     scopes = {kind.scope for kind in installed.values()} ^ {kind.scope for kind in known.values()}
     if scopes:
         yield "scope"
@@ -66,7 +68,7 @@ def definition_differences(installed: Mapping[str, Kind], known: Mapping[str, Ki
 
 
 def _comparable_schema(kind: Kind) -> dict[str, Any]:
-    """The schema of a kind without what is the same everywhere or is not judged."""
+    """Return the schema of a kind without the parts that all kinds share or that are not validated."""
     schema = open_api(kind.schema)
     unjudged = (*_HEAD, "status") if kind.status_subresource else tuple(_HEAD)
     schema["properties"] = {name: part for name, part in schema.get("properties", {}).items() if name not in unjudged}
@@ -74,41 +76,37 @@ def _comparable_schema(kind: Kind) -> dict[str, Any]:
     return schema
 
 
-def _schema_differences(one: Any, other: Any, path: str) -> Iterator[str]:
-    """The places where two schemas differ. Descriptions are for people, and the order of rules is without meaning."""
-    if not isinstance(one, dict) or not isinstance(other, dict):
-        if one != other:
+def _schema_differences(installed: Any, known: Any, path: str) -> Iterator[str]:
+    """Yield the places where two schemas differ. Descriptions and the order of rules do not matter."""
+    if not isinstance(installed, dict) or not isinstance(known, dict):
+        if installed != known:
             yield f"`{path}`"
         return
-    for word in dict.fromkeys((*one, *other)):
-        if word in ("description", "x-kubernetes-list-type", "x-kubernetes-map-type") and "set" not in (
-            one.get(word),
-            other.get(word),
-        ):
+    for keyword in dict.fromkeys((*installed, *known)):
+        new, old = installed.get(keyword), known.get(keyword)
+        if keyword in _NOT_COMPARED and "set" not in (new, old):
             continue
-        if word == "properties":
-            parts = one.get(word, {}), other.get(word, {})
-            for name in dict.fromkeys((*parts[0], *parts[1])):
-                yield from _schema_differences(parts[0].get(name), parts[1].get(name), f"{path}.{name}")
-        elif word in ("items", "additionalProperties"):
-            yield from _schema_differences(
-                one.get(word), other.get(word), f"{path}[]" if word == "items" else f"{path}.*"
-            )
-        elif word == "x-kubernetes-validations":
-            if _texts(one.get(word)) != _texts(other.get(word)):
+        if keyword == "properties":
+            new, old = new or {}, old or {}
+            for name in dict.fromkeys((*new, *old)):
+                yield from _schema_differences(new.get(name), old.get(name), f"{path}.{name}")
+        elif keyword in ("items", "additionalProperties"):
+            yield from _schema_differences(new, old, f"{path}[]" if keyword == "items" else f"{path}.*")
+        elif keyword == "x-kubernetes-validations":
+            if _expressions(new) != _expressions(old):
                 yield f"rules of `{path}`"
-        elif word == "enum" and sorted(map(repr, one.get(word, ()))) == sorted(map(repr, other.get(word, ()))):
+        elif keyword == "enum" and sorted(map(repr, new or ())) == sorted(map(repr, old or ())):
             continue
-        elif one.get(word) != other.get(word) and (one.get(word) or other.get(word)):
-            yield f"{word} of `{path}`"
+        elif new != old and (new or old):
+            yield f"{keyword} of `{path}`"
 
 
-def _texts(rules: Iterable[dict[str, Any]] | None) -> set[str]:
+def _expressions(rules: Iterable[dict[str, Any]] | None) -> set[str]:
     return {"".join(rule["rule"].split()) for rule in rules or ()}
 
 
 def open_api(schema: Schema) -> dict[str, Any]:
-    """A schema as OpenAPI v3, with the `x-kubernetes-*` words."""
+    """Return a schema as OpenAPI v3, with the `x-kubernetes-*` keywords."""
     out: dict[str, Any] = {}
     if schema.description:
         out["description"] = schema.description
@@ -116,11 +114,11 @@ def open_api(schema: Schema) -> dict[str, Any]:
         out["type"] = schema.type
     if schema.int_or_string:
         out["anyOf"] = INT_OR_STRING
-    for word, attribute in _PLAIN.items():
+    for keyword, attribute in _PLAIN.items():
         value = getattr(schema, attribute)
-        # A value of any type is nullable by itself; saying so would need a type.
-        if value is not None and value is not False and value != "" and not (word == "nullable" and not schema.type):
-            out[word] = value
+        # A value of any type may be null anyway, and `nullable` would require a type.
+        if value is not None and value is not False and value != "" and not (keyword == "nullable" and not schema.type):
+            out[keyword] = value
     if schema.format and not schema.format.startswith("k8s-"):
         out["format"] = schema.format
     if schema.enum:
@@ -138,9 +136,9 @@ def open_api(schema: Schema) -> dict[str, Any]:
         out["properties"] = _properties(schema)
     if names := sorted([*schema.undeclared, *(part.name for part in schema.properties if part.required)]):
         out["required"] = names
-    for word, parts in (("anyOf", schema.any_of), ("oneOf", schema.one_of), ("allOf", schema.all_of)):
+    for keyword, parts in (("anyOf", schema.any_of), ("oneOf", schema.one_of), ("allOf", schema.all_of)):
         if parts:
-            out[word] = [_open_api_alternative(part) for part in parts]
+            out[keyword] = [_open_api_alternative(part) for part in parts]
     if schema.none_of is not None:
         out["not"] = _open_api_alternative(schema.none_of)
     if rules := [_rule(rule) for rule in schema.rules if not rule.warning]:
@@ -159,14 +157,14 @@ def _properties(schema: Schema) -> dict[str, Any]:
 
 
 def _open_api_alternative(schema: Schema) -> dict[str, Any]:
-    """Inside anyOf and its like a structural schema may not repeat types, descriptions or defaults."""
+    """Return a schema as OpenAPI inside anyOf, oneOf, allOf or not, without types, descriptions and defaults."""
     dropped = ("type", "description", "default", "nullable")
-    out = {word: value for word, value in open_api(schema).items() if word not in dropped}
+    out = {keyword: value for keyword, value in open_api(schema).items() if keyword not in dropped}
     if "properties" in out:
         out["properties"] = {part.name: _open_api_alternative(part.schema) for part in schema.properties}
     return out
 
 
 def _rule(rule: ValidationRule) -> dict[str, Any]:
-    said = {word: getattr(rule, attribute) for word, attribute in _RULE.items()}
-    return {word: value for word, value in said.items() if value and value != "FieldValueInvalid"}
+    said = {keyword: getattr(rule, attribute) for keyword, attribute in _RULE.items()}
+    return {keyword: value for keyword, value in said.items() if value and value != "FieldValueInvalid"}

@@ -1,12 +1,12 @@
-"""What a kind looks like: the OpenAPI v3 *structural schema* of a CustomResourceDefinition, as typed values.
+"""The schema of a kind: the OpenAPI v3 *structural schema* of a CustomResourceDefinition, as typed values.
 
-`SchemaReader` makes a schema of the words that a definition has (types, required, enums, bounds, patterns, defaults,
+`SchemaReader` reads the keywords of a definition (types, required, enums, bounds, patterns, defaults,
 `x-kubernetes-list-type`, `x-kubernetes-validations`). Validation, defaulting, `tierwall crds` and the reference pages
-all derive from it; no kind has validation code of its own.
+all derive from the schema; no kind has its own validation code.
 
-The definitions that Tierwall ships (`kinds/data`) say more than OpenAPI can: hints, warnings, what a map's keys must
-be. Those words begin with `x-tierwall-`. What a definition uses in several places it names: `{"$ref": "Name"}` stands
-for the fragment of that name, beside which a description and a hint may stand.
+The definitions that Tierwall ships (`kinds/data`) say more than OpenAPI can: hints, warnings, checks of map keys. Those
+keywords begin with `x-tierwall-`. A fragment that a definition uses in several places has a name: `{"$ref": "Name"}`
+stands for that fragment, and may have a description and a hint beside it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct
 
 SchemaType = Literal["object", "array", "string", "integer", "number", "boolean", ""]
 ListType = Literal["atomic", "set", "map"]
-# CRDs know the first four; the last is for native kinds, whose message is then the list of supported values.
+# CRDs have the first four. The last is for native kinds; its message lists the supported values.
 FieldValueErrorReason = Literal[
     "FieldValueInvalid",
     "FieldValueForbidden",
@@ -27,11 +27,11 @@ FieldValueErrorReason = Literal[
 
 
 class ValidationRule(Struct, frozen=True):
-    """One entry of `x-kubernetes-validations`: a CEL expression over `self` that must be true.
+    """An entry of `x-kubernetes-validations`: a CEL expression over `self` that must be true.
 
-    `field_path` is relative to the schema the rule stands on (`.spec.name`, `['a.b']`), as in a CRD. `warning` rules
-    never refuse an object and are left out of CRDs, which cannot express them. With `each`, for native kinds only, the
-    rule is asked for every `item` of that list field and failures are reported there.
+    `field_path` is relative to the schema that has the rule (`.spec.name`, `['a.b']`), as in a CRD. `warning` rules
+    never refuse an object; CRDs cannot express them and leave them out. With `each`, for native kinds only, the rule
+    runs for every `item` of that list field and reports failures there.
     """
 
     expression: str
@@ -46,7 +46,7 @@ class ValidationRule(Struct, frozen=True):
 
 
 class Property(Struct, frozen=True):
-    """A named field of an object. `hint` is shown when the field is missing although required, or of a wrong type."""
+    """A named field of an object. `hint` is shown if the field is required but missing, or of a wrong type."""
 
     name: str
     schema: "Schema"
@@ -56,9 +56,9 @@ class Property(Struct, frozen=True):
 
 
 class Schema(Struct, frozen=True, eq=False, kw_only=True):
-    """One node of a structural schema. `type` is empty for int-or-string and for a value of any type.
+    """A node of a structural schema. `type` is empty for int-or-string and for a value of any type.
 
-    A schema is equal only to itself: a shared fragment is one object wherever it stands.
+    A schema is equal only to itself: a shared fragment is the same object wherever it is used.
     """
 
     type: SchemaType = ""
@@ -69,15 +69,15 @@ class Schema(Struct, frozen=True, eq=False, kw_only=True):
     int_or_string: bool = False
     preserve_unknown: bool = False  # x-kubernetes-preserve-unknown-fields
     embedded_resource: bool = False  # x-kubernetes-embedded-resource
-    bare: bool = False  # any value, but fields of objects in it are unknown: `additionalProperties: true`
+    bare: bool = False  # any value, but objects in it may not have fields: `additionalProperties: true`
     properties: tuple[Property, ...] = ()
     undeclared: tuple[str, ...] = ()  # names that are required without being properties
     map_type: Literal["atomic", "granular", ""] = ""  # x-kubernetes-map-type
     additional: "Schema | None" = None  # additionalProperties: the value of a map
-    keys: "Schema | None" = None  # what a map's keys must be; not part of OpenAPI v3, left out of CRDs
+    keys: "Schema | None" = None  # the schema of a map's keys; not part of OpenAPI v3, left out of CRDs
     min_properties: int | None = None
     max_properties: int | None = None
-    max_bytes: int | None = None  # of a map's keys and texts together; not part of OpenAPI v3 either
+    max_bytes: int | None = None  # of a map's keys and strings together; not part of OpenAPI v3 either
     items: "Schema | None" = None
     min_items: int | None = None
     max_items: int | None = None
@@ -100,7 +100,7 @@ class Schema(Struct, frozen=True, eq=False, kw_only=True):
     none_of: "Schema | None" = None  # `not`
 
     def at(self, *names: str) -> "Schema | None":
-        """The schema of the field that these names lead to; None if there is no such field."""
+        """Return the schema of the field at this path, or None if there is no such field."""
         schema = self
         for name in names:
             inner = next((part.schema for part in schema.properties if part.name == name), None)
@@ -110,8 +110,8 @@ class Schema(Struct, frozen=True, eq=False, kw_only=True):
         return schema
 
 
-# Words of a definition whose value is taken as it stands.
-PLAIN_WORDS = {
+# Keywords whose value is stored unchanged.
+PLAIN_KEYWORDS = {
     "description": "description",
     "type": "type",
     "nullable": "nullable",
@@ -139,7 +139,7 @@ PLAIN_WORDS = {
 _LISTS = {"enum": "enum", "x-kubernetes-list-map-keys": "list_map_keys"}
 _INNER = {"items": "items", "not": "none_of", "x-tierwall-keys": "keys"}
 _GROUPS = {"anyOf": "any_of", "oneOf": "one_of", "allOf": "all_of"}
-RULE_WORDS = {
+RULE_KEYWORDS = {
     "rule": "expression",
     "message": "message",
     "messageExpression": "message_expression",
@@ -150,75 +150,77 @@ RULE_WORDS = {
     "x-tierwall-warning": "warning",
     "x-tierwall-each": "each",
 }
-# How controller-gen writes that a value is a number or a text; int-or-string says it already.
+# How controller-gen writes that a value is an integer or a string. `x-kubernetes-int-or-string` already says it.
 INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 
 
-def read_schema(words: Mapping[str, Any]) -> Schema:
-    """The schema that these words of a definition say."""
-    return SchemaReader({}).read(words)
+def read_schema(keywords: Mapping[str, Any]) -> Schema:
+    """Return the schema that these keywords describe."""
+    return SchemaReader({}).read(keywords)
 
 
 class SchemaReader:
-    """Reads the schemas of one definition; each of its fragments becomes one schema, when it is first met."""
+    """Reads the schemas of one definition. Each fragment becomes one schema, when it is first used."""
 
     def __init__(self, fragments: Mapping[str, Mapping[str, Any]], *, installed: bool = False) -> None:
         self._fragments = fragments
         self._installed = installed
         self._known: dict[str, Schema] = {}
 
-    def read(self, words: Mapping[str, Any]) -> Schema:
-        """The schema that these words say."""
-        name = words.get("$ref")
+    def read(self, keywords: Mapping[str, Any]) -> Schema:
+        """Return the schema that these keywords describe."""
+        name = keywords.get("$ref")
         if name is None:
-            return Schema(**dict(self._attributes(words)))
+            return Schema(**dict(self._attributes(keywords)))
         known = self._known.get(name)
         if known is None:
             known = self._known[name] = Schema(title=name, **dict(self._attributes(self._fragments[name])))
         return known
 
-    def _attributes(self, words: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        for word, value in words.items():
+    def _attributes(self, keywords: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        for keyword, value in keywords.items():
             if value is None:
                 continue
-            if self._installed and (word == "format" or word.startswith("x-tierwall-")):
-                # Words of our own mean nothing in what somebody else wrote. The dashes of `k8s-short-name` tell what
-                # Go validation of native kinds checks from the format of that name.
-                if word == "format":
-                    yield word, value.replace("-", "") if value.startswith("k8s-") else value
-            elif (attribute := PLAIN_WORDS.get(word)) is not None:
+            if self._installed and (keyword == "format" or keyword.startswith("x-tierwall-")):
+                # Tierwall's own keywords mean nothing in an installed definition. With its dashes, `k8s-short-name` is
+                # the check of Go validation; without them it is the OpenAPI format.
+                if keyword == "format":
+                    yield keyword, value.replace("-", "") if value.startswith("k8s-") else value
+            elif (attribute := PLAIN_KEYWORDS.get(keyword)) is not None:
                 yield attribute, value
-            elif (attribute := _INNER.get(word)) is not None:
+            elif (attribute := _INNER.get(keyword)) is not None:
                 if isinstance(value, Mapping):
                     yield attribute, self.read(value)
-            elif (attribute := _LISTS.get(word)) is not None:
+            elif (attribute := _LISTS.get(keyword)) is not None:
                 yield attribute, tuple(value)
-            elif word == "properties":
-                yield word, tuple(self._properties(value, frozenset(words.get("required") or ())))
-            elif word == "required":
-                yield "undeclared", tuple(name for name in value if name not in (words.get("properties") or ()))
-            elif word == "additionalProperties":
+            elif keyword == "properties":
+                yield keyword, tuple(self._properties(value, frozenset(keywords.get("required") or ())))
+            elif keyword == "required":
+                yield "undeclared", tuple(name for name in value if name not in (keywords.get("properties") or ()))
+            elif keyword == "additionalProperties":
                 yield "additional", self.read(value) if isinstance(value, Mapping) else _BARE if value else NO_VALUE
-            elif word == "x-kubernetes-validations":
+            elif keyword == "x-kubernetes-validations":
                 yield "rules", tuple(_rule(rule) for rule in value)
-            elif (attribute := _GROUPS.get(word)) is not None and not _is_int_or_string(words, word):
+            elif (attribute := _GROUPS.get(keyword)) is not None and not _is_int_or_string(keywords, keyword):
                 yield attribute, tuple(self.read(part) for part in value)
 
     def _properties(self, properties: Mapping[str, Mapping[str, Any]], required: frozenset[str]) -> Iterator[Property]:
-        for name, words in properties.items():
-            description, hint = words.get("description") or "", words.get("x-tierwall-hint", "")
-            if description and "$ref" not in words:
-                # What is said of a field is not a part of what its values must be.
-                words = {word: value for word, value in words.items() if word != "description"}
-            yield Property(name, self.read(words), name in required, description, hint)
+        for name, keywords in properties.items():
+            description, hint = keywords.get("description") or "", keywords.get("x-tierwall-hint", "")
+            if description and "$ref" not in keywords:
+                # A description belongs to the field, not to the schema of its values.
+                keywords = {keyword: value for keyword, value in keywords.items() if keyword != "description"}
+            yield Property(name, self.read(keywords), name in required, description, hint)
 
 
-def _rule(words: Mapping[str, Any]) -> ValidationRule:
-    return ValidationRule(**{RULE_WORDS[word]: value for word, value in words.items() if word in RULE_WORDS})
+def _rule(keywords: Mapping[str, Any]) -> ValidationRule:
+    known = {RULE_KEYWORDS[keyword]: value for keyword, value in keywords.items() if keyword in RULE_KEYWORDS}
+    return ValidationRule(**known)
 
 
-def _is_int_or_string(words: Mapping[str, Any], word: str) -> bool:
-    return word == "anyOf" and words.get("x-kubernetes-int-or-string") is True and words[word] == INT_OR_STRING
+def _is_int_or_string(keywords: Mapping[str, Any], keyword: str) -> bool:
+    int_or_string = keywords.get("x-kubernetes-int-or-string") is True
+    return keyword == "anyOf" and int_or_string and keywords[keyword] == INT_OR_STRING
 
 
 _BARE = Schema(bare=True, nullable=True)

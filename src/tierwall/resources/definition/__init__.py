@@ -1,5 +1,5 @@
-"""What an API server has against the schemas of a CustomResourceDefinition; `schemas.schema_problems` is the way in.
+"""Finds the problems of the schemas of a CustomResourceDefinition. Start at `schemas.schema_problems`.
 
-Elsewhere: `kinds.registry.read_kinds` reads a definition, be it built in or among the objects; `crd.crd_documents`
-writes the built-in ones; `validity` says whether objects pass admission with all of them.
+Elsewhere: `kinds.registry.read_kinds` reads a built-in or installed definition, `crd.crd_documents` writes the built-in
+ones, and `validity` checks objects against all of them.
 """

@@ -1,11 +1,10 @@
-"""A CustomResourceDefinition among the objects: what an API server would have against its schemas.
+"""Checks the schemas of a CustomResourceDefinition as an API server does.
 
-`kinds/data` says what a definition looks like outside its schemas. A schema must be structural (`structure`); where it
-is, its defaults must fit and its rules must be CEL over the schema that they stand on: apiextensions'
-`pkg/apiserver/schema/defaulting/validation.go` and `pkg/apiserver/schema/cel/compilation.go`. What is not checked is in
-docs/definitions.md#what-is-not-done.
+`kinds/data` describes the rest of a definition. A schema must be structural (`structure`). If it is, its defaults must
+fit it and its rules must be valid CEL over it: apiextensions' `pkg/apiserver/schema/defaulting/validation.go` and
+`pkg/apiserver/schema/cel/compilation.go`. docs/definitions.md#what-is-not-done lists the checks that are missing.
 
-INVARIANT: the schema is somebody else's. It is walked once, and no further than a bound.
+INVARIANT: the schema is untrusted input. It is walked once, and only up to a limit.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tierwall.resources.schema import SchemaReader
 
 _HEAD = ("apiVersion", "kind", "metadata")
 _MOST_SELECTABLE = 8
-# What a definition with a status subresource may not say at its root.
+# Keywords that a definition with a status subresource may not have at its root.
 _NOT_AT_ROOT = (
     *("allOf", "anyOf", "oneOf", "not", "enum", "default", "nullable", "maxProperties", "minProperties"),
     *("additionalProperties", "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string"),
@@ -35,49 +34,49 @@ _NOT_AT_ROOT = (
 
 
 def schema_problems(document: Mapping[str, Any]) -> list[AdmissionProblem]:
-    """What an API server would have against the schemas of a definition."""
+    """Return the problems of all schemas of a definition, warnings last."""
     spec = document.get("spec")
     versions = spec.get("versions") if isinstance(spec, dict) else None
     report = SchemaReport()
     for index, version in enumerate(versions if isinstance(versions, list) else ()):
         schema = version.get("schema") if isinstance(version, dict) else None
-        words = schema.get("openAPIV3Schema") if isinstance(schema, dict) else None
-        if words is None:
+        keywords = schema.get("openAPIV3Schema") if isinstance(schema, dict) else None
+        if keywords is None:
             continue
         subresources = version.get("subresources")
         has_status = isinstance(subresources, dict) and subresources.get("status") is not None
-        _judge(report, words, ("spec", "versions", index, "schema", "openAPIV3Schema"), has_status)
+        _judge(report, keywords, ("spec", "versions", index, "schema", "openAPIV3Schema"), has_status)
         if not report.problems and isinstance(version.get("selectableFields"), list):
-            _selectable(report, version["selectableFields"], words, ("spec", "versions", index, "selectableFields"))
+            _selectable(report, version["selectableFields"], keywords, ("spec", "versions", index, "selectableFields"))
     return [*report.problems, *report.warnings][:MOST_PROBLEMS]
 
 
-def _judge(report: SchemaReport, words: Any, path: Path, has_status: bool) -> None:
-    """All of one version's schema. Defaults and rules are looked at where the schema itself is sound."""
+def _judge(report: SchemaReport, keywords: Any, path: Path, has_status: bool) -> None:
+    """Check the schema of one version. Defaults and rules are only checked if the schema itself is sound."""
     before = len(report.problems)
-    check_schema_node(report, words, path, "root")
+    check_schema_node(report, keywords, path, "root")
     if len(report.problems) > before:
         return
     if has_status:
-        for word in _NOT_AT_ROOT:
-            if words.get(word) not in (None, False):
+        for keyword in _NOT_AT_ROOT:
+            if keywords.get(keyword) not in (None, False):
                 detail = "may not be at the root of the schema if the status subresource is enabled"
-                report.invalid((*path, word), words[word], detail)
-    if words.get("nullable"):
+                report.invalid((*path, keyword), keywords[keyword], detail)
+    if keywords.get("nullable"):
         report.forbidden((*path, "nullable"), "nullable cannot be true at the root")
-    _complete(report, words, words, path, path)
+    _complete(report, keywords, keywords, path, path)
     for name in _HEAD:
-        described = (words.get("properties") or {}).get(name) or {}
+        described = (keywords.get("properties") or {}).get(name) or {}
         inside = (described.get("properties") or {}).items()
         for at, part in [((), described), *((("properties", below), inner) for below, inner in inside)]:
             if part.get("default") is not None:
                 report.forbidden((*path, "properties", name, *at, "default"), f"must not be set in top-level {name}")
     if len(report.problems) == before:
-        _contents(report, words, path, is_object=True, uncorrelated=None)
+        _contents(report, keywords, path, is_object=True, uncorrelated=None)
 
 
-def _selectable(report: SchemaReport, fields: list[Any], words: Keywords, path: Path) -> None:
-    """Fields that objects are selected by: a few scalars, each named once, by names and dots alone."""
+def _selectable(report: SchemaReport, fields: list[Any], keywords: Keywords, path: Path) -> None:
+    """Check selectableFields: a few scalars, each listed once, by a path of plain names."""
     seen: set[str] = set()
     for index, selected in enumerate(fields):
         text = selected.get("jsonPath") if isinstance(selected, dict) else None
@@ -87,7 +86,7 @@ def _selectable(report: SchemaReport, fields: list[Any], words: Keywords, path: 
             continue
         node: Any = None
         if text.startswith(".") and "[" not in text:
-            node = words
+            node = keywords
             for name in text[1:].split("."):
                 node = (node.get("properties") or {}).get(name) if isinstance(node, dict) else None
         if not isinstance(node, dict) or text.startswith(".metadata."):
@@ -101,9 +100,9 @@ def _selectable(report: SchemaReport, fields: list[Any], words: Keywords, path: 
         report.invalid(path, len(seen), f"must have at most {_MOST_SELECTABLE} items", COUNT)
 
 
-def _complete(report: SchemaReport, words: Keywords, described: Keywords, path: Path, at: Path) -> None:
-    """Every value that anyOf and its like judge at `at` must be described outside of them, at `path`."""
-    for place, part in alternatives(words):
+def _complete(report: SchemaReport, keywords: Keywords, described: Keywords, path: Path, at: Path) -> None:
+    """Check that every value that anyOf, oneOf, allOf or not limit at `at` is described outside of them, at `path`."""
+    for place, part in alternatives(keywords):
         for name, inner in (part.get("properties") or {}).items():
             outside = (described.get("properties") or {}).get(name)
             where = (*at, *place, "properties", name)
@@ -123,55 +122,55 @@ def _complete(report: SchemaReport, words: Keywords, described: Keywords, path: 
 
 def _contents(
     report: SchemaReport,
-    words: Keywords,
+    keywords: Keywords,
     path: Path,
     *,
     is_object: bool,
     uncorrelated: Path | None,
     in_map: bool = False,
 ) -> None:
-    """Defaults must fit their schemas and rules must be CEL over them, here and below.
+    """Check that defaults fit their schemas and that rules are valid CEL, here and below.
 
-    `uncorrelated` is the first schema above whose old and new values cannot be told to be the same. Defaults of
-    what is in the values of a map are not looked at.
+    `uncorrelated` is the first schema above whose old and new values cannot be matched with each other. Defaults
+    inside the values of a map are not checked.
     """
     if report.is_full:
         return
     before = len(report.problems)
-    if words.get("x-kubernetes-validations"):
-        self_type = schema_type("self", words, resource=is_object)
-        if self_type == DYN and words.get("x-kubernetes-int-or-string") is not True:
+    if keywords.get("x-kubernetes-validations"):
+        self_type = schema_type("self", keywords, resource=is_object)
+        if self_type == DYN and keywords.get("x-kubernetes-int-or-string") is not True:
             detail = "rules cannot stand on a schema that CEL has no type for"
-            report.invalid((*path, "x-kubernetes-validations"), words.get("type", ""), detail, RULE)
+            report.invalid((*path, "x-kubernetes-validations"), keywords.get("type", ""), detail, RULE)
             return
-        for index, rule in enumerate(words["x-kubernetes-validations"]):
+        for index, rule in enumerate(keywords["x-kubernetes-validations"]):
             _expression(report, rule, self_type, (*path, "x-kubernetes-validations", index), uncorrelated)
-    inside = uncorrelated or (path if words.get("x-kubernetes-map-type") == "atomic" else None)
-    for name, inner in (words.get("properties") or {}).items():
+    inside = uncorrelated or (path if keywords.get("x-kubernetes-map-type") == "atomic" else None)
+    for name, inner in (keywords.get("properties") or {}).items():
         if not (is_object and name in _HEAD):
             below = bool(inner.get("x-kubernetes-embedded-resource"))
             _contents(report, inner, (*path, "properties", name), is_object=below, uncorrelated=inside, in_map=in_map)
-    items, values = words.get("items"), words.get("additionalProperties")
+    items, values = keywords.get("items"), keywords.get("additionalProperties")
     if isinstance(items, dict):
-        inside = uncorrelated or (path if words.get("x-kubernetes-list-type") != "map" else None)
+        inside = uncorrelated or (path if keywords.get("x-kubernetes-list-type") != "map" else None)
         below = bool(items.get("x-kubernetes-embedded-resource"))
         _contents(report, items, (*path, "items"), is_object=below, uncorrelated=inside, in_map=in_map)
     if isinstance(values, dict):
         at_values = (*path, "additionalProperties")
         _contents(report, values, at_values, is_object=False, uncorrelated=uncorrelated, in_map=True)
-    # A default is held against rules too, so they must be sound.
-    if words.get("default") is not None and not in_map and len(report.problems) == before:
-        _default(report, words, path)
+    # A default must also satisfy the rules, so they must be valid first.
+    if keywords.get("default") is not None and not in_map and len(report.problems) == before:
+        _default(report, keywords, path)
 
 
-def _default(report: SchemaReport, words: Keywords, path: Path) -> None:
-    found = MeteredProblems()
-    schema = SchemaReader({}, installed=True).read(words)
+def _default(report: SchemaReport, keywords: Keywords, path: Path) -> None:
+    problems = MeteredProblems()
+    schema = SchemaReader({}, installed=True).read(keywords)
     SchemaCompiler(strict=True, native=False, metered=True, repeated=True).compile(schema)(
-        words["default"], None, found
+        keywords["default"], None, problems
     )
-    for problem in found[:MOST_PROBLEMS]:
-        report.invalid((*path, "default"), words["default"], f"must fit: {problem.message}", problem.code)
+    for problem in problems[:MOST_PROBLEMS]:
+        report.invalid((*path, "default"), keywords["default"], f"must fit: {problem.message}", problem.code)
 
 
 def _expression(report: SchemaReport, rule: Keywords, self_type: Type, path: Path, uncorrelated: Path | None) -> None:

@@ -16,15 +16,15 @@ from tierwall.core.diagnostics import near_miss
 from tierwall.resources.admission.problem import COUNT, AdmissionProblem
 from tierwall.resources.admission.rules import parse_field_path
 from tierwall.resources.definition.report import Keywords, Path, SchemaReport, schema_field_path
-from tierwall.resources.schema import INT_OR_STRING, RULE_WORDS
+from tierwall.resources.schema import INT_OR_STRING, RULE_KEYWORDS
 
 NodePosition = Literal["root", "item", "field"]
 
 _MOST_NODES = 100_000  # of all schemas of a definition; an API server takes no object of more than 1.5 MB
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
-# What every word of a schema must hold.
-SCHEMA_WORDS: Mapping[str, str] = {
+# The type of value of every schema keyword.
+SCHEMA_KEYWORDS: Mapping[str, str] = {
     **dict.fromkeys(("$ref", "$schema", "description", "format", "id", "pattern", "title", "type"), "string"),
     **dict.fromkeys(("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"), "integer"),
     **dict.fromkeys(("maximum", "minimum", "multipleOf"), "number"),
@@ -38,7 +38,7 @@ SCHEMA_WORDS: Mapping[str, str] = {
     **dict.fromkeys(("patternProperties", "properties"), "object"),
     **dict.fromkeys(("additionalItems", "additionalProperties"), "object or boolean"),
     **dict.fromkeys(("default", "example"), "any"),
-    "items": "any",  # what is neither a schema nor a list of schemas Go passes over
+    "items": "any",  # Go ignores a value that is neither a schema nor a list of schemas
 }
 _EXTERNAL_DOCS = {"description": "string", "url": "string"}
 _RULE_SHAPES = {"optionalOldSelf": "boolean"}
@@ -54,7 +54,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "object or boolean": lambda value: type(value) in (dict, bool),
 }
 _NOT_SUPPORTED = ("$ref", "$schema", "additionalItems", "definitions", "dependencies", "id", "patternProperties")
-# What may not stand inside anyOf and its like, and what it must be there.
+# Keywords that are not allowed inside anyOf, oneOf, allOf and not, with upstream's word for their absence.
 _NOT_NESTED = {
     "type": "empty",
     "additionalProperties": "undefined",
@@ -70,7 +70,7 @@ _NOT_NESTED = {
     "x-kubernetes-map-type": "undefined",
     "x-kubernetes-validations": "empty",
 }
-# `\C`, one byte, is the one thing that RE2 takes and Go does not.
+# `\C`, one byte, is the only syntax that RE2 accepts and Go does not.
 _has_byte = re.compile(r"(?:\\Q.*?(?:\\E|$)|\\[^C]|[^\\])*+\\C", re.DOTALL).match
 _has_line_break = re.compile(r"[\n\r]").search
 _QUIET = re2.Options()
@@ -80,7 +80,7 @@ _QUIET.log_errors = False
 def check_schema_node(
     report: SchemaReport, given: Any, path: Path, level: NodePosition, *, nested: bool = False
 ) -> None:
-    """Report what is wrong with a node and all below it; `nested` are those inside anyOf and its like."""
+    """Check a node and all nodes below it. `nested` nodes are inside anyOf, oneOf, allOf or not."""
     report.nodes += 1
     if report.nodes == _MOST_NODES + 1:
         report.problems.append(
@@ -88,56 +88,60 @@ def check_schema_node(
         )
     if report.is_full or report.nodes > _MOST_NODES:
         return
-    words = _shaped(report, given, path, SCHEMA_WORDS)
-    if words is None:
+    keywords = _shaped(report, given, path, SCHEMA_KEYWORDS)
+    if keywords is None:
         return
-    _standard(report, words, path)
+    _standard(report, keywords, path)
     if nested:
-        _nested(report, words, path)
+        _nested(report, keywords, path)
     else:
-        _structural(report, words, path, level)
-    _lists(report, words, path)
-    _rules(report, words, path)
-    _below(report, words, path, nested)
+        _structural(report, keywords, path, level)
+    _lists(report, keywords, path)
+    _rules(report, keywords, path)
+    _below(report, keywords, path, nested)
 
 
 def _shaped(report: SchemaReport, given: Any, path: Path, shapes: Mapping[str, str]) -> Keywords | None:
-    """The words that hold what they must; null is as if the word were not there."""
+    """Return the keywords with values of the right type. A null counts as an absent keyword."""
     if type(given) is not dict:
         report.wrong_type(path, "object", given)
         return None
     out: dict[str, Any] = {}
-    for word, value in given.items():
-        shape = shapes.get(word)
+    for keyword, value in given.items():
+        shape = shapes.get(keyword)
         if shape is None:
-            report.unknown((*path, word), near_miss(word[:100], shapes))
+            report.unknown((*path, keyword), near_miss(keyword[:100], shapes))
         elif value is not None and not _FITS[shape](value):
-            report.wrong_type((*path, word), shape, value)
+            report.wrong_type((*path, keyword), shape, value)
         elif value is not None:
-            out[word] = value
+            out[keyword] = value
     return out
 
 
-def _standard(report: SchemaReport, words: Keywords, path: Path) -> None:
-    """What OpenAPI knows and definitions do not."""
-    if "externalDocs" in words:
-        _shaped(report, words["externalDocs"], (*path, "externalDocs"), _EXTERNAL_DOCS)
-    for word in _NOT_SUPPORTED:
-        if words.get(word) not in (None, "", {}):
-            report.forbidden((*path, word), f"{word} is not supported")
-    kind = words.get("type", "")
+def _standard(report: SchemaReport, keywords: Keywords, path: Path) -> None:
+    """Check the keywords of OpenAPI that definitions restrict."""
+    if "externalDocs" in keywords:
+        _shaped(report, keywords["externalDocs"], (*path, "externalDocs"), _EXTERNAL_DOCS)
+    for keyword in _NOT_SUPPORTED:
+        if keywords.get(keyword) not in (None, "", {}):
+            report.forbidden((*path, keyword), f"{keyword} is not supported")
+    kind = keywords.get("type", "")
     if kind and kind not in _TYPES:
         report.unsupported((*path, "type"), kind, _TYPES)
-    if isinstance(words.get("items"), list):
+    if isinstance(keywords.get("items"), list):
         report.forbidden((*path, "items"), "items must be a schema object and not an array")
-    if words.get("uniqueItems"):
+    if keywords.get("uniqueItems"):
         detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         report.forbidden((*path, "uniqueItems"), detail)
-    if "additionalProperties" in words and words.get("properties") and words["additionalProperties"] is not True:
+    if (
+        "additionalProperties" in keywords
+        and keywords.get("properties")
+        and keywords["additionalProperties"] is not True
+    ):
         report.forbidden((*path, "additionalProperties"), "additionalProperties and properties are mutual exclusive")
-    if words.get("x-kubernetes-preserve-unknown-fields") is False:
+    if keywords.get("x-kubernetes-preserve-unknown-fields") is False:
         report.invalid((*path, "x-kubernetes-preserve-unknown-fields"), False, "must be true or undefined")
-    if pattern := words.get("pattern"):
+    if pattern := keywords.get("pattern"):
         try:
             re2.compile(pattern, _QUIET)
             reason = "invalid escape sequence: `\\C`" if _has_byte(pattern) else ""
@@ -148,23 +152,23 @@ def _standard(report: SchemaReport, words: Keywords, path: Path) -> None:
             report.invalid((*path, "pattern"), pattern, detail)
 
 
-def _nested(report: SchemaReport, words: Keywords, path: Path) -> None:
-    """Inside anyOf and its like only values are judged; what a value is, is said outside."""
-    for word, wanted in _NOT_NESTED.items():
-        value = words.get(word)
-        if value is not None and (word == "default" or value not in ("", False, [])):
-            report.forbidden((*path, word), f"must be {wanted} to be structural")
-    if "metadata" in words.get("properties", ()):
+def _nested(report: SchemaReport, keywords: Keywords, path: Path) -> None:
+    """Check a node inside anyOf, oneOf, allOf or not: it may only limit values that are described outside."""
+    for keyword, wanted in _NOT_NESTED.items():
+        value = keywords.get(keyword)
+        if value is not None and (keyword == "default" or value not in ("", False, [])):
+            report.forbidden((*path, keyword), f"must be {wanted} to be structural")
+    if "metadata" in keywords.get("properties", ()):
         report.forbidden((*path, "properties", "metadata"), "must not be specified in a nested context")
 
 
-def _structural(report: SchemaReport, words: Keywords, path: Path, level: NodePosition) -> None:
-    """The invariants of a structural schema."""
-    kind = words.get("type", "")
-    embedded = words.get("x-kubernetes-embedded-resource", False)
-    preserves = words.get("x-kubernetes-preserve-unknown-fields", False)
-    either = words.get("x-kubernetes-int-or-string", False)
-    if kind == "array" and not isinstance(words.get("items"), dict | list):
+def _structural(report: SchemaReport, keywords: Keywords, path: Path, level: NodePosition) -> None:
+    """Check the invariants of a structural schema."""
+    kind = keywords.get("type", "")
+    embedded = keywords.get("x-kubernetes-embedded-resource", False)
+    preserves = keywords.get("x-kubernetes-preserve-unknown-fields", False)
+    either = keywords.get("x-kubernetes-int-or-string", False)
+    if kind == "array" and not isinstance(keywords.get("items"), dict | list):
         report.required((*path, "items"), "must be specified")
     if embedded and kind != "object":
         report.invalid((*path, "type"), kind, "must be object if x-kubernetes-embedded-resource is true")
@@ -173,53 +177,53 @@ def _structural(report: SchemaReport, words: Keywords, path: Path, level: NodePo
         report.required((*path, "type"), f"must not be empty {where[level]}")
     if level == "root" and kind not in ("", "object"):
         report.invalid((*path, "type"), kind, "must be object at the root")
-    for word, value in (
+    for keyword, value in (
         ("x-kubernetes-preserve-unknown-fields", preserves),
         ("x-kubernetes-embedded-resource", embedded),
     ):
         if either and value:
-            report.invalid((*path, word), value, "must be false if x-kubernetes-int-or-string is true")
-    if "additionalProperties" in words and (level == "root" or embedded):
+            report.invalid((*path, keyword), value, "must be false if x-kubernetes-int-or-string is true")
+    if "additionalProperties" in keywords and (level == "root" or embedded):
         where_not = "at the root" if level == "root" else "if x-kubernetes-embedded-resource is set"
         report.forbidden((*path, "additionalProperties"), f"must not be used {where_not}")
-    if embedded and not preserves and not words.get("properties"):
+    if embedded and not preserves and not keywords.get("properties"):
         detail = "must not be empty if x-kubernetes-embedded-resource is true"
         report.required((*path, "properties"), f"{detail} without x-kubernetes-preserve-unknown-fields")
     if level == "root" or embedded:
-        _head(report, words.get("properties", {}), (*path, "properties"), level == "root")
+        _head(report, keywords.get("properties", {}), (*path, "properties"), level == "root")
 
 
 def _head(report: SchemaReport, properties: Keywords, path: Path, is_root: bool) -> None:
-    """What may be said about what every object has."""
+    """Check what a schema says about apiVersion, kind and metadata."""
     for name, wanted in (("apiVersion", "string"), ("kind", "string"), ("metadata", "object")):
         described = properties.get(name)
         if isinstance(described, dict) and described.get("type") != wanted:
             report.invalid((*path, name, "type"), described.get("type", ""), f"must be {wanted}")
     metadata = properties.get("metadata")
     if is_root and isinstance(metadata, dict):
-        others = {word for word, value in metadata.items() if value} - {"type", "properties"}
+        others = {keyword for keyword, value in metadata.items() if value} - {"type", "properties"}
         limits = metadata.get("properties")
         if others or (isinstance(limits, dict) and limits.keys() - {"name", "generateName"}):
             detail = "must not specify anything other than name and generateName"
             report.forbidden((*path, "metadata"), f"{detail}, but metadata is implicitly specified")
 
 
-def _lists(report: SchemaReport, words: Keywords, path: Path) -> None:
-    """`x-kubernetes-list-type`, `-list-map-keys` and `-map-type`."""
-    list_type, map_type = words.get("x-kubernetes-list-type"), words.get("x-kubernetes-map-type")
-    keys, kind = words.get("x-kubernetes-list-map-keys", []), words.get("type", "")
-    for word, value, wanted, supported in (
+def _lists(report: SchemaReport, keywords: Keywords, path: Path) -> None:
+    """Check `x-kubernetes-list-type`, `-list-map-keys` and `-map-type`."""
+    list_type, map_type = keywords.get("x-kubernetes-list-type"), keywords.get("x-kubernetes-map-type")
+    keys, kind = keywords.get("x-kubernetes-list-map-keys", []), keywords.get("type", "")
+    for keyword, value, wanted, supported in (
         ("x-kubernetes-map-type", map_type, "object", ("atomic", "granular")),
         ("x-kubernetes-list-type", list_type, "array", ("atomic", "set", "map")),
     ):
         if value is not None and kind != wanted:
-            report.invalid((*path, "type"), kind, f"must be {wanted} if {word} is specified")
+            report.invalid((*path, "type"), kind, f"must be {wanted} if {keyword} is specified")
         if value is not None and value not in supported:
-            report.unsupported((*path, word), value, supported)
+            report.unsupported((*path, keyword), value, supported)
     if keys and list_type != "map":
         detail = "must be map if x-kubernetes-list-map-keys is non-empty"
         report.invalid((*path, "x-kubernetes-list-type"), list_type or "", detail)
-    items = words.get("items")
+    items = keywords.get("items")
     if list_type not in ("set", "map") or not isinstance(items, dict):
         return
     at_items = (*path, "items")
@@ -236,7 +240,7 @@ def _lists(report: SchemaReport, words: Keywords, path: Path) -> None:
 
 
 def _keys(report: SchemaReport, keys: list[str], items: Keywords, path: Path) -> None:
-    """The keys of a list that is a map."""
+    """Check the keys of a list of type map."""
     at_keys, at_items = (*path, "x-kubernetes-list-map-keys"), (*path, "items")
     if not keys:
         report.required(at_keys, "must not be empty if x-kubernetes-list-type is map")
@@ -263,10 +267,14 @@ def _keys(report: SchemaReport, keys: list[str], items: Keywords, path: Path) ->
             report.forbidden((*at_key, "nullable"), f"{property_of} cannot be nullable")
 
 
-def _rules(report: SchemaReport, words: Keywords, path: Path) -> None:
-    """The texts of rules, before anybody reads them as CEL."""
-    shapes = {word: _RULE_SHAPES.get(word, "string") for word in RULE_WORDS if not word.startswith("x-tierwall-")}
-    for index, given in enumerate(words.get("x-kubernetes-validations", ())):
+def _rules(report: SchemaReport, keywords: Keywords, path: Path) -> None:
+    """Check the form of rules, not yet their CEL."""
+    shapes = {
+        keyword: _RULE_SHAPES.get(keyword, "string")
+        for keyword in RULE_KEYWORDS
+        if not keyword.startswith("x-tierwall-")
+    }
+    for index, given in enumerate(keywords.get("x-kubernetes-validations", ())):
         at_rule = (*path, "x-kubernetes-validations", index)
         rule = _shaped(report, given, at_rule, shapes)
         if rule is None:
@@ -284,44 +292,44 @@ def _rules(report: SchemaReport, words: Keywords, path: Path) -> None:
             report.required((*at_rule, "messageExpression"), "messageExpression must be non-empty if specified")
         if rule.get("reason", _REASONS[0]) not in _REASONS:
             report.unsupported((*at_rule, "reason"), rule["reason"], _REASONS)
-        if rule.get("fieldPath") and not _leads_somewhere(rule["fieldPath"], words):
+        if rule.get("fieldPath") and not _leads_somewhere(rule["fieldPath"], keywords):
             report.invalid((*at_rule, "fieldPath"), rule["fieldPath"], "must be a valid path")
 
 
-def _below(report: SchemaReport, words: Keywords, path: Path, nested: bool) -> None:
-    """The nodes inside a node."""
-    properties = words.get("properties", {})
+def _below(report: SchemaReport, keywords: Keywords, path: Path, nested: bool) -> None:
+    """Check the nodes below a node."""
+    properties = keywords.get("properties", {})
     for name, inner in properties.items():
         check_schema_node(report, inner, (*path, "properties", name), "field", nested=nested)
-    if isinstance(words.get("items"), dict):
-        check_schema_node(report, words["items"], (*path, "items"), "item", nested=nested)
-    if isinstance(words.get("additionalProperties"), dict):
+    if isinstance(keywords.get("items"), dict):
+        check_schema_node(report, keywords["items"], (*path, "items"), "item", nested=nested)
+    if isinstance(keywords.get("additionalProperties"), dict):
         check_schema_node(
-            report, words["additionalProperties"], (*path, "additionalProperties"), "field", nested=nested
+            report, keywords["additionalProperties"], (*path, "additionalProperties"), "field", nested=nested
         )
-    for at, part in alternatives(words):
+    for at, part in alternatives(keywords):
         check_schema_node(report, part, (*path, *at), "field", nested=True)
 
 
-def alternatives(words: Keywords) -> Iterator[tuple[Path, Keywords]]:
-    """The schemas inside anyOf and its like. Those that say int-or-string say nothing else."""
-    for word in ("allOf", "anyOf", "oneOf"):
-        if word == "anyOf" and words.get(word) == INT_OR_STRING:
+def alternatives(keywords: Keywords) -> Iterator[tuple[Path, Keywords]]:
+    """Yield the schemas inside anyOf, oneOf, allOf and not, except those that only say int-or-string."""
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        if keyword == "anyOf" and keywords.get(keyword) == INT_OR_STRING:
             continue
-        for index, part in enumerate(words.get(word) or ()):
-            if word == "allOf" and index == 0 and isinstance(part, dict) and part.get("anyOf") == INT_OR_STRING:
+        for index, part in enumerate(keywords.get(keyword) or ()):
+            if keyword == "allOf" and index == 0 and isinstance(part, dict) and part.get("anyOf") == INT_OR_STRING:
                 part = {key: value for key, value in part.items() if key != "anyOf"}
-            yield (word, index), part
-    if words.get("not") is not None:
-        yield ("not",), words["not"]
+            yield (keyword, index), part
+    if keywords.get("not") is not None:
+        yield ("not",), keywords["not"]
 
 
-def _leads_somewhere(field_path: str, words: Keywords) -> bool:
+def _leads_somewhere(field_path: str, keywords: Keywords) -> bool:
     try:
         steps = parse_field_path(field_path.strip())
     except ValueError:
         return False
-    node: Any = words
+    node: Any = keywords
     for step in steps:
         properties = node.get("properties") if isinstance(node, dict) else None
         values = node.get("additionalProperties") if isinstance(node, dict) else None

@@ -1,1 +1,1 @@
-"""The kinds that are ours to judge or to read: their definitions, and what every object has besides."""
+"""The kinds that Tierwall validates or reads: their definitions, and the metadata of every object."""

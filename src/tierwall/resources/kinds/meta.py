@@ -1,6 +1,6 @@
-"""What every object has besides its kind's own fields: apiVersion, kind and metadata (`data/ObjectMeta.json`).
+"""The fields that every object has: apiVersion, kind and metadata (`data/ObjectMeta.json`).
 
-The checks and their words are those of apimachinery (`pkg/api/validation/objectmeta.go`).
+The checks and their messages are those of apimachinery (`pkg/api/validation/objectmeta.go`).
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def _every_objects_metadata() -> Schema:
 
 
 def metadata_schema(kind: Kind) -> Schema:
-    """metadata, as objects of this kind must have it. A namespace that is left out is filled in by the client."""
+    """Return the schema of metadata for a kind. A missing namespace is fine: clients fill it in."""
     base = _every_objects_metadata()
     formats = {
         "name": kind.name_format,
@@ -53,14 +53,14 @@ def _metadata_rules(kind: Kind) -> Iterator[ValidationRule]:
             reason="FieldValueRequired",
         )
     if name_format := _GENERATED_FORMATS.get(kind.name_format):
-        # A prefix that passes for one may still make no name: upstream forgives the character before a last dash.
+        # A valid prefix may still generate an invalid name: upstream ignores the character before a last dash.
         form = f"format.{name_format}()"
         checked = f"{form}.validate({_GENERATED})"
         yield ValidationRule(
             "!has(self.generateName) || has(self.name) && size(self.name) > 0 || size(self.generateName) < 2"
             f" || !self.generateName.endsWith('-') || {form}.validate({_FORGIVEN}).hasValue()"
             f" || !{checked}.hasValue()",
-            "makes no valid name",
+            "does not generate a valid name",
             f"{checked}.value().join(', ')",
             field_path=".generateName",
         )
@@ -80,7 +80,7 @@ def _embedded_meta() -> Schema:
 
 
 def embedded_object_schema(schema: Schema) -> Schema:
-    """An `x-kubernetes-embedded-resource`: an object in an object, which has a type and may have metadata."""
+    """Return the schema of an `x-kubernetes-embedded-resource` with the fields that every object has."""
     version = ValidationRule("self.matches('^([^/]*/)?[^/]+$')", "must be `group/version` or `version`")
     kind = ValidationRule(
         "!format.dns1035Label().validate(self.lowerAscii()).hasValue()",
@@ -100,7 +100,7 @@ def embedded_object_schema(schema: Schema) -> Schema:
 
 
 def _narrowed(part: Property, described: Property | None) -> Property:
-    """A field that every object has, with what a definition says about it besides."""
+    """Return a field that every object has, with the limits that a definition adds."""
     if described is None:
         return part
     limits = replace(described.schema, type="")
@@ -109,7 +109,7 @@ def _narrowed(part: Property, described: Property | None) -> Property:
 
 
 def object_schema(kind: Kind) -> Schema:
-    """The schema of a kind with what every object has: apiVersion, kind, metadata. Status is not judged."""
+    """Return the schema of a kind with apiVersion, kind and metadata. A status may be anything."""
     schema = kind.schema
     parts = [part for part in schema.properties if not (part.name == "status" and kind.status_subresource)]
     if kind.status_subresource:
@@ -118,10 +118,10 @@ def object_schema(kind: Kind) -> Schema:
     if kind.scope == "None":
         meta = _ANYTHING
     else:
-        # Metadata that is missing is read as empty, so that the missing name is what the message is about.
+        # Missing metadata counts as empty, so that the message is about the missing name.
         meta = replace(metadata_schema(kind), default={})
         if (limits := schema.at("metadata")) is not None and limits.properties:
-            # A definition may say more about the name and generateName, and about nothing else.
+            # A definition may limit the name and generateName, and nothing else.
             meta = replace(meta, all_of=(replace(limits, type=""),))
     head.append(Property("metadata", meta))
     return replace(schema, type="object", properties=(*head, *(part for part in parts if part.name not in _HEAD)))

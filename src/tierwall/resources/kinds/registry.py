@@ -1,10 +1,10 @@
-"""Kinds, and finding one by the apiVersion and kind of an object. Its definition is read when an object of it is met.
+"""Kinds, found by the apiVersion and kind of an object. A definition is read when the first object of its kind comes.
 
-`data/<group>/<Kind>.json` is the CustomResourceDefinition of a kind, with words of our own (`resources.schema`). Kinds
-that Kubernetes has built in are written in the same form, with the checks of its Go validation:
+`data/<group>/<Kind>.json` is the CustomResourceDefinition of a kind, with Tierwall's own keywords (`resources.schema`).
+Kinds that are built into Kubernetes have the same form, with the checks of its Go validation:
 
-* rbac: `pkg/apis/rbac/validation/validation.go`; Go reads a missing text as an empty one, so the defaults are empty;
-* NetworkPolicy: `pkg/apis/networking/validation/validation.go`; bits of a CIDR beyond its prefix are let through and
+* rbac: `pkg/apis/rbac/validation/validation.go`; Go reads a missing string as an empty one, so the defaults are empty;
+* NetworkPolicy: `pkg/apis/networking/validation/validation.go`; bits of a CIDR beyond its prefix are allowed and
   masked, as an API server without strict IP validation does;
 * AuthorizationConfiguration: apiserver's `ValidateAuthorizationConfiguration`; the type `CEL` and the field
   `failureMode` are Tierwall's own;
@@ -13,9 +13,9 @@ that Kubernetes has built in are written in the same form, with the checks of it
 * workloads, pods, nodes, Services: only read.
 
 v1alpha1 of the administrators' policies takes two dialects: the flat peers that shipped from v0.1.3 on (`namespaces` is
-a label selector) and the nested ones of KEP-2091 and v0.1.0 to v0.1.2. What their prose asks for but no CRD enforces is
-a warning. AccessPolicy exists in three generations, each as `XAccessPolicy`, as the CRDs spell it, and as
-`AccessPolicy`, as the proposal does.
+a label selector) and the nested ones of KEP-2091 and v0.1.0 to v0.1.2. A requirement that stands only in their prose,
+not in a CRD, gives a warning. AccessPolicy exists in three generations, each as `XAccessPolicy`, the name in the CRDs,
+and as `AccessPolicy`, the name in the proposal.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ from msgspec import Struct
 from tierwall.core.diagnostics import near_miss
 from tierwall.resources.schema import Schema, SchemaReader
 
-Scope = Literal["Namespaced", "Cluster", "None"]  # "None": a configuration file, no object of an API server
+Scope = Literal["Namespaced", "Cluster", "None"]  # "None": a configuration file, not an object of an API server
 NameFormat = Literal["k8s-long-name", "k8s-short-name", "k8s-path-segment-name", "k8s-service-name", ""]
 _READER = SchemaReader({})
 
@@ -43,24 +43,24 @@ class Kind(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     scope: Scope = "Namespaced"
     short_names: tuple[str, ...] = ()
     name_format: NameFormat = "k8s-long-name"
-    strict: bool = True  # an unknown field is an error; kinds that are only read tolerate it
+    strict: bool = True  # an unknown field is an error; kinds that Tierwall only reads tolerate it
     is_crd: bool = True
     storage: bool = True  # of several versions of one CRD, the one that is stored
     served: bool = True
     status_subresource: bool = False
-    installed: bool = False  # defined by somebody else's CustomResourceDefinition, which is among the objects
-    words: Mapping[str, Any] = {}  # the schema as the definition says it
+    installed: bool = False  # defined by a CustomResourceDefinition among the objects
+    keywords: Mapping[str, Any] = {}  # the schema as written in the definition
     reader: SchemaReader = _READER
 
     @cached_property
     def schema(self) -> Schema:
-        """The whole object but for apiVersion, kind and metadata, which all share."""
-        return self.reader.read(self.words)
+        """The schema of the whole object, without apiVersion, kind and metadata, which all kinds share."""
+        return self.reader.read(self.keywords)
 
     @property
     def description(self) -> str:
-        """What the kind is for."""
-        description: str = self.words.get("description", "")
+        """The purpose of the kind."""
+        description: str = self.keywords.get("description", "")
         return description
 
     @property
@@ -70,10 +70,10 @@ class Kind(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
 
 def read_kinds(definition: Mapping[str, Any], *, installed: bool = False) -> Iterator[Kind]:
-    """Every version of the kind that a CustomResourceDefinition, or a file of `kinds/data`, defines."""
+    """Yield every version of the kind that a CustomResourceDefinition or a file of `kinds/data` defines."""
     spec = definition["spec"]
     names = spec["names"]
-    # Words of our own mean nothing in what somebody else wrote.
+    # Tierwall's own keywords mean nothing in an installed definition.
     facts = {} if installed else definition.get("x-tierwall", {})
     reader = SchemaReader({} if installed else definition.get("x-tierwall-fragments", {}), installed=installed)
     for version in spec["versions"]:
@@ -91,7 +91,7 @@ def read_kinds(definition: Mapping[str, Any], *, installed: bool = False) -> Ite
             served=version["served"],
             status_subresource="status" in (version.get("subresources") or {}),
             installed=installed,
-            words=version["schema"]["openAPIV3Schema"],
+            keywords=version["schema"]["openAPIV3Schema"],
             reader=reader,
         )
 
@@ -113,56 +113,56 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "apiextensions.k8s.io": ("CustomResourceDefinition",),
     "tierwall.io": ("ClusterAuthorizationPolicy", "AuthorizationPolicy", "PolicyTest"),
 }
-# Of these groups every kind is known: another one is a mistake, never somebody else's object.
+# Every kind of these groups is known: any other kind is a mistake.
 _WHOLE_GROUPS = frozenset({"policy.networking.k8s.io", "rbac.authorization.k8s.io", "tierwall.io"})
 
-# Kinds whose objects have been met, by apiVersion and kind.
-_met: dict[tuple[str, str], Kind] = {}
+# Kinds of the objects seen so far, by apiVersion and kind.
+_seen: dict[tuple[str, str], Kind] = {}
 
 
 def read_data(name: str) -> Any:
-    """What a file of `data` holds."""
+    """Return the content of a file of `data`."""
     with open(f"{_DATA}/{name}", "rb") as file:
         return msgspec.json.decode(file.read())
 
 
 @cache
 def built_in_definition(group: str, kind: str) -> Mapping[str, Any]:
-    """The definition of a kind, which is one of ours."""
+    """Return the built-in definition of a kind."""
     definition: Mapping[str, Any] = read_data(f"{group or 'core'}/{kind}.json")
     return definition
 
 
 @cache
 def versions_of(group: str, kind: str) -> Mapping[str, Kind]:
-    """The versions of a kind by apiVersion; none if the kind is not ours."""
+    """Return the versions of a built-in kind by apiVersion; none if the kind is unknown."""
     if kind not in _KINDS.get(group, ()):
         return {}
     return {version.api_version: version for version in read_kinds(built_in_definition(group, kind))}
 
 
 def all_kinds() -> Iterator[Kind]:
-    """Every kind, group by group, in a fixed order."""
+    """Yield every built-in kind, group by group, in a fixed order."""
     for group, kinds in _KINDS.items():
         for kind in kinds:
             yield from versions_of(group, kind).values()
 
 
 def find_kind(api_version: object, kind: object) -> Kind | None:
-    """The kind of an object that has this apiVersion and kind, or None if it is not ours to judge."""
+    """Return the built-in kind of objects with this apiVersion and kind, or None if it is unknown."""
     if not isinstance(api_version, str) or not isinstance(kind, str):
         return None
-    known = _met.get((api_version, kind))
+    known = _seen.get((api_version, kind))
     if known is None:
         group = api_version.rpartition("/")[0]
         known = versions_of(group, kind).get(api_version) if kind in _KINDS.get(group, ()) else None
         if known is not None:
-            _met[api_version, kind] = known
+            _seen[api_version, kind] = known
     return known
 
 
 def schema_of(api_version: str, kind: str, *path: str) -> Schema:
-    """The schema of one of our kinds, or of the field of it that a path of names leads to."""
+    """Return the schema of a built-in kind, or of its field at `path`."""
     version = find_kind(api_version, kind)
     if version is None:
         raise LookupError(f"{api_version} {kind} is not a kind that Tierwall knows")
@@ -173,7 +173,7 @@ def schema_of(api_version: str, kind: str, *path: str) -> Schema:
 
 
 def misspelled_kind_hint(api_version: str, kind: str) -> str | None:
-    """If an object was surely meant to be of one of our kinds but is not, a hint that says which; else None."""
+    """Return a hint if the object was surely meant to be of a built-in kind but is not; else None."""
     group = api_version.rpartition("/")[0]
     names = _KINDS.get(group, ())
     if kind in names:

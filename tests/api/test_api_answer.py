@@ -265,8 +265,8 @@ def test_the_operation_follows_from_the_verb_only_where_there_is_data() -> None:
 def test_doubts_name_what_is_near() -> None:
     _, doubts = resolve(objects(WIDGETS), ApiQuestion(verb="creat", resource="widgts"))
     assert doubts == (
-        "`creat` is not a known verb (did you mean `create`?)",
-        "there is no resource type `widgts` that Tierwall knows of (did you mean `widgets`?)",
+        "unknown verb `creat` (did you mean `create`?)",
+        "unknown resource type `widgts` (did you mean `widgets`?)",
     )
 
 

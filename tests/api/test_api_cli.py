@@ -218,11 +218,11 @@ def test_explain_asks_for_the_group_and_version_that_are_given(folder: Path, wor
     assert run(folder, "explain", "api", "--verb", "create", "--user", "bob", "--resource", *words).exit_code == 3
 
 
-def test_explain_asks_for_an_unknown_name_as_it_stands_and_warns(folder: Path) -> None:
+def test_explain_asks_about_an_unknown_resource_as_written_and_warns(folder: Path) -> None:
     result = run(folder, "explain", "api", "--user", "alice", "--verb", "get", "--resource", "deploymentz.apps")
     assert result.exit_code == 3
     assert result.stdout.startswith("`alice` may not get deploymentz.apps")
-    warning = "there is no resource type `deploymentz.apps` that Tierwall knows of (did you mean `deployments.apps`?)"
+    warning = "unknown resource type `deploymentz.apps` (did you mean `deployments.apps`?)"
     assert result.stderr == f"warning: {warning}\n"
 
 
@@ -247,12 +247,12 @@ def test_a_policy_test_takes_short_and_whole_names_as_kubectl_does(folder: Path,
     assert document(snapshot, question | {"group": ""})["verdict"] == "NoOpinion"
 
 
-def test_can_i_warns_of_verbs_and_resources_that_nobody_knows(folder: Path) -> None:
+def test_can_i_warns_about_unknown_verbs_and_resources(folder: Path) -> None:
     result = run(folder, "can-i", "creat", "podz", "--as", "alice")
     assert (result.exit_code, result.stdout) == (3, "no - no authorizer has an opinion\n")
     assert result.stderr.splitlines() == [
-        "warning: `creat` is not a known verb (did you mean `create`?)",
-        "warning: there is no resource type `podz` that Tierwall knows of (did you mean `pods`?)",
+        "warning: unknown verb `creat` (did you mean `create`?)",
+        "warning: unknown resource type `podz` (did you mean `pods`?)",
     ]
 
 

@@ -86,20 +86,20 @@ def problems(objects: list[Object], **question: Any) -> list[tuple[str, str]]:
         ),
         ({"caller": {"serviceAccount": "agent"}}, f"{A_CALLER}, found `agent`", ""),
         ({"caller": {"user": "agent"}}, f"{A_CALLER}, found `{{'user': 'agent'}}`", ""),
-        ({"method": 3}, "expected a text as `method`, found `3`", ""),
-        ({"tool": ["x"]}, "expected a text as `tool`, found `['x']`", ""),
+        ({"method": 3}, "expected a string as `method`, found `3`", ""),
+        ({"tool": ["x"]}, "expected a string as `tool`, found `['x']`", ""),
         ({"arguments": "x"}, "expected a map as `arguments`, found `x`", ""),
         ({"http": "GET"}, "expected a map as `http`, found `GET`", ""),
-        ({"http": {"path": 3}}, "expected a text as `http.path`, found `3`", ""),
+        ({"http": {"path": 3}}, "expected a string as `http.path`, found `3`", ""),
         ({"http": {"verb": "GET"}}, "unknown key `verb` in `http`", ""),
         ({"http": {"header": {}}}, "unknown key `header` in `http`", "did you mean `headers`?"),
-        ({"http": {"headers": {"x": ["y"]}}}, "expected a text as header `x`, found `['y']`", ""),
+        ({"http": {"headers": {"x": ["y"]}}}, "expected a string as header `x`, found `['y']`", ""),
         ({"http": {"headers": {"x": "1", "X": "2"}}}, "header `x` is given twice", ""),
         ({"tol": "x"}, "unknown key `tol` in a question of the tool plane", "did you mean `tool`?"),
         ({"time": "noon"}, "expected an RFC 3339 time as `time`, found `noon`", ""),
         (
             {"externalAuth": {"XAccessPolicy/prod/p": "allow"}},
-            "expected Allow or Deny as answer for `XAccessPolicy/prod/p`, found `allow`",
+            "expected Allow or Deny as the answer for `XAccessPolicy/prod/p`, found `allow`",
             "did you mean `Allow`?",
         ),
         (
@@ -154,10 +154,10 @@ def test_all_mistakes_are_named_at_once() -> None:
     assert len(messages) == 7
 
 
-def test_several_listeners_and_none_given_is_an_error_that_lists_them() -> None:
+def test_a_question_must_name_one_of_several_listeners() -> None:
     objects = [gateway("prod-gateway", "web", "tls"), backend()]
-    message = "Gateway/prod/prod-gateway has 2 listeners: `listener` must name one"
-    assert problems(objects, tool="x") == [(message, "its listeners are web, tls")]
+    message = "expected one of the 2 listeners of Gateway/prod/prod-gateway as `listener`, found nothing"
+    assert problems(objects, tool="x") == [(message, "name one of web, tls")]
 
 
 def test_a_gateway_without_listeners_has_no_port() -> None:
@@ -230,7 +230,7 @@ def test_a_trace_says_why_no_rule_matched() -> None:
     )
     assert (
         asked(guarded(*rules[:4]), caller="spiffe://td/x", tool="rm")["trace"][0]["note"]
-        == "no rule is about spiffe://td/x"
+        == "no rule applies to spiffe://td/x"
     )
 
 

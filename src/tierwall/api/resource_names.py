@@ -1,9 +1,9 @@
-"""Questions as people write them for kubectl, completed to what an API server is asked.
+"""Complete questions that are written as for kubectl to what an API server is asked.
 
-`deploy`, `deployments.apps` and `pods/exec` name a resource; group and version are those that Kubernetes
-(`kubectl api-resources`), or a CustomResourceDefinition of the snapshot, has it in. Every question is read so
-(`spelled_out`), but one that gives a plural is asked as it stands: `resource: deployments` without a group is about the
-core group. `explain api` and `can-i` complete that, too (`resolve`), and so may programs.
+`deploy`, `deployments.apps` and `pods/exec` name a resource. Its group and version come from Kubernetes
+(`kubectl api-resources`) or from a CustomResourceDefinition of the snapshot. Every question is read like this
+(`expand_short_name`), except that a plural is asked as written: `resource: deployments` without a group is about the
+core group. `explain api` and `can-i` complete plurals too (`resolve`), and programs may do the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _REQUEST_VERBS: Final = (*OPERATIONS, "get", "list", "watch", "proxy", "head", "post", "put", "options")
-# Those that only authorizers are asked about.
+# Verbs that no request has, only checks of authorizers.
 _CHECKED_VERBS: Final = ("use", "bind", "escalate", "impersonate", "approve", "sign", "attest", "*")
 VERBS: Final = frozenset(_REQUEST_VERBS + _CHECKED_VERBS)
 
@@ -37,7 +37,7 @@ class ApiResource(msgspec.Struct, frozen=True):
     plural: str
     group: str
     version: str
-    others: tuple[str, ...] = ()
+    other_names: tuple[str, ...] = ()
 
 
 # Group and version, then `plural=singular,short,…`.
@@ -83,9 +83,9 @@ storage.k8s.io/v1 csidrivers=csidriver csinodes=csinode csistoragecapacities=csi
 def _built_in() -> Iterator[ApiResource]:
     group = version = ""
     for word in _TABLE.split():
-        plural, equals, others = word.partition("=")
+        plural, equals, other_names = word.partition("=")
         if equals:
-            yield ApiResource(plural, group, version, tuple(others.split(",")))
+            yield ApiResource(plural, group, version, tuple(other_names.split(",")))
         else:
             group, _, version = word.rpartition("/")
 
@@ -97,11 +97,11 @@ def api_resources(snapshot: Snapshot) -> tuple[ApiResource, ...]:
     """Return all resources: those of Kubernetes first, then those of CustomResourceDefinitions."""
     definitions = snapshot.of_kind("apiextensions.k8s.io", "CustomResourceDefinition")
     return BUILT_IN + tuple(
-        resource for definition in definitions for resource in _defined(definition.value.get("spec"))
+        resource for definition in definitions for resource in _defined_resources(definition.value.get("spec"))
     )
 
 
-def _defined(spec: Any) -> Iterator[ApiResource]:
+def _defined_resources(spec: Any) -> Iterator[ApiResource]:
     # Admission judges the definition; here, whatever it lacks is just unknown.
     if not isinstance(spec, dict) or not isinstance(names := spec.get("names"), dict):
         return
@@ -109,10 +109,10 @@ def _defined(spec: Any) -> Iterator[ApiResource]:
     if not isinstance(plural, str) or not isinstance(group, str):
         return
     short = names.get("shortNames")
-    others = [names.get("singular"), *(short if isinstance(short, list) else ())]
+    other_names = [names.get("singular"), *(short if isinstance(short, list) else ())]
     stored = next((version.get("name") for version in list_of_maps(versions) if version.get("storage") is True), None)
     version = stored if isinstance(stored, str) else ""
-    yield ApiResource(plural, group, version, tuple(name for name in others if isinstance(name, str)))
+    yield ApiResource(plural, group, version, tuple(name for name in other_names if isinstance(name, str)))
 
 
 class ResolvedQuestion(NamedTuple):
@@ -127,7 +127,7 @@ def expand_short_name(snapshot: Snapshot, question: ApiQuestion) -> ApiQuestion:
     known = api_resources(snapshot)
     if not question.resource or any(served.plural == question.resource for served in known):
         return question
-    return _completed(question, known) or question
+    return _complete(question, known) or question
 
 
 def resolve(snapshot: Snapshot, question: ApiQuestion) -> ResolvedQuestion:
@@ -140,28 +140,28 @@ def resolve(snapshot: Snapshot, question: ApiQuestion) -> ResolvedQuestion:
         question = replace(question, operation=OPERATIONS[question.verb])
     doubts: list[str] = []
     if question.verb not in VERBS:
-        doubts.append(with_hint(f"`{question.verb}` is not a known verb", near_miss(question.verb, VERBS)))
+        doubts.append(with_hint(f"unknown verb `{question.verb}`", near_miss(question.verb, VERBS)))
     if question.resource:
         known = api_resources(snapshot)
-        completed = _completed(question, known)
-        question = completed or _in_parts(question)
+        completed = _complete(question, known)
+        question = completed or _split_name(question)
         if completed is None and question.resource != "*":
             doubts.append(_unknown_resource(question, known))
     return ResolvedQuestion(question, tuple(doubts))
 
 
-def _completed(question: ApiQuestion, known: Iterable[ApiResource]) -> ApiQuestion | None:
+def _complete(question: ApiQuestion, known: Iterable[ApiResource]) -> ApiQuestion | None:
     """Complete a question about a known resource; None if the resource is unknown."""
-    asked = _in_parts(question)
-    name = asked.resource
+    split = _split_name(question)
+    name = split.resource
     for served in known:
-        if (name == served.plural or name in served.others) and asked.group in (None, served.group):
-            version = asked.version if asked.version is not None else served.version
-            return replace(asked, resource=served.plural, group=served.group, version=version)
+        if (name == served.plural or name in served.other_names) and split.group in (None, served.group):
+            version = split.version if split.version is not None else served.version
+            return replace(split, resource=served.plural, group=served.group, version=version)
     return None
 
 
-def _in_parts(question: ApiQuestion) -> ApiQuestion:
+def _split_name(question: ApiQuestion) -> ApiQuestion:
     """Split a name such as `deployments.v1.apps` or `pods/exec` into its parts."""
     whole, _, subresource = question.resource.partition("/")
     resource, _, rest = whole.partition(".")
@@ -181,4 +181,4 @@ def _unknown_resource(question: ApiQuestion, known: Iterable[ApiResource]) -> st
     whole = f"{question.resource}.{question.group}" if question.group else question.resource
     names = (f"{served.plural}.{served.group}" for served in known if served.group)
     hint = near_miss(whole, names if "." in whole else (served.plural for served in known))
-    return with_hint(f"there is no resource type `{whole}` that Tierwall knows of", hint)
+    return with_hint(f"unknown resource type `{whole}`", hint)

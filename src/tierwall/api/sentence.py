@@ -12,21 +12,21 @@ from tierwall.api.decide import TwoPhaseDecision
 _MAY, _MAY_NOT = "may", "may not"
 
 
-def sentence(decided: TwoPhaseDecision) -> str:
+def sentence(decision: TwoPhaseDecision) -> str:
     """Write the answer as one sentence."""
-    first, final, request = decided.first, decided.final, decided.attributes
+    first, final, request = decision.first, decision.final, decision.attributes
     if not first.is_conditional:
-        return _plain(request, first, first.decided_by)
+        return _concrete(request, first, first.decided_by)
     if isinstance(final, ChainDecision):
-        return _plain(request, final, final.decided_by, "this object")
+        return _concrete(request, final, final.decided_by, "this object")
     if final is not None:
-        return f"{request.sentence(_MAY_NOT)}: the answer depends on the object, and no conditions can be enforced here"
+        return f"{request.sentence(_MAY_NOT)}: the answer depends on the object, and conditions cannot be enforced here"
     if not first.can_become_allowed:
         return f"{request.sentence(_MAY_NOT)}: whatever the object is, nothing allows it"
     return f"{request.sentence(_MAY)}, but only under conditions"
 
 
-def _plain(request: Attributes, decision: Decision, decided_by: str, thing: str = "") -> str:
+def _concrete(request: Attributes, decision: Decision, decided_by: str, thing: str = "") -> str:
     what = f" ({thing})" if thing else ""
     error = f"; {decision.error}" if decision.error and decision.verdict is not ALLOW else ""
     if decision.verdict is NO_OPINION:

@@ -148,7 +148,7 @@ def tools(params: ToolsParams) -> None:
     """
     from tierwall.core.verdict import Verdict
     from tierwall.tool.grants import grants, nearest_caller
-    from tierwall.tool.sentence import caller_words
+    from tierwall.tool.sentence import describe_caller
 
     world = params.world()
     granted = grants(world.snapshot, params.caller_value, params.gateway, params.backend, params.tools)
@@ -161,4 +161,4 @@ def tools(params: ToolsParams) -> None:
     if params.output == "text" and granted.ways and denied and not params.everything:
         hint = nearest_caller(world.snapshot, granted.caller)
         unknown = f": no rule names it ({hint})" if hint else ""
-        click.echo(f"no tool may be used by {caller_words(granted.caller)}{unknown}", err=True)
+        click.echo(f"no tool may be used by {describe_caller(granted.caller)}{unknown}", err=True)

@@ -2,8 +2,8 @@
 
 docs/semantics.md#gateway-policies-come-first.
 
-Inside a level the older policy comes first, then the smaller `namespace/name`. Every policy must allow; the first that
-does not ends it. Without any policy the request is allowed by default.
+Within a level, policies are ordered by age and then `namespace/name`. Every policy must allow the request; the first
+that does not ends the evaluation. Without any policy the request is allowed by default.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NO_AUTHORIZERS: AuthorizerAnswers = {}
 # Looking up an enum member costs as much as matching a rule.
 _ALLOW, _DENY, _ALLOWED = StepVerdict.ALLOW, StepVerdict.DENY, Verdict.ALLOW
 _RULE_MATCHED, _NO_RULE_MATCHED, _NOT_SELECTED = Reason.RULE_MATCHED, Reason.NO_RULE_MATCHED, Reason.NOT_SELECTED
-# What policies claim of a request: one that allows it lets it go on. Who denied it is known to whoever asked.
-NO_CLAIM: tuple[RuleEffect, ...] = ()
+# The effect of a policy on a request: a policy that allows it has none, so the next policy is evaluated.
+NO_EFFECT: tuple[RuleEffect, ...] = ()
 DENIAL = (RuleEffect(None, _DENY, 1),)
 
 
@@ -69,9 +69,9 @@ def decide(
     evaluated: list[PolicyEvaluation] = []
 
     def ask(tier: Tier[AccessPolicy], policy: AccessPolicy) -> tuple[RuleEffect, ...]:
-        entry = evaluate_policy(tier.name, policy, request, external_auth)
-        evaluated.append(entry)
-        return NO_CLAIM if entry.verdict is _ALLOW else DENIAL
+        evaluation = evaluate_policy(tier.name, policy, request, external_auth)
+        evaluated.append(evaluation)
+        return NO_EFFECT if evaluation.verdict is _ALLOW else DENIAL
 
     ((outcome, _),) = evaluate(stack, 1, ask, False)
     verdict = Verdict.DENY if outcome.verdict is _DENY else Verdict.ALLOW
@@ -84,13 +84,13 @@ def evaluate_policy(
     """Evaluate one policy for a request."""
     if policy.closed:
         return PolicyEvaluation(level, policy, _DENY, Reason.FAILS_CLOSED)
-    if request.unread:
+    if request.unreadable:
         return PolicyEvaluation(level, policy, _DENY, Reason.NOT_READ_AS_MCP)
     asked = policy.asks.match(request) if policy.asks.all else None
     if asked is not None:
-        said = external_auth.get(policy.reference)
-        if said is not _ALLOWED:
-            reason = Reason.AUTHORIZER_UNREACHABLE if said is None else Reason.AUTHORIZER_DENIED
+        answer = external_auth.get(policy.reference)
+        if answer is not _ALLOWED:
+            reason = Reason.AUTHORIZER_UNREACHABLE if answer is None else Reason.AUTHORIZER_DENIED
             return PolicyEvaluation(level, policy, _DENY, reason, asked)
     granted = policy.allows.match(request)
     if granted is None:

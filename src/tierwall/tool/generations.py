@@ -1,14 +1,16 @@
 """Read the three generations of AccessPolicy into one form (docs/tool.md#three-generations-one-form).
 
-Both `v0alpha0` groups: a caller that no rule names is denied everything. One that a rule names may use every method but
-`tools/call`, open and end its session, and call what the rule grants: the listed tools, or what the expression is true
-of. An ExternalAuth rule sends every request of its caller to the authorizer. Where other rules name the same caller as
-well, the stricter reading holds: the authorizer must say Allow, and one of the others must grant the request
-(docs/semantics.md#a-caller-that-no-rule-names-is-denied, docs/semantics.md#a-named-caller-may-use-all-but-calls).
+Both `v0alpha0` groups: a caller that no rule names is denied everything. A caller that a rule names may use every
+method except `tools/call`, open and end its session, and make the calls that the rule grants: the listed tools, or
+those for which the expression is true. An ExternalAuth rule sends every request of its caller to the authorizer. If
+other rules name the same caller, the stricter reading applies: the authorizer must allow the request, and another rule
+must grant it (docs/semantics.md#a-caller-that-no-rule-names-is-denied,
+docs/semantics.md#a-named-caller-may-use-all-but-calls).
 
-`agentic.networking.x-k8s.io/v1alpha1`: an Allow policy allows what a rule matches. An ExternalAuth policy asks its
-authorizer about what a rule matches and lets the rest pass. Without `rules` either is about every request. An empty
-list is read the stricter way: nothing is allowed, everything is asked about (docs/semantics.md#the-stricter-reading).
+`agentic.networking.x-k8s.io/v1alpha1`: an Allow policy allows the requests that a rule matches. An ExternalAuth policy
+asks its authorizer about the requests that a rule matches, and lets the others pass. Without `rules`, either applies to
+every request. An empty list is read the stricter way: nothing is allowed, and the authorizer is asked about everything
+(docs/semantics.md#the-stricter-reading).
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from tierwall.tool.request import CALL
 from tierwall.tool.rules import EVERY_RULE, NO_RULES, AccessPolicy, AccessRule, AccessRules, RuleSource, source_of
 
 MATCH_BASE = "MATCH_BASE_PROTOCOL_METHODS"
-# Reads the names that a method may be used on.
+# Reads the names that a rule lists for a method.
 ReadNames: TypeAlias = Callable[[str, Iterable[str]], NameSet]
 
 
@@ -73,11 +75,11 @@ def _v0alpha0(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> Ac
     allows: list[AccessRule] = []
     for index, rule in enumerate(spec["rules"]):
         authorization = rule.get("authorization") or {"type": "InlineTools", "tools": rule.get("tools") or ()}
-        call, kept = MethodClause(CALL), allows
+        call, rules = MethodClause(CALL), allows
         kind = AuthorizationTypeV0alpha0(authorization["type"])
         match kind:
             case AuthorizationTypeV0alpha0.EXTERNAL_AUTH:
-                kept = asks
+                rules = asks
                 authorizer = authorization["externalAuth"]  # admission allows one such rule in a policy
             case AuthorizationTypeV0alpha0.CEL:
                 call = MethodClause(CALL, None, cel_condition(authorization["cel"]["expression"]))
@@ -86,7 +88,7 @@ def _v0alpha0(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> Ac
             case _:
                 assert_never(kind)
         source = source_of(rule["source"], policy.namespace)
-        kept.append(_rule(index, rule, source, (ALL_BUT_CALLS, SESSION_HTTP, call)))
+        rules.append(_rule(index, rule, source, (ALL_BUT_CALLS, SESSION_HTTP, call)))
     named = {rule.source for rule in allows}
     allows += [rule for rule in asks if rule.source not in named]
     return AccessPolicy(policy, AccessRules(allows), AccessRules(asks), (), policy.reference, authorizer)
@@ -134,34 +136,34 @@ def _rules(policy: Resource, listed: Iterable[Mapping[str, Any]], names: ReadNam
 
 
 def _clauses(authorization: Mapping[str, Any], names: ReadNames) -> Iterator[Clause]:
-    mcp = _mcp(authorization.get("mcp") or {}, names)
+    mcp = _mcp_clauses(authorization.get("mcp") or {}, names)
     kind = AuthorizationTypeV1alpha1(authorization["type"])
     match kind:
         case AuthorizationTypeV1alpha1.INLINE:
             yield from mcp
         case AuthorizationTypeV1alpha1.CEL:
-            holds = cel_condition(authorization["cel"]["expression"])
-            yield from (call for clause in mcp if (call := _calls(clause, holds)) is not None)
+            condition = cel_condition(authorization["cel"]["expression"])
+            yield from (call for clause in mcp if (call := _narrow_to_calls(clause, condition)) is not None)
         case _:
             assert_never(kind)
 
 
-def _calls(clause: Clause, holds: CelCondition) -> MethodClause | None:
+def _narrow_to_calls(clause: Clause, condition: CelCondition) -> MethodClause | None:
     """Narrow a clause of `mcp` to the calls for which the expression is true; None if it has no calls."""
     match clause:
         case AnythingClause():
-            return MethodClause(CALL, None, holds)
+            return MethodClause(CALL, None, condition)
         case MethodCategory(name=name):
-            return MethodClause(CALL, None, holds) if CALL.startswith(f"{name}/") else None
+            return MethodClause(CALL, None, condition) if CALL.startswith(f"{name}/") else None
         case MethodClause(name=name, names=names):
-            return MethodClause(CALL, names, holds) if name == CALL else None
+            return MethodClause(CALL, names, condition) if name == CALL else None
         case BaseProtocol() | SessionHttp() | AllButCalls():
             return None
         case _:
             assert_never(clause)
 
 
-def _mcp(mcp: Mapping[str, Any], names: ReadNames) -> Iterator[Clause]:
+def _mcp_clauses(mcp: Mapping[str, Any], names: ReadNames) -> Iterator[Clause]:
     methods, base = mcp.get("methods") or (), mcp.get("mcpBaseProtocolMethodsOption") == MATCH_BASE
     if not methods and not base:
         yield ANYTHING

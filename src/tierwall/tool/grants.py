@@ -83,18 +83,18 @@ def grants(
     """
     finder = ResourceFinder(snapshot, [])
     spiffe = caller_of(caller, finder)
-    through = finder.by_name("gateway", gateway, (GATEWAY,)) if gateway is not None else None
-    at = _backend(finder, backend) if backend is not None else None
+    from_gateway = finder.by_name("gateway", gateway, (GATEWAY,)) if gateway is not None else None
+    to_backend = _backend(finder, backend) if backend is not None else None
     if finder.problems:
         raise input_error(finder.problems)
 
-    def is_meant(passage: BackendWay) -> bool:
-        return through in (None, passage.gateway) and at in (None, passage.resource)
+    def is_selected(way: BackendWay) -> bool:
+        return from_gateway in (None, way.gateway) and to_backend in (None, way.resource)
 
-    routed = [passage for passage in routed_ways(snapshot) if is_meant(passage)]
-    ways = routed or [passage for passage in unrouted_ways(snapshot) if is_meant(passage)]
+    routed = [way for way in routed_ways(snapshot) if is_selected(way)]
+    ways = routed or [way for way in unrouted_ways(snapshot) if is_selected(way)]
     tools = tuple(tools)
-    listed = (tuple(_rows(model(snapshot), passage, spiffe, tools)) for passage in ways)
+    listed = (tuple(_rows(model(snapshot), way, spiffe, tools)) for way in ways)
     return Grants(caller=spiffe, ways=tuple(listed), routed=bool(routed) or not ways)
 
 
@@ -107,17 +107,17 @@ def _backend(finder: ResourceFinder, value: str) -> Resource | None:
     return backend
 
 
-def _rows(policies: ToolModel, passage: BackendWay, caller: str | None, tools: Iterable[str]) -> Iterator[ToolRow]:
-    stack = policies.stack(passage.gateway, passage.listener, passage.resource)
-    backend, port = passage.backend, passage.listener.port
+def _rows(policies: ToolModel, way: BackendWay, caller: str | None, tools: Iterable[str]) -> Iterator[ToolRow]:
+    stack = policies.stack(way.gateway, way.listener, way.resource)
+    backend, port = way.backend, way.listener.port
     opening = possible(stack, tool_request(backend, caller, "initialize", port=port))
     initialize = Permit(verdict=opening.verdict, decided_by=opening.decided_by, conditions=opening.conditions)
-    known = {*known_tools(stack, backend), *declared_tools(passage.resource), *tools} - {OTHER}
+    known = {*known_tools(stack, backend), *declared_tools(way.resource), *tools} - {OTHER}
     for tool in (*sorted(known), OTHER):
         calling = possible(stack, tool_request(backend, caller, CALL, tool, port=port))
         yield ToolRow(
-            gateway=passage.gateway.reference,
-            listener=passage.listener.name,
+            gateway=way.gateway.reference,
+            listener=way.listener.name,
             backend=backend.reference,
             tool=tool,
             initialize=initialize,
@@ -161,8 +161,8 @@ def named_tools(policy: AccessPolicy, backend: Backend) -> set[str]:
 def declared_tools(resource: Resource) -> set[str]:
     """Return the tools that a backend declares."""
     annotations = resource.metadata.get("annotations")
-    text = annotations.get(TOOLS_ANNOTATION) if isinstance(annotations, dict) else None
-    return set(text.replace(",", " ").split()) if isinstance(text, str) else set()
+    declared = annotations.get(TOOLS_ANNOTATION) if isinstance(annotations, dict) else None
+    return set(declared.replace(",", " ").split()) if isinstance(declared, str) else set()
 
 
 def offered_tools(policies: ToolModel, resource: Resource) -> set[str]:

@@ -110,7 +110,7 @@ class CelCondition:
         outcome = self.program.value_or_failure(request.variables())
         if isinstance(outcome, Failure):
             return f"the expression fails: {outcome}"
-        return "the expression is false" if outcome is False else "the expression gives no bool"
+        return "the expression is false" if outcome is False else "the expression does not give a bool"
 
     def __str__(self) -> str:
         return f"`{self.text}`"

@@ -3,7 +3,7 @@
 docs/tool.md#how-a-request-is-decided.
 
 A policy guards its targets: existing objects in its own namespace, or single listeners where it names sections. A
-policy that admission or a controller would refuse closes its targets; one over a limit guards nothing.
+policy that admission or a controller would refuse closes its targets; a policy over a limit guards nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ToolModel:
         self.snapshot = snapshot
         self.attachments = attachments(snapshot, ACCESS_POLICIES, admitted=False)
         self._policies: dict[Resource, AccessPolicy] = {}
-        self._at: dict[tuple[Place, ...], tuple[AccessPolicy, ...]] = {}
+        self._policies_by_place: dict[tuple[Place, ...], tuple[AccessPolicy, ...]] = {}
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -84,16 +84,16 @@ class ToolModel:
             elif resource.has_same_content(policy.resource):
                 self._policies[resource] = replace(policy, resource=resource)
 
-    def inherit_untouched(self, before: ToolModel, gone: Iterable[Resource], come: Iterable[Resource]) -> None:
+    def inherit_untouched(self, before: ToolModel, removed: Iterable[Resource], added: Iterable[Resource]) -> None:
         """Take over everything of an earlier model that removed and added policies do not touch.
 
         Call it before anything else.
         """
-        lost = set(gone)
+        removed_set = set(removed)
         self._policies = {
-            resource: policy for resource, policy in before._policies.copy().items() if resource not in lost
+            resource: policy for resource, policy in before._policies.copy().items() if resource not in removed_set
         }
-        sides = (before.attachments, gone), (self.attachments, come)
+        sides = (before.attachments, removed), (self.attachments, added)
         touched = {place for index, changed in sides for policy in changed for place in whole_objects(index.of(policy))}
         # A policy that a limit rejects at one target is rejected at all its targets.
         touched |= {
@@ -103,9 +103,9 @@ class ToolModel:
             for policy in index.on(whole)
             for place in whole_objects(index.of(policy))
         }
-        self._at = {
+        self._policies_by_place = {
             places: policies
-            for places, policies in before._at.copy().items()
+            for places, policies in before._policies_by_place.copy().items()
             if not any(place.whole in touched for place in places)
         }
 
@@ -127,11 +127,11 @@ class ToolModel:
 
     def policies_at(self, *places: Place) -> tuple[AccessPolicy, ...]:
         """Return the policies that guard any of these places, by age and then name."""
-        policies = self._at.get(places)
+        policies = self._policies_by_place.get(places)
         if policies is None:
-            named = dict.fromkeys(policy for place in places for policy in self.attachments.at(place))
-            kept = sorted((policy for policy in named if not is_rejected(self.snapshot, policy)), key=policy_order)
-            policies = self._at.setdefault(places, tuple(map(self.policy, kept)))
+            attached = dict.fromkeys(policy for place in places for policy in self.attachments.at(place))
+            kept = sorted((policy for policy in attached if not is_rejected(self.snapshot, policy)), key=policy_order)
+            policies = self._policies_by_place.setdefault(places, tuple(map(self.policy, kept)))
         return policies
 
 
@@ -148,11 +148,11 @@ def inherit(before: Snapshot, snapshot: Snapshot) -> None:
     provide(successor, model, snapshot)
 
 
-def follow(before: Snapshot, snapshot: Snapshot, gone: Sequence[Resource], come: Sequence[Resource]) -> None:
+def follow(before: Snapshot, snapshot: Snapshot, removed: Sequence[Resource], added: Sequence[Resource]) -> None:
     """Build the model of a snapshot from that of an earlier one that differs only in AccessPolicies."""
-    follow_attachments(before, snapshot, ACCESS_POLICIES, gone, come)
+    follow_attachments(before, snapshot, ACCESS_POLICIES, removed, added)
     successor = ToolModel(snapshot)
-    successor.inherit_untouched(model(before), gone, come)
+    successor.inherit_untouched(model(before), removed, added)
     provide(successor, model, snapshot)
 
 
@@ -179,18 +179,18 @@ def _may_have_scope(policy: AccessPolicy) -> bool:
 
 
 def _read(snapshot: Snapshot, resource: Resource) -> AccessPolicy:
-    refused = objections(snapshot, resource)
-    refused += [refusal.message for refusal in refusals(resource)]
+    reasons = objections(snapshot, resource)
+    reasons += [refusal.message for refusal in refusals(resource)]
     if find_kind(resource.api_version, resource.kind) is None:
-        refused.append(f"there is no {resource.kind} in version `{resource.api_version}`")
-    if not refused and has_other_defaults(snapshot, resource):
-        refused.append(f"the installed definition of {resource.kind} has other defaults than Tierwall knows")
-    if refused:
-        return AccessPolicy(resource, NO_RULES, NO_RULES, tuple(refused), resource.reference)
-    return read_policy(resource, with_defaults(resource.value)["spec"], _names(snapshot, resource))
+        reasons.append(f"there is no {resource.kind} in version `{resource.api_version}`")
+    if not reasons and has_other_defaults(snapshot, resource):
+        reasons.append(f"the installed definition of {resource.kind} has other defaults than Tierwall knows")
+    if reasons:
+        return AccessPolicy(resource, NO_RULES, NO_RULES, tuple(reasons), resource.reference)
+    return read_policy(resource, with_defaults(resource.value)["spec"], _name_reader(snapshot, resource))
 
 
-def _names(snapshot: Snapshot, resource: Resource) -> ReadNames:
+def _name_reader(snapshot: Snapshot, resource: Resource) -> ReadNames:
     on_gateway = is_on_gateways(resource)
 
     def names(method: str, listed: Iterable[str]) -> NameSet:

@@ -21,7 +21,7 @@ from tierwall.core.answer import Decider, unique_deciders
 from tierwall.core.outcome import RuleEffect
 from tierwall.core.stack import Stack, Tier, evaluate
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.tool.decide import DENIAL, NO_CLAIM
+from tierwall.tool.decide import DENIAL, NO_EFFECT
 from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
 from tierwall.tool.methods import NOT_NARROWED, CelCondition, MethodClause
 from tierwall.tool.request import ToolRequest
@@ -29,7 +29,7 @@ from tierwall.tool.rules import EVERY_RULE, AccessPolicy, AccessRule
 
 OTHER = "*"
 TOOL_NAME = ("request", "mcp", "tool_name")
-_OPEN = ("request.headers", "request.host", "request.time", "request.mcp.arguments")
+_UNKNOWN = ("request.headers", "request.host", "request.time", "request.mcp.arguments")
 
 # The conditions under which a rule matches, all of them; an empty tuple is always, None is never.
 Terms: TypeAlias = tuple[str, ...] | None
@@ -71,7 +71,7 @@ def possible(stack: Stack[AccessPolicy], request: ToolRequest) -> Possibility:
     def ask(tier: Tier[AccessPolicy], policy: AccessPolicy) -> tuple[RuleEffect, ...]:
         part = _part(policy, request)
         parts.append(PolicyPart(policy, ()) if part is None else part)
-        return DENIAL if part is None else NO_CLAIM
+        return DENIAL if part is None else NO_EFFECT
 
     ((outcome, _),) = evaluate(stack, 1, ask, False)
     if outcome.verdict is StepVerdict.DENY:
@@ -84,40 +84,42 @@ def _part(policy: AccessPolicy, request: ToolRequest) -> PolicyPart | None:
     """Return the part of a policy in letting requests like this one pass; None if it denies them all."""
     if policy.closed:
         return None
-    granting = _any(policy.allows.of(request.caller), request)
+    granting = _matching_rules(policy.allows.of(request.caller), request)
     if granting is None:
         return None
     rules, conditions = granting
-    asking = _any(policy.asks.of(request.caller), request) if policy.asks.all else None
+    asking = _matching_rules(policy.asks.of(request.caller), request) if policy.asks.all else None
     if asking is None:
         return PolicyPart(policy, rules, conditions)
-    asked = f"the authorizer of {policy.reference} allows it"
+    approval = f"the authorizer of {policy.reference} allows it"
     if asking[1]:
-        asked = f"{asked} or not ({asking[1][0]})"
-    return PolicyPart(policy, asking[0] if policy.only_asks else rules, (*conditions, asked))
+        approval = f"{approval} or not ({asking[1][0]})"
+    return PolicyPart(policy, asking[0] if policy.only_asks else rules, (*conditions, approval))
 
 
-def _any(rules: Iterable[AccessRule], request: ToolRequest) -> tuple[tuple[AccessRule, ...], tuple[str, ...]] | None:
+def _matching_rules(
+    rules: Iterable[AccessRule], request: ToolRequest
+) -> tuple[tuple[AccessRule, ...], tuple[str, ...]] | None:
     """Return the first rule that always matches, or all that may match and their condition; None if no rule can."""
-    maybe: list[tuple[AccessRule, Terms]] = []
+    candidates: list[tuple[AccessRule, Terms]] = []
     for rule in rules:
-        for terms in _rule(rule, request):
+        for terms in _rule_terms(rule, request):
             if terms == ():
                 return (rule,), ()
-            maybe.append((rule, terms))
-    if not maybe:
+            candidates.append((rule, terms))
+    if not candidates:
         return None
-    ways = list(dict.fromkeys(" and ".join(terms or ()) for _, terms in maybe))
-    return tuple(dict.fromkeys(rule for rule, _ in maybe)), (" or ".join(ways),)
+    alternatives = list(dict.fromkeys(" and ".join(terms or ()) for _, terms in candidates))
+    return tuple(dict.fromkeys(rule for rule, _ in candidates)), (" or ".join(alternatives),)
 
 
-def _rule(rule: AccessRule, request: ToolRequest) -> Iterable[tuple[str, ...]]:
-    http = _http(rule.http, request) if rule.http is not EVERY_REQUEST else ()
+def _rule_terms(rule: AccessRule, request: ToolRequest) -> Iterable[tuple[str, ...]]:
+    http = _http_terms(rule.http, request) if rule.http is not EVERY_REQUEST else ()
     if http is None:
         return
     for clause in rule.clauses:
         if isinstance(clause, MethodClause):
-            terms = _method(clause, request)
+            terms = _method_terms(clause, request)
             if terms is not None:
                 yield http + terms
         elif isinstance(clause, NOT_NARROWED):
@@ -127,7 +129,7 @@ def _rule(rule: AccessRule, request: ToolRequest) -> Iterable[tuple[str, ...]]:
             assert_never(clause)
 
 
-def _http(http: HttpMatch, request: ToolRequest) -> Terms:
+def _http_terms(http: HttpMatch, request: ToolRequest) -> Terms:
     if not http.hosts and not http.headers:
         return () if http.matches(request) else None
     known = structs.replace(http, hosts=frozenset(), headers=())
@@ -137,28 +139,28 @@ def _http(http: HttpMatch, request: ToolRequest) -> Terms:
     return (*hosts, *(f"header {header}" for header in http.headers))
 
 
-def _method(method: MethodClause, request: ToolRequest) -> Terms:
+def _method_terms(method: MethodClause, request: ToolRequest) -> Terms:
     if method.name != request.method or (method.names is not None and not method.names.matches(request)):
         return None
-    return () if method.condition is None else _condition(method.condition, request)
+    return () if method.condition is None else _condition_terms(method.condition, request)
 
 
-def _condition(condition: CelCondition, request: ToolRequest) -> Terms:
+def _condition_terms(condition: CelCondition, request: ToolRequest) -> Terms:
     other = request.tool == OTHER
     if other and TOOL_NAME in {demand.path for demand in demands_of(condition.program.tree)}:
         return None
     variables = {"method": request.http_method, "path": request.path, "url_path": request.url_path}
     mcp = {} if other else {"tool_name": request.tool}
     try:
-        left = _specialised(condition, other)({"request": {**variables, "mcp": mcp}})
+        residual = _specialised(condition, other)({"request": {**variables, "mcp": mcp}})
     except (Failure, PartialError):
         return (condition.text,)
-    if not left.can_be_true:
+    if not residual.can_be_true:
         return None
-    return () if left.decided else (left.text,)
+    return () if residual.decided else (residual.text,)
 
 
 @lru_cache(maxsize=4096)
 def _specialised(condition: CelCondition, other: bool) -> SpecialisedExpression:
-    unknown = (*_OPEN, ".".join(TOOL_NAME)) if other else _OPEN
+    unknown = (*_UNKNOWN, ".".join(TOOL_NAME)) if other else _UNKNOWN
     return specialise(condition.program.tree, unknown, boolean=True, environment=ENVIRONMENT)

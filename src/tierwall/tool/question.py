@@ -63,26 +63,27 @@ EXPECTATIONS = {
 
 def ask(snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """Answer a question. InputError holds every problem with it, after the `problems` that the caller found."""
-    asked_way, asked_request, external_auth = read_question(snapshot, question, problems)
-    return answer(asked_way, decide(asked_way.stack, asked_request, external_auth))
+    way, asked_request, external_auth = read_question(snapshot, question, problems)
+    return answer(way, decide(way.stack, asked_request, external_auth))
 
 
-def answer(way: GuardedWay, walk: ToolDecision, status: int | None = None) -> Answer:
+def answer(way: GuardedWay, decision: ToolDecision, status: int | None = None) -> Answer:
     """Turn a decision into an answer. The last policy decided on Deny, every evaluated policy on Allow.
 
     A real proxy answers with a `status` and gives no reasons, so its denials have no notes.
     """
-    settling = walk.evaluated[-1:] if walk.verdict is Verdict.DENY else walk.evaluated
-    asked = walk.request
+    deciding = decision.evaluated[-1:] if decision.verdict is Verdict.DENY else decision.evaluated
+    asked = decision.request
     return Answer(
         plane=ToolQuestion.plane,
-        verdict=walk.verdict,
-        sentence=sentence(way, walk),
-        decided_by=unique_deciders(entry.decider for entry in settling),
-        steps=tuple(_step(entry, asked if status is None else None) for entry in walk.evaluated) or (_NO_POLICY,),
+        verdict=decision.verdict,
+        sentence=sentence(way, decision),
+        decided_by=unique_deciders(evaluation.decider for evaluation in deciding),
+        steps=tuple(_step(evaluation, asked if status is None else None) for evaluation in decision.evaluated)
+        or (_NO_POLICY,),
         detail=ToolDetail(
-            evaluated=tuple(entry.policy.reference for entry in walk.evaluated),
-            level=walk.level,
+            evaluated=tuple(evaluation.policy.reference for evaluation in decision.evaluated),
+            level=decision.level,
             request=RequestDetail(
                 gateway=way.gateway.reference,
                 listener=way.listener.name if way.listener is not None else None,
@@ -104,16 +105,16 @@ _NO_POLICY = Step(
 )
 
 
-def _step(entry: PolicyEvaluation, explained: ToolRequest | None) -> Step:
-    policy, rule = entry.policy, entry.rule or EVERY_RULE
+def _step(evaluation: PolicyEvaluation, explained: ToolRequest | None) -> Step:
+    policy, rule = evaluation.policy, evaluation.rule or EVERY_RULE
     return Step(
-        tier=entry.level,
-        verdict=entry.verdict,
-        reason=entry.reason,
+        tier=evaluation.level,
+        verdict=evaluation.verdict,
+        reason=evaluation.reason,
         policy=policy.reference,
         rule=rule.label,
         name=rule.name,
-        note=note(entry, explained) if explained is not None and entry.verdict is _DENY else None,
+        note=note(evaluation, explained) if explained is not None and evaluation.verdict is _DENY else None,
         origin=policy.resource,
         path=rule.path,
     )
@@ -124,23 +125,23 @@ def read_question(
 ) -> tuple[GuardedWay, ToolRequest, AuthorizerAnswers]:
     """Read the way, the request and the answers of authorizers; InputError holds every problem with the question."""
     finder = ResourceFinder(snapshot, list(problems))
-    asked_way = find_way(snapshot, question.gateway, question.listener, question.backend, finder.problems)
+    way = find_way(snapshot, question.gateway, question.listener, question.backend, finder.problems)
     caller = caller_of(question.caller, finder)
-    method, tool, uri = (_text(key, getattr(question, key), finder) for key in ("method", "tool", "uri"))
+    method, tool, uri = (_string(key, getattr(question, key), finder) for key in ("method", "tool", "uri"))
     arguments = _map("arguments", question.arguments, finder)
     http = _map("http", question.http, finder) or {}
     finder.problems += unknown_keys("TW703", http, HTTP_KEYS, "`http`")
-    http_method, path, host = (_text(f"http.{key}", http.get(key), finder) for key in ("method", "path", "host"))
+    http_method, path, host = (_string(f"http.{key}", http.get(key), finder) for key in ("method", "path", "host"))
     headers = _headers(http.get("headers"), finder)
     time = _time(question.time, finder)
     external_auth = _external_auth(question.external_auth, finder)
-    if asked_way is None or finder.problems:
+    if way is None or finder.problems:
         raise input_error(finder.problems)
-    port = asked_way.listener.port if asked_way.listener is not None else 0
+    port = way.listener.port if way.listener is not None else 0
     http_method = "POST" if http_method is None else http_method
-    backend = asked_way.backend
+    backend = way.backend
     asked = tool_request(backend, caller, method, tool, uri, arguments, http_method, path, host, headers, port, time)
-    return asked_way, asked, external_auth
+    return way, asked, external_auth
 
 
 def caller_of(value: object, finder: ResourceFinder) -> str | None:
@@ -162,10 +163,10 @@ def caller_of(value: object, finder: ResourceFinder) -> str | None:
     return None
 
 
-def _text(key: str, value: object, finder: ResourceFinder) -> str | None:
+def _string(key: str, value: object, finder: ResourceFinder) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    finder.report_invalid(f"expected a text as `{key}`, found `{value}`")
+    finder.report_invalid(f"expected a string as `{key}`, found `{value}`")
     return None
 
 
@@ -182,7 +183,7 @@ def _headers(value: object, finder: ResourceFinder) -> dict[str, str]:
         if type(text) is int:  # YAML reads digits as a number; on the wire every header is a string
             text = str(text)
         if not isinstance(name, str) or not isinstance(text, str):
-            finder.report_invalid(f"expected a text as header `{name}`, found `{text}`")
+            finder.report_invalid(f"expected a string as header `{name}`, found `{text}`")
         elif name.lower() in headers:
             finder.report_invalid(f"header `{name.lower()}` is given twice")
         else:
@@ -209,16 +210,16 @@ def _external_auth(value: object, finder: ResourceFinder) -> AuthorizerAnswers:
         finder.report_invalid(f"expected a map from policies to Allow or Deny as `externalAuth`, found `{value}`")
         return {}
     known = _policies(finder.snapshot)
-    said: dict[Reference, Verdict] = {}
+    answers: dict[Reference, Verdict] = {}
     for policy, word in value.items():
         if policy not in known:
             finder.report_missing(f"there is no policy `{policy}`", near_miss(str(policy), known))
         if word not in ("Allow", "Deny"):
             hint = near_miss(str(word), ("Allow", "Deny"))
-            finder.report_invalid(f"expected Allow or Deny as answer for `{policy}`, found `{word}`", hint)
+            finder.report_invalid(f"expected Allow or Deny as the answer for `{policy}`, found `{word}`", hint)
         elif policy in known:
-            said[known[policy]] = Verdict(word)
-    return said
+            answers[known[policy]] = Verdict(word)
+    return answers
 
 
 @per_snapshot

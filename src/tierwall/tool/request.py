@@ -55,11 +55,11 @@ class ToolRequest(Struct, frozen=True):
     host: str | None = None
     hostname: str | None = None
     headers: Mapping[str, str] = {}
-    # The port of the listener that the request came in at; 0 if there is none.
+    # The port of the listener that received the request; 0 without a listener.
     port: int = 0
     time: object = None
     # Why a gateway does not read the message as JSON-RPC (docs/semantics.md#messages-that-cannot-be-read-are-denied).
-    unread: str = ""
+    unreadable: str = ""
 
     @property
     def named(self) -> str | None:
@@ -119,7 +119,7 @@ def tool_request(
         given,
         port,
         time,
-        _unread(method, given) if given else "",
+        _unreadable(method, given) if given else "",
     )
 
 
@@ -133,7 +133,7 @@ def hostname(host: str | None) -> str | None:
     return host.lower()
 
 
-def _unread(method: str | None, headers: Mapping[str, str]) -> str:
+def _unreadable(method: str | None, headers: Mapping[str, str]) -> str:
     content_type = headers.get("content-type")
     if method is None or content_type is None:
         return ""

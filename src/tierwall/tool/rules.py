@@ -29,15 +29,15 @@ from tierwall.tool.methods import ANYTHING, Clause, MethodClause, as_method_clau
 from tierwall.tool.request import ToolRequest
 
 TRUST_DOMAIN = "cluster.local"
-LONGEST_ID = 2048  # bytes (SPIFFE-ID, 2.3)
+MAX_ID_BYTES = 2048  # bytes (SPIFFE-ID, 2.3)
 
 # SPIFFE-ID, 2.1 and 2.2: small letters in the trust domain, no empty segments, no dots alone.
 _SPIFFE_ID = re.compile(r"spiffe://[a-z0-9._-]{1,255}(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]+)*", re.ASCII)
-_MEMBERS = {"SPIFFE": "spiffe", "ServiceAccount": "serviceAccount"}
+_SOURCE_FIELDS = {"SPIFFE": "spiffe", "ServiceAccount": "serviceAccount"}
 
 
 class AnyCaller(Struct, frozen=True):
-    """Every caller, even one without an identity."""
+    """Every caller, with or without an identity."""
 
     def matches(self, caller: str | None) -> bool:
         """Always."""
@@ -74,7 +74,7 @@ class NoCaller(Struct, frozen=True):
 
 
 RuleSource: TypeAlias = AnyCaller | CallerIdentity | NoCaller
-EVERYBODY = AnyCaller()
+ANY_CALLER = AnyCaller()
 
 
 def named_caller(source: RuleSource) -> str | None:
@@ -93,29 +93,29 @@ def service_account_id(namespace: str, name: str, trust_domain: str = TRUST_DOMA
     return f"spiffe://{trust_domain}/ns/{namespace}/sa/{name}"
 
 
-def is_spiffe_id(text: str) -> bool:
-    """Whether a text is a well-formed SPIFFE id."""
-    return len(text) <= LONGEST_ID and _SPIFFE_ID.fullmatch(text) is not None
+def is_spiffe_id(string: str) -> bool:
+    """Whether a string is a well-formed SPIFFE id."""
+    return len(string) <= MAX_ID_BYTES and _SPIFFE_ID.fullmatch(string) is not None
 
 
 def source_of(value: Mapping[str, Any] | None, namespace: str) -> RuleSource:
     """Read the source of a rule in a policy of this namespace; it has no nulls."""
     if not value:
-        return EVERYBODY
-    given: list[str] = []
+        return ANY_CALLER
+    identities: list[str] = []
     if isinstance(value.get("spiffe"), str):
-        given.append(value["spiffe"])
+        identities.append(value["spiffe"])
     account = value.get("serviceAccount")
     if isinstance(account, Mapping):
-        given.append(service_account_id(account.get("namespace") or namespace, str(account.get("name", ""))))
+        identities.append(service_account_id(account.get("namespace") or namespace, str(account.get("name", ""))))
     kind = value.get("type")
-    if kind in _MEMBERS and value.get(_MEMBERS[kind]) is None:
-        return NoCaller(f"its type is {kind}, but it has no `{_MEMBERS[kind]}`")
-    if not given:
-        return NoCaller("it names no caller")
-    if len(set(given)) > 1:
-        return NoCaller(f"no caller is both {given[0]} and {given[1]}")
-    return CallerIdentity(given[0])
+    if kind in _SOURCE_FIELDS and value.get(_SOURCE_FIELDS[kind]) is None:
+        return NoCaller(f"its type is {kind}, but it has no `{_SOURCE_FIELDS[kind]}`")
+    if not identities:
+        return NoCaller("it does not name a caller")
+    if len(set(identities)) > 1:
+        return NoCaller(f"it names two callers, {identities[0]} and {identities[1]}")
+    return CallerIdentity(identities[0])
 
 
 class AccessRule(Struct, frozen=True, eq=False):
@@ -125,7 +125,7 @@ class AccessRule(Struct, frozen=True, eq=False):
     path: Path
     # Its own name; optional in the oldest generation.
     name: str | None = None
-    source: RuleSource = EVERYBODY
+    source: RuleSource = ANY_CALLER
     http: HttpMatch = EVERY_REQUEST
     clauses: tuple[Clause, ...] = (ANYTHING,)
 
@@ -159,7 +159,7 @@ class AccessRules:
     def __init__(self, rules: Iterable[AccessRule] = ()) -> None:
         self.all = tuple(rules)
         self._unnamed = tuple(rule for rule in self.all if rule.source.matches(None))
-        # None is never among the keys: the rules about a caller without an identity are the unnamed ones.
+        # None is never a key: a caller without an identity has the unnamed rules.
         self._named: dict[str | None, tuple[AccessRule, ...]] = {
             caller: tuple(rule for rule in self.all if rule.source.matches(caller)) for caller in self.callers()
         }

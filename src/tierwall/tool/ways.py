@@ -37,12 +37,12 @@ def find_way(
     snapshot: Snapshot, gateway: object, listener: object, backend: object, problems: list[Diagnostic]
 ) -> GuardedWay | None:
     """Find the way that a question names, or return None and add to `problems`."""
-    can_be_kept = isinstance(gateway, str) and isinstance(listener, str | None) and isinstance(backend, str)
-    if isinstance(backend, str) and backend.startswith("Service/") and _knows_no_service(snapshot):
+    is_cacheable = isinstance(gateway, str) and isinstance(listener, str | None) and isinstance(backend, str)
+    if isinstance(backend, str) and backend.startswith("Service/") and _has_no_services(snapshot):
         # Questions may name any Service that has no object: keeping these ways would fill the memory.
-        can_be_kept = False
+        is_cacheable = False
     try:
-        return (_kept_way if can_be_kept else _way)(snapshot, gateway, listener, backend)
+        return (_cached_way if is_cacheable else _way)(snapshot, gateway, listener, backend)
     except InputError as error:
         problems += error.diagnostics
         return None
@@ -50,21 +50,21 @@ def find_way(
 
 def _way(snapshot: Snapshot, gateway: object, listener: object, backend: object) -> GuardedWay:
     finder = ResourceFinder(snapshot, [])
-    found_gateway = finder.by_name("gateway", gateway, (GATEWAY,))
-    found_listener = _listener(finder, found_gateway, listener) if found_gateway is not None else None
-    found_backend = backend_named(finder, backend)
-    if finder.problems or found_gateway is None or found_backend is None:
+    gateway_object = finder.by_name("gateway", gateway, (GATEWAY,))
+    gateway_listener = _listener(finder, gateway_object, listener) if gateway_object is not None else None
+    backend_object = backend_named(finder, backend)
+    if finder.problems or gateway_object is None or backend_object is None:
         raise InputError(finder.problems)
-    resource = found_backend if isinstance(found_backend, Resource) else None
+    resource = backend_object if isinstance(backend_object, Resource) else None
     return GuardedWay(
-        found_gateway,
-        found_listener,
-        backend_of(found_backend) if isinstance(found_backend, Resource) else found_backend,
-        model(snapshot).stack(found_gateway, found_listener, resource),
+        gateway_object,
+        gateway_listener,
+        backend_of(backend_object) if isinstance(backend_object, Resource) else backend_object,
+        model(snapshot).stack(gateway_object, gateway_listener, resource),
     )
 
 
-_kept_way = per_snapshot(_way)
+_cached_way = per_snapshot(_way)
 
 
 def _listener(finder: ResourceFinder, gateway: Resource, name: object) -> Listener | None:
@@ -73,8 +73,10 @@ def _listener(finder: ResourceFinder, gateway: Resource, name: object) -> Listen
     names = list(dict.fromkeys(listener.name for listener in listeners))
     if name is None:
         if len(listeners) > 1:
-            hint = f"its listeners are {', '.join(names)}"
-            finder.report_invalid(f"{gateway.reference} has {len(listeners)} listeners: `listener` must name one", hint)
+            words = (
+                f"expected one of the {len(listeners)} listeners of {gateway.reference} as `listener`, found nothing"
+            )
+            finder.report_invalid(words, f"name one of {', '.join(names)}")
         return listeners[0] if len(listeners) == 1 else None
     named = [listener for listener in listeners if listener.name == name]
     on_gateway = [listener for listener in named if listener.owner is gateway]
@@ -84,7 +86,7 @@ def _listener(finder: ResourceFinder, gateway: Resource, name: object) -> Listen
         )
     elif not on_gateway and len(named) > 1:
         owners = ", ".join(str(listener.owner.reference) for listener in named)
-        finder.report_invalid(f"listener `{name}` is ambiguous: {owners} have one of this name")
+        finder.report_invalid(f"listener `{name}` is ambiguous: {owners} each have a listener of this name")
     return next(iter(on_gateway or named), None)
 
 
@@ -94,7 +96,7 @@ def backend_named(finder: ResourceFinder, value: object) -> Resource | Backend |
     if isinstance(value, str):
         kind, _, rest = value.partition("/")
         if kind == "Service" and rest.count("/") == 1:
-            if all(rest.split("/")) and _knows_no_service(finder.snapshot):
+            if all(rest.split("/")) and _has_no_services(finder.snapshot):
                 # There are no Service objects here, and the decision does not depend on them.
                 namespace, _, name = rest.partition("/")
                 return Backend(namespace, name, "Service")
@@ -106,7 +108,7 @@ def backend_named(finder: ResourceFinder, value: object) -> Resource | Backend |
     return finder.by_name("backend", value, BACKENDS, form, one_only=True)
 
 
-def _knows_no_service(snapshot: Snapshot) -> bool:
+def _has_no_services(snapshot: Snapshot) -> bool:
     return not any(True for _ in snapshot.of_kind(*SERVICE))
 
 
@@ -123,14 +125,14 @@ class BackendWay(Struct, frozen=True, eq=False):
 def routed_ways(snapshot: Snapshot) -> tuple[BackendWay, ...]:
     """Return every way that a route takes from a listener to an XBackend or Service, by name."""
     by_name: dict[tuple[str, str], BackendWay] = {}
-    for way in gateway_graph(snapshot).request_paths():
-        place = way.backend.place if way.backend is not None else None
+    for path in gateway_graph(snapshot).request_paths():
+        place = path.backend.place if path.backend is not None else None
         resource = place.resource(snapshot) if place is not None else None
         if resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE):
             backend = backend_of(resource)
-            name = f"{way.gateway.reference}#{way.listener.name}", f"{resource.group}/{backend}"
-            by_name.setdefault(name, BackendWay(way.gateway, way.listener, resource, backend))
-    return tuple(passage for _, passage in sorted(by_name.items()))
+            name = f"{path.gateway.reference}#{path.listener.name}", f"{resource.group}/{backend}"
+            by_name.setdefault(name, BackendWay(path.gateway, path.listener, resource, backend))
+    return tuple(way for _, way in sorted(by_name.items()))
 
 
 def unrouted_ways(snapshot: Snapshot) -> tuple[BackendWay, ...]:
@@ -153,5 +155,5 @@ def is_unrouted(snapshot: Snapshot, gateway: Reference, backend: Reference) -> b
     """Whether the manifests have routes to backends, but none from this Gateway to this backend."""
     routed = routed_ways(snapshot)
     return bool(routed) and not any(
-        passage.gateway.reference == gateway and passage.backend.reference == backend for passage in routed
+        way.gateway.reference == gateway and way.backend.reference == backend for way in routed
     )

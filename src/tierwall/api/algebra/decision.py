@@ -70,7 +70,9 @@ class Decision(msgspec.Struct, frozen=True):
         """Return the decision for a caller that does not understand conditions."""
         if not self.is_conditional:
             return self
-        return Decision(self.failure, "conditional, but the caller does not know conditions", self.error, self.steps)
+        return Decision(
+            self.failure, "conditional, but the caller does not understand conditions", self.error, self.steps
+        )
 
 
 def settled_by_step(step: Step, reason: str = "", error: str = "") -> Decision:

@@ -75,44 +75,46 @@ class NodeAuthorizer:
         """Decide the first phase of a node's request; NoOpinion for other users."""
         node = node_name(attributes)
         if not node:
-            return self._silent("not a node")
+            return self._no_opinion("not a node")
         if not attributes.is_resource_request:
-            return self._silent("no path is granted to nodes")
+            return self._no_opinion("no path is granted to nodes")
         key = attributes.group, attributes.combined_resource
         if attributes.verb in _ALWAYS.get(key, ()):
-            return self._allow("every node may")
+            return self._allow("every node may do this")
         if attributes.verb in _THROUGH_PODS.get(key, ()):
             return self._through_pods(node, attributes)
         rule = _WRITES.get((*key, attributes.verb))
         account = ("serviceaccounts", attributes.namespace, attributes.name)
         if key == TOKENS and account not in self._graph.get(node, ()):
-            return self._silent(f"no pod of node `{node}` runs as it")
-        return self._decided(node, rule(node, attributes)) if rule is not None else self._silent("not granted to nodes")
+            return self._no_opinion(f"no pod of node `{node}` runs as this service account")
+        if rule is None:
+            return self._no_opinion("not granted to nodes")
+        return self._decide(node, rule(node, attributes))
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """Decide the second phase."""
         return conditions.evaluate(lambda condition: node_condition_is_true(condition, data))
 
     def _through_pods(self, node: str, attributes: Attributes) -> Decision:
-        thing = (attributes.resource, attributes.namespace, attributes.name)
-        if attributes.name and thing in self._graph.get(node, ()):
+        key = (attributes.resource, attributes.namespace, attributes.name)
+        if attributes.name and key in self._graph.get(node, ()):
             return self._allow(f"a pod of node `{node}` refers to it")
-        return self._silent(f"no pod of node `{node}` refers to it")
+        return self._no_opinion(f"no pod of node `{node}` refers to it")
 
     def _allow(self, reason: str) -> Decision:
         step = Step(tier=self.name, verdict=StepVerdict.ALLOW, reason=Reason.GRANTED_TO_NODES, note=reason)
         return settled_by_step(step, reason)
 
-    def _silent(self, reason: str) -> Decision:
+    def _no_opinion(self, reason: str) -> Decision:
         step = Step(tier=self.name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_RULE_MATCHED, note=reason)
         return no_opinion(step, reason)
 
-    def _decided(self, node: str, needed: bool | tuple[str, str]) -> Decision:
-        if needed is True:
+    def _decide(self, node: str, requirement: bool | tuple[str, str]) -> Decision:
+        if requirement is True:
             return self._allow("its own object")
-        if needed is False:
-            return self._silent("another node's object")
-        test, description = needed
+        if requirement is False:
+            return self._no_opinion("another node's object")
+        test, description = requirement
         condition = node_condition(test, node, description)
         step = condition.step(self.name, StepVerdict.CONDITIONAL, Reason.NEEDS_OBJECT, description)
         return conditional(self.name, (condition,), steps=(step,))
@@ -124,7 +126,7 @@ def node_name(attributes: Attributes) -> str:
     return name if name != attributes.user and GROUP in attributes.groups else ""
 
 
-def _own(node: str, attributes: Attributes) -> bool | tuple[str, str]:
+def _own_name(node: str, attributes: Attributes) -> bool | tuple[str, str]:
     """Allow objects with the node's name; in a create without a name, the object has it."""
     if attributes.is_name_unknown:
         return "require-name", f"the object must be named `{node}`"
@@ -132,7 +134,7 @@ def _own(node: str, attributes: Attributes) -> bool | tuple[str, str]:
 
 
 def _own_lease(node: str, attributes: Attributes) -> bool | tuple[str, str]:
-    return attributes.namespace == LEASES and _own(node, attributes)
+    return attributes.namespace == LEASES and _own_name(node, attributes)
 
 
 def _own_node(node: str, attributes: Attributes) -> bool | tuple[str, str]:
@@ -141,22 +143,22 @@ def _own_node(node: str, attributes: Attributes) -> bool | tuple[str, str]:
     return "require-own-node", f"only node `{node}` itself, restricted labels and taints unchanged"
 
 
-def _need(test: str, description: str) -> NodeRule:
+def _require(test: str, description: str) -> NodeRule:
     return lambda node, attributes: (test, description.replace("NODE", f"`{node}`"))
 
 
 _CHANGE = ("update", "patch")
-_OWN_STATUS = _need("require-pod-status", "only pods that run on NODE, labels unchanged")
+_OWN_STATUS = _require("require-pod-status", "only pods that run on NODE, labels unchanged")
 # (group, resource, verb) -> the rule for a write that depends on whose object it is.
 _WRITES: dict[tuple[str, str, str], NodeRule] = {
-    ("", "pods", "create"): _need("require-pod-node-name", "only mirror pods of NODE that refer to nothing"),
-    ("", "pods", "delete"): _need("require-stored-pod-node-name", "only pods that run on NODE"),
-    (*TOKENS, "create"): _need("require-bound-pod", "only tokens bound to a pod"),
+    ("", "pods", "create"): _require("require-pod-node-name", "only mirror pods of NODE that refer to no other object"),
+    ("", "pods", "delete"): _require("require-stored-pod-node-name", "only pods that run on NODE"),
+    (*TOKENS, "create"): _require("require-bound-pod", "only tokens bound to a pod"),
     **{("", "pods/status", verb): _OWN_STATUS for verb in _CHANGE},
     **{("", "nodes", verb): _own_node for verb in ("create", *_CHANGE)},
     **{("", "nodes/status", verb): _own_node for verb in _CHANGE},
     **{("coordination.k8s.io", "leases", verb): _own_lease for verb in ("get", "create", *_CHANGE, "delete")},
-    **{("storage.k8s.io", "csinodes", verb): _own for verb in ("get", "create", *_CHANGE, "delete")},
+    **{("storage.k8s.io", "csinodes", verb): _own_name for verb in ("get", "create", *_CHANGE, "delete")},
 }
 
 
@@ -164,23 +166,23 @@ MIRROR = "kubernetes.io/config.mirror"
 RESTRICTED = "node-restriction.kubernetes.io/"
 
 
-class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class _ConditionText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     condition: str
     node_name: str
 
 
 def node_condition(test: str, node: str, description: str) -> Condition:
     """Build the Allow condition of one test for one node."""
-    text = msgspec.json.encode(_Text(test, node)).decode()
+    text = msgspec.json.encode(_ConditionText(test, node)).decode()
     return Condition(test, Effect.ALLOW, text, NODE_TYPE, description)
 
 
 def node_condition_is_true(condition: Condition, data: ConditionData) -> bool:
     """Whether a condition is true for the data; ConditionError if the Node authorizer did not write it."""
     if condition.type != NODE_TYPE:
-        raise ConditionError(f"type `{condition.type}` is not the Node authorizer's")
+        raise ConditionError(f"the Node authorizer does not evaluate conditions of type `{condition.type}`")
     try:
-        text = msgspec.json.decode(condition.text, type=_Text)
+        text = msgspec.json.decode(condition.text, type=_ConditionText)
     except (msgspec.DecodeError, UnicodeError) as why:
         raise ConditionError(f"not a condition of the Node authorizer: {why}") from None
     test = _TESTS.get(text.condition)
@@ -190,10 +192,10 @@ def node_condition_is_true(condition: Condition, data: ConditionData) -> bool:
 
 
 def _name(value: Any) -> Any:
-    return _at(value, "metadata", "name")
+    return _get(value, "metadata", "name")
 
 
-def _at(value: Any, *path: str) -> Any:
+def _get(value: Any, *path: str) -> Any:
     for key in path:
         if not isinstance(value, Mapping):
             return None
@@ -202,22 +204,22 @@ def _at(value: Any, *path: str) -> Any:
 
 
 def _is_own_mirror_pod(node: str, data: ConditionData) -> bool:
-    pod, spec = data.object, _at(data.object, "spec")
-    if _at(spec, "nodeName") != node or not isinstance(spec, Mapping) or _at(pod, "metadata", "annotations") is None:
+    pod, spec = data.object, _get(data.object, "spec")
+    if _get(spec, "nodeName") != node or not isinstance(spec, Mapping) or _get(pod, "metadata", "annotations") is None:
         return False
-    owners = _at(pod, "metadata", "ownerReferences") or []
-    is_own = len(owners) <= 1 and all(_at(owner, "kind") == "Node" and _at(owner, "name") == node for owner in owners)
-    is_mirror = MIRROR in _at(pod, "metadata", "annotations")
+    owners = _get(pod, "metadata", "ownerReferences") or []
+    is_own = len(owners) <= 1 and all(_get(owner, "kind") == "Node" and _get(owner, "name") == node for owner in owners)
+    is_mirror = MIRROR in _get(pod, "metadata", "annotations")
     return is_mirror and is_own and next(references(spec, ""), None) is None
 
 
 def _is_own_stored_pod(node: str, data: ConditionData) -> bool:
-    return bool(_at(data.old_object, "spec", "nodeName") == node)
+    return bool(_get(data.old_object, "spec", "nodeName") == node)
 
 
 def _is_own_pod_status(node: str, data: ConditionData) -> bool:
-    same = _at(data.object, "metadata", "labels") == _at(data.old_object, "metadata", "labels")
-    return same and _is_own_stored_pod(node, data)
+    same_labels = _get(data.object, "metadata", "labels") == _get(data.old_object, "metadata", "labels")
+    return same_labels and _is_own_stored_pod(node, data)
 
 
 def _is_own_name(node: str, data: ConditionData) -> bool:
@@ -229,13 +231,13 @@ def _is_own_node(node: str, data: ConditionData) -> bool:
         return False
     if data.old_object is None:
         return not _restricted_labels(data.object)
-    same_taints = (_at(data.object, "spec", "taints") or []) == (_at(data.old_object, "spec", "taints") or [])
+    same_taints = (_get(data.object, "spec", "taints") or []) == (_get(data.old_object, "spec", "taints") or [])
     same_labels = _restricted_labels(data.object) == _restricted_labels(data.old_object)
     return _name(data.old_object) == node and same_taints and same_labels
 
 
 def _restricted_labels(node: Any) -> dict[str, Any]:
-    labels = _at(node, "metadata", "labels")
+    labels = _get(node, "metadata", "labels")
     if not isinstance(labels, Mapping):
         return {}
 
@@ -247,8 +249,8 @@ def _restricted_labels(node: Any) -> dict[str, Any]:
 
 
 def _is_token_of_pod(node: str, data: ConditionData) -> bool:
-    bound = _at(data.object, "spec", "boundObjectRef")
-    return _at(bound, "kind") == "Pod" and bool(_at(bound, "name")) and bool(_at(bound, "uid"))
+    bound = _get(data.object, "spec", "boundObjectRef")
+    return _get(bound, "kind") == "Pod" and bool(_get(bound, "name")) and bool(_get(bound, "uid"))
 
 
 _TESTS: dict[str, Callable[[str, ConditionData], bool]] = {
@@ -271,54 +273,54 @@ def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[ObjectKey]]:
     for pod in snapshot.of_kind("", "Pod"):
         node = pod.spec.get("nodeName")
         if isinstance(node, str) and node:
-            things = graph.setdefault(node, set())
-            things.add(("pods", pod.namespace, pod.name))
-            things.update(references(pod.spec, pod.namespace))
-    for things in graph.values():
-        for kind, namespace, name in list(things):
+            keys = graph.setdefault(node, set())
+            keys.add(("pods", pod.namespace, pod.name))
+            keys.update(references(pod.spec, pod.namespace))
+    for keys in graph.values():
+        for kind, namespace, name in list(keys):
             if kind == "persistentvolumeclaims":
                 claim = snapshot.get("", "PersistentVolumeClaim", namespace, name)
                 volume = claim.spec.get("volumeName") if claim is not None else None
                 if isinstance(volume, str) and volume:
-                    things.add(("persistentvolumes", "", volume))
+                    keys.add(("persistentvolumes", "", volume))
     for attachment in snapshot.of_kind("storage.k8s.io", "VolumeAttachment"):
         node = attachment.spec.get("nodeName")
         if isinstance(node, str) and node:
             graph.setdefault(node, set()).add(("volumeattachments", "", attachment.name))
-    return {node: frozenset(things) for node, things in graph.items()}
+    return {node: frozenset(keys) for node, keys in graph.items()}
 
 
 def references(spec: Mapping[str, Any], namespace: str) -> Iterator[ObjectKey]:
     """Yield the secrets, config maps, claims, resource claims and the service account that a pod's spec names."""
-    yield from _named("serviceaccounts", namespace, spec.get("serviceAccountName"))
+    yield from _reference("serviceaccounts", namespace, spec.get("serviceAccountName"))
     for pull in list_of_maps(spec.get("imagePullSecrets")):
-        yield from _named("secrets", namespace, pull.get("name"))
+        yield from _reference("secrets", namespace, pull.get("name"))
     for key in ("initContainers", "containers", "ephemeralContainers"):
         for container in list_of_maps(spec.get(key)):
             yield from _environment(container, namespace)
     for claim in list_of_maps(spec.get("resourceClaims")):
-        yield from _named("resourceclaims", namespace, claim.get("resourceClaimName"))
+        yield from _reference("resourceclaims", namespace, claim.get("resourceClaimName"))
     for volume in list_of_maps(spec.get("volumes")):
-        for source in (volume, *list_of_maps(_at(volume, "projected", "sources"))):
-            yield from _named("secrets", namespace, _at(source, "secret", "secretName"))
-            yield from _named("secrets", namespace, _at(source, "secret", "name"))
-            yield from _named("configmaps", namespace, _at(source, "configMap", "name"))
-        yield from _named("persistentvolumeclaims", namespace, _at(volume, "persistentVolumeClaim", "claimName"))
-        yield from _named("secrets", namespace, _at(volume, "azureFile", "secretName"))
+        for source in (volume, *list_of_maps(_get(volume, "projected", "sources"))):
+            yield from _reference("secrets", namespace, _get(source, "secret", "secretName"))
+            yield from _reference("secrets", namespace, _get(source, "secret", "name"))
+            yield from _reference("configmaps", namespace, _get(source, "configMap", "name"))
+        yield from _reference("persistentvolumeclaims", namespace, _get(volume, "persistentVolumeClaim", "claimName"))
+        yield from _reference("secrets", namespace, _get(volume, "azureFile", "secretName"))
         for driver in _VOLUME_SECRETS:
             for field in ("secretRef", "nodePublishSecretRef"):
-                yield from _named("secrets", namespace, _at(volume, driver, field, "name"))
+                yield from _reference("secrets", namespace, _get(volume, driver, field, "name"))
 
 
 def _environment(container: Mapping[str, Any], namespace: str) -> Iterator[ObjectKey]:
     for variable in list_of_maps(container.get("env")):
-        yield from _named("secrets", namespace, _at(variable, "valueFrom", "secretKeyRef", "name"))
-        yield from _named("configmaps", namespace, _at(variable, "valueFrom", "configMapKeyRef", "name"))
+        yield from _reference("secrets", namespace, _get(variable, "valueFrom", "secretKeyRef", "name"))
+        yield from _reference("configmaps", namespace, _get(variable, "valueFrom", "configMapKeyRef", "name"))
     for source in list_of_maps(container.get("envFrom")):
-        yield from _named("secrets", namespace, _at(source, "secretRef", "name"))
-        yield from _named("configmaps", namespace, _at(source, "configMapRef", "name"))
+        yield from _reference("secrets", namespace, _get(source, "secretRef", "name"))
+        yield from _reference("configmaps", namespace, _get(source, "configMapRef", "name"))
 
 
-def _named(resource: str, namespace: str, name: Any) -> Iterator[ObjectKey]:
+def _reference(resource: str, namespace: str, name: Any) -> Iterator[ObjectKey]:
     if isinstance(name, str) and name:
         yield resource, namespace, name

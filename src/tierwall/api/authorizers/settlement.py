@@ -38,7 +38,7 @@ class EffectOutcomes(msgspec.Struct):
 
     true: list[Condition] = []
     failed: list[tuple[Condition, str]] = []
-    left: list[tuple[Condition, ResidualExpression]] = []
+    residual: list[tuple[Condition, ResidualExpression]] = []
 
     @property
     def error(self) -> str:
@@ -52,30 +52,30 @@ class Settlement:
     def __init__(self, authorizer: str, failure_mode: FailureMode) -> None:
         self._authorizer = authorizer
         self._failure_mode = failure_mode
-        self._of = {effect: EffectOutcomes() for effect in EFFECTS}
+        self._by_effect = {effect: EffectOutcomes() for effect in EFFECTS}
 
     def add(self, condition: Condition, outcome: bool | FailedExpression | ResidualExpression) -> None:
         """Add the outcome of one policy."""
-        came_to = self._of[condition.effect]
+        outcomes = self._by_effect[condition.effect]
         if outcome is True:
-            came_to.true.append(condition)
+            outcomes.true.append(condition)
         elif isinstance(outcome, FailedExpression):
-            came_to.failed.append((condition, outcome.message))
+            outcomes.failed.append((condition, outcome.message))
         elif isinstance(outcome, ResidualExpression) and (outcome.can_be_true or condition.effect is not Effect.ALLOW):
-            came_to.left.append((condition, outcome))
+            outcomes.residual.append((condition, outcome))
 
     def decision(self) -> Decision:
         """Return the decision."""
-        denies, withholds, allows = (self._of[effect] for effect in EFFECTS)
+        denies, withholds, allows = (self._by_effect[effect] for effect in EFFECTS)
         fails_open = bool(denies.failed) and self._failure_mode is FailureMode.NO_OPINION
         withheld = bool(withholds.true or withholds.failed)
-        can_allow = bool(allows.true or allows.left)
+        can_allow = bool(allows.true or allows.residual)
         error = denies.error or ("" if withholds.true else withholds.error)
         if denies.true:
             return self._settled_by_true(DENY, "denied", denies.true[0])
         if denies.failed and not fails_open:
             return self._settled_by_failure(DENY, "a Deny policy failed", denies)
-        if denies.left:
+        if denies.residual:
             if fails_open or withheld or not can_allow:
                 return self._conditional(_residuals(denies), error)
             return self._conditional((*_residuals(denies), *_residuals(withholds), *_grants(allows)), error)
@@ -87,27 +87,27 @@ class Settlement:
             return self._settled_by_failure(NO_OPINION, "a NoOpinion policy failed", withholds)
         if not can_allow:
             return Decision(NO_OPINION, NOTHING_ALLOWS, steps=tuple(self._steps()))
-        if allows.true and not withholds.left:
+        if allows.true and not withholds.residual:
             return self._settled_by_true(ALLOW, "allowed", allows.true[0])
         return self._conditional((*_residuals(withholds), *_grants(allows)), error)
 
     def _settled_by_true(self, verdict: Verdict, word: str, condition: Condition) -> Decision:
         return Decision(verdict, _reason(word, condition), "", tuple(self._steps()), self._true(condition))
 
-    def _settled_by_failure(self, verdict: Verdict, reason: str, came_to: EffectOutcomes) -> Decision:
-        return Decision(verdict, reason, came_to.error, tuple(self._steps()), self._failed(*came_to.failed[0]))
+    def _settled_by_failure(self, verdict: Verdict, reason: str, outcomes: EffectOutcomes) -> Decision:
+        return Decision(verdict, reason, outcomes.error, tuple(self._steps()), self._failed(*outcomes.failed[0]))
 
     def _conditional(self, conditions: Iterable[Condition], error: str) -> Decision:
         steps = tuple(self._steps())
         return conditional(self._authorizer, join_to_limit(conditions), self._failure_mode, error=error, steps=steps)
 
     def _steps(self) -> Iterator[Step]:
-        for came_to in self._of.values():
-            for condition in came_to.true:
+        for outcomes in self._by_effect.values():
+            for condition in outcomes.true:
                 yield self._true(condition)
-            for condition, why in came_to.failed:
+            for condition, why in outcomes.failed:
                 yield self._failed(condition, why)
-            for condition, _ in came_to.left:
+            for condition, _ in outcomes.residual:
                 note = f"{condition.effect} if its condition holds"
                 yield condition.step(self._authorizer, StepVerdict.CONDITIONAL, Reason.NEEDS_OBJECT, note)
 
@@ -119,8 +119,8 @@ class Settlement:
         return condition.step(self._authorizer, verdict, Reason.EXPRESSION_FAILED, why)
 
 
-def _residuals(came_to: EffectOutcomes) -> list[Condition]:
-    return [part for condition, left in came_to.left for part in residual_conditions(condition, left.tree)]
+def _residuals(outcomes: EffectOutcomes) -> list[Condition]:
+    return [part for condition, residual in outcomes.residual for part in residual_conditions(condition, residual.tree)]
 
 
 def _grants(allows: EffectOutcomes) -> list[Condition]:

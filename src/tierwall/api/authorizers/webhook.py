@@ -62,33 +62,36 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
             return default
         duration = parse_seconds(value[key])
         if duration is None:
-            problem(f"`{key}` must be a duration such as `30s`, found `{value[key]}`", key)
+            problem(f"expected a duration such as `30s` as `{key}`, found `{value[key]}`", key)
         return default if duration is None else duration
 
     version = value.get("subjectAccessReviewVersion", "v1")
     if version not in ("v1", "v1beta1"):
-        problem(f"`subjectAccessReviewVersion` must be v1 or v1beta1, found `{version}`", "subjectAccessReviewVersion")
+        key = "subjectAccessReviewVersion"
+        problem(f"expected v1 or v1beta1 as `{key}`, found `{version}`", key)
     policy = value.get("failurePolicy", "Deny")
     if policy not in ("Deny", "NoOpinion"):
-        problem(f"`failurePolicy` must be Deny or NoOpinion, found `{policy}`", "failurePolicy")
+        problem(f"expected Deny or NoOpinion as `failurePolicy`, found `{policy}`", "failurePolicy")
     timeout = seconds("timeout", 30.0)
     if not 0 < timeout <= 30:
-        problem("`timeout` must be more than 0 and at most 30s", "timeout")
+        problem(f"expected more than 0 and at most 30s as `timeout`, found `{value['timeout']}`", "timeout")
     conditions = value.get("matchConditions") or []
     if not isinstance(conditions, list):
-        problem("`matchConditions` must be a list", "matchConditions")
+        problem(f"expected a list as `matchConditions`, found `{conditions}`", "matchConditions")
         conditions = []
-    texts = [condition.get("expression") if isinstance(condition, Mapping) else None for condition in conditions]
-    if len(texts) > MAX_MATCH_CONDITIONS:
-        problem(f"at most {MAX_MATCH_CONDITIONS} match conditions are allowed, found {len(texts)}", "matchConditions")
-    for number, text in enumerate(texts[:MAX_MATCH_CONDITIONS]):
-        if not isinstance(text, str) or not text:
-            problem("every match condition needs an `expression`", "matchConditions", number)
+    expressions = [condition.get("expression") if isinstance(condition, Mapping) else None for condition in conditions]
+    if len(expressions) > MAX_MATCH_CONDITIONS:
+        words = f"expected at most {MAX_MATCH_CONDITIONS} match conditions, found {len(expressions)}"
+        problem(words, "matchConditions")
+    for number, expression in enumerate(expressions[:MAX_MATCH_CONDITIONS]):
+        if not isinstance(expression, str) or not expression:
+            given = f"`{expression}`" if expression else "nothing"
+            problem(f"expected a CEL expression as `expression`, found {given}", "matchConditions", number)
             continue
         try:
-            parse(text)
+            parse(expression)
         except ParseError as why:
-            words = f"match condition `{text}` is not a CEL expression: {why}"
+            words = f"expected a CEL expression as `expression`, found `{expression}`: {why}"
             problem(words, "matchConditions", number, "expression")
     shape = WireShape.CONDITIONS_CHAIN if value.get("conditionsEndpointKubeConfigContext") else WireShape.PLAIN
     if isinstance(value.get("conditionsReview"), Mapping):
@@ -99,7 +102,7 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
         timeout=timeout,
         authorized_ttl=seconds("authorizedTTL", 300.0) if value.get("cacheAuthorizedRequests", True) else 0.0,
         unauthorized_ttl=seconds("unauthorizedTTL", 30.0) if value.get("cacheUnauthorizedRequests", True) else 0.0,
-        match_conditions=tuple(text for text in texts if isinstance(text, str)),
+        match_conditions=tuple(expression for expression in expressions if isinstance(expression, str)),
         shape=shape,
     )
     return settings, problems
@@ -164,15 +167,15 @@ class WebhookAuthorizer(WithoutConditionSets):
         self._client = client
         self._settings = settings
         self._clock = clock
-        self._match = [program_of(parse(text)) for text in settings.match_conditions]
+        self._match_programs = [program_of(parse(text)) for text in settings.match_conditions]
         self._cache: OrderedDict[bytes, tuple[float, Decision]] = OrderedDict()
-        self._caching = Lock()
+        self._cache_lock = Lock()
         self.condition_types = frozenset((CEL_TYPE,))
 
     def authorize(self, attributes: Attributes) -> Decision:
         """Decide the first phase."""
         settings = self._settings
-        skipped = self._matched(attributes)
+        skipped = self._skip(attributes)
         if skipped is not None:
             return skipped
         version = f"authorization.k8s.io/{settings.version}"
@@ -184,7 +187,7 @@ class WebhookAuthorizer(WithoutConditionSets):
             reply = self._client.access({"apiVersion": version, "kind": KIND, "spec": spec})
             decision = self._read(reply)
         except (WebhookError, WireError) as why:
-            return self._failed(str(why))
+            return self._apply_failure_policy(str(why))
         self._remember(key, decision)
         return decision
 
@@ -200,8 +203,8 @@ class WebhookAuthorizer(WithoutConditionSets):
         except (WebhookError, WireError) as why:
             return fail_closed(self.name, decision.failure, f"webhook `{self.name}`: {why}")
         if answer.verdict not in decision.possible:
-            why_not = f"webhook `{self.name}` evaluated its conditions to `{answer.verdict}`, which they cannot give"
-            return fail_closed(self.name, decision.failure, why_not)
+            error = f"webhook `{self.name}` evaluated its conditions to `{answer.verdict}`, which they cannot give"
+            return fail_closed(self.name, decision.failure, error)
         return answer
 
     def _call_back(self, decision: WebhookDecision, data: ConditionData) -> Decision:
@@ -209,7 +212,7 @@ class WebhookAuthorizer(WithoutConditionSets):
             raise WebhookError("no endpoint for conditions is configured")
         shape = self._settings.shape
         reply = self._client.conditions(conditions_request(shape, decision.entries, data))
-        return self._said(read_conditions_reply(shape, reply))
+        return self._with_step(read_conditions_reply(shape, reply))
 
     def _read(self, reply: Mapping[str, Any]) -> Decision:
         status = reply.get("status")
@@ -217,32 +220,32 @@ class WebhookAuthorizer(WithoutConditionSets):
             raise WireError("the reply has no status")
         answer = read_status(self._settings.shape, status, self.name)
         if isinstance(answer, Decision):
-            return self._said(answer)
+            return self._with_step(answer)
         opinions: Opinions = tuple((_LocalEvaluator(name), decision) for name, decision in answer)
         step = Step(tier=self.name, verdict=StepVerdict.CONDITIONAL, reason=Reason.NEEDS_OBJECT)
         return WebhookDecision(
             verdict=Verdict.CONDITIONAL, opinions=opinions, steps=(step,), asked=(self.name,), webhook=self
         )
 
-    def _said(self, answer: Decision) -> Decision:
+    def _with_step(self, answer: Decision) -> Decision:
         """Add the step of this webhook to a concrete decision."""
         step = self._step(answer.verdict, _REASONS[answer.verdict], answer.error or answer.reason)
         return msgspec.structs.replace(answer, steps=(step,), settled_by=step)
 
-    def _matched(self, attributes: Attributes) -> Decision | None:
+    def _skip(self, attributes: Attributes) -> Decision | None:
         """Return the decision if no call is necessary, or None if the webhook must be asked."""
         variables = {"request": match_request(attributes)}
         errors: list[str] = []
-        for run in self._match:
+        for run in self._match_programs:
             try:
                 if not evaluate_bool(run, variables):
-                    reason = "a match condition does not hold"
+                    reason = "a match condition is false"
                     return no_opinion(self._step(Verdict.NO_OPINION, Reason.NOT_SELECTED, reason), reason)
             except ConditionError as why:
                 errors.append(str(why))
-        return self._failed(f"a match condition failed: {errors[0]}") if errors else None
+        return self._apply_failure_policy(f"a match condition failed: {errors[0]}") if errors else None
 
-    def _failed(self, why: str) -> Decision:
+    def _apply_failure_policy(self, why: str) -> Decision:
         verdict, error = self._settings.failure_policy, f"webhook `{self.name}`: {why}"
         return settled_by_step(self._step(verdict, Reason.AUTHORIZER_UNREACHABLE, error), "failure policy", error)
 
@@ -250,7 +253,7 @@ class WebhookAuthorizer(WithoutConditionSets):
         return Step(tier=self.name, verdict=StepVerdict(verdict), reason=reason, note=note or None)
 
     def _cached(self, key: bytes) -> Decision | None:
-        with self._caching:
+        with self._cache_lock:
             expires, decision = self._cache.get(key, (0.0, None))
             if decision is None:
                 return None
@@ -266,7 +269,7 @@ class WebhookAuthorizer(WithoutConditionSets):
         lifetime = self._settings.authorized_ttl if is_allowed else self._settings.unauthorized_ttl
         if lifetime <= 0 or len(key) >= MAX_CACHED_BYTES:
             return
-        with self._caching:
+        with self._cache_lock:
             self._cache[key] = (self._clock() + lifetime, decision)
             while len(self._cache) > CACHE_ENTRIES:
                 self._cache.popitem(last=False)

@@ -111,45 +111,45 @@ def read_sets(value: Any) -> tuple[ChainEntry, ...]:
         sets = msgspec.convert(value, list[WireSet])
     except (msgspec.ValidationError, RecursionError) as why:
         raise WireError(f"condition sets: {why}") from None
-    entries = tuple(_flat(sets, "", 0))
+    entries = tuple(_flatten(sets, "", 0))
     if len({entry.authorizer for entry in entries}) < len(entries):
         raise WireError("two condition sets carry one authorizer name")
     return entries
 
 
-def _flat(sets: list[WireSet], outer: str, depth: int) -> Iterator[ChainEntry]:
+def _flatten(sets: list[WireSet], outer: str, depth: int) -> Iterator[ChainEntry]:
     if depth > MAX_DEPTH:
         raise WireError(f"condition sets are nested more than {MAX_DEPTH} deep")
-    for each in sets:
-        name = f"{outer}.{each.authorizer_name}" if outer else each.authorizer_name
-        if each.allowed + each.denied + bool(each.conditions) + bool(each.condition_set_chain) > 1:
+    for wire_set in sets:
+        name = f"{outer}.{wire_set.authorizer_name}" if outer else wire_set.authorizer_name
+        if wire_set.allowed + wire_set.denied + bool(wire_set.conditions) + bool(wire_set.condition_set_chain) > 1:
             raise WireError(f"`{name}`: allowed, denied, conditions and conditionSetChain exclude each other")
-        if each.condition_set_chain:
-            yield from _flat(each.condition_set_chain, name, depth + 1)
-        elif each.conditions:
-            yield ChainEntry(name, _conditional(name, each))
+        if wire_set.condition_set_chain:
+            yield from _flatten(wire_set.condition_set_chain, name, depth + 1)
+        elif wire_set.conditions:
+            yield ChainEntry(name, _conditional(name, wire_set))
         else:
-            yield ChainEntry(name, Decision(ALLOW if each.allowed else DENY if each.denied else NO_OPINION))
+            yield ChainEntry(name, Decision(ALLOW if wire_set.allowed else DENY if wire_set.denied else NO_OPINION))
 
 
-def _conditional(name: str, conditions: WireSet) -> Decision:
+def _conditional(name: str, wire_set: WireSet) -> Decision:
     """Read the conditions of one set; a set that breaks a rule becomes its failure mode."""
     # Deny if it is missing, or a word of a later release.
-    mode = FailureMode.NO_OPINION if conditions.failure_mode == FailureMode.NO_OPINION else FailureMode.DENY
+    mode = FailureMode.NO_OPINION if wire_set.failure_mode == FailureMode.NO_OPINION else FailureMode.DENY
     try:
-        read = [
+        parsed = [
             Condition(
                 condition.id,
                 Effect(condition.effect),
                 condition.condition,
-                condition.type or conditions.conditions_type,
+                condition.type or wire_set.conditions_type,
                 condition.description,
             )
-            for condition in conditions.conditions
+            for condition in wire_set.conditions
         ]
     except ValueError as why:
         return Decision(mode.verdict, "failed closed: invalid conditions", str(why))
-    return conditional(name, read, mode)
+    return conditional(name, parsed, mode)
 
 
 def status(
@@ -168,7 +168,7 @@ def read_status(spelling: Spelling, value: Mapping[str, Any]) -> Decision | tupl
     if sets is None:
         return read_concrete(value)
     if value.get("allowed") or value.get("denied"):
-        raise WireError(f"with `{spelling.in_status}`, `allowed` and `denied` must be false")
+        raise WireError(f"expected `allowed` and `denied` to be false beside `{spelling.in_status}`")
     return read_sets(sets)
 
 

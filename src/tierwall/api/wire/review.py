@@ -150,12 +150,12 @@ def _selector(value: SelectorAttributes | None) -> tuple[Requirement, ...] | Non
     if value is None:
         return None
     if value.raw_selector and value.requirements:
-        raise WireError("`rawSelector` and `requirements` may not both be set")
+        raise WireError("expected `rawSelector` or `requirements`, found both")
     requirements = []
     for requirement in value.requirements:
         key, operator, values = requirement.get("key"), requirement.get("operator"), requirement.get("values") or []
         if not isinstance(key, str) or not isinstance(operator, str) or not isinstance(values, list):
-            raise WireError("a selector requirement needs `key`, `operator` and a list of `values`")
+            raise WireError("expected `key`, `operator` and a list of `values` in a selector requirement")
         # An operator of a later release is ignored, which only widens the request.
         if operator in _FIELD_OPERATORS and all(isinstance(item, str) for item in values):
             requirements.append(Requirement(key, operator, tuple(values)))
@@ -191,11 +191,11 @@ def resource_attributes(attributes: Attributes) -> dict[str, Any]:
     out: dict[str, Any] = {key: getattr(attributes, key) for key in _RESOURCE_TEXTS}
     for key, selector in (("fieldSelector", attributes.field_selector), ("labelSelector", attributes.label_selector)):
         if selector:
-            out[key] = {"requirements": [_written(requirement) for requirement in selector]}
+            out[key] = {"requirements": [_write_requirement(requirement) for requirement in selector]}
     return out
 
 
-def _written(requirement: Requirement) -> dict[str, Any]:
+def _write_requirement(requirement: Requirement) -> dict[str, Any]:
     values = {"values": list(requirement.values)} if requirement.values else {}
     return {"key": requirement.key, "operator": requirement.operator, **values}
 
@@ -241,9 +241,9 @@ def read_concrete(status: Mapping[str, Any]) -> Decision:
     allowed, denied = status.get("allowed", False), status.get("denied", False)
     reason, error = status.get("reason") or "", status.get("evaluationError") or ""
     if not isinstance(allowed, bool) or not isinstance(denied, bool):
-        raise WireError("`allowed` and `denied` must be true or false")
+        raise WireError("expected true or false as `allowed` and `denied`")
     if not isinstance(reason, str) or not isinstance(error, str):
-        raise WireError("`reason` and `evaluationError` must be strings")
+        raise WireError("expected strings as `reason` and `evaluationError`")
     if allowed and denied:
         return Decision(DENY, reason, error or "the answer is both allowed and denied")
     return Decision(ALLOW if allowed else DENY if denied else NO_OPINION, reason, error)

@@ -113,7 +113,7 @@ def read_tree(value: Any, name: str, depth: int = 0) -> tuple[ChainEntry, ...]:
         case str(word) if word in CONCRETE:
             detail = value.get(_KEYS[Verdict(word)]) or {}
             if not isinstance(detail, Mapping):
-                raise WireError(f"`{word}` must hold `reason` and `evaluationError`")
+                raise WireError(f"expected `reason` and `evaluationError` in `{word}`")
             said = read_concrete({**detail, "allowed": False, "denied": False})
             return (ChainEntry(name, Decision(Verdict(word), said.reason, said.error)),)
         case word:
@@ -163,7 +163,7 @@ def read_status(value: Mapping[str, Any], name: str) -> Decision | tuple[ChainEn
     if tree is None:
         return read_concrete(value)
     if value.get("allowed") or value.get("denied"):
-        raise WireError("with `conditionalDecision`, `allowed` and `denied` must be false")
+        raise WireError("expected `allowed` and `denied` to be false beside `conditionalDecision`")
     entries = read_tree(tree, name)
     if not any(decision.is_conditional for _, decision in entries):
         raise WireError("a conditional decision needs a conditions map")
@@ -192,7 +192,7 @@ def read_request(value: Mapping[str, Any]) -> tuple[tuple[ChainEntry, ...], Cond
     if not isinstance(uid, str) or not uid:
         raise WireError("`request.admissionRequest.uid` is required")
     if operation is not None and not isinstance(operation, str):
-        raise WireError("`request.admissionRequest.operation` must be a string")
+        raise WireError("expected a string as `request.admissionRequest.operation`")
     data = ConditionData(
         operation=operation,
         object=admission.get("object"),

@@ -1,4 +1,4 @@
-"""The public CEL conformance lines: reading them, and judging an answer by the rules of their README."""
+"""The public CEL conformance lines: a reader, and a judge of answers by the rules of their README."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Line = dict[str, Any]
 _SAME_TYPE = {"google.protobuf.Timestamp": "timestamp", "google.protobuf.Duration": "duration", "null": "null_type"}
 
 
-def groups(shared: Path) -> list[Path]:
+def conformance_files(shared: Path) -> list[Path]:
     """The files, in order."""
     return sorted((shared / "conformance" / "cel").glob("*.jsonl"))
 
@@ -29,14 +29,14 @@ def lines(path: Path) -> Iterator[Line]:
 
 
 def answer(batch: Batch, line: Line) -> dict[str, object]:
-    """What the batch answers, from what a user would send."""
+    """Ask the batch the question of a line, as a user would."""
     return batch.answer({key: line[key] for key in ("expr", "vars", "check", "decls") if key in line})
 
 
-def right(line: Line, given: dict[str, object], expected: dict[str, Any]) -> bool:
+def is_expected(line: Line, given: dict[str, object], expected: dict[str, Any]) -> bool:
     """Whether the answer is the expected one."""
     if "value" in expected:
-        return "value" in given and same(decode(given["value"]), typed(expected))
+        return "value" in given and same_value(decode(given["value"]), expected_value(expected))
     if expected.get("error"):
         return "error" in given or "checkError" in given
     if "type" in expected:
@@ -44,8 +44,8 @@ def right(line: Line, given: dict[str, object], expected: dict[str, Any]) -> boo
     return any(kind in given for kind in ("checkError", "parseError") if expected.get(kind))
 
 
-def typed(expected: dict[str, Any]) -> object:
-    """The expected value; its type says what a bare number is."""
+def expected_value(expected: dict[str, Any]) -> object:
+    """The expected value; the expected type tells whether a number is an int, a uint or a double."""
     value = decode(expected["value"])
     if expected.get("type") == "double" and type(value) is int:
         return float(value)
@@ -56,16 +56,16 @@ def _type(text: str) -> str:
     return re.sub(r"[\w.]+", lambda match: _SAME_TYPE.get(match[0], match[0]), text).replace(" ", "")
 
 
-def same(left: object, right: object) -> bool:
-    """The same value of the same type: an int is not a uint and not a double; NaN is NaN."""
+def same_value(left: object, right: object) -> bool:
+    """Whether both are the same value of the same type: an int is neither a uint nor a double; NaN is NaN."""
     if type(left) is not type(right):
         return False
     if isinstance(left, float) and isinstance(right, float):
         return left == right or (math.isnan(left) and math.isnan(right))
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(same_value, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+        return left.keys() == right.keys() and all(same_value(value, right[key]) for key, value in left.items())
     if isinstance(left, OptionalValue) and isinstance(right, OptionalValue):
-        return left.present == right.present and same(left.value, right.value)
+        return left.present == right.present and same_value(left.value, right.value)
     return equal(left, right)

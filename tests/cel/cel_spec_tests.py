@@ -1,4 +1,4 @@
-"""The CEL specification's own tests: fetched by version and hash, and written as lines of `tierwall cel batch`.
+"""The CEL specification's own tests: fetch_tests by version and hash, and written as lines of `tierwall cel batch`.
 
 They come from the Go module `cel.dev/expr`, pinned by cel_spec/go.mod and cel_spec/go.sum, and are kept in
 $XDG_CACHE_HOME/tierwall (or ~/.cache/tierwall), as the programs of the cluster tests are.
@@ -45,22 +45,22 @@ _MESSAGES = re.compile(
 
 
 class Unavailable(Exception):
-    """The tests are not in the cache and cannot be fetched."""
+    """The tests are not in the cache and cannot be fetch_tests."""
 
 
 class Unsupported(Exception):
-    """A test needs something that Kubernetes' CEL does not have; says what."""
+    """A test needs something that Kubernetes' CEL does not have; the message names it."""
 
 
-def fetched() -> Path:
-    """The folder with the specification's test files; Unavailable says why there is none."""
+def fetch_tests() -> Path:
+    """The folder with the specification's test files; raises Unavailable if they cannot be fetched."""
     pinned = hashlib.sha256((MODULE / "go.mod").read_bytes() + (MODULE / "go.sum").read_bytes()).hexdigest()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierwall"
     folder = cache / f"cel-spec-{pinned[:16]}"
     if not folder.is_dir():
-        source = _downloaded() / "tests" / "simple" / "testdata"
+        source = _download_module() / "tests" / "simple" / "testdata"
         cache.mkdir(parents=True, exist_ok=True)
-        # Complete under another name first: two workers may do this at once, and one may be killed.
+        # Complete the folder under another name first: two workers may do this at once, and one may be killed.
         with tempfile.TemporaryDirectory(dir=cache) as work:
             copy = Path(shutil.copytree(source, Path(work) / "testdata", copy_function=shutil.copyfile))
             try:
@@ -71,8 +71,8 @@ def fetched() -> Path:
     return folder
 
 
-def _downloaded() -> Path:
-    """The module in Go's cache. Go compares it with go.sum; what is not the pinned module is an error, not absence."""
+def _download_module() -> Path:
+    """The module in Go's cache. Go compares it with go.sum; any other module than the pinned one is an error."""
     go = shutil.which("go")
     if go is None:
         raise Unavailable("Go is absent")
@@ -94,8 +94,8 @@ def _downloaded() -> Path:
 
 def cases(file: Path) -> Iterator[tuple[str, simple_pb2.SimpleTest]]:
     """The tests of a file, by `section/name`."""
-    # `\?` is a question mark, which Python's reader does not know. Messages may have fields that are newer than ours;
-    # tests with messages are passed over anyway.
+    # Python's reader does not know `\?`, a question mark. Messages may have fields that are newer than ours, but tests
+    # with messages are skipped anyway.
     text = re.sub(r"\\([\\?])", lambda escape: "?" if escape[1] == "?" else escape[0], file.read_text())
     read = text_format.Parse(text, simple_pb2.SimpleTestFile(), allow_unknown_field=True)
     for section in read.section:
@@ -104,7 +104,7 @@ def cases(file: Path) -> Iterator[tuple[str, simple_pb2.SimpleTest]]:
 
 
 def lines(name: str, test: simple_pb2.SimpleTest) -> list[Line]:
-    """What the test asks, as lines of `tierwall cel batch`; Unsupported if those cannot say it."""
+    """The questions of the test as lines of `tierwall cel batch`; raises Unsupported if lines cannot express them."""
     if _MESSAGES.search(re.sub(r"//.*|\s", "", test.expr)) or _MESSAGES.match(test.container):
         raise Unsupported("protobuf messages")
     line: Line = {"name": name, "expr": test.expr}

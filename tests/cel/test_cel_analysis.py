@@ -58,42 +58,42 @@ def test_a_path_is_names_only() -> None:
     assert path_of(parse("f(a).b")) is None
 
 
-class Failed(Exception):
+class ModelError(Exception):
     """A CEL error, in the model below."""
 
 
-def model(node: ast.Expr, variables: dict[str, object]) -> object:
+def evaluate_model(node: ast.Expr, variables: dict[str, object]) -> object:
     """CEL's logic over single variables, as the specification words it: a deciding operand absorbs errors."""
     match node:
         case ast.Literal(value=value):
             return value
         case ast.Ident(name=name):
             if name not in variables:
-                raise Failed
+                raise ModelError
             return variables[name]
         case ast.ListExpr(elements=elements):
-            return [model(each, variables) for each in elements]
+            return [evaluate_model(each, variables) for each in elements]
         case ast.Call(function="_==_", args=(left, right)):
-            return equal(model(left, variables), model(right, variables))
+            return equal(evaluate_model(left, variables), evaluate_model(right, variables))
         case ast.Call(function="@in", args=(left, right)):
-            value, items = model(left, variables), model(right, variables)
+            value, items = evaluate_model(left, variables), evaluate_model(right, variables)
             assert isinstance(items, list)
             return any(equal(value, each) for each in items)
         case ast.Call(function="!_", args=(inner,)):
-            return not model(inner, variables)
+            return not evaluate_model(inner, variables)
         case ast.Call(function="_?_:_", args=(condition, then, other)):
-            return model(then if model(condition, variables) else other, variables)
+            return evaluate_model(then if evaluate_model(condition, variables) else other, variables)
         case ast.Call(function=function, args=args):
             deciding = function == "_||_"
             failed = False
             for arg in args:
                 try:
-                    if model(arg, variables) is deciding:
+                    if evaluate_model(arg, variables) is deciding:
                         return deciding
-                except Failed:
+                except ModelError:
                     failed = True
             if failed:
-                raise Failed
+                raise ModelError
             return not deciding
     raise AssertionError(node)
 
@@ -132,4 +132,4 @@ def test_where_a_demand_is_not_met_the_expression_is_false(tree: ast.Expr, varia
     for demand in demands_of(tree):
         (name,) = demand.path
         if name in variables and not admits(demand, variables[name]):
-            assert model(tree, variables) is False
+            assert evaluate_model(tree, variables) is False

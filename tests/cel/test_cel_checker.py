@@ -175,7 +175,7 @@ def test_the_answer_has_a_type_for_every_node() -> None:
     calls = {}
     while stack:
         node = stack.pop()
-        # Parts of a dotted name have no type of their own.
+        # Parts of a dotted name do not have a type.
         if node not in checked.types:
             assert to_text(node) in ("a", "a.b")
             continue
@@ -186,7 +186,7 @@ def test_the_answer_has_a_type_for_every_node() -> None:
     assert checked.types[checked.expr] == BOOL
 
 
-def verdict(tree: ast.Expr) -> CheckedExpression | CheckError:
+def check_tree(tree: ast.Expr) -> CheckedExpression | CheckError:
     try:
         return check(tree, ENVIRONMENT, to_text(tree))
     except CheckError as error:
@@ -195,13 +195,13 @@ def verdict(tree: ast.Expr) -> CheckedExpression | CheckError:
 
 @pytest.mark.hypothesis
 def test_any_tree_checks_or_is_refused() -> None:
-    """Most random trees mix types; enough of them check that a checker that refuses everything would fail."""
+    """Most random trees mix types, but enough of them check to expose a checker that refuses everything."""
     outcomes: Counter[bool] = Counter()
 
     @given(TREES)
     @settings(max_examples=examples(800))
     def checks_or_is_refused(tree: ast.Expr) -> None:
-        checked = verdict(tree)
+        checked = check_tree(tree)
         outcomes[isinstance(checked, CheckError)] += 1
         if isinstance(checked, CheckError):
             assert checked.problems
@@ -217,7 +217,7 @@ def test_any_tree_checks_or_is_refused() -> None:
 @given(LITERALS | st.sampled_from(["b", "request", "a"]).map(ast.Ident))
 @settings(max_examples=examples(200))
 def test_a_tree_that_is_well_typed_by_construction_checks(leaf: ast.Expr) -> None:
-    """A list, a map, an equality, a conversion to dyn and a conditional of one thing: none has anything to refuse."""
+    """Wrapping a checked tree in a list, map, equality, `dyn()` or conditional gives another tree that checks."""
     kind = str(check(leaf, ENVIRONMENT, to_text(leaf)).type)
     equality = ast.Call("_==_", None, (leaf, leaf))
     trees: dict[ast.Expr, str] = {

@@ -1,4 +1,4 @@
-"""Costs as Kubernetes 1.37 counts them, and that the limit bounds time and memory whatever the expression."""
+"""Costs are those of Kubernetes 1.37, and the limit bounds the time and memory of any expression."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_expression_costs_what_kubernetes_says(expression: str, cost: int) ->
 @pytest.mark.parametrize(
     ("expression", "cost"),
     [
-        # Kubernetes does not know the type of `s` here, and charges 1 for whatever `+` turns out to be.
+        # Kubernetes does not know the type of `s` here, and charges 1 for any `+`.
         ("s + s", 8),
         ("bytes(s)", 4),
         # A step that costs nothing there costs 1 here.

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cel.cel_conformance import groups, lines, same
+from tests.cel.cel_conformance import conformance_files, lines, same_value
 from tests.randomness import examples
 from tests.worlds.cel_expressions import VARIABLES, Expressions, Values
 from tierwall.cel import CostExceeded, Environment, Failure, ParseError
@@ -38,7 +38,7 @@ def agrees(program: Program, fast: Fast, variables: dict[str, object]) -> bool:
         value = fast(variables, LIMIT)
     except Exception:
         return False
-    assert same(value, wanted), (program.tree, variables, value, wanted)
+    assert same_value(value, wanted), (program.tree, variables, value, wanted)
     if cost > 0:
         with pytest.raises(Exception):  # noqa: B017, PT011
             fast(variables, cost - 1)
@@ -79,7 +79,7 @@ def test_most_evaluations_take_the_fast_path() -> None:
 
 def test_conformance_lines_give_the_same_by_both_paths(shared: object) -> None:
     tried = 0
-    for path in groups(shared):  # type: ignore[arg-type]
+    for path in conformance_files(shared):  # type: ignore[arg-type]
         for line in lines(path):
             if line.get("check"):
                 continue
@@ -176,7 +176,7 @@ def test_the_limit_holds_on_the_fast_path() -> None:
 
 def test_generated_code_uses_only_names_that_it_is_given(shared: object) -> None:
     used: set[str] = set()
-    for path in groups(shared):  # type: ignore[arg-type]
+    for path in conformance_files(shared):  # type: ignore[arg-type]
         for line in lines(path):
             generator = CodeGenerator(ENVIRONMENT)
             try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cel.cel_conformance import Line, answer, lines, right
+from tests.cel.cel_conformance import Line, answer, is_expected, lines
 from tierwall.cel import Environment, EvaluationError
 from tierwall.cel import library as cel_library
 from tierwall.cel.batch import Batch
@@ -23,7 +23,7 @@ BATCH = Batch()
 @pytest.mark.parametrize("line", CASES, ids=[line["expr"] for line in CASES])
 def test_a_function_answers_as_in_kubernetes(line: Line) -> None:
     given = answer(BATCH, line)
-    assert right(line, given, line["expect"]), given
+    assert is_expected(line, given, line["expect"]), given
 
 
 def test_no_signature_is_declared_twice() -> None:

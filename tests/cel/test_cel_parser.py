@@ -34,7 +34,7 @@ def shape(node: ast.Expr) -> str:
             return to_text(node)
 
 
-def value(source: str) -> object:
+def literal_of(source: str) -> object:
     tree = parse(source)
     assert isinstance(tree, ast.Literal)
     return tree.value
@@ -99,7 +99,7 @@ def test_the_tree_groups_as_in_cel_go(source: str, expected: str) -> None:
     ],
 )
 def test_literals_have_the_values_that_cel_gives_them(source: str, expected: object) -> None:
-    literal = value(source)
+    literal = literal_of(source)
     assert literal == expected
     assert type(literal) is type(expected)
 

@@ -1,4 +1,4 @@
-"""What is left of an expression, by example (docs/cel-partial.md#what-is-promised, KEP-5681)."""
+"""Residuals by example (docs/cel-partial.md#what-is-promised, KEP-5681)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ REQUEST: dict[str, object] = {
 }
 
 
-def left(source: str, known: dict[str, object] | None = None, unknown: tuple[str, ...] = ("object",)) -> PartialResult:
+def reduced(
+    source: str, known: dict[str, object] | None = None, unknown: tuple[str, ...] = ("object",)
+) -> PartialResult:
     return partial(parse(source), REQUEST if known is None else known, unknown)
 
 
-def value(source: str, variables: dict[str, object]) -> object:
+def evaluate(source: str, variables: dict[str, object]) -> object:
     try:
         return Evaluator(parse(source), Environment(extensions=True)).evaluate(variables)
     except EvaluationError as error:
@@ -66,7 +68,7 @@ def value(source: str, variables: dict[str, object]) -> object:
         ("object.?a.orValue(request.name)", 'object.?a.orValue("n")'),
         # `in` an empty list still fails where its left side does; Kubernetes' optimizer must not see it.
         ("object.x in request.none", "object.x in dyn([])"),
-        # Constants are known variables' values: hidden by iteration variables of the same name.
+        # An iteration variable hides a known variable of the same name.
         ("object.items.all(request, request.verb == 'x')", 'object.items.all(request, request.verb == "x")'),
         ("object.items.all(request, .request.verb == request)", 'object.items.all(request, "create" == request)'),
         ("[object].all(x, type(x) == map)", "[object].all(x, type(x) == map)"),
@@ -74,7 +76,7 @@ def value(source: str, variables: dict[str, object]) -> object:
     ],
 )
 def test_known_parts_are_folded_into_constants(source: str, residual: str) -> None:
-    assert left(source).text == residual
+    assert reduced(source).text == residual
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_known_parts_are_folded_into_constants(source: str, residual: str) -> No
     ],
 )
 def test_what_needs_no_unknown_is_a_value(source: str, expected: object) -> None:
-    result = left(source)
+    result = reduced(source)
     assert result.decided
     assert result.value == expected
     assert result.unknowns == frozenset()
@@ -104,7 +106,7 @@ def test_what_needs_no_unknown_is_a_value(source: str, expected: object) -> None
      "object.x.matches('(')", "request.nope ? object.a : object.b", "object.a ? request.nope : missing"],
 )  # fmt: skip
 def test_what_fails_whatever_the_unknowns_are_is_an_error(source: str) -> None:
-    result = left(source)
+    result = reduced(source)
     assert result.residual is None
     assert result.error
     assert result.can_fail
@@ -112,10 +114,10 @@ def test_what_fails_whatever_the_unknowns_are_is_an_error(source: str) -> None:
 
 
 def test_an_error_beside_an_unknown_stays_and_keeps_its_message() -> None:
-    result = left("request.nope == 1 || object.x == 1")
+    result = reduced("request.nope == 1 || object.x == 1")
     assert result.text == 'object.x == 1 || {}["nope"]'
-    assert value(result.text, {"object": {"x": 1}}) is True
-    assert value(result.text, {"object": {"x": 2}}) == "error: no such key: nope"
+    assert evaluate(result.text, {"object": {"x": 1}}) is True
+    assert evaluate(result.text, {"object": {"x": 2}}) == "error: no such key: nope"
 
 
 @pytest.mark.parametrize(
@@ -139,12 +141,12 @@ def test_an_error_beside_an_unknown_stays_and_keeps_its_message() -> None:
     ],
 )
 def test_outcomes_that_are_still_possible(source: str, outcomes: str) -> None:
-    assert repr(left(source)).rsplit(", ", 1)[1] == f"{outcomes})"
+    assert repr(reduced(source)).rsplit(", ", 1)[1] == f"{outcomes})"
 
 
 def test_only_a_bool_can_lose_its_and_true() -> None:
-    # A value that is no bool makes `&&` fail, so the residual has to fail as well.
-    assert left("request.verb == 'create' && object.flag").text == "object.flag && true"
+    # A value that is not a bool makes `&&` fail, so the residual has to fail as well.
+    assert reduced("request.verb == 'create' && object.flag").text == "object.flag && true"
     assert partial(parse("object.flag && true"), {}, ["object"], boolean=True).text == "object.flag"
     assert partial(parse("flag && true"), {}, ["flag"], types={"flag": BOOL}).text == "flag"
 
@@ -171,27 +173,27 @@ HOLE = ("object", "request.name")
     ],
 )
 def test_a_path_inside_a_known_variable_can_be_unknown(source: str, residual: str, unknowns: set[str]) -> None:
-    result = left(source, unknown=HOLE)
+    result = reduced(source, unknown=HOLE)
     assert result.text == residual
     assert result.unknowns == unknowns
 
 
 def test_a_known_map_with_an_unknown_inside_is_written_out_around_it() -> None:
     known: dict[str, object] = {"r": {"a": 1, "b": {"c": "x", "d": 2}}}
-    result = left("r == object", known, ("object", "r.b.d"))
+    result = reduced("r == object", known, ("object", "r.b.d"))
     assert result.unknowns == {"object", "r.b.d"}
     complete = {"a": 1, "b": {"c": "x", "d": 7}}
-    assert value(result.text, {"object": complete, "r": {"b": {"d": 7}}}) is True
-    assert value(result.text, {"object": complete, "r": {"b": {"d": 8}}}) is False
+    assert evaluate(result.text, {"object": complete, "r": {"b": {"d": 7}}}) is True
+    assert evaluate(result.text, {"object": complete, "r": {"b": {"d": 8}}}) is False
 
 
 def test_dotted_names_are_variables_of_their_own() -> None:
-    assert left("a.b == c", {"c": 1}, ("a.b",)).text == "a.b == 1"
-    assert left("a.b == c", {"a.b": 1}, ("c",)).text == "1 == c"
-    assert left("a.b == c", {"a.b": 1, "c": 1}, ("a",)).value is True
+    assert reduced("a.b == c", {"c": 1}, ("a.b",)).text == "a.b == 1"
+    assert reduced("a.b == c", {"a.b": 1}, ("c",)).text == "1 == c"
+    assert reduced("a.b == c", {"a.b": 1, "c": 1}, ("a",)).value is True
     # `(…).b` selects a field; written as `a.b` it would become another variable.
-    assert left("(true ? a : 1).b == 2", {}, ("a", "a.b")).text == "dyn(a).b == 2"
-    assert left("(true ? ip : 1).isCanonical('::')", {}, ("ip",)).text == 'dyn(ip).isCanonical("::")'
+    assert reduced("(true ? a : 1).b == 2", {}, ("a", "a.b")).text == "dyn(a).b == 2"
+    assert reduced("(true ? ip : 1).isCanonical('::')", {}, ("ip",)).text == 'dyn(ip).isCanonical("::")'
 
 
 @pytest.mark.parametrize(
@@ -221,31 +223,31 @@ def test_dotted_names_are_variables_of_their_own() -> None:
     ],
 )
 def test_every_constant_reads_back_as_the_same_value(known: object, text: str) -> None:
-    result = left("[object, k]", {"k": known})
-    again = value(result.text.replace("[object, ", "[0, "), {})
+    result = reduced("[object, k]", {"k": known})
+    again = evaluate(result.text.replace("[object, ", "[0, "), {})
     assert isinstance(again, list)
     assert repr(again[1]) == repr(known)
     assert text in result.text
 
 
 def test_a_condition_tells_everything_in_json() -> None:
-    assert partial_report(left("object.x == request.name")) == {
+    assert partial_report(reduced("object.x == request.name")) == {
         "residual": 'object.x == "n"',
         "unknowns": ["object"],
         "outcomes": ["true", "false", "error"],
     }
-    assert partial_report(left("request.name")) == {"value": "n", "unknowns": [], "outcomes": ["other"]}
-    assert partial_report(left("request.no")) == {"error": "no such key: no", "unknowns": [], "outcomes": ["error"]}
+    assert partial_report(reduced("request.name")) == {"value": "n", "unknowns": [], "outcomes": ["other"]}
+    assert partial_report(reduced("request.no")) == {"error": "no such key: no", "unknowns": [], "outcomes": ["error"]}
 
 
 def test_only_the_used_part_of_large_data_is_written() -> None:
     known: dict[str, object] = {"data": {"big": list(range(200_000)), "small": 1}}
-    assert left("data.small == object.x", known).text == "1 == object.x"
-    assert left("object.x == data.big[7]", known).text == "object.x == 7"
+    assert reduced("data.small == object.x", known).text == "1 == object.x"
+    assert reduced("object.x == data.big[7]", known).text == "object.x == 7"
     with pytest.raises(PartialError, match="residual too long"):
-        left("object.x in data.big", known)
+        reduced("object.x in data.big", known)
     with pytest.raises(PartialError, match="residual too long"):
-        left("data == object", known)
+        reduced("data == object", known)
 
 
 def test_values_nested_too_deeply_for_the_parser_are_refused() -> None:
@@ -253,16 +255,16 @@ def test_values_nested_too_deeply_for_the_parser_are_refused() -> None:
     for _ in range(150):
         deep = [deep]
     with pytest.raises(PartialError, match="nested"):
-        left("object == k", {"k": deep})
+        reduced("object == k", {"k": deep})
 
 
 def test_unrolling_stops_where_it_leads_too_far() -> None:
     known: dict[str, object] = {"l": list(range(200)), "m": 5}
-    result = left("l.all(a, l.all(b, a + b == object.x || a + b < m))", known)
+    result = reduced("l.all(a, l.all(b, a + b == object.x || a + b < m))", known)
     numbers = f"[{', '.join(map(str, range(200)))}]"
     assert result.text == f"{numbers}.all(a, {numbers}.all(b, a + b == object.x || a + b < 5))"
     long = "x" * 1000
-    result = left("l.all(a, object.x[a] == k)", {"l": list(range(200)), "k": long})
+    result = reduced("l.all(a, object.x[a] == k)", {"l": list(range(200)), "k": long})
     assert result.text == f'{numbers}.all(a, object.x[a] == "{long}")'
 
 
@@ -276,7 +278,7 @@ def test_a_ready_expression_is_used_for_many_requests() -> None:
 
 def test_equal_literals_of_different_types_are_not_mixed_up() -> None:
     # `1`, `1.0`, `1u` and `true` are equal to Python.
-    assert [left(f"object.x == {literal}").text for literal in ("1", "1.0", "1u", "true")] == [
+    assert [reduced(f"object.x == {literal}").text for literal in ("1", "1.0", "1u", "true")] == [
         "object.x == 1",
         "object.x == 1.0",
         "object.x == 1u",
@@ -285,4 +287,4 @@ def test_equal_literals_of_different_types_are_not_mixed_up() -> None:
 
 
 def test_a_name_that_is_known_and_unknown_is_unknown() -> None:
-    assert left("object.x == k", {"object": {"x": 1}, "k": 1}).text == "object.x == 1"
+    assert reduced("object.x == k", {"object": {"x": 1}, "k": 1}).text == "object.x == 1"

@@ -78,7 +78,7 @@ def test_a_path_inside_a_known_variable_may_be_unknown(known: str) -> None:
         ({"expr": "x in l", "vars": {"l": []}, "unknown": ["x"]}, {"residual": "x in dyn([])"}),
         ({"expr": "x == ", "vars": {}, "unknown": ["x"]}, {"parseError": "expected an expression, found end of input"}),
         ({"expr": "1 + 1", "vars": {}, "unknown": []}, {"value": 2, "type": "int"}),
-        # A variable that is declared unknown is unknown, also if the line has a value for it.
+        # A variable that is declared unknown is unknown even if the line has a value for it.
         ({"expr": "x == 1", "vars": {"x": 1}, "unknown": ["x"]}, {"residual": "x == 1"}),
     ],
 )

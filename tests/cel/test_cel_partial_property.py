@@ -1,7 +1,7 @@
 """For every completion of the unknowns the residual gives what the original gives: the same value, or both fail.
 
 The reference is the exact evaluator itself: evaluate the original with everything bound, and the residual, its printed
-text read back, with nothing but the unknowns bound. `make fuzz` tries more.
+text read back, with only the unknowns bound. `make fuzz` tries more.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SAMPLES = seeds(4000)
 CHUNKS = 4
 
 
-class Wide(Expressions):
-    """Also the macros that bind, and functions of Kubernetes' libraries."""
+class WideExpressions(Expressions):
+    """Expressions that also use the binding macros and functions of Kubernetes' libraries."""
 
     def make_bool(self, depth: int) -> str:
         of = self.of
@@ -105,35 +105,37 @@ def evaluate(expr: Expr, variables: dict[str, object]) -> object:
         return FAILED
 
 
-def alike(left: object, right: object) -> bool:
-    """The very same value: of the same type, in the same order, NaN like NaN and -0.0 unlike 0.0."""
+def identical(left: object, right: object) -> bool:
+    """Whether both are the very same value: of one type, in one order; NaN is NaN, and -0.0 is not 0.0."""
     if type(left) is not type(right):
         return False
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(alike, left, right))
+        return len(left) == len(right) and all(map(identical, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
-        return alike(list(map_keys(left)), list(map_keys(right))) and alike(list(left.values()), list(right.values()))
+        return identical(list(map_keys(left)), list(map_keys(right))) and identical(
+            list(left.values()), list(right.values())
+        )
     if isinstance(left, float) and isinstance(right, float):
         return (math.isnan(left) and math.isnan(right)) or repr(left) == repr(right)
     if hasattr(left, "present") and hasattr(right, "present"):
-        return bool(left.present == right.present) and alike(left.value, right.value)  # type: ignore[attr-defined]
+        return bool(left.present == right.present) and identical(left.value, right.value)  # type: ignore[attr-defined]
     return repr(left) == repr(right)
 
 
-def outcome(value: object) -> int:
+def outcome_of(value: object) -> int:
     return ERROR if value is FAILED else of_value(value)
 
 
-def left_over(result: PartialResult, completion: dict[str, object]) -> object:
+def evaluate_result(result: PartialResult, completion: dict[str, object]) -> object:
     if result.residual is not None:
         return evaluate(result.residual, completion)
     return FAILED if result.error is not None else result.value
 
 
-def check_one(choose: Choose) -> int:
-    """How many completions of how much was left were compared; 0 if nothing was left."""
+def check_residual(choose: Choose) -> int:
+    """The number of completions compared; 0 if nothing was left of the expression."""
     values = Values(choose)
-    expressions = Wide(choose, loose=choose(3) == 0)
+    expressions = WideExpressions(choose, loose=choose(3) == 0)
     source = expressions.of("bool", 4) if choose(3) else expressions.any(3)
     unknown, known = [], {}
     for name, kind in VARIABLES.items():
@@ -167,7 +169,7 @@ def check_one(choose: Choose) -> int:
             everything["request"] = {**inner, "name": given_name} if there else inner
         try:
             expected = evaluate(expr, everything)
-            got = left_over(result, completion)
+            got = evaluate_result(result, completion)
         except CostExceeded:
             continue
         if boolean and type(expected) is not bool:
@@ -175,12 +177,14 @@ def check_one(choose: Choose) -> int:
         if boolean and type(got) is not bool:
             got = FAILED
         said = f"{source}\nknown {known}\nleft  {text or result}\nwith  {completion}"
-        assert got is FAILED if expected is FAILED else alike(got, expected), f"{said}\n{expected} became {got}"
-        assert outcome(got) & result.outcomes, f"{said}\n{got} is not among the outcomes {result.outcomes}"
+        assert got is FAILED if expected is FAILED else identical(got, expected), f"{said}\n{expected} became {got}"
+        assert outcome_of(got) & result.outcomes, f"{said}\n{got} is not among the outcomes {result.outcomes}"
         if reread is not None:
             read = evaluate(reread, completion)
-            assert (read is FAILED) == (left_over(result, completion) is FAILED) or boolean, f"{said}\nreads as {read}"
-            assert read is FAILED or boolean or alike(read, got), f"{said}\nreads as {read}, not {got}"
+            assert (read is FAILED) == (evaluate_result(result, completion) is FAILED) or boolean, (
+                f"{said}\nreads as {read}"
+            )
+            assert read is FAILED or boolean or identical(read, got), f"{said}\nreads as {read}, not {got}"
             compared += 1
     return compared
 
@@ -188,7 +192,7 @@ def check_one(choose: Choose) -> int:
 @settings(max_examples=examples(200))
 @given(st.data())
 def test_a_residual_gives_what_the_original_gives(data: st.DataObject) -> None:
-    check_one(lambda n: data.draw(st.integers(0, n - 1)))
+    check_residual(lambda n: data.draw(st.integers(0, n - 1)))
 
 
 @pytest.mark.hypothesis
@@ -198,7 +202,7 @@ def test_many_residuals_give_what_their_originals_give(chunk: int) -> None:
     for seed in SAMPLES[chunk::CHUNKS]:
         numbers = random.Random(seed)
         try:
-            compared += check_one(numbers.randrange)
+            compared += check_residual(numbers.randrange)
         except AssertionError as failure:
             raise AssertionError(f"seed {seed}: {failure}") from failure
     assert compared > len(SAMPLES[chunk::CHUNKS])

@@ -50,7 +50,7 @@ def checked_or_none(tree: Expr, environment: Environment) -> CheckedExpression |
         return None
 
 
-def passes(result: PartialResult, declarations: dict[str, Type], source: str) -> None:
+def assert_passes(result: PartialResult, declarations: dict[str, Type], source: str) -> None:
     environment = Environment(variables=declarations)
     try:
         check(environment.parse(result.text), environment, result.text)
@@ -58,8 +58,8 @@ def passes(result: PartialResult, declarations: dict[str, Type], source: str) ->
         raise AssertionError(f"{source}\nleft {result.text}\n{error}") from error
 
 
-def check_one(choose: Choose) -> int:
-    """How many residuals were checked, of at most two."""
+def check_residuals(choose: Choose) -> int:
+    """Check up to two residuals of a random expression, and return their number."""
     expressions, values = Expressions(choose), Values(choose)
     source = expressions.of("bool", 3) if choose(3) else expressions.any(3)
     declarations = {name: parse_type(TYPES.get(kind, kind)) if choose(2) else DYN for name, kind in VARIABLES.items()}
@@ -74,13 +74,13 @@ def check_one(choose: Choose) -> int:
     checked = checked_or_none(environment.parse(source), environment)
     if checked is not None:
         with contextlib.suppress(CostExceeded, PartialError):
-            passes(partial(checked, known, unknown), {name: declarations[name] for name in unknown}, source)
+            assert_passes(partial(checked, known, unknown), {name: declarations[name] for name in unknown}, source)
             passed += 1
     dynamic = Environment(variables=dict.fromkeys(VARIABLES, DYN))
     tree = dynamic.parse(source)
     if checked_or_none(tree, dynamic) is not None:
         with contextlib.suppress(CostExceeded, PartialError):
-            passes(partial_well_typed(tree, known, unknown, dynamic), dict.fromkeys(unknown, DYN), source)
+            assert_passes(partial_well_typed(tree, known, unknown, dynamic), dict.fromkeys(unknown, DYN), source)
             passed += 1
     return passed
 
@@ -91,7 +91,7 @@ def test_a_residual_passes_the_checker_where_its_original_does(chunk: int) -> No
     passed = 0
     for seed in SAMPLES[chunk::CHUNKS]:
         try:
-            passed += check_one(random.Random(seed).randrange)
+            passed += check_residuals(random.Random(seed).randrange)
         except AssertionError as failure:
             raise AssertionError(f"seed {seed}: {failure}") from failure
     assert passed > len(SAMPLES[chunk::CHUNKS])

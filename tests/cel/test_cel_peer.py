@@ -1,8 +1,8 @@
-"""The exact evaluator and Google's cel-cpp give the same, on random expressions over plain JSON.
+"""The exact evaluator and Google's cel-cpp give the same results on random expressions over plain JSON.
 
-Left out is what the two are known to do differently or what the binding lacks: two-variable comprehensions, optional
-values, `has()` on what is no map, maps with computed keys. Only bool results are looked at: the binding loses a
-reference to None whenever it returns null, which ends the process after a few thousand times.
+Expressions leave out what the two are known to do differently and what the binding lacks: two-variable comprehensions,
+optional values, `has()` on anything but a map, maps with computed keys. Only bool results are compared: the binding
+loses a reference to None whenever it returns null, which ends the process after a few thousand times.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VARIABLES = {
 }
 SCALARS: tuple[Any, ...] = (True, False, 0, 1, -1, 7, 2**63 - 1, 1.5, -0.5, "", "a", "name", "sys:a", "10", "é", None)
 FIELDS = ("a", "b", "name", "items", "x", "labels")
-# Conversions of a bool, and doubles out of range, are where the peer takes liberties.
+# The peer deviates from the specification in conversions of bools and of doubles out of range.
 FUNCTIONS = frozenset(
     [
         "_+_",
@@ -71,10 +71,10 @@ ENVIRONMENT = Environment()
 PEER = peer.NewEnv(variables=dict.fromkeys(VARIABLES, peer.Type.DYN))
 
 
-def value(choose: Any, kind: str, depth: int = 2) -> Any:
+def random_value(choose: Any, kind: str, depth: int = 2) -> Any:
     if kind in ("list", "map") and depth > 0 and choose(12):
         kinds = ("any", "string", "int", "map", "list")
-        items = [value(choose, kinds[choose(len(kinds))], depth - 1) for _ in range(choose(4))]
+        items = [random_value(choose, kinds[choose(len(kinds))], depth - 1) for _ in range(choose(4))]
         return items if kind == "list" else dict(zip(random.Random(choose(99)).sample(FIELDS, 4), items, strict=False))
     wanted = {"bool": bool, "int": int, "double": float, "string": str}.get(kind)
     fitting = [each for each in SCALARS if type(each) is wanted] if wanted and choose(10) else SCALARS
@@ -82,7 +82,7 @@ def value(choose: Any, kind: str, depth: int = 2) -> Any:
 
 
 def comparable(node: ast.Expr) -> bool:
-    """Whether both engines know everything in the tree, and mean the same by it."""
+    """Whether both engines know everything in the tree and give it the same meaning."""
     match node:
         case ast.Literal():
             # The peer reads the least int64 as an overflowing negation.
@@ -106,7 +106,7 @@ def comparable(node: ast.Expr) -> bool:
 
 
 def compare(seed: int) -> bool:
-    """Whether there was something to compare; asserts that both agree."""
+    """Assert that both engines agree; False if there was nothing to compare."""
     choose = random.Random(seed).randrange
     text = Expressions(choose, variables=VARIABLES).of("bool", 1 + choose(4))
     try:
@@ -115,7 +115,7 @@ def compare(seed: int) -> bool:
         return False
     if not comparable(program.tree):
         return False
-    variables = {name: value(choose, kind) for name, kind in VARIABLES.items()}
+    variables = {name: random_value(choose, kind) for name, kind in VARIABLES.items()}
     ours = program.value_or_failure(variables)
     theirs = PEER.compile(text, disable_check=True).eval(data=variables)
     if theirs.type() == peer.Type.ERROR:

@@ -1,4 +1,4 @@
-"""The CEL specification's own tests, fetched by version and hash (docs/cel-conformance.md)."""
+"""The CEL specification's own tests, fetch_tests by version and hash (docs/cel-conformance.md)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cel.expr.conformance.test import simple_pb2
 from google.protobuf import text_format
 
 from tests.cel import cel_spec_tests
-from tests.cel.cel_conformance import Line, answer, right
-from tests.cel.cel_spec_tests import MODULE, Unavailable, Unsupported, cases, fetched, lines
+from tests.cel.cel_conformance import Line, answer, is_expected
+from tests.cel.cel_spec_tests import MODULE, Unavailable, Unsupported, cases, fetch_tests, lines
 from tests.needs import not_had
 from tierwall.cel.batch import Batch
 
 MESSAGES, ENUMS, FUNCTIONS = "protobuf messages", "protobuf enums", "declared functions"
-# Tests that need what Kubernetes' CEL has not, by file.
-PASSED_OVER = {
+# Tests that need features that Kubernetes' CEL does not have, by file.
+SKIPPED = {
     "block_ext": {MESSAGES: 12},
     "comparisons": {MESSAGES: 72},
     "dynamic": {MESSAGES: 226},
@@ -34,9 +34,9 @@ PASSED_OVER = {
 }
 # Files about functions that no release of Kubernetes offers; here they are offered on request.
 ON_REQUEST = ("bindings_ext", "encoders_ext", "math_ext", "string_ext")
-# `cel.block`, `cel.index` and `cel.iterVar`: an optimizer's form, which nobody writes.
+# `cel.block`, `cel.index` and `cel.iterVar`: the output of an optimizer, which people do not write.
 NOT_OFFERED = "block_ext"
-# Where the specification and Kubernetes differ, Kubernetes is followed.
+# Where the specification and Kubernetes differ, Tierwall follows Kubernetes.
 FOLLOWS_KUBERNETES = {
     "fields": {
         "qualified_identifier_resolution/map_key_float": "keys of a literal may be doubles",
@@ -53,8 +53,8 @@ FOLLOWS_KUBERNETES = {
         "ipv4/ipv4_not_equals_ipv6": "IPv4-mapped addresses are refused",
     },
     "optionals": {
-        "optionals/map_null_entry_no_such_key": "a field of an optional that has none is none",
-        "optionals/map_present_key_invalid_field": "a field of an optional that has none is none",
+        "optionals/map_null_entry_no_such_key": "a missing field of an optional gives no value",
+        "optionals/map_present_key_invalid_field": "a missing field of an optional gives no value",
     },
     "string_ext": {
         f"format/{name}": "`format` is the older one"
@@ -99,21 +99,21 @@ FOLLOWS_KUBERNETES = {
 @pytest.fixture(scope="module")
 def files() -> list[Path]:
     try:
-        return sorted(fetched().glob("*.textproto"))
+        return sorted(fetch_tests().glob("*.textproto"))
     except Unavailable as error:
         not_had(f"the CEL specification's tests: {error}")
 
 
-def asked(file: Path) -> tuple[list[Line], Counter[str]]:
-    """The lines of a file, and why other tests of it have none."""
+def lines_of(file: Path) -> tuple[list[Line], Counter[str]]:
+    """The lines of a file, and the reasons why its other tests have no lines."""
     out: list[Line] = []
-    passed_over: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
     for name, test in cases(file):
         try:
             out += lines(name, test)
         except Unsupported as error:
-            passed_over[str(error)] += 1
-    return out, passed_over
+            skipped[str(error)] += 1
+    return out, skipped
 
 
 def test_every_test_is_answered_right_but_where_kubernetes_differs(files: list[Path]) -> None:
@@ -124,20 +124,20 @@ def test_every_test_is_answered_right_but_where_kubernetes_differs(files: list[P
         if file.stem == NOT_OFFERED:
             continue
         batch = extended if file.stem in ON_REQUEST else plain
-        for line in asked(file)[0]:
+        for line in lines_of(file)[0]:
             count += 1
-            if not right(line, answer(batch, line), line["expect"]):
+            if not is_expected(line, answer(batch, line), line["expect"]):
                 wrong.setdefault(file.stem, set()).add(line["name"])
     assert wrong == {file: set(names) for file, names in FOLLOWS_KUBERNETES.items()}
     assert count > 1_700
 
 
-def test_the_tests_that_are_passed_over_are_those_listed(files: list[Path]) -> None:
-    passed_over_by_file = {file.stem: dict(passed_over) for file in files if (passed_over := asked(file)[1])}
-    assert passed_over_by_file == PASSED_OVER
+def test_exactly_the_listed_tests_are_skipped(files: list[Path]) -> None:
+    skipped_by_file = {file.stem: dict(skipped) for file in files if (skipped := lines_of(file)[1])}
+    assert skipped_by_file == SKIPPED
 
 
-def simple(text: str) -> simple_pb2.SimpleTest:
+def parse_test(text: str) -> simple_pb2.SimpleTest:
     return text_format.Parse(text, simple_pb2.SimpleTest())
 
 
@@ -161,13 +161,13 @@ def simple(text: str) -> simple_pb2.SimpleTest:
     ],
 )  # fmt: skip
 def test_a_test_of_the_specification_is_read_as_it_is_meant(text: str, is_right: bool) -> None:
-    (line,) = lines("name", simple(text))
-    assert right(line, answer(Batch(), line), line["expect"]) is is_right
+    (line,) = lines("name", parse_test(text))
+    assert is_expected(line, answer(Batch(), line), line["expect"]) is is_right
 
 
 def test_a_typed_result_is_two_lines() -> None:
     both = lines(
-        "name", simple('expr: "1" typed_result: { result: { int64_value: 1 } deduced_type: { primitive: INT64 } }')
+        "name", parse_test('expr: "1" typed_result: { result: { int64_value: 1 } deduced_type: { primitive: INT64 } }')
     )
     assert [line["expect"] for line in both] == [{"value": 1}, {"type": "int"}]
 
@@ -179,14 +179,14 @@ def test_what_needs_messages_is_not_asked() -> None:
         'expr: "x" value: { object_value: { [type.googleapis.com/google.protobuf.Int32Value]: { value: 1 } } }',
     ):
         with pytest.raises(Unsupported, match=MESSAGES):
-            lines("name", simple(text))
+            lines("name", parse_test(text))
 
 
 def test_without_go_the_tests_are_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable, match="Go is absent"):
-        fetched()
+        fetch_tests()
 
 
 def test_another_module_than_the_pinned_one_is_refused(
@@ -199,4 +199,4 @@ def test_another_module_than_the_pinned_one_is_refused(
     monkeypatch.setattr(cel_spec_tests, "MODULE", module)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(AssertionError, match="checksum mismatch"):
-        fetched()
+        fetch_tests()

@@ -143,7 +143,7 @@ class Expressions:
         return make(depth - 1) if make is not None else self.leaf(kind)
 
     def leaf(self, kind: str) -> str:
-        fitting = [name for name, own in self.scope if own in (kind, "any") or kind == "any"]
+        fitting = [name for name, variable_kind in self.scope if variable_kind in (kind, "any") or kind == "any"]
         if fitting and self.choose(3):
             # Later names are those of the innermost binders.
             index = self.choose(len(fitting))
@@ -177,7 +177,7 @@ class Expressions:
         return "null"
 
     def reached(self, kind: str, depth: int) -> str:
-        """Something found inside a map or a list."""
+        """A value inside a map or a list."""
         source = self.of("map", depth - 1)
         match self.choose(6):
             case 0:
@@ -230,12 +230,12 @@ class Expressions:
         range_kind = self.pick(("list", "list", "map"))
         source = self.of(range_kind, depth)
         # Names of unknowns, of known variables and others: all are hidden inside.
-        one, two = self.pick(("e", "n", "object", "x", "v")), self.pick(("k", "s", "w"))
+        first, second = self.pick(("e", "n", "object", "x", "v")), self.pick(("k", "s", "w"))
         if self.choose(4):
             element = self.pick(("string", "int", "any"))
-            return f"{source}.{macro}({one}, {self.inside(one, element, lambda: self.of('bool', depth))})"
-        body = self.inside(one, "int", lambda: self.inside(two, "any", lambda: self.of("bool", depth)))
-        return f"{source}.{macro}({one}, {two}, {body})"
+            return f"{source}.{macro}({first}, {self.inside(first, element, lambda: self.of('bool', depth))})"
+        body = self.inside(first, "int", lambda: self.inside(second, "any", lambda: self.of("bool", depth)))
+        return f"{source}.{macro}({first}, {second}, {body})"
 
     def make_int(self, depth: int) -> str:
         match self.choose(4):

@@ -1,4 +1,4 @@
-"""Random CEL trees, any shape the parser can give."""
+"""Random CEL trees of every shape that the parser can produce."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def _calls(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
 
 
 def _macros(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
-    one = st.tuples(st.sampled_from(["v", "w"]))
-    two = st.just(("v", "w"))
+    one_variable = st.tuples(st.sampled_from(["v", "w"]))
+    two_variables = st.just(("v", "w"))
     single, double = st.tuples(inner), st.tuples(inner, inner)
     quantifiers = st.sampled_from(["all", "exists", "exists_one", "filter", "map", "sortBy"])
     transforms = st.sampled_from(["transformList", "transformMap", "transformMapEntry"])
     listed = inner.map(lambda each: ast.ListExpr((each,)))  # `sortBy` takes no literal
     return st.one_of(
-        st.builds(ast.Comprehension, quantifiers, listed, one, single),
-        st.builds(ast.Comprehension, st.just("map"), inner, one, double),
-        st.builds(ast.Comprehension, st.sampled_from(["all", "exists", "existsOne"]), inner, two, single),
-        st.builds(ast.Comprehension, transforms, inner, two, st.one_of(single, double)),
+        st.builds(ast.Comprehension, quantifiers, listed, one_variable, single),
+        st.builds(ast.Comprehension, st.just("map"), inner, one_variable, double),
+        st.builds(ast.Comprehension, st.sampled_from(["all", "exists", "existsOne"]), inner, two_variables, single),
+        st.builds(ast.Comprehension, transforms, inner, two_variables, st.one_of(single, double)),
         st.builds(ast.Bind, st.sampled_from(["bind", "optMap", "optFlatMap"]), st.just("v"), inner, inner),
     )
 
@@ -85,7 +85,7 @@ TREES: st.SearchStrategy[ast.Expr] = st.recursive(
 
 
 def same(left: object, right: object) -> bool:
-    """Whether two trees are the same but for where they stand in their texts; an int is not a uint, bool or double."""
+    """Whether two trees are equal apart from their offsets; an int is not a uint, bool or double."""
     if type(left) is not type(right):
         return False
     if isinstance(left, tuple):

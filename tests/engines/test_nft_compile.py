@@ -123,6 +123,31 @@ def test_more_pods_of_a_kind_are_more_elements_and_nothing_else() -> None:
     assert sum(len(part.elements) for part in many.sets.values()) > 500
 
 
+def test_sets_keep_their_names_from_version_to_version() -> None:
+    labels = {"matchLabels": {"app": "db"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}
+    block = {"cidr": "192.0.2.0/24", "except": ["192.0.2.7/32"]}
+    peers = [{"podSelector": labels}, {"namespaceSelector": {"matchLabels": {"team": "a"}}}, {"ipBlock": block}]
+    ports = [{"portNumber": {"protocol": "TCP", "port": 1}}, {"portRange": {"protocol": "TCP", "start": 5, "end": 9}}]
+    nodes = [{"nodes": {"matchLabels": {"pool": "x"}}}, {"namespaces": {"matchLabels": {}}}]
+    objects = [
+        namespace("shop", team="a"),
+        pod("shop/web", "10.0.0.1", app="web"),
+        network_policy("shop/p", podSelector={}, ingress=[{"from": peers, "ports": [{"port": "web"}]}]),
+        admin_policy("guard", egress=[{"action": "Deny", "name": "n", "to": nodes, "ports": ports}]),
+    ]
+    assert sorted(name for name in compiled(objects).table.sets if "_" in name) == [
+        "blocks4_ccaa40c0fe68",
+        "egress4_144a0efd828a",
+        "egress6_144a0efd828a",
+        "ends4_72918d18d0ec",
+        "ends4_cfeb26529c21",
+        "ingress4_0a36ec2a8b19",
+        "ingress6_0a36ec2a8b19",
+        "port4_95033fddd6dc",
+        "ports_57ef87f32861",
+    ]
+
+
 def test_rules_that_mean_the_same_share_sets_and_chains() -> None:
     rule = {"from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}], "ports": [{"port": 80}, {"port": 443}]}
     objects = shop() + [network_policy(f"shop/p{number}", podSelector={}, ingress=[rule]) for number in range(50)]

@@ -12,7 +12,7 @@ from typing import NamedTuple, assert_never
 from tierwall.core.labels import Selector
 from tierwall.engines.nftables.table.compile import CompiledTable
 from tierwall.engines.nftables.table.names import comment
-from tierwall.engines.nftables.table.sets import Definition, NamedPortEndpoints, PeerEnds, family_of
+from tierwall.engines.nftables.table.sets import Definition, NamedPortEnds, PeerEnds, family_of
 from tierwall.engines.nftables.table.table import (
     PODS,
     Attached,
@@ -176,7 +176,7 @@ def _namespaces(definition: Definition) -> set[str] | None:
     """The names of the only namespaces whose pods a definition can hold; None if it does not name them."""
     out: set[str] = set()
     match definition:
-        case NamedPortEndpoints():
+        case NamedPortEnds():
             return None
         case PeerEnds():
             pods, networks, nodes, domains = peers_by_kind(definition.peers)

@@ -57,7 +57,7 @@ class PeerEnds(NamedTuple):
         return added
 
 
-class NamedPortEndpoints(NamedTuple):
+class NamedPortEnds(NamedTuple):
     """Address, protocol and number of a container port name, on every pod that has it."""
 
     port: NamedPort
@@ -74,7 +74,9 @@ class NamedPortEndpoints(NamedTuple):
         return added
 
 
-Definition = PeerEnds | NamedPortEndpoints
+# INVARIANT: sets are named by a digest of their definition's repr, so its classes and fields keep their names. Other
+# names would make every set a new one when Tierwall is upgraded under a table in force.
+Definition = PeerEnds | NamedPortEnds
 
 
 class SetBuilder:
@@ -109,7 +111,7 @@ class SetBuilder:
 
     def of_named_port(self, port: NamedPort) -> tuple[tuple[int, str], ...]:
         """The sets (family and name) of a named port."""
-        return self._of(NamedPortEndpoints(port), "port")
+        return self._of(NamedPortEnds(port), "port")
 
     def of_ports(self, ranges: tuple[PortRange, ...]) -> str:
         """The set of port numbers, whatever their protocol."""
@@ -144,7 +146,7 @@ class SetBuilder:
 
     def _candidates(self, definition: Definition) -> Iterable[Endpoint]:
         """At least the ends that add something; peers by label are looked up by namespace."""
-        if isinstance(definition, NamedPortEndpoints):
+        if isinstance(definition, NamedPortEnds):
             return self.model.pods
         candidates: dict[Endpoint, None] = {}
         for peer in definition.peers:

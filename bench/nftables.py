@@ -95,7 +95,7 @@ def traffic() -> None:
 
     ends = [parse_address(one) for one in (CLIENT, SERVER)]
     topology = Topology([(one,) for one in ends if one is not None])
-    client, server = topology.ends
+    client, server = topology.hosts
     with server.entered():
         listener = socket.create_server((SERVER, PORT), backlog=1024)
     found: dict[str, dict[str, list[float]]] = {}

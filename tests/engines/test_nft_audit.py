@@ -70,13 +70,13 @@ def tried(
         apply(compile_model(model, TableOptions(log=log, group=OTHER, rate=rate)).table)
         audit, fates_log = Reader(OTHER, at_once=True), Reader(GROUP, at_once=True)
         try:
-            fates = send_probes(topology, wanted, fates_log, patience=1.0)
+            results = send_probes(topology, wanted, fates_log, patience=1.0)
             names = AuditNames()
             events = [event(logged, names) for logged in audit.read()]
         finally:
             audit.close()
             fates_log.close()
-    return fates, events
+    return results, events
 
 
 def told(event: DecisionEvent) -> dict[str, Any]:
@@ -102,8 +102,8 @@ def test_a_drop_names_pods_policy_and_rule(topology: Topology) -> None:
 
 
 def test_a_policy_without_rules_is_logged_when_it_drops(topology: Topology) -> None:
-    fates, events = tried(topology, [DENY_ALL], [(WEB, DB, "UDP", 53)])
-    assert not fates[0].arrived
+    results, events = tried(topology, [DENY_ALL], [(WEB, DB, "UDP", 53)])
+    assert not results[0].arrived
     assert told(events[0])["decidedBy"] == [{"policy": "NetworkPolicy/data/deny-all", "rule": "spec"}]
     assert told(events[0])["to"] == {"namespace": "data", "pod": "db-0", "ip": DB, "port": 53}
 
@@ -154,10 +154,10 @@ def test_a_rule_that_gets_another_name_is_counted_anew(topology: Topology) -> No
 
 def test_allows_are_logged_where_asked(topology: Topology) -> None:
     allow = network_policy("data/allow", podSelector={}, ingress=[{"ports": [{"protocol": "UDP", "port": 53}]}])
-    fates, events = tried(topology, [allow], [(WEB, DB, "UDP", 53)])
-    assert (fates[0].arrived, events) == (True, [])
-    fates, events = tried(topology, [allow], [(WEB, DB, "UDP", 53)], log=LogScope.ALL)
-    assert fates[0].arrived
+    results, events = tried(topology, [allow], [(WEB, DB, "UDP", 53)])
+    assert (results[0].arrived, events) == (True, [])
+    results, events = tried(topology, [allow], [(WEB, DB, "UDP", 53)], log=LogScope.ALL)
+    assert results[0].arrived
     assert [(event.verdict, event.decided_by[0].rule) for event in events] == [("Allow", "ingress[0]")]
     _, events = tried(topology, [DENY_ALL], [(WEB, DB, "UDP", 53)], log=LogScope.NONE)
     assert events == []
@@ -167,8 +167,8 @@ def test_a_watched_policy_is_logged_and_not_enforced(topology: Topology) -> None
     deny = admin_policy("strict", egress=[{"action": "Deny", "to": [{"namespaces": {}}]}])
     policies = [shadowed(deny), shadowed(DENY_ALL)]
     for rate in (0, 1000):
-        fates, events = tried(topology, policies, [(WEB, DB, "UDP", 53)], rate=rate)
-        assert fates[0].arrived
+        results, events = tried(topology, policies, [(WEB, DB, "UDP", 53)], rate=rate)
+        assert results[0].arrived
         documents = [told(event) for event in events]
         assert [(document["mode"], document["verdict"], document["direction"]) for document in documents] == [
             ("shadow", "Deny", "egress"),
@@ -180,8 +180,8 @@ def test_a_watched_policy_is_logged_and_not_enforced(topology: Topology) -> None
 def test_a_watched_policy_beside_enforced_ones_shows_what_it_would_open(topology: Topology) -> None:
     opening = network_policy("data/opening", podSelector={}, ingress=[{"ports": [{"protocol": "UDP", "port": 53}]}])
     for rate in (0, 1000):
-        fates, events = tried(topology, [DENY_ALL, shadowed(opening)], [(WEB, DB, "UDP", 53)], rate=rate)
-        assert not fates[0].arrived
+        results, events = tried(topology, [DENY_ALL, shadowed(opening)], [(WEB, DB, "UDP", 53)], rate=rate)
+        assert not results[0].arrived
         assert [(event.shadow, event.verdict) for event in events] == [(True, "Allow"), (False, "Deny")]
 
 

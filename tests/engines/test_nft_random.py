@@ -96,12 +96,12 @@ def test_a_pod_without_an_address_is_matched_by_no_block(
 
 @pytest.mark.hypothesis
 def test_what_only_dns_could_allow_does_not_pass(asker: PacketProbe) -> None:
-    probed = 0
+    sent = 0
 
     @settings(max_examples=examples(40), **IN_KERNEL)
     @given(clusters())
     def does_not_pass(objects: list[Any]) -> None:
-        nonlocal probed
+        nonlocal sent
         asked = suite(objects, every_question(objects, PORTS))
         network = network_model(asked.snapshot)
         decisions: list[NetworkDetail] = [asked_of(asked.snapshot, case.question).detail for case in asked.cases]
@@ -114,8 +114,8 @@ def test_what_only_dns_could_allow_does_not_pass(asker: PacketProbe) -> None:
         ]
         if probes:
             table = compile_model(network, TableOptions(rate=0), placement.wire).table
-            probed += len(probes)
-            assert not any(fate.arrived for fate in asker.probed(placement.places(), table, probes))
+            sent += len(probes)
+            assert not any(result.arrived for result in asker.send(placement.places(), table, probes))
 
     does_not_pass()
-    assert probed > 0
+    assert sent > 0

@@ -29,17 +29,17 @@ class AuditNames:
     """Who has which address, and whose rule a shortened log prefix stands for, as the table says."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, str] = {}
+        self._endpoints: dict[str, str] = {}
         # What the table says beside a prefix for which there was no room; nothing where it was long enough.
         self._owners: dict[str, tuple[str, ...]] = {}
         self._read_at = float("-inf")
 
-    def end(self, address: Address, port: int) -> ObservedEndpoint:
+    def endpoint(self, address: Address, port: int) -> ObservedEndpoint:
         """The end that has an address, by name if the table knows one."""
         ip = format_address(address)
-        if ip not in self._ends:
+        if ip not in self._endpoints:
             self._read()
-        name = self._ends.get(ip, "")
+        name = self._endpoints.get(ip, "")
         if name.startswith(_NODE):
             return ObservedEndpoint(ip, port, node=name.removeprefix(_NODE))
         namespace, _, pod = name.partition("/")
@@ -62,7 +62,7 @@ class AuditNames:
         self._read_at = time.monotonic()
         entries = list_json("table", FAMILY, TABLE)
         known = {f"{word}{family}" for word in (NODES, PODS) for family in FAMILIES}
-        self._ends = {
+        self._endpoints = {
             element["elem"]["val"]: element["elem"].get("comment", "")
             for entry in entries
             if (part := entry.get("set")) and part["name"] in known
@@ -113,8 +113,8 @@ def event(logged: LoggedPacket, names: AuditNames) -> DecisionEvent:
         detail=ObservedConnection(
             label.direction,
             flow.protocol,
-            names.end(flow.source, flow.source_port),
-            names.end(flow.destination, flow.port),
+            names.endpoint(flow.source, flow.source_port),
+            names.endpoint(flow.destination, flow.port),
         ),
     )
 

@@ -120,7 +120,7 @@ class _Judge:
     def forbids(self, connection: TrackedConnection) -> bool:
         """Whether a new connection like this one would be dropped by the table."""
         source, destination = self._at(connection.flow.source), self._at(connection.reply.source)
-        judged = [self._compiler.is_judged(end) for end in (source, destination)]
+        judged = [self._compiler.is_judged(endpoint) for endpoint in (source, destination)]
         if not any(judged) or source is destination:
             return False
         decision = decide(self._model, source, destination, connection.flow.protocol, connection.reply.source_port)

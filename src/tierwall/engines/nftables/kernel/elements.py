@@ -66,8 +66,8 @@ def add_flows(flows: Iterable[PacketFlow], seconds: int) -> int:
     with Netlink() as netlink:
         for flow in flows:
             name = f"{CUT}{6 if flow.source >= IPV6 else 4}"
-            ends = ((flow.source, flow.source_port), (flow.destination, flow.port))
-            key = b"".join(address_bytes(address) + port.to_bytes(2, "big") + b"\0\0" for address, port in ends)
+            endpoints = ((flow.source, flow.source_port), (flow.destination, flow.port))
+            key = b"".join(address_bytes(address) + port.to_bytes(2, "big") + b"\0\0" for address, port in endpoints)
             timeout = attribute(_TIMEOUT, (seconds * 1000).to_bytes(8, "big"))
             item = nested_attribute(_ITEM, nested_attribute(_KEY, attribute(_VALUE, key)), timeout)
             body = (

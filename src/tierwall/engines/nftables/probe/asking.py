@@ -68,7 +68,7 @@ class PacketProbe:
         if self._topology is None:
             self._prepare([])
 
-    def probed(self, places: list[tuple[Address, ...]], table: Table, probes: list[Probe]) -> list[ProbeResult]:
+    def send(self, places: list[tuple[Address, ...]], table: Table, probes: list[Probe]) -> list[ProbeResult]:
         """Load a table in the router of these places and see what becomes of each probe."""
         topology, log = self._prepare(places)
         with topology.router.entered():
@@ -126,9 +126,9 @@ class PacketCases(EngineProbe[NetworkDetail]):
             [Probe(*pair, case.protocol, case.port) for pair in placement.pairs(case.source, case.destination)]
             for case in cases
         ]
-        fates = iter(self._asker.probed(placement.places(), compiled.table, [sent for some in probes for sent in some]))
+        results = iter(self._asker.send(placement.places(), compiled.table, [sent for some in probes for sent in some]))
         for case, some in zip(cases, probes, strict=True):
-            yield _judged(case, [(sent, next(fates)) for sent in some], compiled.compiler.parts.logged)
+            yield _judged(case, [(sent, next(results)) for sent in some], compiled.compiler.builder.logged)
 
 
 def _tells_apart(placement: Placement, decision: NetworkDetail) -> bool:
@@ -144,10 +144,10 @@ def _judged(
     decision: NetworkDetail, found: list[tuple[Probe, ProbeResult]], labels: Mapping[str, Label]
 ) -> EngineReply:
     """What the packets say; the trace is the library's."""
-    fates = [fate for _, fate in found]
-    errors = [fate.error for fate in fates if fate.error]
-    seen = {fate.arrived for fate in fates if fate.arrived or fate.dropped}
-    if not errors and any(not fate.arrived and not fate.dropped for fate in fates):
+    results = [result for _, result in found]
+    errors = [result.error for result in results if result.error]
+    seen = {result.arrived for result in results if result.arrived or result.dropped}
+    if not errors and any(not result.arrived and not result.dropped for result in results):
         errors = ["a packet neither arrived nor was dropped by the table"]
     if len(seen) > 1:
         errors = ["the addresses of an end were judged differently"]
@@ -155,9 +155,9 @@ def _judged(
         return EngineReply(error=errors[0])
     judged = {judgement.direction: judgement for judgement in (decision.egress, decision.ingress)}
     packets = []
-    for sent, fate in found:
+    for sent, result in found:
         # What the table was compiled with is whole; what the kernel says of it may be shortened.
-        label = labels[fate.dropped.prefix] if fate.dropped is not None else None
+        label = labels[result.dropped.prefix] if result.dropped is not None else None
         packets.append(
             ObservedPacket(
                 format_address(sent.source), format_address(sent.destination), label.decided_by if label else ()

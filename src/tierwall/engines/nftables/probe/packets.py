@@ -48,27 +48,27 @@ def send_probes(
     topology: Topology, probes: Sequence[Probe], log: LogReader, patience: float = PATIENCE
 ) -> list[ProbeResult]:
     """The fate of each probe, in order."""
-    fates: list[ProbeResult] = []
+    results: list[ProbeResult] = []
     for start in range(0, len(probes), _AT_ONCE):
-        with closing(_Round(topology, log, patience)) as sending:
-            fates += sending.fates(probes[start : start + _AT_ONCE])
-    return fates
+        with closing(_ProbeRound(topology, log, patience)) as sending:
+            results += sending.results(probes[start : start + _AT_ONCE])
+    return results
 
 
-class _Round:
+class _ProbeRound:
     def __init__(self, topology: Topology, log: LogReader, patience: float) -> None:
         self._topology, self._log, self._patience = topology, log, patience
         self._selector = selectors.DefaultSelector()
         self._sockets: list[socket.socket] = []
         self._open: dict[PacketFlow, int] = {}
-        self._found: dict[int, ProbeResult] = {}
+        self._results: dict[int, ProbeResult] = {}
 
     def close(self) -> None:
         self._selector.close()
         for opened in self._sockets:
             opened.close()
 
-    def fates(self, probes: Sequence[Probe]) -> list[ProbeResult]:
+    def results(self, probes: Sequence[Probe]) -> list[ProbeResult]:
         self._listen(probes)
         for _ in self._log.read():
             continue  # what earlier rounds left
@@ -84,7 +84,7 @@ class _Round:
         while self._open and (left := deadline - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
                 self._look(key.fileobj, key.data)
-        return [self._found.get(index, ProbeResult()) for index in range(len(probes))]
+        return [self._results.get(index, ProbeResult()) for index in range(len(probes))]
 
     def _listen(self, probes: Iterable[Probe]) -> None:
         for address, protocol, port in sorted({(probe.destination, probe.protocol, probe.port) for probe in probes}):
@@ -123,26 +123,26 @@ class _Round:
                 sender.connect((destination, probe.port))
                 sender.send(b"tierwall")
         except OSError as error:
-            self._found[index] = ProbeResult(error=str(error))
+            self._results[index] = ProbeResult(error=str(error))
             self._open = {flow: number for flow, number in self._open.items() if number != index}
 
     def _look(self, source: object, data: object) -> None:
         if data is None:
             for logged in self._log.read():
                 if logged.label.action is RuleAction.DENY and not logged.label.shadow:
-                    self._settle(logged.flow, ProbeResult(dropped=logged))
+                    self._finish(logged.flow, ProbeResult(dropped=logged))
             return
         receiver = cast(socket.socket, source)
         if isinstance(data, PacketFlow):
             code = receiver.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             self._selector.unregister(receiver)
             if code in (0, _REFUSED):  # a refusal came back from the other end, so the packet was there
-                self._settle(data, ProbeResult(arrived=True))
+                self._finish(data, ProbeResult(arrived=True))
             return
         protocol, address = cast(tuple[str, Address], data)
         packet, peer = receiver.recvfrom(2048)
         if protocol == "UDP":
-            self._settle(
+            self._finish(
                 PacketFlow("UDP", _address(peer[0]), peer[1], address, receiver.getsockname()[1]),
                 ProbeResult(arrived=True),
             )
@@ -151,12 +151,12 @@ class _Round:
             packet = packet[(packet[0] & 15) * 4 :]  # IPv4 raw sockets see the header, IPv6 ones do not
         if len(packet) >= 4:
             source_port, port = struct.unpack_from("!HH", packet)
-            self._settle(PacketFlow("SCTP", _address(peer[0]), source_port, address, port), ProbeResult(arrived=True))
+            self._finish(PacketFlow("SCTP", _address(peer[0]), source_port, address, port), ProbeResult(arrived=True))
 
-    def _settle(self, flow: PacketFlow, fate: ProbeResult) -> None:
+    def _finish(self, flow: PacketFlow, result: ProbeResult) -> None:
         index = self._open.pop(flow, None)
         if index is not None:
-            self._found[index] = fate
+            self._results[index] = result
 
     def _socket(self, address: Address, kind: int, protocol: int = 0) -> socket.socket:
         made = socket.socket(socket.AF_INET6 if address >= IPV6 else socket.AF_INET, kind, protocol)

@@ -27,50 +27,52 @@ class Placement:
         self._known = dict.fromkeys((*model.pods, *model.nodes))
         self._stand_ins: dict[Endpoint, tuple[Address, ...]] = {}
         asked = list(pairs)
-        self._ends = dict.fromkeys(end for pair in asked for end in pair)
+        self._endpoints = dict.fromkeys(endpoint for pair in asked for endpoint in pair)
         if len(self._known) <= _MOST_ENDS:
-            self._ends |= self._known
-        self._taken = {address for end in (*self._known, *self._ends) for address in end.addresses}
+            self._endpoints |= self._known
+        self._taken = {address for endpoint in (*self._known, *self._endpoints) for address in endpoint.addresses}
         self._free = {4: _addresses("100.64.0.1"), 6: _addresses("fd74:6965:7277::1")}
         for pair in asked:
             self._meet(*pair)
         self.wire = WireAddresses(self._stand_ins)
         self._at: dict[Address, list[Endpoint]] = {}
-        for end in self._known:
-            for address in self.wire.addresses(end):
-                self._at.setdefault(address, []).append(end)
+        for endpoint in self._known:
+            for address in self.wire.addresses(endpoint):
+                self._at.setdefault(address, []).append(endpoint)
 
     def pairs(self, source: Endpoint, destination: Endpoint) -> list[tuple[Address, Address]]:
         """One pair of addresses for each family that both ends have."""
         out = []
         for family in (4, 6):
             mine, theirs = (
-                [address for address in self.wire.addresses(end) if family_of(address) == family]
-                for end in (source, destination)
+                [address for address in self.wire.addresses(endpoint) if family_of(address) == family]
+                for endpoint in (source, destination)
             )
             if mine and theirs:
                 out.append((mine[0], theirs[0]))
         return out
 
-    def seen(self, end: Endpoint) -> Endpoint | None:
+    def seen(self, endpoint: Endpoint) -> Endpoint | None:
         """The end that the table sees behind an end's addresses: everybody who has one of them, as one.
 
         None if a pod under policy shares an address with somebody else: then it depends on the address.
         """
-        others = dict.fromkeys(other for address in self.wire.addresses(end) for other in self._at.get(address, ()))
-        others.pop(end, None)
+        others = dict.fromkeys(
+            other for address in self.wire.addresses(endpoint) for other in self._at.get(address, ())
+        )
+        others.pop(endpoint, None)
         if not others:
-            return end
-        if end.under_policy or any(other.under_policy for other in others):
+            return endpoint
+        if endpoint.under_policy or any(other.under_policy for other in others):
             return None
-        together = (end, *others)
+        together = (endpoint, *others)
         ports: dict[str, set[tuple[str, int]]] = {}
         for sharer in together:
             for name, numbers in sharer.named_ports.items():
                 ports.setdefault(name, set()).update(numbers)
         return Endpoint(
             "address",
-            end.name,
+            endpoint.name,
             addresses=tuple(sorted({address for sharer in together for address in sharer.addresses})),
             named_ports={name: tuple(sorted(numbers)) for name, numbers in ports.items()},
         )
@@ -78,8 +80,8 @@ class Placement:
     def places(self) -> list[tuple[Address, ...]]:
         """Groups of addresses that belong into one namespace, in order."""
         groups: list[set[Address]] = []
-        for end in self._ends:
-            group = set(self.wire.addresses(end))
+        for endpoint in self._endpoints:
+            group = set(self.wire.addresses(endpoint))
             if not group:
                 continue
             apart = []
@@ -104,12 +106,12 @@ class Placement:
         elif destination in self._known and mine:
             self._add(destination, min(mine))
 
-    def _families(self, end: Endpoint) -> set[int]:
-        return {family_of(address) for address in (*end.addresses, *self._stand_ins.get(end, ()))}
+    def _families(self, endpoint: Endpoint) -> set[int]:
+        return {family_of(address) for address in (*endpoint.addresses, *self._stand_ins.get(endpoint, ()))}
 
-    def _add(self, end: Endpoint, family: int) -> None:
+    def _add(self, endpoint: Endpoint, family: int) -> None:
         address = next(free for free in self._free[family] if free not in self._taken)
-        self._stand_ins[end] = (*self._stand_ins.get(end, ()), address)
+        self._stand_ins[endpoint] = (*self._stand_ins.get(endpoint, ()), address)
 
 
 def _addresses(first: str) -> Iterator[Address]:

@@ -28,7 +28,7 @@ class Topology:
 
     def __init__(self, places: Iterable[Sequence[Address]]) -> None:
         self.router = NetworkNamespace()
-        self.ends: list[NetworkNamespace] = []
+        self.hosts: list[NetworkNamespace] = []
         self._at: dict[Address, NetworkNamespace] = {}
         try:
             with self.router.entered():
@@ -44,21 +44,21 @@ class Topology:
 
     def close(self) -> None:
         """Let all namespaces go."""
-        for end in (*self.ends, self.router):
-            end.close()
-        self.ends.clear()
+        for host in (*self.hosts, self.router):
+            host.close()
+        self.hosts.clear()
 
     def _build(self, places: list[tuple[Address, ...]]) -> None:
         commands = ["link set lo up"]
         for number, place in enumerate(places):
-            end = NetworkNamespace()
-            self.ends.append(end)
-            self._at.update(dict.fromkeys(place, end))
-            commands += _router_side(f"v{number}", end.path, place)
+            host = NetworkNamespace()
+            self.hosts.append(host)
+            self._at.update(dict.fromkeys(place, host))
+            commands += _router_side(f"v{number}", host.path, place)
         with self.router.entered():
             run("ip", "-batch", "-", given="\n".join(commands) + "\n")
-        for end, place in zip(self.ends, places, strict=True):
-            with end.entered():
+        for host, place in zip(self.hosts, places, strict=True):
+            with host.entered():
                 run("ip", "-batch", "-", given="\n".join(_end_side(place)) + "\n")
 
 

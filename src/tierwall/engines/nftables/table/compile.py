@@ -85,7 +85,7 @@ class TableCompiler:
         self.model, self.options, self.wire = model, options, wire
         names = UniqueNames()
         self.sets = SetBuilder(model, wire, names)
-        self.parts = TableBuilder(self.sets, names, options)
+        self.builder = TableBuilder(self.sets, names, options)
         self._names = names
         self._classes: dict[tuple[object, ...], str] = {}
         # The maps of the table that lead to classes, by direction and family.
@@ -102,7 +102,7 @@ class TableCompiler:
         chain = self._classes.get(key)
         if chain is None:
             lines = self._lines(stack, TierSubject(direction, pod.namespace, pod.namespace_labels))
-            chain = self.parts.chain(str(direction), lines, _named(stack)) if lines is not None else ""
+            chain = self.builder.chain(str(direction), lines, _named(stack)) if lines is not None else ""
             self._classes[key] = chain
         return chain
 
@@ -130,34 +130,34 @@ class TableCompiler:
                 rules.append(f"{subject_field(direction, family)} vmap @{name}")
             rules.append('drop comment "only while the map above is replaced"')
             chains[str(direction)] = _plain(rules, _DISPATCH[direction])
-        parts = self.parts
+        builder = self.builder
         return Table(
-            dict(sorted(parts.counters.items())),
+            dict(sorted(builder.counters.items())),
             dict(sorted(sets.items())) | dict(sorted(self.sets.made.items())),
-            dict(sorted(parts.chains.items())) | chains | self._base(),
+            dict(sorted(builder.chains.items())) | chains | self._base(),
         )
 
     def _lines(self, stack: Stack[TieredPolicy], subject: TierSubject) -> list[str] | None:
         """What a stack of tiers says, from its first tier down; None if it lets everything pass unasked."""
         if not stack:
             return None
-        parts, allow = self.parts, ALLOW[subject.direction]
+        builder, allow = self.builder, ALLOW[subject.direction]
         tier, below = stack[0], stack[1:]
         match tier.combining:
             case CombiningRule.UNION_WITH_ISOLATION:
-                lines = union(parts, subject, tier.policies)
+                lines = union(builder, subject, tier.policies)
                 if lines is not None:  # isolation lets nothing through to the tiers below
                     return lines
-                watching, lower = shadow_union(parts, subject, tier.policies), self._lines(below, subject)
+                watching, lower = shadow_union(builder, subject, tier.policies), self._lines(below, subject)
                 if lower is None:
                     return [*watching, str(allow)] if watching else None
                 return [*watching, *lower]
             case CombiningRule.FIRST_MATCH:
                 lower = self._lines(below, subject)
                 if lower is None:
-                    return first_match(parts, subject, tier.policies, allow)
-                passing = ChainVerdict(VerdictWord.GOTO, parts.chain("below", lower, _named(below)))
-                return first_match(parts, subject, tier.policies, passing) or [str(passing)]
+                    return first_match(builder, subject, tier.policies, allow)
+                passing = ChainVerdict(VerdictWord.GOTO, builder.chain("below", lower, _named(below)))
+                return first_match(builder, subject, tier.policies, passing) or [str(passing)]
             case CombiningRule.EVERY_ONE_MUST_ALLOW | CombiningRule.MOST_SPECIFIC | CombiningRule.AUTHORIZER_CHAIN:
                 raise AssertionError(f"the network plane has no tier that combines by {tier.combining}")
             case _:
@@ -168,15 +168,15 @@ class TableCompiler:
         out: dict[str, NamedSet] = {}
         for family in FAMILIES:
             out[f"{CUT}{family}"] = NamedSet(SetKind.FLOWS, family, {}, "connections that a new policy forbids")
-            for word, ends in (
+            for word, endpoints in (
                 (PODS, [pod for pod in self.model.pods if pod.under_policy]),
                 (NODES, [*self.model.nodes, *(pod for pod in self.model.pods if not pod.under_policy)]),
             ):
                 elements: dict[Element, Attached] = {}
-                for end in sorted(ends, key=str):
-                    for address in self.wire.addresses(end):
+                for endpoint in sorted(endpoints, key=str):
+                    for address in self.wire.addresses(endpoint):
                         if family_of(address) == family:
-                            elements.setdefault(address, comment(str(end)))
+                            elements.setdefault(address, comment(str(endpoint)))
                 out[f"{word}{family}"] = NamedSet(SetKind.ADDRESSES, family, elements)
         return out
 

@@ -47,6 +47,6 @@ class WireAddresses:
         self._stand_ins = dict(stand_ins or {})
         self.unlisted = frozenset(address for addresses in self._stand_ins.values() for address in addresses)
 
-    def addresses(self, end: Endpoint) -> tuple[Address, ...]:
+    def addresses(self, endpoint: Endpoint) -> tuple[Address, ...]:
         """All addresses of an end."""
-        return (*end.addresses, *self._stand_ins.get(end, ()))
+        return (*endpoint.addresses, *self._stand_ins.get(endpoint, ()))

@@ -47,7 +47,7 @@ class TableBuilder:
         self.counters[name] = label.text()
         return f"counter name {name}"
 
-    def ending(self, label: Label, verdict: ChainVerdict | None, logs: bool = True) -> str:
+    def rule_ending(self, label: Label, verdict: ChainVerdict | None, logs: bool = True) -> str:
         """Count, log if asked, and give the verdict; without one the question goes on behind the line."""
         counted = self.counted(label)
         remark = f'comment "{label.remark()}"'
@@ -79,7 +79,7 @@ class TableBuilder:
 FEW = 16
 
 
-def by_port(parts: TableBuilder, lines: Sequence[RuleLine], leave: VerdictWord, ending: list[str]) -> list[str]:
+def by_port(builder: TableBuilder, lines: Sequence[RuleLine], leave: VerdictWord, ending: list[str]) -> list[str]:
     """The lines, and `ending` for what none of them matches.
 
     With `goto` a port's chain has the ending too, so that a `return` in it leaves for good; with `jump` it comes back.
@@ -94,9 +94,9 @@ def by_port(parts: TableBuilder, lines: Sequence[RuleLine], leave: VerdictWord, 
             ports.setdefault(protocol, {}).setdefault(port, []).append(str(line))
     for protocol, by_number in sorted(ports.items()):
         chains = {
-            port: parts.chain("at", [*texts, *(ending if leave is VerdictWord.GOTO else ())], f"{protocol} {port}")
+            port: builder.chain("at", [*texts, *(ending if leave is VerdictWord.GOTO else ())], f"{protocol} {port}")
             for port, texts in sorted(by_number.items())
         }
-        name = parts.sets.of_index({port: ChainVerdict(leave, chain) for port, chain in chains.items()})
+        name = builder.sets.of_index({port: ChainVerdict(leave, chain) for port, chain in chains.items()})
         out.append(f"{protocol} dport vmap @{name}")
     return [*out, *ending]

@@ -42,7 +42,7 @@ class PodStep(NamedTuple):
     pods: int
     elements: list[tuple[str, ElementChange]]
     table: Table
-    ends: list[tuple[tuple[str, str], Endpoint | None]]
+    endpoints: list[tuple[tuple[str, str], Endpoint | None]]
 
 
 def pod_changes(old: Snapshot, new: Snapshot) -> list[PodChange] | None:
@@ -68,13 +68,13 @@ class FollowedTable:
     def __init__(self, compiled: CompiledTable) -> None:
         self._compiler = compiled.compiler
         self.table: Table = compiled.table
-        self._ends: dict[tuple[str, str], Endpoint] = {}
+        self._endpoints: dict[tuple[str, str], Endpoint] = {}
         self._owners: dict[Element, int] = {}
         model, wire = self._compiler.model, self._compiler.wire
         for pod in model.pods:
-            self._ends[pod.namespace, pod.name] = pod
-        for end in (*model.pods, *model.nodes):
-            for address in wire.addresses(end):
+            self._endpoints[pod.namespace, pod.name] = pod
+        for endpoint in (*model.pods, *model.nodes):
+            for address in wire.addresses(endpoint):
                 self._owners[address] = self._owners.get(address, 0) + 1
         # Definitions that can only hold pods of certain namespaces, by namespace; and all others.
         self._in_namespace: dict[str, list[tuple[Definition, dict[int, str]]]] = {}
@@ -88,24 +88,24 @@ class FollowedTable:
 
     def step(self, pods: Sequence[PodChange]) -> PodStep | None:
         """What changes of pods do to the table, which stays as it is; None if elements are not enough."""
-        gone: dict[str, dict[Element, Attached]] = {}
-        come: dict[str, dict[Element, Attached]] = {}
+        removed: dict[str, dict[Element, Attached]] = {}
+        added: dict[str, dict[Element, Attached]] = {}
         after: list[tuple[tuple[str, str], Endpoint | None]] = []
         for change in pods:
             place = change.before or change.after
             assert place is not None
             key = place.namespace, place.name
-            before = self._ends.get(key) if change.before is not None else None
-            if (before is None) is not (change.before is None) or not self._is_alone(before):
+            before = self._endpoints.get(key) if change.before is not None else None
+            if (before is None) is not (change.before is None) or not self._has_unshared_addresses(before):
                 return None
             new = self._end(change.after) if change.after is not None else None
             if change.after is not None and (new is None or not self._fits(new, before)):
                 return None
-            for end, out in ((before, gone), (new, come)):
-                for name, element, attached in self._placed(end) if end is not None else ():
+            for endpoint, out in ((before, removed), (new, added)):
+                for name, element, attached in self._placed(endpoint) if endpoint is not None else ():
                     out.setdefault(name, {})[element] = attached
             after.append((key, new))
-        return PodStep(len(pods), *self._moved(gone, come), after)
+        return PodStep(len(pods), *self._moved(removed, added), after)
 
     def _end(self, resource: Resource) -> Endpoint | None:
         """The pod as an end; None if its namespace is not known, so neither are its labels."""
@@ -115,44 +115,48 @@ class FollowedTable:
         status = nested_map(resource.value, "status")
         return pod_endpoint(resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, None)
 
-    def _is_alone(self, end: Endpoint | None) -> bool:
-        return end is None or (end.under_policy and all(self._owners.get(address, 0) <= 1 for address in end.addresses))
+    def _has_unshared_addresses(self, endpoint: Endpoint | None) -> bool:
+        return endpoint is None or (
+            endpoint.under_policy and all(self._owners.get(address, 0) <= 1 for address in endpoint.addresses)
+        )
 
-    def _fits(self, end: Endpoint, before: Endpoint | None) -> bool:
+    def _fits(self, endpoint: Endpoint, before: Endpoint | None) -> bool:
         """Whether the table has all that a pod needs, now or when it gets an address: families, sets and classes."""
         compiler, sets = self._compiler, self._compiler.sets
         addresses_before = before.addresses if before is not None else ()
-        shares = any(self._owners.get(address, 0) > (address in addresses_before) for address in end.addresses)
-        families = {family_of(address) for address in end.addresses}
-        several = len(end.addresses) > 1 and not sets.several
-        if not end.under_policy or shares or several or not families <= sets.families:
+        shares = any(self._owners.get(address, 0) > (address in addresses_before) for address in endpoint.addresses)
+        families = {family_of(address) for address in endpoint.addresses}
+        several = len(endpoint.addresses) > 1 and not sets.several
+        if not endpoint.under_policy or shares or several or not families <= sets.families:
             return False
-        chains = [compiler.class_of(end, direction) for direction in Direction] if compiler.is_judged(end) else []
+        chains = (
+            [compiler.class_of(endpoint, direction) for direction in Direction] if compiler.is_judged(endpoint) else []
+        )
         return all(not chain or chain in self.table.chains for chain in chains)
 
-    def _placed(self, end: Endpoint) -> Iterator[tuple[str, Element, Attached]]:
+    def _placed(self, endpoint: Endpoint) -> Iterator[tuple[str, Element, Attached]]:
         """Every element that a pod stands for: set, key, and what is attached to it."""
         compiler = self._compiler
-        for definition, by_family in (*self._anywhere, *self._in_namespace.get(end.namespace, ())):
-            for element in definition.adding(compiler.model, compiler.wire)(end):
+        for definition, by_family in (*self._anywhere, *self._in_namespace.get(endpoint.namespace, ())):
+            for element in definition.adding(compiler.model, compiler.wire)(endpoint):
                 yield by_family[family_of(element)], element, ""
-        if not end.under_policy:
+        if not endpoint.under_policy:
             return
-        for address in end.addresses:
-            yield f"{PODS}{family_of(address)}", address, comment(str(end))
+        for address in endpoint.addresses:
+            yield f"{PODS}{family_of(address)}", address, comment(str(endpoint))
             for direction in Direction:
-                if compiler.is_judged(end) and (chain := compiler.class_of(end, direction)):
+                if compiler.is_judged(endpoint) and (chain := compiler.class_of(endpoint, direction)):
                     yield compiler.maps[direction, family_of(address)], address, ChainVerdict(VerdictWord.GOTO, chain)
 
     def _moved(
-        self, gone: dict[str, dict[Element, Attached]], come: dict[str, dict[Element, Attached]]
+        self, removed: dict[str, dict[Element, Attached]], added: dict[str, dict[Element, Attached]]
     ) -> tuple[list[tuple[str, ElementChange]], Table]:
         """The elements that really change, and the table with them."""
         moved: list[tuple[str, ElementChange]] = []
         sets: dict[str, NamedSet] = dict(self.table.sets)
-        for name in dict.fromkeys((*gone, *come)):
+        for name in dict.fromkeys((*removed, *added)):
             part = sets[name]
-            change = ElementChange.between(gone.get(name, {}), come.get(name, {}))
+            change = ElementChange.between(removed.get(name, {}), added.get(name, {}))
             if change.removed or change.added:
                 moved.append((name, change))
                 kept = {key: attached for key, attached in part.elements.items() if key not in change.removed}
@@ -162,12 +166,12 @@ class FollowedTable:
     def take(self, step: PodStep) -> None:
         """Go on from the table after a step of this one."""
         self.table = step.table
-        for key, new in step.ends:
-            old = self._ends.pop(key, None)
+        for key, new in step.endpoints:
+            old = self._endpoints.pop(key, None)
             for address in old.addresses if old is not None else ():
                 self._owners[address] -= 1
             if new is not None:
-                self._ends[key] = new
+                self._endpoints[key] = new
                 for address in new.addresses:
                     self._owners[address] = self._owners.get(address, 0) + 1
 

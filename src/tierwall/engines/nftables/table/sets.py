@@ -47,10 +47,10 @@ class PeerEnds(NamedTuple):
         _pods, networks, _nodes, _domains = peers_by_kind(self.peers)
         blocks = [block for peer in networks for block in peer.blocks]
 
-        def added(end: Endpoint) -> Iterator[Element]:
-            if not any(peer_matches(peer, _NOBODY, end, model.node_addresses) is _YES for peer in self.peers):
+        def added(endpoint: Endpoint) -> Iterator[Element]:
+            if not any(peer_matches(peer, _NOBODY, endpoint, model.node_addresses) is _YES for peer in self.peers):
                 return
-            for address in wire.addresses(end):
+            for address in wire.addresses(endpoint):
                 if address in wire.unlisted or not any(block.contains(address) for block in blocks):
                     yield address
 
@@ -65,10 +65,10 @@ class NamedPortEnds(NamedTuple):
     def adding(self, model: NetworkModel, wire: WireAddresses) -> Adding:
         """What each end adds to the set."""
 
-        def added(end: Endpoint) -> Iterator[Element]:
-            for protocol, number in end.named_ports.get(self.port.name, ()):
+        def added(endpoint: Endpoint) -> Iterator[Element]:
+            for protocol, number in endpoint.named_ports.get(self.port.name, ()):
                 if self.port.protocol in ("", protocol):
-                    for address in wire.addresses(end):
+                    for address in wire.addresses(endpoint):
                         yield address, protocol.lower(), number
 
         return added
@@ -87,9 +87,9 @@ class SetBuilder:
         self.made: dict[str, NamedSet] = {}
         # The sets that pods change, with what defines them: by definition, then by name.
         self._families: dict[Definition, tuple[tuple[int, str], ...]] = {}
-        self._addressed = [end for end in (*model.pods, *model.nodes) if wire.addresses(end)]
-        self.families = {family_of(address) for end in self._addressed for address in wire.addresses(end)}
-        self.several = [end for end in self._addressed if len(wire.addresses(end)) > 1]
+        self._addressed = [endpoint for endpoint in (*model.pods, *model.nodes) if wire.addresses(endpoint)]
+        self.families = {family_of(address) for endpoint in self._addressed for address in wire.addresses(endpoint)}
+        self.several = [endpoint for endpoint in self._addressed if len(wire.addresses(endpoint)) > 1]
         self._by_namespace: dict[str, list[Endpoint]] = {}
         for pod in model.pods:
             if pod.under_policy:
@@ -133,8 +133,8 @@ class SetBuilder:
             kind = SetKind.ADDRESSES if isinstance(definition, PeerEnds) else SetKind.NAMED
             by_family: dict[int, dict[Element, Attached]] = {family: {} for family in sorted(self.families)}
             added = definition.adding(self.model, self.wire)
-            for end in self._candidates(definition):
-                for element in added(end):
+            for endpoint in self._candidates(definition):
+                for element in added(endpoint):
                     by_family[family_of(element)][element] = ""
             names = tuple(
                 (family, self._names.name(f"{word}{family}", f"{family} {definition}")) for family in by_family

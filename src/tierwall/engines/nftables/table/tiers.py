@@ -33,13 +33,13 @@ class TierSubject(NamedTuple):
 
 
 def first_match(
-    parts: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy], passing: ChainVerdict
+    builder: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy], passing: ChainVerdict
 ) -> list[str] | None:
     """Lines of the Admin or Baseline tier; `passing` is what leaving the tier does, also at its end.
 
     None if no rule of the tier can match.
     """
-    walk = _FirstMatch(parts, subject, passing)
+    walk = _FirstMatch(builder, subject, passing)
     lines: list[str] = []
     rules = [(policy, rule) for policy in policies for rule in policy.rules(subject.direction) or ()]
     if walk.lines(rules, ALLOW[subject.direction], lines):
@@ -48,8 +48,8 @@ def first_match(
 
 
 class _FirstMatch:
-    def __init__(self, parts: TableBuilder, subject: TierSubject, passing: ChainVerdict) -> None:
-        self.parts, self.subject, self.passing = parts, subject, passing
+    def __init__(self, builder: TableBuilder, subject: TierSubject, passing: ChainVerdict) -> None:
+        self.builder, self.subject, self.passing = builder, subject, passing
         self.asked: list[tuple[tuple[str, ...], tuple[Port, ...] | None]] = []
 
     def lines(self, rules: list[tuple[TieredPolicy, NetworkRule]], allow: ChainVerdict, out: list[str]) -> bool:
@@ -58,7 +58,7 @@ class _FirstMatch:
         owner: TieredPolicy | None = None
         for number, (policy, rule) in enumerate(rules):
             if owner is not None and policy is not owner:
-                _flush(self.parts, owner, run, out)
+                _flush(self.builder, owner, run, out)
             owner = policy
             if is_shadow(policy.resource):
                 self._shadow(policy, rule, out)
@@ -70,14 +70,14 @@ class _FirstMatch:
             for line in lines:
                 run.append(line)
                 if line.match.always:
-                    _flush(self.parts, owner, run, out)
+                    _flush(self.builder, owner, run, out)
                     return True
             if by_domain and rule.action is RuleAction.PASS and allow != self.passing:
-                _flush(self.parts, owner, run, out)
+                _flush(self.builder, owner, run, out)
                 if self._both(rule, rules[number + 1 :], out):
                     return True
         if owner is not None:
-            _flush(self.parts, owner, run, out)
+            _flush(self.builder, owner, run, out)
         return False
 
     def _both(self, rule: NetworkRule, after: list[tuple[TieredPolicy, NetworkRule]], out: list[str]) -> bool:
@@ -88,9 +88,9 @@ class _FirstMatch:
         if rule.ports is None and self._addressed() is None:
             out += rest
             return True
-        name = self.parts.chain("both", rest, f"after {rule}: what the tiers below allow too")
+        name = self.builder.chain("both", rest, f"after {rule}: what the tiers below allow too")
         ending = f'{ChainVerdict(VerdictWord.GOTO, name)} comment "{Label.of_rule(rule).remark()}"'
-        for match in matches(self.parts.sets, self.subject.direction, self._addressed(), rule.ports):
+        for match in matches(self.builder.sets, self.subject.direction, self._addressed(), rule.ports):
             out.append(str(RuleLine(match, ending)))
         return False
 
@@ -104,9 +104,9 @@ class _FirstMatch:
                 verdict, shared = self.passing, False
             case _:
                 assert_never(rule.action)
-        ending = self.parts.ending(Label.of_rule(rule), verdict)
+        ending = self.builder.rule_ending(Label.of_rule(rule), verdict)
         peers = self._addressed() if everybody else resolved_peers(rule, self.subject.namespace, self.subject.labels)
-        for match in matches(self.parts.sets, self.subject.direction, peers, rule.ports):
+        for match in matches(self.builder.sets, self.subject.direction, peers, rule.ports):
             yield RuleLine(match, ending, shared)
 
     def _shadow(self, policy: TieredPolicy, rule: NetworkRule, out: list[str]) -> None:
@@ -114,14 +114,14 @@ class _FirstMatch:
         rules = policy.rules(self.subject.direction) or ()
         if rule is not rules[0]:
             return
-        lines = [line for watched in rules for line in _watching(self.parts, self.subject, watched, RETURN)]
+        lines = [line for watched in rules for line in _watching(self.builder, self.subject, watched, RETURN)]
         if lines:
-            out.append(_jump(self.parts.chain("shadow", map(str, lines), str(policy.reference))))
+            out.append(_jump(self.builder.chain("shadow", map(str, lines), str(policy.reference))))
 
     def _addressed(self) -> tuple[Peer, ...] | None:
         """Whom a domain name may stand for: everybody in packets, unless some are there by a stand-in only."""
         everywhere = AddressPeer((Block(Span(0, LAST_IPV4)), Block(Span(IPV6, LAST))))
-        return (everywhere,) if self.parts.sets.wire.unlisted else None
+        return (everywhere,) if self.builder.sets.wire.unlisted else None
 
     def _is_first_by_domain(self, rule: NetworkRule) -> bool:
         """Whether a rule can be the first to match by domain name: no rules before it stand for all its domains."""
@@ -133,7 +133,7 @@ class _FirstMatch:
         return True
 
 
-def union(parts: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy]) -> list[str] | None:
+def union(builder: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy]) -> list[str] | None:
     """Lines of the NetworkPolicy tier, always final; None if no enforced policy isolates."""
     direction = subject.direction
     enforced = [policy for policy in policies if not is_shadow(policy.resource)]
@@ -143,26 +143,26 @@ def union(parts: TableBuilder, subject: TierSubject, policies: Iterable[TieredPo
     for policy in policies:
         if is_shadow(policy.resource):
             for rule in policy.rules(direction) or ():
-                ending += map(str, _watching(parts, subject, rule, None))
-    ending.append(parts.ending(Label.of_isolation(direction, enforced), DROP))
+                ending += map(str, _watching(builder, subject, rule, None))
+    ending.append(builder.rule_ending(Label.of_isolation(direction, enforced), DROP))
     allowing = [
         [
             line
             for rule in policy.rules(direction) or ()
-            for line in _lines(parts, subject, rule, parts.ending(Label.of_rule(rule), ALLOW[direction]))
+            for line in _lines(builder, subject, rule, builder.rule_ending(Label.of_rule(rule), ALLOW[direction]))
         ]
         for policy in enforced
     ]
     if direction is Direction.EGRESS:
-        return by_port(parts, [line for lines in allowing for line in lines], VerdictWord.GOTO, ending)
+        return by_port(builder, [line for lines in allowing for line in lines], VerdictWord.GOTO, ending)
     out: list[str] = []
     for policy, lines in zip(enforced, allowing, strict=True):
-        texts = by_port(parts, lines, VerdictWord.JUMP, [])
-        out += texts if len(texts) < 2 else [_jump(parts.chain("policy", texts, str(policy.reference)))]
+        texts = by_port(builder, lines, VerdictWord.JUMP, [])
+        out += texts if len(texts) < 2 else [_jump(builder.chain("policy", texts, str(policy.reference)))]
     return [*out, *ending]
 
 
-def shadow_union(parts: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy]) -> list[str]:
+def shadow_union(builder: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy]) -> list[str]:
     """Where only watched NetworkPolicies isolate: what they would drop is counted and logged, and goes on."""
     watched = [policy for policy in policies if is_shadow(policy.resource)]
     if not watched:
@@ -171,21 +171,21 @@ def shadow_union(parts: TableBuilder, subject: TierSubject, policies: Iterable[T
         str(line)
         for policy in watched
         for rule in policy.rules(subject.direction) or ()
-        for line in _watching(parts, subject, rule, RETURN, logs=False)
+        for line in _watching(builder, subject, rule, RETURN, logs=False)
     ]
-    lines.append(parts.ending(Label.of_isolation(subject.direction, watched, shadow=True), RETURN))
-    return [_jump(parts.chain("shadow", lines))]
+    lines.append(builder.rule_ending(Label.of_isolation(subject.direction, watched, shadow=True), RETURN))
+    return [_jump(builder.chain("shadow", lines))]
 
 
 def _watching(
-    parts: TableBuilder, subject: TierSubject, rule: NetworkRule, verdict: ChainVerdict | None, logs: bool = True
+    builder: TableBuilder, subject: TierSubject, rule: NetworkRule, verdict: ChainVerdict | None, logs: bool = True
 ) -> Iterator[RuleLine]:
-    return _lines(parts, subject, rule, parts.ending(Label.of_rule(rule, shadow=True), verdict, logs))
+    return _lines(builder, subject, rule, builder.rule_ending(Label.of_rule(rule, shadow=True), verdict, logs))
 
 
-def _lines(parts: TableBuilder, subject: TierSubject, rule: NetworkRule, ending: str) -> Iterator[RuleLine]:
+def _lines(builder: TableBuilder, subject: TierSubject, rule: NetworkRule, ending: str) -> Iterator[RuleLine]:
     peers = resolved_peers(rule, subject.namespace, subject.labels)
-    for match in matches(parts.sets, subject.direction, peers, rule.ports):
+    for match in matches(builder.sets, subject.direction, peers, rule.ports):
         yield RuleLine(match, ending)
 
 
@@ -193,11 +193,11 @@ def _jump(chain: str) -> str:
     return str(ChainVerdict(VerdictWord.JUMP, chain))
 
 
-def _flush(parts: TableBuilder, policy: TieredPolicy, run: list[RuleLine], out: list[str]) -> None:
+def _flush(builder: TableBuilder, policy: TieredPolicy, run: list[RuleLine], out: list[str]) -> None:
     """Write a policy's lines: two or more shared ones in a row become a chain of their own."""
     for shared, lines in groupby(run, key=lambda line: line.shared):
         texts = [str(line) for line in lines]
         if shared and len(texts) > 1:
-            texts = [_jump(parts.chain("policy", texts, str(policy.reference)))]
+            texts = [_jump(builder.chain("policy", texts, str(policy.reference)))]
         out += texts
     run.clear()

@@ -1,1 +1,1 @@
-"""The network plane in the kernel: policies and pods as one nftables table; applied, audited, tested with packets."""
+"""The nftables engine: compiles network policies and pods into one table, applies it, audits it and probes it."""

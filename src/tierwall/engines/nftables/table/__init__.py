@@ -1,1 +1,1 @@
-"""The table as a value: what policies and pods compile to, and the script from one table to the next. Pure."""
+"""The table as a pure value: compiled from policies and pods, with the script that leads from one table to the next."""

@@ -1,12 +1,13 @@
-"""From a network model to one nftables table, purely.
+"""Compile a network model into one nftables table. Pure.
 
-Every hook has one base chain, because one run of a base chain sees one generation of the rules: what passes was
-judged by the old table or by the new one, never by a mixture. In it established traffic comes first; then the source's
-address leads to the chain of its egress class, and the destination's to that of its ingress class. A class is all
-pods with the same policies: Admin rules, then either NetworkPolicies or the Baseline, then the default.
+Every hook has one base chain. One run of a base chain sees one generation of the rules, so each packet is judged by the
+old table or by the new one, never by a mixture. Established traffic comes first in that chain. Then the source's
+address leads to the chain of its egress class, and the destination's address to the chain of its ingress class. A class
+is the set of pods with the same policies. Its chain holds the Admin rules, then either NetworkPolicies or the Baseline,
+then the default.
 
-A map is named by the chains it can lead to. When classes change, there is a new map, and packets that are under way
-while the old one goes miss it and its catch-all, and are dropped by the rule behind it: the swap fails closed.
+A map is named after the chains it can lead to, so new classes mean a new map. A packet in flight while the old map is
+deleted misses the map and its catch-all, and the rule after it drops the packet: the swap fails closed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from msgspec import Struct
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, sorted_diagnostics
 from tierwall.core.stack import CombiningRule, Stack
 from tierwall.engines.nftables.table.matches import subject_field
-from tierwall.engines.nftables.table.names import UniqueNames, comment, marked
+from tierwall.engines.nftables.table.names import UniqueNames, comment, with_digest
 from tierwall.engines.nftables.table.options import TableOptions, WireAddresses
 from tierwall.engines.nftables.table.parts import ALLOW, TableBuilder
 from tierwall.engines.nftables.table.sets import SetBuilder, family_of
@@ -46,14 +47,14 @@ from tierwall.network.model.rules import Direction, RuleAction, TieredPolicy
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import format_address
 
-# Neighbour discovery is how a pod and its node find each other at all; it is no connection.
+# Neighbour discovery is how a pod and its node find each other. It is not a connection.
 _NEIGHBOURS = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"
 _NOT_SYN = "tcp flags & (fin | syn | rst | ack) != syn"
 _DISPATCH = {Direction.EGRESS: "by the class of the source", Direction.INGRESS: "by the class of the destination"}
 
 
 class CompiledTable(Struct, frozen=True):
-    """A table, what was noticed on the way, and what is needed to follow changes of pods."""
+    """A compiled table, its diagnostics, and the compiler that follows later changes of pods."""
 
     table: Table
     diagnostics: tuple[Diagnostic, ...]
@@ -63,7 +64,7 @@ class CompiledTable(Struct, frozen=True):
 def compile_model(
     model: NetworkModel, options: TableOptions | None = None, wire: WireAddresses | None = None
 ) -> CompiledTable:
-    """The table that enforces a model's policies on its pods; InputError if it is for a node that nobody knows."""
+    """Compile a model into the table that enforces its policies; InputError if the wanted node is unknown."""
     wanted = options.node if options is not None else None
     known = {node.name for node in model.nodes} | {pod.node for pod in model.pods if pod.node}
     if wanted is not None and wanted not in known:
@@ -74,12 +75,12 @@ def compile_model(
 
 
 def compile_snapshot(snapshot: Snapshot, options: TableOptions) -> CompiledTable:
-    """The table of a snapshot's policies, those in shadow mode included."""
+    """Compile the policies of a snapshot, including those in shadow mode."""
     return compile_model(network_model_with_shadow(snapshot), options)
 
 
 class TableCompiler:
-    """Compiles one model; keeps what it made, so that a pod of the same policies can be placed later."""
+    """Compiles one model, and keeps its classes and sets so that pods with the same policies can be added later."""
 
     def __init__(self, model: NetworkModel, options: TableOptions, wire: WireAddresses) -> None:
         self.model, self.options, self.wire = model, options, wire
@@ -88,26 +89,26 @@ class TableCompiler:
         self.builder = TableBuilder(self.sets, names, options)
         self._names = names
         self._classes: dict[tuple[object, ...], str] = {}
-        # The maps of the table that lead to classes, by direction and family.
+        # The maps that lead to classes, by direction and family.
         self.maps: dict[tuple[Direction, int], str] = {}
 
     def is_judged(self, pod: Endpoint) -> bool:
-        """Whether this table judges a pod: it is under policy and on the node the table is for."""
+        """Whether this table judges a pod: the pod is under policy and on the node that the table is for."""
         return pod.under_policy and self.options.node in (None, pod.node)
 
     def class_of(self, pod: Endpoint, direction: Direction) -> str:
-        """The chain of a pod's class; empty if nothing is to be asked."""
+        """Return the chain of a pod's class; empty if no policy applies."""
         stack = self.model.stack(pod, direction)
         key = stack, direction, pod.namespace
         chain = self._classes.get(key)
         if chain is None:
             lines = self._lines(stack, TierSubject(direction, pod.namespace, pod.namespace_labels))
-            chain = self.builder.chain(str(direction), lines, _named(stack)) if lines is not None else ""
+            chain = self.builder.chain(str(direction), lines, _policy_names(stack)) if lines is not None else ""
             self._classes[key] = chain
         return chain
 
     def verdicts(self, pods: Iterable[Endpoint], direction: Direction) -> dict[Element, Attached]:
-        """What leads from the addresses of pods to their classes; of two pods with one address the first counts."""
+        """Map the addresses of pods to their classes. Of two pods with the same address, the first counts."""
         out: dict[Element, Attached] = {}
         for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name)):
             if self.is_judged(pod) and (chain := self.class_of(pod, direction)):
@@ -116,8 +117,8 @@ class TableCompiler:
         return out
 
     def table(self) -> Table:
-        """The whole table."""
-        sets = self._known()
+        """Compile the whole table."""
+        sets = self._address_sets()
         chains: dict[str, RuleChain] = {}
         for direction in Direction:
             verdicts = self.verdicts(self.model.pods, direction)
@@ -129,16 +130,16 @@ class TableCompiler:
                 sets[name] = NamedSet(SetKind.VERDICTS, family, elements | {EVERY_OTHER: ALLOW[direction]})
                 rules.append(f"{subject_field(direction, family)} vmap @{name}")
             rules.append('drop comment "only while the map above is replaced"')
-            chains[str(direction)] = _plain(rules, _DISPATCH[direction])
+            chains[str(direction)] = _plainly_named(rules, _DISPATCH[direction])
         builder = self.builder
         return Table(
             dict(sorted(builder.counters.items())),
             dict(sorted(sets.items())) | dict(sorted(self.sets.made.items())),
-            dict(sorted(builder.chains.items())) | chains | self._base(),
+            dict(sorted(builder.chains.items())) | chains | self._base_chains(),
         )
 
     def _lines(self, stack: Stack[TieredPolicy], subject: TierSubject) -> list[str] | None:
-        """What a stack of tiers says, from its first tier down; None if it lets everything pass unasked."""
+        """Compile a stack of tiers from its first tier down; None if it lets everything pass."""
         if not stack:
             return None
         builder, allow = self.builder, ALLOW[subject.direction]
@@ -156,15 +157,15 @@ class TableCompiler:
                 lower = self._lines(below, subject)
                 if lower is None:
                     return first_match(builder, subject, tier.policies, allow)
-                passing = ChainVerdict(VerdictWord.GOTO, builder.chain("below", lower, _named(below)))
+                passing = ChainVerdict(VerdictWord.GOTO, builder.chain("below", lower, _policy_names(below)))
                 return first_match(builder, subject, tier.policies, passing) or [str(passing)]
             case CombiningRule.EVERY_ONE_MUST_ALLOW | CombiningRule.MOST_SPECIFIC | CombiningRule.AUTHORIZER_CHAIN:
                 raise AssertionError(f"the network plane has no tier that combines by {tier.combining}")
             case _:
                 assert_never(tier.combining)
 
-    def _known(self) -> dict[str, NamedSet]:
-        """Who has which address, so that packets can be told by name; and the flows that were cut."""
+    def _address_sets(self) -> dict[str, NamedSet]:
+        """Build the sets that map addresses to names, and the sets of connections that were cut."""
         out: dict[str, NamedSet] = {}
         for family in FAMILIES:
             out[f"{CUT}{family}"] = NamedSet(SetKind.FLOWS, family, {}, "connections that a new policy forbids")
@@ -180,7 +181,7 @@ class TableCompiler:
                 out[f"{word}{family}"] = NamedSet(SetKind.ADDRESSES, family, elements)
         return out
 
-    def _base(self) -> dict[str, RuleChain]:
+    def _base_chains(self) -> dict[str, RuleChain]:
         known = "ct state established,related accept"
         guard = []
         for family, ip in ((4, "ip"), (6, "ip6")):
@@ -189,28 +190,28 @@ class TableCompiler:
             guard.append(f"{_NOT_SYN} {flow} drop")
         judged = (*guard, f"jump {Direction.EGRESS}")
         hook = "type filter hook {} priority filter; policy accept;"
-        out = {"forward": _plain((known, *judged, f"goto {Direction.INGRESS}"), "", hook.format("forward"))}
+        out = {"forward": _plainly_named((known, *judged, f"goto {Direction.INGRESS}"), "", hook.format("forward"))}
         if not self.options.exempt_own_node:
             note = "between this node and its own pods"
-            out["input"] = _plain((known, _NEIGHBOURS, *judged), note, hook.format("input"))
-            out["output"] = _plain(
+            out["input"] = _plainly_named((known, _NEIGHBOURS, *judged), note, hook.format("input"))
+            out["output"] = _plainly_named(
                 (known, _NEIGHBOURS, *guard, f"goto {Direction.INGRESS}"), note, hook.format("output")
             )
         return out
 
 
-def _named(stack: Stack[TieredPolicy]) -> str:
+def _policy_names(stack: Stack[TieredPolicy]) -> str:
     return ", ".join(str(policy.reference) for tier in stack for policy in tier.policies)
 
 
-def _plain(rules: Iterable[str], note: str, hook: str = "") -> RuleChain:
-    """A chain whose name says nothing of its rules."""
-    lines, mark = marked(rules)
+def _plainly_named(rules: Iterable[str], note: str, hook: str = "") -> RuleChain:
+    """Build a chain with a plain name, which says nothing about its rules."""
+    lines, mark = with_digest(rules)
     return RuleChain(lines, note, hook, mark)
 
 
 _SHOWN = 5
-# What becomes of a rule by domain name.
+# What happens to a rule by domain name.
 _BY_DOMAIN = {
     RuleAction.ALLOW: "it opens nothing",
     RuleAction.DENY: "it drops traffic to every address",
@@ -219,7 +220,7 @@ _BY_DOMAIN = {
 
 
 def compile_findings(model: NetworkModel, wire: WireAddresses) -> Iterator[Diagnostic]:
-    """Where the kernel cannot do what the policies say, or not yet."""
+    """Report where the kernel cannot enforce a policy, or cannot do it yet."""
     for policy in model.policies:
         for direction in Direction:
             for rule in policy.rules(direction) or ():

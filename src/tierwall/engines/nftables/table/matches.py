@@ -1,11 +1,11 @@
-"""What a rule matches, as the left side of nftables rules: its peers and its ports, each alternative one match.
+"""Matches of policy rules: the left side of nftables rules, one match per alternative of peers and ports.
 
-Peers are a set of the other end's addresses; ports are looked at on the destination, in both directions. Named ports
-are a set of (destination, protocol, number), because each pod has its own.
+A peer match is a set of the peer's addresses. Ports are those of the destination, in both directions. A named port is a
+set of (destination, protocol, number), because each pod has its own numbers.
 
 A rule whose peers do not mention the subject is the same for every subject, and so is everything compiled from it.
-Self, NotSelf, sameLabels and notSameLabels (docs/semantics.md#same-labels-need-every-key) are selectors once the
-subject's namespace is known.
+Self, NotSelf, sameLabels and notSameLabels (docs/semantics.md#same-labels-need-every-key) become selectors as soon as
+the subject's namespace is known.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tierwall.network.model.rules import (
 )
 
 _IP = {4: "ip", 6: "ip6"}
-# Where a packet has the address of the end that is judged, and that of the other.
+# The fields of a packet that hold the address of the judged endpoint and of its peer.
 _SUBJECT = {Direction.EGRESS: "saddr", Direction.INGRESS: "daddr"}
 _PEER = {Direction.EGRESS: "daddr", Direction.INGRESS: "saddr"}
 
 
 class LineMatch(NamedTuple):
-    """The left side of a rule. `at`: the one (protocol, port) it can be about; `always`: it has no condition."""
+    """The left side of a rule. `at`: the only (protocol, port) it can match; `always`: it has no condition."""
 
     text: str
     at: tuple[str, int] | None = None
@@ -46,7 +46,7 @@ class LineMatch(NamedTuple):
 
 
 class RuleLine(NamedTuple):
-    """An nftables rule: what it matches and how it ends. `shared`: it is the same for every pod."""
+    """An nftables rule: its match and its ending. `shared`: it is the same for every pod."""
 
     match: LineMatch
     ending: str
@@ -57,7 +57,7 @@ class RuleLine(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A part of a match and the address family it is for; 0 is both."""
+    """A part of a match and its address family; 0 stands for both families."""
 
     family: int
     text: str
@@ -70,7 +70,7 @@ _ANY = (_Piece(0, ""),)
 def matches(
     sets: SetBuilder, direction: Direction, peers: tuple[Peer, ...] | None, ports: tuple[Port, ...] | None
 ) -> Iterator[LineMatch]:
-    """Every alternative: a connection is matched if one of them holds."""
+    """Yield every alternative: a connection matches if one of them does."""
     always = peers is None and ports is None
     others = tuple(_peer_pieces(sets, direction, peers))
     numbers = tuple(_port_pieces(sets, ports))
@@ -81,7 +81,7 @@ def matches(
 
 
 def subject_field(direction: Direction, family: int) -> str:
-    """The field with the address of the end that is judged."""
+    """Return the field with the address of the judged endpoint."""
     return f"{_IP[family]} {_SUBJECT[direction]}"
 
 
@@ -116,7 +116,7 @@ def _ranges(sets: SetBuilder, protocol: str, ranges: tuple[PortRange, ...]) -> _
 
 
 def _joined(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
-    """Ranges of one protocol without overlaps, in order."""
+    """Merge overlapping ranges of one protocol, and sort them."""
     out: list[PortRange] = []
     for span in sorted(ranges):
         if out and span.first <= out[-1].last + 1:
@@ -127,7 +127,7 @@ def _joined(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
 
 
 def resolved_peers(rule: NetworkRule, namespace: str, labels: Mapping[str, str]) -> tuple[Peer, ...] | None:
-    """The peers of a rule for subjects of one namespace, domain names left out; None is everybody."""
+    """Return the peers of a rule for subjects of one namespace, without domain names; None means everybody."""
     if rule.peers is None:
         return None
     peers: dict[Peer, None] = {}

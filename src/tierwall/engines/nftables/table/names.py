@@ -1,14 +1,14 @@
 """Names, comments and labels of the table.
 
-A chain or set is named by a digest of what it stands for, so that the same policies always give the same names and
-two parts that mean the same are one. User text never becomes an identifier; in comments it is reduced to harmless
-characters and to the length that nftables takes.
+A chain or set is named by a digest of its meaning. The same policies always give the same names, and two parts with the
+same meaning become one. A string from a user never becomes an identifier; in a comment it is reduced to harmless
+characters and to the length that nftables accepts.
 
-A label says whose rule a counter or a log line belongs to: `Deny egress[0] AdminNetworkPolicy/guard (deny-finance)` is
-what the rule does, where it stands, whose it is, and its own name where it has one. A drop by isolation names every
-isolating policy: `Deny ingress:spec NetworkPolicy/shop/a, NetworkPolicy/shop/b`. The audit runs in another process and
-knows only what the kernel keeps of these texts, which is 127 octets of each: a name that does not fit is shortened, and
-left out where there is no room for a part of it.
+A label says which rule a counter or a log line belongs to. In `Deny egress[0] AdminNetworkPolicy/guard (deny-finance)`
+it gives the action, the place of the rule, its policy, and the rule's name if it has one. A drop by isolation names
+every isolating policy: `Deny ingress:spec NetworkPolicy/shop/a, NetworkPolicy/shop/b`. The audit runs in another
+process and sees only what the kernel keeps: 127 bytes of each label. A name that does not fit is shortened, or left out
+where not even a part of it fits.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tierwall.core.answer import Decider
 from tierwall.core.reference import Reference
 from tierwall.network.model.rules import Direction, NetworkRule, RuleAction, TieredPolicy
 
-# nftables takes 128 octets with the closing zero.
+# nftables accepts 128 bytes including the closing zero.
 MOST_COMMENT = 127
-# A log prefix has the same limit in the kernel (NF_LOG_PREFIXLEN).
+# The kernel has the same limit for a log prefix (NF_LOG_PREFIXLEN).
 MOST_PREFIX = 127
 
 _HARMFUL = re.compile(r"[^A-Za-z0-9 /._:;,()\[\]#=!*+-]")
@@ -32,13 +32,13 @@ _SHORT, _STEP = 12, 8
 
 
 class UniqueNames:
-    """Gives each meaning its own name; two meanings never share one, even if someone seeks collisions."""
+    """Gives each meaning its own name. Two meanings never share a name, even if someone searches for collisions."""
 
     def __init__(self) -> None:
         self._meanings: dict[str, str] = {}
 
     def name(self, kind: str, meaning: str) -> str:
-        """`kind_<digest>`."""
+        """Return `kind_<digest>` for a meaning."""
         digest = hashlib.sha256(meaning.encode(errors="surrogatepass")).hexdigest()
         for length in range(_SHORT, len(digest) + 1, _STEP):
             name = f"{kind}_{digest[:length]}"
@@ -48,7 +48,7 @@ class UniqueNames:
 
 
 def comment(text: str, most: int = MOST_COMMENT) -> str:
-    """A text fit for a comment; one that is too long keeps its start and gets a digest of the whole."""
+    """Make a string fit for a comment. If it is too long, keep its start and append a digest of the whole string."""
     clean = _HARMFUL.sub("?", text)
     if len(clean) <= most:
         return clean
@@ -56,18 +56,18 @@ def comment(text: str, most: int = MOST_COMMENT) -> str:
     return f"{clean[: most - 9]}+{digest}"
 
 
-def marked(rules: Iterable[str]) -> tuple[tuple[str, ...], str]:
-    """Rules with a digest of them as the comment of the first, and their mark."""
+def with_digest(rules: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """Return rules with their digest as the comment of the first, and the mark that stands for them."""
     lines = tuple(rules)
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:_SHORT]
     return (f'{lines[0]} comment "{digest}"', *lines[1:]), f"{digest} {len(lines)}"
 
 
-# Stands before the action where a policy in shadow mode would have done so.
+# Prefix of the action of a policy in shadow mode, which only would have acted.
 SHADOW = "Shadow"
-# The rule of a drop by isolation: no rule allowed it, and the whole policy denies all else.
+# The rule of a drop by isolation: no rule allowed the connection, and the policy as a whole denies the rest.
 ISOLATES = "spec"
-# A shortened name is of use with this many characters, the digest among them.
+# A shortened name, including its digest, is useful from this many characters on.
 _SHORTEST = 16
 _SEPARATOR = ", "
 _FORM = re.compile(
@@ -78,7 +78,7 @@ _FORM = re.compile(
 
 
 class Label(NamedTuple):
-    """What a rule does and who it belongs to; isolation belongs to several policies."""
+    """The action of a rule and the policies it belongs to; isolation belongs to several policies."""
 
     action: RuleAction
     direction: Direction
@@ -87,17 +87,17 @@ class Label(NamedTuple):
 
     @classmethod
     def of_rule(cls, rule: NetworkRule, shadow: bool = False) -> Label:
-        """The label of a policy's rule."""
+        """Return the label of a policy's rule."""
         return cls(rule.action, rule.direction, (rule.decider,), shadow)
 
     @classmethod
     def of_isolation(cls, direction: Direction, policies: Iterable[TieredPolicy], shadow: bool = False) -> Label:
-        """The label of what policies drop together because no rule of theirs allows it."""
+        """Return the label of a drop by isolation, which several policies share."""
         return cls(RuleAction.DENY, direction, tuple(policy.decider for policy in policies), shadow)
 
     @classmethod
     def parse(cls, text: str) -> Label | None:
-        """Read a label back; None if the text is not one."""
+        """Read a label back; None if the string is not a label."""
         fields = _FORM.fullmatch(text)
         if fields is None:
             return None
@@ -109,24 +109,24 @@ class Label(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """The whole label, however long: two labels that differ here are two rules."""
+        """The whole label, however long: labels of two rules always differ here."""
         return f"{self._head} {self._policies}" + (f" ({self._name})" if self._name else "")
 
-    def text(self, most: int = MOST_COMMENT, lead: str = "") -> str:
-        """The label in so many characters."""
+    def shortened(self, most: int = MOST_COMMENT, lead: str = "") -> str:
+        """Return the label, cut to so many characters."""
         return _with_name(comment(f"{lead}{self._head} {self._policies}", most), self._name, most)
 
     def remark(self) -> str:
-        """The comment of an nftables rule: policies, place and name, as answers write them."""
+        """Return the comment of an nftables rule: policies, place and name, as answers write them."""
         return _with_name(comment(f"{self._policies} {self.decided_by[0].rule}"), self._name, MOST_COMMENT)
 
     def owners(self) -> tuple[str, ...]:
-        """One comment each for the policies and the name, for where they do not fit into one."""
+        """Return one comment per policy and one for the name, for labels that do not fit in a single comment."""
         name = (f"({comment(self._name, MOST_COMMENT - 2)})",) if self._name else ()
         return (*(comment(_word(decider)) for decider in self.decided_by), *name)
 
     def owned_by(self, owners: Iterable[str]) -> Label:
-        """This label with the policies and the name that `owners` wrote."""
+        """Return this label with the policies and the name that `owners` wrote."""
         name: str | None = None
         policies: list[str] = []
         for owner in owners:
@@ -153,12 +153,12 @@ class Label(NamedTuple):
 
 
 def may_be_shortened(text: str, most: int) -> bool:
-    """Whether a label in so many characters may have lost some, or its name."""
+    """Whether a label limited to so many characters may have lost characters or its name."""
     return len(text) + len(" ()") + _SHORTEST > most
 
 
 def _word(decider: Decider) -> str:
-    """A policy as it stands in labels: what separates words there is not a part of it."""
+    """Write a policy as one word of a label: without the characters that separate words there."""
     return comment(str(decider.policy)).replace(" ", "?").replace(",", "?")
 
 

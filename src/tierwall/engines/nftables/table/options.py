@@ -1,4 +1,4 @@
-"""What a table is compiled for: one node or all, what is logged and where, and whether a node's own traffic counts."""
+"""Options of a compilation: for one node or all, what is logged and where, and whether a node's own traffic counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tierwall.values.addresses import Address
 
 
 class LogScope(StrEnum):
-    """Which verdicts are logged to the NFLOG group."""
+    """The verdicts that are logged to the NFLOG group."""
 
     NONE = "none"
     DROP = "drop"
@@ -24,10 +24,10 @@ RATE = 10
 
 
 class TableOptions(Struct, frozen=True):
-    """How to compile.
+    """How to compile a table.
 
-    `node`: only pods on that node are judged; None: every pod. `rate`: log lines a second for each rule, 0 for all.
-    `exempt_own_node`: traffic between the node itself and its pods is not judged, as Kubernetes exempts it.
+    `node`: judge only pods on that node; None: judge every pod. `rate`: log lines per second and rule, 0 for no limit.
+    `exempt_own_node`: do not judge traffic between the node itself and its pods, as Kubernetes exempts it.
     """
 
     node: str | None = None
@@ -38,9 +38,9 @@ class TableOptions(Struct, frozen=True):
 
 
 class WireAddresses:
-    """The addresses that ends have in packets: their own, and stand-ins for those who have none of a family.
+    """The addresses of endpoints in packets: their own, and stand-ins where they have none of a family.
 
-    A stand-in belongs to its end like any other address, but no CIDR holds it by itself.
+    A stand-in belongs to its endpoint like any other address, but a CIDR never contains it.
     """
 
     def __init__(self, stand_ins: Mapping[Endpoint, tuple[Address, ...]] | None = None) -> None:
@@ -48,5 +48,5 @@ class WireAddresses:
         self.unlisted = frozenset(address for addresses in self._stand_ins.values() for address in addresses)
 
     def addresses(self, endpoint: Endpoint) -> tuple[Address, ...]:
-        """All addresses of an end."""
+        """Return all addresses of an endpoint."""
         return (*endpoint.addresses, *self._stand_ins.get(endpoint, ()))

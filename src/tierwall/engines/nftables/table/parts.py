@@ -1,10 +1,10 @@
-"""The growing table: counters and chains by what they mean, and how a rule ends.
+"""The builder of a table: counters and chains by meaning, and the ending of each rule.
 
-Each policy rule has one named counter, whatever number of nftables rules it becomes, so that counts survive when
-chains are replaced. A verdict that is logged leads to a chain that logs within a rate and then does the same.
+Each policy rule has one named counter, however many nftables rules it becomes, so counts survive when chains are
+replaced. A logged verdict leads to a chain that logs within the rate and then gives the same verdict.
 
-NetworkPolicies are a union, so their rules may be asked in any order. Where a pod has many of them, those about one
-port stand in a chain of their own that a verdict map leads to, and a connection meets only the rules of its port.
+NetworkPolicies are a union, so their rules may be asked in any order. Where a pod has many, the rules about one port
+stand in a chain of their own. A verdict map leads there, so a connection meets only the rules of its port.
 """
 
 from __future__ import annotations
@@ -18,71 +18,72 @@ from tierwall.engines.nftables.table.sets import SetBuilder
 from tierwall.engines.nftables.table.table import ACCEPT, RETURN, ChainVerdict, RuleChain, VerdictWord
 from tierwall.network.model.rules import Direction, RuleAction
 
-# How logged packets are told from those of other programs.
+# The prefix that tells our logged packets from those of other programs.
 LEAD = "tierwall "
 
 ALLOW = {Direction.EGRESS: RETURN, Direction.INGRESS: ACCEPT}
 
 
 class TableBuilder:
-    """Counters and chains made so far."""
+    """The counters and chains built so far."""
 
     def __init__(self, sets: SetBuilder, names: UniqueNames, options: TableOptions) -> None:
         self.sets, self.names, self.options = sets, names, options
         self.counters: dict[str, str] = {}
         self.chains: dict[str, RuleChain] = {}
-        # What the log prefixes stand for.
+        # The label of each log prefix.
         self.logged: dict[str, Label] = {}
 
     def chain(self, word: str, rules: Iterable[str], note: str = "") -> str:
-        """The name of the chain with these rules."""
+        """Add a chain with these rules, and return its name."""
         lines = tuple(rules)
         name = self.names.name(word, "\n".join((note, *lines)))
         self.chains[name] = RuleChain(lines, comment(note))
         return name
 
-    def counted(self, label: Label) -> str:
-        """The statement that counts a policy rule; the label is its counter's comment."""
+    def counter_statement(self, label: Label) -> str:
+        """Return the statement that counts a policy rule; its label becomes the counter's comment."""
         name = self.names.name("hits", label.meaning)
-        self.counters[name] = label.text()
+        self.counters[name] = label.shortened()
         return f"counter name {name}"
 
     def rule_ending(self, label: Label, verdict: ChainVerdict | None, logs: bool = True) -> str:
-        """Count, log if asked, and give the verdict; without one the question goes on behind the line."""
-        counted = self.counted(label)
+        """Count, log if asked, and give the verdict. Without a verdict, the next line is asked."""
+        counter = self.counter_statement(label)
         remark = f'comment "{label.remark()}"'
         given = f"{verdict} " if verdict is not None else ""
         if not logs or not self._is_logged(label, verdict):
-            return f"{counted} {given}{remark}"
-        prefix = label.text(MOST_PREFIX, lead=LEAD)
+            return f"{counter} {given}{remark}"
+        prefix = label.shortened(MOST_PREFIX, lead=LEAD)
         self.logged[prefix] = label
         log = f'log prefix "{prefix}" group {self.options.group} snaplen 128'
         if not self.options.rate:
-            return f"{counted} {log} {given}{remark}"
+            return f"{counter} {log} {given}{remark}"
         lines = [f"limit rate {self.options.rate}/second burst {2 * self.options.rate} packets {log}"]
         if len(LEAD) + len(label.meaning) > MOST_PREFIX:
-            # The names do not fit: a reader finds them here, one a line.
+            # The names do not fit: a reader finds them here, one per line.
             lines[:0] = [f'continue comment "{owner}"' for owner in label.owners()]
         if verdict is not None:
             lines.append(str(verdict))
         chain = self.chain("log", lines, label.meaning)
-        return f"{counted} {ChainVerdict(VerdictWord.JUMP if verdict is None else VerdictWord.GOTO, chain)} {remark}"
+        return f"{counter} {ChainVerdict(VerdictWord.JUMP if verdict is None else VerdictWord.GOTO, chain)} {remark}"
 
     def _is_logged(self, label: Label, verdict: ChainVerdict | None) -> bool:
         if label.action is not RuleAction.DENY and verdict is not None and verdict.word is VerdictWord.GOTO:
-            return False  # the tiers below have the last word
+            return False  # the tiers below decide
         log = self.options.log
         return log is LogScope.ALL or (log is LogScope.DROP and (label.shadow or label.action is RuleAction.DENY))
 
 
-# Fewer lines than this are quicker asked one after the other.
+# Fewer lines than this are faster to ask one after the other.
 FEW = 16
 
 
 def by_port(builder: TableBuilder, lines: Sequence[RuleLine], leave: VerdictWord, ending: list[str]) -> list[str]:
-    """The lines, and `ending` for what none of them matches.
+    """Return the lines, followed by `ending` for connections that none of them matches.
 
-    With `goto` a port's chain has the ending too, so that a `return` in it leaves for good; with `jump` it comes back.
+    With `goto`, the chain of a port has the ending too, so a `return` in it leaves for good. With `jump`, it comes
+    back.
     """
     if sum(line.match.at is not None for line in lines) < FEW:
         return [*map(str, lines), *ending]

@@ -1,7 +1,7 @@
-"""Following pods: what one pod's coming, going or changing does to the elements of the sets.
+"""Following pods: turn an added, removed or changed pod into changes of set elements.
 
-Nothing is compiled anew. If a pod needs what the table does not have (a class of its own, an address family, a
-namespace), there is no such short way and the caller compiles.
+Nothing is compiled anew. If a pod needs something that the table lacks (a class of its own, an address family, a
+namespace), elements are not enough and the caller compiles.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tierwall.resources.snapshot import Snapshot
 
 
 class PodChange(NamedTuple):
-    """One pod before and after; None if it was or is not there."""
+    """One pod before and after; None if it did not exist, or no longer does."""
 
     before: Resource | None
     after: Resource | None
 
 
 class PodStep(NamedTuple):
-    """What changes of so many pods do to a table: elements; then the table, and each pod's end or None."""
+    """The effect of changed pods on a table: elements, the table after them, and each pod's new endpoint or None."""
 
     pods: int
     elements: list[tuple[str, ElementChange]]
@@ -46,10 +46,10 @@ class PodStep(NamedTuple):
 
 
 def pod_changes(old: Snapshot, new: Snapshot) -> list[PodChange] | None:
-    """The pods that differ; None if anything else does."""
+    """Return the pods that differ between two snapshots; None if anything else differs."""
     out = []
     for before, after in new.changes(old):
-        if before is not None and after is not None and _says(before) == _says(after):
+        if before is not None and after is not None and _content(before) == _content(after):
             continue
         if any(resource is not None and (resource.group, resource.kind) != ("", "Pod") for resource in (before, after)):
             return None
@@ -57,13 +57,13 @@ def pod_changes(old: Snapshot, new: Snapshot) -> list[PodChange] | None:
     return out
 
 
-def _says(resource: Resource) -> tuple[str, str]:
-    """What an object says, wherever it stands. In writing, because 1 and true are equal values and not the same."""
+def _content(resource: Resource) -> tuple[str, str]:
+    """Return what an object says, wherever it stands. As a string, because `1 == True` and yet they differ."""
     return resource.version, repr(resource.value)
 
 
 class FollowedTable:
-    """The table of a compilation, kept up with its pods."""
+    """A compiled table that is kept in step with its pods."""
 
     def __init__(self, compiled: CompiledTable) -> None:
         self._compiler = compiled.compiler
@@ -76,7 +76,7 @@ class FollowedTable:
         for endpoint in (*model.pods, *model.nodes):
             for address in wire.addresses(endpoint):
                 self._owners[address] = self._owners.get(address, 0) + 1
-        # Definitions that can only hold pods of certain namespaces, by namespace; and all others.
+        # Definitions that can only hold pods of certain namespaces, by namespace; then all others.
         self._in_namespace: dict[str, list[tuple[Definition, dict[int, str]]]] = {}
         self._anywhere: list[tuple[Definition, dict[int, str]]] = []
         for definition, names in self._compiler.sets.definitions:
@@ -87,7 +87,7 @@ class FollowedTable:
                 self._in_namespace.setdefault(namespace, []).append((definition, dict(names)))
 
     def step(self, pods: Sequence[PodChange]) -> PodStep | None:
-        """What changes of pods do to the table, which stays as it is; None if elements are not enough."""
+        """Work out the effect of changed pods, without applying it; None if elements are not enough."""
         removed: dict[str, dict[Element, Attached]] = {}
         added: dict[str, dict[Element, Attached]] = {}
         after: list[tuple[tuple[str, str], Endpoint | None]] = []
@@ -98,17 +98,17 @@ class FollowedTable:
             before = self._endpoints.get(key) if change.before is not None else None
             if (before is None) is not (change.before is None) or not self._has_unshared_addresses(before):
                 return None
-            new = self._end(change.after) if change.after is not None else None
+            new = self._endpoint(change.after) if change.after is not None else None
             if change.after is not None and (new is None or not self._fits(new, before)):
                 return None
             for endpoint, out in ((before, removed), (new, added)):
-                for name, element, attached in self._placed(endpoint) if endpoint is not None else ():
+                for name, element, attached in self._elements_of(endpoint) if endpoint is not None else ():
                     out.setdefault(name, {})[element] = attached
             after.append((key, new))
-        return PodStep(len(pods), *self._moved(removed, added), after)
+        return PodStep(len(pods), *self._change_elements(removed, added), after)
 
-    def _end(self, resource: Resource) -> Endpoint | None:
-        """The pod as an end; None if its namespace is not known, so neither are its labels."""
+    def _endpoint(self, resource: Resource) -> Endpoint | None:
+        """Return the pod as an endpoint; None if its namespace is unknown, and with it the namespace's labels."""
         labels = self._compiler.model.namespaces.get(resource.namespace)
         if labels is None:
             return None
@@ -121,7 +121,7 @@ class FollowedTable:
         )
 
     def _fits(self, endpoint: Endpoint, before: Endpoint | None) -> bool:
-        """Whether the table has all that a pod needs, now or when it gets an address: families, sets and classes."""
+        """Whether the table has everything a pod needs, now or once it has an address: families, sets and classes."""
         compiler, sets = self._compiler, self._compiler.sets
         addresses_before = before.addresses if before is not None else ()
         shares = any(self._owners.get(address, 0) > (address in addresses_before) for address in endpoint.addresses)
@@ -134,8 +134,8 @@ class FollowedTable:
         )
         return all(not chain or chain in self.table.chains for chain in chains)
 
-    def _placed(self, endpoint: Endpoint) -> Iterator[tuple[str, Element, Attached]]:
-        """Every element that a pod stands for: set, key, and what is attached to it."""
+    def _elements_of(self, endpoint: Endpoint) -> Iterator[tuple[str, Element, Attached]]:
+        """Yield every element that a pod stands for: the set, the key, and what is attached to it."""
         compiler = self._compiler
         for definition, by_family in (*self._anywhere, *self._in_namespace.get(endpoint.namespace, ())):
             for element in definition.adding(compiler.model, compiler.wire)(endpoint):
@@ -148,10 +148,10 @@ class FollowedTable:
                 if compiler.is_judged(endpoint) and (chain := compiler.class_of(endpoint, direction)):
                     yield compiler.maps[direction, family_of(address)], address, ChainVerdict(VerdictWord.GOTO, chain)
 
-    def _moved(
+    def _change_elements(
         self, removed: dict[str, dict[Element, Attached]], added: dict[str, dict[Element, Attached]]
     ) -> tuple[list[tuple[str, ElementChange]], Table]:
-        """The elements that really change, and the table with them."""
+        """Return the elements that really change, and the table with them."""
         moved: list[tuple[str, ElementChange]] = []
         sets: dict[str, NamedSet] = dict(self.table.sets)
         for name in dict.fromkeys((*removed, *added)):
@@ -164,7 +164,7 @@ class FollowedTable:
         return moved, Table(self.table.counters, sets, self.table.chains)
 
     def take(self, step: PodStep) -> None:
-        """Go on from the table after a step of this one."""
+        """Make the table after a step of this table the current one."""
         self.table = step.table
         for key, new in step.endpoints:
             old = self._endpoints.pop(key, None)
@@ -177,7 +177,7 @@ class FollowedTable:
 
 
 def _namespaces(definition: Definition) -> set[str] | None:
-    """The names of the only namespaces whose pods a definition can hold; None if it does not name them."""
+    """Return the only namespaces whose pods a definition can hold; None if it does not name them."""
     out: set[str] = set()
     match definition:
         case NamedPortEnds():

@@ -1,9 +1,9 @@
-"""Peers and ports as named sets, one for each meaning, shared by all rules that mean the same.
+"""Peers and ports as named sets: one set per meaning, shared by all rules with that meaning.
 
-A set that depends on pods is defined by what it selects, not by the addresses in it, so a pod that comes or goes
-changes elements and nothing else. Blocks of addresses are sets of ranges that no pod changes. Any address of an end
-counts for every other (docs/semantics.md#any-address-of-an-end-counts): an end with one address in a block is in the
-set of ends with all.
+A set that depends on pods is defined by what it selects, not by the addresses in it. So an added or removed pod changes
+elements and nothing else. Blocks of addresses are sets of ranges that no pod changes. Each address of an endpoint
+counts for all of them (docs/semantics.md#any-address-of-an-end-counts): an endpoint with one address in a block is in
+the set with every address it has.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from tierwall.network.model.rules import (
 from tierwall.values.addresses import IPV6, Address, Block, Span, merge_ranges
 
 _NOBODY = Endpoint("address", "")
-# Looked up once: every end is compared with it for every set.
+# Looked up once, because every endpoint is compared with it for every set.
 _YES = PeerMatch.YES
-# What one end adds to a set.
+# Yields what an endpoint adds to a set.
 Adding: TypeAlias = Callable[[Endpoint], Iterator[Element]]
 
 
 class PeerEnds(NamedTuple):
-    """The addresses of all ends that one of these peers matches, except where a block holds them anyway."""
+    """The addresses of all endpoints that one of these peers matches, unless a block contains them anyway."""
 
     peers: tuple[Peer, ...]
 
     def adding(self, model: NetworkModel, wire: WireAddresses) -> Adding:
-        """What each end adds to the set."""
+        """Return the function that yields what an endpoint adds to the set."""
         _pods, networks, _nodes, _domains = peers_by_kind(self.peers)
         blocks = [block for peer in networks for block in peer.blocks]
 
@@ -58,12 +58,12 @@ class PeerEnds(NamedTuple):
 
 
 class NamedPortEnds(NamedTuple):
-    """Address, protocol and number of a container port name, on every pod that has it."""
+    """Address, protocol and number of a named container port, for every pod that has one of that name."""
 
     port: NamedPort
 
     def adding(self, model: NetworkModel, wire: WireAddresses) -> Adding:
-        """What each end adds to the set."""
+        """Return the function that yields what an endpoint adds to the set."""
 
         def added(endpoint: Endpoint) -> Iterator[Element]:
             for protocol, number in endpoint.named_ports.get(self.port.name, ()):
@@ -74,18 +74,18 @@ class NamedPortEnds(NamedTuple):
         return added
 
 
-# INVARIANT: sets are named by a digest of their definition's repr, so its classes and fields keep their names. Other
-# names would make every set a new one when Tierwall is upgraded under a table in force.
+# INVARIANT: a set is named by a digest of its definition's repr, so these classes and fields keep their names. Other
+# names would turn every set into a new one when Tierwall is upgraded while a table is in force.
 Definition = PeerEnds | NamedPortEnds
 
 
 class SetBuilder:
-    """All sets of a table; each is made when a rule first needs it."""
+    """Builds the sets of a table, each when a rule first needs it."""
 
     def __init__(self, model: NetworkModel, wire: WireAddresses, names: UniqueNames) -> None:
         self.model, self.wire, self._names = model, wire, names
         self.made: dict[str, NamedSet] = {}
-        # The sets that pods change, with what defines them: by definition, then by name.
+        # The names by family of the sets that pods change, by definition.
         self._families: dict[Definition, tuple[tuple[int, str], ...]] = {}
         self._addressed = [endpoint for endpoint in (*model.pods, *model.nodes) if wire.addresses(endpoint)]
         self.families = {family_of(address) for endpoint in self._addressed for address in wire.addresses(endpoint)}
@@ -97,11 +97,11 @@ class SetBuilder:
 
     @property
     def definitions(self) -> Iterable[tuple[Definition, tuple[tuple[int, str], ...]]]:
-        """What defines each set that pods change, with its name by family."""
+        """The definitions of the sets that pods change, each with its names by family."""
         return self._families.items()
 
     def of_peers(self, peers: tuple[Peer, ...]) -> Iterator[tuple[int, str]]:
-        """The sets (family and name) that together hold every address of these peers."""
+        """Yield the sets (family and name) that together hold every address of these peers."""
         pods, networks, nodes, domains = peers_by_kind(peers)
         blocks = tuple(sorted({block for peer in networks for block in peer.blocks}))
         if pods or nodes or domains or (blocks and self.several):
@@ -110,18 +110,18 @@ class SetBuilder:
             yield from self._of_blocks(blocks)
 
     def of_named_port(self, port: NamedPort) -> tuple[tuple[int, str], ...]:
-        """The sets (family and name) of a named port."""
+        """Return the sets (family and name) of a named port."""
         return self._of(NamedPortEnds(port), "port")
 
     def of_ports(self, ranges: tuple[PortRange, ...]) -> str:
-        """The set of port numbers, whatever their protocol."""
+        """Return the set of port numbers, whatever their protocol."""
         elements: dict[Element, Attached] = {(span.first, span.last): "" for span in ranges}
         name = self._names.name("ports", repr(sorted(elements)))
         self.made[name] = NamedSet(SetKind.PORTS, 0, elements)
         return name
 
     def of_index(self, verdicts: Mapping[int, ChainVerdict]) -> str:
-        """The map from port numbers to verdicts."""
+        """Return the map from port numbers to verdicts."""
         name = self._names.name("index", repr([(port, str(verdict)) for port, verdict in sorted(verdicts.items())]))
         elements: dict[Element, Attached] = {port: verdicts[port] for port in verdicts}
         self.made[name] = NamedSet(SetKind.PORT_VERDICTS, 0, elements)
@@ -145,7 +145,7 @@ class SetBuilder:
         return names
 
     def _candidates(self, definition: Definition) -> Iterable[Endpoint]:
-        """At least the ends that add something; peers by label are looked up by namespace."""
+        """Return at least the endpoints that add something. Peers by label are looked up by namespace."""
         if isinstance(definition, NamedPortEnds):
             return self.model.pods
         candidates: dict[Endpoint, None] = {}
@@ -175,14 +175,14 @@ class SetBuilder:
 
 
 def family_of(element: Element) -> int:
-    """4 or 6."""
+    """Return 4 or 6."""
     first = element if isinstance(element, int) else element[0]
     assert isinstance(first, int)
     return 6 if first >= IPV6 else 4
 
 
 def spans_of(blocks: Iterable[Block], unlisted: Iterable[Address]) -> list[Span]:
-    """What blocks hold, without some addresses, as the kernel wants it: spans that neither overlap nor touch."""
+    """Return the addresses of blocks, without some, as the spans that the kernel wants: no two overlap or touch."""
     holes = tuple(Span(address, address) for address in unlisted)
     whole = merge_ranges(part for block in blocks for part in block.ranges())
     return [part for span in whole for part in Block(span, holes).ranges()]

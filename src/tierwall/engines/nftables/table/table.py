@@ -1,11 +1,11 @@
 """One nftables table as a value: counters, sets, maps and chains by name, and the scripts that load and change it.
 
-Pure data: equal policies and pods give equal tables and equal text. Elements of sets keep their numbers, so that a
-change of pods can be sent to the kernel element by element.
+Pure data: equal policies and pods give equal tables and equal scripts. Elements of sets keep their numbers, so a change
+of pods can be sent to the kernel element by element.
 
-Chains and sets are named by what they mean. So the script from one table to the next only adds names that are new and
-deletes those that are gone; of sets that stay, it changes the elements that differ. The few chains with plain names are
-refilled in place: the base chains are never unhooked, and every packet runs through the old rules or the new ones.
+Chains and sets are named by their meaning. So the script from one table to the next only adds new names and deletes old
+ones; in sets that stay, it changes the elements that differ. The few chains with plain names are refilled in place.
+Base chains are never unhooked, and every packet runs through the old rules or the new ones.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ FAMILY, TABLE = "inet", "tierwall"
 FAMILIES = (4, 6)
 EVERY_OTHER = "*"
 _WHERE = f"{FAMILY} {TABLE}"
-# Sets by the family behind their name: who has which address, and the connections that were cut.
+# Stems of set names, followed by the family: who has which address, and the connections that were cut.
 PODS, NODES, CUT = "pods", "nodes", "cut"
 
-# An address; a span of addresses or of ports; (address, protocol, port); or the catch-all of a map.
+# An address; a range of addresses or of ports; (address, protocol, port); or the catch-all of a map.
 Element: TypeAlias = int | str | tuple[int, int] | tuple[int, str, int]
 
 
 class VerdictWord(StrEnum):
-    """What a verdict does with a packet."""
+    """The word of a verdict on a packet."""
 
     ACCEPT = "accept"
     DROP = "drop"
@@ -41,7 +41,7 @@ class VerdictWord(StrEnum):
 
 
 class ChainVerdict(NamedTuple):
-    """How a rule ends, or where an element of a verdict map leads; `chain` for `goto` and `jump`."""
+    """The ending of a rule, or the target of an element in a verdict map; `chain` for `goto` and `jump`."""
 
     word: VerdictWord
     chain: str = ""
@@ -55,12 +55,12 @@ ACCEPT, DROP, RETURN = (
     ChainVerdict(VerdictWord.DROP),
     ChainVerdict(VerdictWord.RETURN),
 )
-# The comment of an element of a set, or the verdict of one of a map.
+# The comment of a set's element, or the verdict of a map's element.
 Attached: TypeAlias = str | ChainVerdict
 
 
 class SetKind(Enum):
-    """What the elements of a set are: their type as nftables writes it (`ADDRESS`: of the set's family), and flags."""
+    """The elements of a set: their nftables type (`ADDRESS` stands for the address type of the family), then flags."""
 
     ADDRESSES = ("ADDRESS",)
     RANGES = ("ADDRESS", "flags interval")
@@ -77,7 +77,7 @@ _FIXED = (SetKind.RANGES, SetKind.PORTS, SetKind.PORT_VERDICTS, SetKind.FLOWS)
 
 
 class NamedSet(Struct, frozen=True):
-    """A set or verdict map: each element with its comment or its verdict."""
+    """A set or verdict map. Each element has a comment or a verdict."""
 
     kind: SetKind
     family: int
@@ -88,8 +88,8 @@ class NamedSet(Struct, frozen=True):
 class RuleChain(Struct, frozen=True):
     """A chain; `hook` is the line that makes it a base chain.
 
-    `mark` stands for the rules of a chain whose name does not: a digest that its first rule has as comment, and their
-    number.
+    `mark` stands for the rules of a chain whose name does not: a digest, which is the comment of its first rule, and
+    the number of rules.
     """
 
     rules: tuple[str, ...]
@@ -107,7 +107,7 @@ class Table(Struct, frozen=True):
 
 
 def table_script(table: Table) -> str:
-    """The table as `nft -f` reads it."""
+    """Return the table as `nft -f` reads it."""
     return "\n".join(_lines(table)) + "\n"
 
 
@@ -119,7 +119,7 @@ def _lines(table: Table) -> Iterator[str]:
         yield f"\t{_keyword(part)} {name} {{"
         yield from (f"\t\t{line}" for line in _set_body(part))
         if part.elements:
-            yield f"\t\telements = {{ {_elements_text(part.kind, part.elements)} }}"
+            yield f"\t\telements = {{ {_write_elements(part.kind, part.elements)} }}"
         yield "\t}"
     for name, chain in table.chains.items():
         yield f"\tchain {name} {{"
@@ -134,7 +134,7 @@ def _keyword(part: NamedSet) -> str:
 
 
 def _set_body(part: NamedSet) -> Iterator[str]:
-    """The lines that declare a set, without its elements."""
+    """Yield the lines that declare a set, without its elements."""
     element_type, *flags = part.kind.value
     yield f"type {element_type.replace('ADDRESS', f'ipv{part.family}_addr')}"
     yield from flags
@@ -143,27 +143,27 @@ def _set_body(part: NamedSet) -> Iterator[str]:
 
 
 def _chain_head(chain: RuleChain) -> Iterator[str]:
-    """The lines of a chain before its rules."""
+    """Yield the lines of a chain before its rules."""
     if chain.comment:
         yield f'comment "{chain.comment}"'
     if chain.hook:
         yield chain.hook
 
 
-def _elements_text(kind: SetKind, elements: Mapping[Element, Attached]) -> str:
-    """Elements as nft writes them, in order."""
-    return ", ".join(_element(kind, element, elements[element]) for element in _in_order(elements))
+def _write_elements(kind: SetKind, elements: Mapping[Element, Attached]) -> str:
+    """Write elements as nft does, in order."""
+    return ", ".join(_write_element(kind, element, elements[element]) for element in _in_order(elements))
 
 
-def _element(kind: SetKind, element: Element, attached: Attached) -> str:
-    key = _key_text(kind, element)
+def _write_element(kind: SetKind, element: Element, attached: Attached) -> str:
+    key = _write_key(kind, element)
     if isinstance(attached, ChainVerdict):
         return f"{key} : {attached}"
     return f'{key} comment "{attached}"' if attached else key
 
 
-def _key_text(kind: SetKind, element: Element) -> str:
-    """An element's key alone."""
+def _write_key(kind: SetKind, element: Element) -> str:
+    """Write the key of an element."""
     if isinstance(element, str):
         return element
     if isinstance(element, int):
@@ -175,7 +175,7 @@ def _key_text(kind: SetKind, element: Element) -> str:
 
 
 def _in_order(elements: Iterable[Element]) -> list[Element]:
-    """Elements sorted, the catch-all last."""
+    """Sort elements, the catch-all last."""
     return sorted(elements, key=_sort_key)
 
 
@@ -188,27 +188,27 @@ def _sort_key(element: Element) -> tuple[bool, int, str, int]:
 
 
 class ElementChange(NamedTuple):
-    """What leaves a set and what enters it; an element whose comment or verdict changes does both."""
+    """The elements that leave a set and those that enter it. An element whose attachment changes does both."""
 
     removed: dict[Element, Attached]
     added: dict[Element, Attached]
 
     @classmethod
     def between(cls, old: Mapping[Element, Attached], new: Mapping[Element, Attached]) -> ElementChange:
-        """What turns the elements of a set into others."""
+        """Return the change that turns the elements of a set into others."""
         removed = {element: attached for element, attached in old.items() if new.get(element) != attached}
         added = {element: attached for element, attached in new.items() if old.get(element) != attached}
         return cls(removed, added)
 
 
 def transaction(old: Table, new: Table) -> str:
-    """The script that turns one table into another; empty if they are the same."""
+    """Return the script that turns one table into another; empty if they are equal."""
     lines = (*_additions(old, new), *_changes(old, new), *_removals(old, new))
     return "\n".join(lines) + "\n" if lines else ""
 
 
 def _additions(old: Table, new: Table) -> Iterator[str]:
-    """What is new: maps after the chains they lead to, and rules last."""
+    """Add what is new: maps after the chains they lead to, and rules last."""
     for name, comment in new.counters.items():
         if name not in old.counters:
             yield f'add counter {_WHERE} {name} {{ comment "{comment}"; }}'
@@ -224,7 +224,7 @@ def _additions(old: Table, new: Table) -> Iterator[str]:
 
 
 def _changes(old: Table, new: Table) -> Iterator[str]:
-    """What is in both tables and differs."""
+    """Change what both tables have and what differs."""
     for name, chain in new.chains.items():
         if name in old.chains and old.chains[name].mark != chain.mark:
             yield f"flush chain {_WHERE} {name}"
@@ -234,14 +234,14 @@ def _changes(old: Table, new: Table) -> Iterator[str]:
             continue
         change = ElementChange.between(old.sets[name].elements, part.elements)
         if change.removed:
-            keys = ", ".join(_key_text(part.kind, element) for element in _in_order(change.removed))
+            keys = ", ".join(_write_key(part.kind, element) for element in _in_order(change.removed))
             yield f"delete element {_WHERE} {name} {{ {keys} }}"
         if change.added:
-            yield f"add element {_WHERE} {name} {{ {_elements_text(part.kind, change.added)} }}"
+            yield f"add element {_WHERE} {name} {{ {_write_elements(part.kind, change.added)} }}"
 
 
 def _removals(old: Table, new: Table) -> Iterator[str]:
-    """What is gone: rules first, then maps, which lead to chains, then the rest."""
+    """Remove what is gone: rules first, then maps (which lead to chains), then the rest."""
     chains = [name for name in old.chains if name not in new.chains]
     sets = [(name, part) for name, part in old.sets.items() if name not in new.sets]
     yield from (f"flush chain {_WHERE} {name}" for name in chains)
@@ -252,7 +252,7 @@ def _removals(old: Table, new: Table) -> Iterator[str]:
 
 
 def _added_set(name: str, part: NamedSet) -> str:
-    elements = f" elements = {{ {_elements_text(part.kind, part.elements)} }};" if part.elements else ""
+    elements = f" elements = {{ {_write_elements(part.kind, part.elements)} }};" if part.elements else ""
     return f"add {_keyword(part)} {_WHERE} {name} {{ {' '.join(f'{line};' for line in _set_body(part))}{elements} }}"
 
 

@@ -1,10 +1,11 @@
 """Tiers as lines of a chain: first match for Admin and Baseline, union with isolation for NetworkPolicies.
 
-Rules that only drop (in ingress: that drop or accept) are alike for every pod, so each policy has one chain of them
-that is jumped to; a rule that leaves the tier, and an egress rule that allows, must stand in the pod's own chain,
-because `return` there means that egress lets the connection pass.
-Domain names are not known to the kernel. An Allow by domain opens nothing and a Deny closes for every address; after
-a Pass by domain only that passes what both the rest of the tier and the tiers below allow
+Rules that only drop (for ingress: drop or accept) are the same for every pod, so each policy has one chain of them that
+pods' chains jump to. A rule that leaves the tier, and an egress rule that allows, must stand in the pod's own chain,
+because `return` there lets the connection leave the pod.
+
+The kernel does not know domain names. An Allow by domain opens nothing, and a Deny by domain closes every address.
+After a Pass by domain, only connections pass that both the rest of the tier and the tiers below allow
 (docs/enforce-network.md#domain-names).
 """
 
@@ -25,7 +26,7 @@ from tierwall.values.addresses import IPV6, LAST, LAST_IPV4, Block, Span
 
 
 class TierSubject(NamedTuple):
-    """Whose rules: the direction, and the namespace that related peers are compared with."""
+    """The direction of the rules, and the namespace that related peers are compared with."""
 
     direction: Direction
     namespace: str
@@ -35,9 +36,9 @@ class TierSubject(NamedTuple):
 def first_match(
     builder: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy], passing: ChainVerdict
 ) -> list[str] | None:
-    """Lines of the Admin or Baseline tier; `passing` is what leaving the tier does, also at its end.
+    """Return the lines of the Admin or Baseline tier; None if no rule of the tier can match.
 
-    None if no rule of the tier can match.
+    `passing` is the verdict for leaving the tier, also at its end.
     """
     walk = _FirstMatch(builder, subject, passing)
     lines: list[str] = []
@@ -61,7 +62,7 @@ class _FirstMatch:
                 _flush(self.builder, owner, run, out)
             owner = policy
             if is_shadow(policy.resource):
-                self._shadow(policy, rule, out)
+                self._watch(policy, rule, out)
                 continue
             by_domain = self._is_first_by_domain(rule)
             lines = self._rule(rule, allow)
@@ -74,14 +75,19 @@ class _FirstMatch:
                     return True
             if by_domain and rule.action is RuleAction.PASS and allow != self.passing:
                 _flush(self.builder, owner, run, out)
-                if self._both(rule, rules[number + 1 :], out):
+                if self._after_pass_by_domain(rule, rules[number + 1 :], out):
                     return True
         if owner is not None:
             _flush(self.builder, owner, run, out)
         return False
 
-    def _both(self, rule: NetworkRule, after: list[tuple[TieredPolicy, NetworkRule]], out: list[str]) -> bool:
-        """Behind a Pass by domain: what both the rules after it and the tiers below allow; True if for everybody."""
+    def _after_pass_by_domain(
+        self, rule: NetworkRule, after: list[tuple[TieredPolicy, NetworkRule]], out: list[str]
+    ) -> bool:
+        """Add the lines after a Pass by domain: the later rules and the tiers below must both allow.
+
+        True if that holds for everybody, so that nothing after these lines is reached.
+        """
         rest: list[str] = []
         if not self.lines(after, self.passing, rest):
             rest.append(str(self.passing))
@@ -109,22 +115,22 @@ class _FirstMatch:
         for match in matches(self.builder.sets, self.subject.direction, peers, rule.ports):
             yield RuleLine(match, ending, shared)
 
-    def _shadow(self, policy: TieredPolicy, rule: NetworkRule, out: list[str]) -> None:
-        """A watched policy: its first rule that matches is counted and logged, and the question goes on."""
+    def _watch(self, policy: TieredPolicy, rule: NetworkRule, out: list[str]) -> None:
+        """Watch a policy in shadow mode: count and log its first matching rule, and go on."""
         rules = policy.rules(self.subject.direction) or ()
         if rule is not rules[0]:
             return
-        lines = [line for watched in rules for line in _watching(self.builder, self.subject, watched, RETURN)]
+        lines = [line for watched in rules for line in _shadow_lines(self.builder, self.subject, watched, RETURN)]
         if lines:
             out.append(_jump(self.builder.chain("shadow", map(str, lines), str(policy.reference))))
 
     def _addressed(self) -> tuple[Peer, ...] | None:
-        """Whom a domain name may stand for: everybody in packets, unless some are there by a stand-in only."""
+        """Return the peers that a domain name may stand for: everybody who has more than a stand-in address."""
         everywhere = AddressPeer((Block(Span(0, LAST_IPV4)), Block(Span(IPV6, LAST))))
         return (everywhere,) if self.builder.sets.wire.unlisted else None
 
     def _is_first_by_domain(self, rule: NetworkRule) -> bool:
-        """Whether a rule can be the first to match by domain name: no rules before it stand for all its domains."""
+        """Whether a rule can be the first to match by domain: earlier rules do not cover all of its domains."""
         names = domain_names(rule)
         asked = {name for before, ports in self.asked if ports is None or ports == rule.ports for name in before}
         if all(is_covered_domain(name, asked) for name in names):
@@ -134,7 +140,7 @@ class _FirstMatch:
 
 
 def union(builder: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy]) -> list[str] | None:
-    """Lines of the NetworkPolicy tier, always final; None if no enforced policy isolates."""
+    """Return the lines of the NetworkPolicy tier, which always settle; None if no enforced policy isolates."""
     direction = subject.direction
     enforced = [policy for policy in policies if not is_shadow(policy.resource)]
     if not enforced:
@@ -143,7 +149,7 @@ def union(builder: TableBuilder, subject: TierSubject, policies: Iterable[Tiered
     for policy in policies:
         if is_shadow(policy.resource):
             for rule in policy.rules(direction) or ():
-                ending += map(str, _watching(builder, subject, rule, None))
+                ending += map(str, _shadow_lines(builder, subject, rule, None))
     ending.append(builder.rule_ending(Label.of_isolation(direction, enforced), DROP))
     allowing = [
         [
@@ -163,7 +169,7 @@ def union(builder: TableBuilder, subject: TierSubject, policies: Iterable[Tiered
 
 
 def shadow_union(builder: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy]) -> list[str]:
-    """Where only watched NetworkPolicies isolate: what they would drop is counted and logged, and goes on."""
+    """Count and log what NetworkPolicies in shadow mode would drop where no enforced one isolates, and go on."""
     watched = [policy for policy in policies if is_shadow(policy.resource)]
     if not watched:
         return []
@@ -171,13 +177,13 @@ def shadow_union(builder: TableBuilder, subject: TierSubject, policies: Iterable
         str(line)
         for policy in watched
         for rule in policy.rules(subject.direction) or ()
-        for line in _watching(builder, subject, rule, RETURN, logs=False)
+        for line in _shadow_lines(builder, subject, rule, RETURN, logs=False)
     ]
     lines.append(builder.rule_ending(Label.of_isolation(subject.direction, watched, shadow=True), RETURN))
     return [_jump(builder.chain("shadow", lines))]
 
 
-def _watching(
+def _shadow_lines(
     builder: TableBuilder, subject: TierSubject, rule: NetworkRule, verdict: ChainVerdict | None, logs: bool = True
 ) -> Iterator[RuleLine]:
     return _lines(builder, subject, rule, builder.rule_ending(Label.of_rule(rule, shadow=True), verdict, logs))
@@ -194,7 +200,7 @@ def _jump(chain: str) -> str:
 
 
 def _flush(builder: TableBuilder, policy: TieredPolicy, run: list[RuleLine], out: list[str]) -> None:
-    """Write a policy's lines: two or more shared ones in a row become a chain of their own."""
+    """Write a policy's lines: two or more shared lines in a row become a chain of their own."""
     for shared, lines in groupby(run, key=lambda line: line.shared):
         texts = [str(line) for line in lines]
         if shared and len(texts) > 1:

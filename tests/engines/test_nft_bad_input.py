@@ -281,7 +281,7 @@ def test_a_table_that_the_kernel_refuses_is_a_load_that_is_refused(
 
     def spoil() -> None:
         monkeypatch.setattr(apply, "transaction", lambda old, new: "add rule inet nowhere at all\n")
-        monkeypatch.setattr(apply, "text", lambda table: "nonsense")
+        monkeypatch.setattr(apply, "table_script", lambda table: "nonsense")
         write(path, [*OBJECTS, more])
 
     def mend() -> None:

@@ -1,1 +1,1 @@
-"""The kernel: putting the table there, reading it back, its connections and its log."""
+"""The kernel side: apply the table, read it back, cut connections, and read the log."""

@@ -1,7 +1,7 @@
-"""The table in the kernel of this network namespace: checked first, then put there in one transaction, or not at all.
+"""The table in the kernel of this network namespace: checked first, then applied in one transaction or not at all.
 
-It is read back as far as the next transaction needs it: chains named by their content need no look at their rules; of
-those with plain names the mark is read.
+The table is read back only as far as the next transaction needs it. Chains that are named by their content need no look
+at their rules; of chains with plain names, the mark is read.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ from tierwall.engines.nftables.table.table import (
 )
 from tierwall.values.addresses import parse_address
 
-# Declaring the table first makes deleting it right whether it was there or not.
+# Declaring the table first makes deleting it correct, whether it existed or not.
 _GONE = f"table {FAMILY} {TABLE}\ndelete table {FAMILY} {TABLE}\n"
 
 
 def check(script: str) -> None:
-    """Have nft check a script without doing it; InputError says what it refuses."""
+    """Let nft check a script without running it; InputError says what it refuses."""
     run("nft", "-c", "-f", "-", given=script)
 
 
 def execute(script: str) -> None:
-    """One transaction: all of the script holds, or InputError and nothing has changed."""
+    """Run a script as one transaction; after an InputError nothing has changed."""
     run("nft", "-f", "-", given=script)
 
 
 def replace(table: Table) -> None:
-    """Whatever table there was is gone and this one is there, in one transaction."""
+    """Replace the table, if there is one, in one transaction."""
     execute(_GONE + table_script(table))
 
 
 def remove() -> None:
-    """Leave nothing behind."""
+    """Remove the table and leave nothing behind."""
     execute(_GONE)
 
 
 def script_to(table: Table) -> str:
-    """The checked script that brings the kernel from what it holds to a table; empty if nothing changes."""
+    """Return a checked script that brings the kernel to a table; empty if the kernel holds it already."""
     now = read_table()
     if now is None:
         script = table_script(table)
@@ -73,14 +73,14 @@ def script_to(table: Table) -> str:
         if script:
             check(script)
     except InputError:
-        # Somebody else changed the table in a way the step cannot build on: begin afresh, still in one transaction.
+        # Someone else changed the table so that the script does not fit. Start over, still in one transaction.
         script = _GONE + table_script(table)
         check(script)
     return script
 
 
 def apply(table: Table) -> bool:
-    """Bring the kernel to a table; False if it held it already. InputError leaves the last good table in force."""
+    """Bring the kernel to a table; False if it held it already. After an InputError, the last good one is in force."""
     script = script_to(table)
     if script:
         execute(script)
@@ -88,9 +88,9 @@ def apply(table: Table) -> bool:
 
 
 def difference(table: Table) -> str:
-    """What would change, line by line, in nft's own words; empty if nothing."""
+    """Return what would change, line by line, in nft's own words; empty if nothing would."""
     if not script_to(table):
-        return ""  # Parts that came one after another are listed in the order in which they came.
+        return ""  # nft lists parts in the order in which they were added, so equal tables may be listed differently.
     before = list_text()
     with closing(NetworkNamespace()) as scratch, scratch.entered():
         execute(table_script(table))
@@ -102,7 +102,7 @@ def difference(table: Table) -> str:
 
 
 class Enforcer:
-    """Keeps the kernel up with policies and pods; remembers what it put there."""
+    """Keeps the kernel in step with policies and pods, and remembers the table it applied."""
 
     def __init__(self) -> None:
         self._table: FollowedTable | None = None
@@ -114,16 +114,17 @@ class Enforcer:
         return changed
 
     def step(self, pods: list[PodChange]) -> PodStep | None:
-        """What changes of pods do to the table that was put; None if it must be compiled anew. Changes nothing."""
+        """Work out the effect of changed pods, without applying it; None if the table must be compiled anew."""
         return self._table.step(pods) if self._table is not None else None
 
     def take(self, step: PodStep) -> None:
-        """Follow changes of pods by elements alone; InputError leaves the last good table in force."""
+        """Follow changed pods by elements alone. After an InputError, the last good table is in force."""
         assert self._table is not None, "there is no step without a table"
         try:
             send(step.elements)
         except NetlinkError:
-            # The kernel does not hold what was put there: to read it back and put all that differs sets it right.
+            # The kernel does not hold the table that was applied. Reading it back and applying every difference repairs
+            # it.
             apply(step.table)
         self._table.take(step)
 
@@ -144,18 +145,18 @@ _WORDS = frozenset(VerdictWord)
 
 
 def list_json(*what: str) -> list[dict[str, Any]]:
-    """What nft lists, as it writes it in JSON."""
+    """Return what nft lists, from its JSON output."""
     document = msgspec.json.decode(run("nft", "-j", "list", *what))
     return cast(list[dict[str, Any]], document["nftables"])
 
 
 def table_exists() -> bool:
-    """Whether the kernel holds a table of ours."""
+    """Whether the kernel holds Tierwall's table."""
     return any(entry["table"]["name"] == TABLE for entry in list_json("tables", FAMILY) if "table" in entry)
 
 
 def read_table() -> Table | None:
-    """The table in the kernel, or None."""
+    """Read the table in the kernel; None if it does not exist."""
     if not table_exists():
         return None
     counters: dict[str, str] = {}
@@ -179,12 +180,12 @@ def read_table() -> Table | None:
 
 
 def list_text() -> str:
-    """The table as nft prints it, without counts; empty if there is none."""
+    """Return the table as nft prints it, without counts; empty if it does not exist."""
     return run("nft", "-s", "list", "table", FAMILY, TABLE) if table_exists() else ""
 
 
 def read_counters() -> list[tuple[str, int, int]]:
-    """The comment, packets and bytes of every counter; empty if there is no table."""
+    """Return the comment, packets and bytes of every counter; empty if there is no table."""
     try:
         counters = [entry["counter"] for entry in list_json("counters", "table", FAMILY, TABLE) if "counter" in entry]
     except InputError:
@@ -211,7 +212,7 @@ def _element(value: Any) -> tuple[Element, Attached]:
     if isinstance(value, list):
         key, verdict = value
         ((word, target),) = verdict.items()
-        # A verdict that this engine never gives is a stranger's; it stays a text, and is replaced.
+        # Tierwall never writes such a verdict: someone else did. It stays a string, so it differs and is replaced.
         return _key(key), ChainVerdict(
             VerdictWord(word), target["target"] if target else ""
         ) if word in _WORDS else str(word)
@@ -231,4 +232,4 @@ def _key(value: Any) -> Element:
 
 def _address(value: Any) -> int:
     address = parse_address(value)
-    return -1 if address is None else address  # a stranger's element: it is not in any table of ours, so it is deleted
+    return -1 if address is None else address  # someone else's element: no table of ours has it, so it is deleted

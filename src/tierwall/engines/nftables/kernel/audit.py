@@ -1,7 +1,7 @@
-"""The audit trail: what the table logs and counts, in the names of pods, policies and rules.
+"""The audit trail: logged packets and counters of the table, with the names of pods, policies and rules.
 
-Names of pods come from the table itself, so what is read fits what is enforced; they are read again when an address
-is not known, though not more often than once a second.
+Names of pods come from the table itself, so they fit what is enforced. They are read again when an address is unknown,
+but at most once per second.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _AGAIN = 1.0
 
 
 class AuditNames:
-    """Who has which address, and whose rule a shortened log prefix stands for, as the table says."""
+    """The names that the table gives: of endpoints by address, and of rules by shortened log prefix."""
 
     def __init__(self) -> None:
         self._endpoints: dict[str, str] = {}
-        # What the table says beside a prefix for which there was no room; nothing where it was long enough.
+        # The policies and the name that a log prefix had no room for; absent where it had.
         self._owners: dict[str, tuple[str, ...]] = {}
         self._read_at = float("-inf")
 
     def endpoint(self, address: Address, port: int) -> ObservedEndpoint:
-        """The end that has an address, by name if the table knows one."""
+        """Return the endpoint that has an address, by name if the table knows it."""
         ip = format_address(address)
         if ip not in self._endpoints:
             self._read()
@@ -46,7 +46,7 @@ class AuditNames:
         return ObservedEndpoint(ip, port, namespace, pod)
 
     def label(self, logged: LoggedPacket) -> Label:
-        """What a log prefix stands for, also where the kernel's limit cut it short."""
+        """Return the label of a logged packet, completed if the kernel's limit cut its prefix."""
         prefix = logged.prefix
         if not may_be_shortened(prefix, MOST_PREFIX):
             return logged.label
@@ -56,7 +56,7 @@ class AuditNames:
         return logged.label.owned_by(owners) if owners else logged.label
 
     def _read(self) -> bool:
-        """Read the table, unless that was done a moment ago."""
+        """Read the table, unless it was read a moment ago; whether it was read."""
         if time.monotonic() - self._read_at < _AGAIN or not table_exists():
             return False
         self._read_at = time.monotonic()
@@ -82,12 +82,12 @@ class AuditNames:
         return True
 
 
-# How a node's name begins where the table says who has an address.
+# The prefix of a node's name in the sets that map addresses to names.
 _NODE = "node:"
 
 
 def events(group: int, seconds: float | None = None) -> Iterator[DecisionEvent]:
-    """What is logged from now on; for so many seconds, or without end.
+    """Yield what is logged from now on, for so many seconds or without end.
 
     InputError says why the log cannot be read.
     """
@@ -102,7 +102,7 @@ def events(group: int, seconds: float | None = None) -> Iterator[DecisionEvent]:
 
 
 def event(logged: LoggedPacket, names: AuditNames) -> DecisionEvent:
-    """One logged packet."""
+    """Return the event of a logged packet."""
     label, flow = names.label(logged), logged.flow
     return DecisionEvent(
         plane="network",
@@ -120,7 +120,7 @@ def event(logged: LoggedPacket, names: AuditNames) -> DecisionEvent:
 
 
 def hits() -> list[RuleHits]:
-    """The counters of the table in this network namespace, in the order of their policies."""
+    """Return the counters of the table in this network namespace, sorted by policy."""
     counted = [
         RuleHits(
             decided_by=label.decided_by,

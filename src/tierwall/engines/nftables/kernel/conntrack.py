@@ -1,10 +1,10 @@
-"""The kernel's connection tracking: open connections, and cutting those that the policies now forbid.
+"""The kernel's connection tracking: cut open connections that the policies now forbid.
 
 Established traffic passes before any rule is asked, so a new policy alone would leave open connections open. Each
-tracked connection is judged as a new one would be, on the address and port behind a Service; a forbidden one is
-forgotten by the connection tracking, so that its next packet is judged as new and dropped. Of a TCP connection the
-other end's packets would then look like a connection of its own, opened in the middle; they are dropped for as long
-as an idle connection asks whether its peer still lives.
+tracked connection is judged as a new one would be, on the address and port behind a Service. A forbidden connection is
+deleted from the tracking, so its next packet is judged as new and dropped. Packets from the peer of a deleted TCP
+connection would then look like a connection of their own, opened in the middle. They are dropped until an idle
+connection would have given up asking whether its peer is alive.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOT_FOUND = 2
 
 
 class TrackedConnection(NamedTuple):
-    """A tracked connection: as its opener sees it, as the answers show it, and what names it to the kernel."""
+    """A tracked connection: its flow as the opener sees it, the flow of the answers, and its key in the kernel."""
 
     flow: PacketFlow
     reply: PacketFlow
@@ -51,7 +51,7 @@ class TrackedConnection(NamedTuple):
 
 
 def connections() -> Iterator[TrackedConnection]:
-    """All tracked TCP, UDP and SCTP connections of this network namespace."""
+    """Yield all tracked TCP, UDP and SCTP connections of this network namespace."""
     with Netlink() as netlink:
         for family in (NFPROTO_IPV4, NFPROTO_IPV6):
             for message in netlink.dump(NFNL_SUBSYS_CTNETLINK, NetlinkMessage(_GET, family, b"")):
@@ -62,7 +62,7 @@ def connections() -> Iterator[TrackedConnection]:
 
 
 def forget(connection: TrackedConnection) -> bool:
-    """Drop one connection from the tracking; False if it had ended by itself."""
+    """Delete one connection from the tracking; False if it had already ended."""
     with Netlink() as netlink:
         try:
             netlink.request(NFNL_SUBSYS_CTNETLINK, NetlinkMessage(_DELETE, connection.family, connection.key))
@@ -74,7 +74,7 @@ def forget(connection: TrackedConnection) -> bool:
 
 
 def forget_all() -> None:
-    """Drop every connection from the tracking of this network namespace."""
+    """Delete every connection of this network namespace from the tracking."""
     with Netlink() as netlink:
         netlink.request(NFNL_SUBSYS_CTNETLINK, NetlinkMessage(_DELETE, NFPROTO_UNSPEC, b""))
 
@@ -105,10 +105,10 @@ _SECONDS = 3 * 60 * 60
 
 
 def cut(model: NetworkModel, compiler: TableCompiler) -> int:
-    """Cut what a model of the enforced policies forbids; how many connections that were."""
+    """Cut the connections that a model of the enforced policies forbids, and return their number."""
     judge = _Judge(model, compiler)
     forbidden = [connection for connection in connections() if judge.forbids(connection)]
-    add_flows((_answers(connection) for connection in forbidden if connection.flow.protocol == "TCP"), _SECONDS)
+    add_flows((_peer_flow(connection) for connection in forbidden if connection.flow.protocol == "TCP"), _SECONDS)
     return sum(forget(connection) for connection in forbidden)
 
 
@@ -118,7 +118,7 @@ class _Judge:
         self._nodes = {address: node for node in model.nodes for address in node.addresses}
 
     def forbids(self, connection: TrackedConnection) -> bool:
-        """Whether a new connection like this one would be dropped by the table."""
+        """Whether the table would drop a new connection like this one."""
         source, destination = self._at(connection.flow.source), self._at(connection.reply.source)
         judged = [self._compiler.is_judged(endpoint) for endpoint in (source, destination)]
         if not any(judged) or source is destination:
@@ -134,7 +134,7 @@ class _Judge:
         return self._model.at(address) or self._nodes.get(address) or address_endpoint(address)
 
 
-def _answers(connection: TrackedConnection) -> PacketFlow:
-    """The packets that the other end sends, as the table sees them."""
+def _peer_flow(connection: TrackedConnection) -> PacketFlow:
+    """Return the flow of the peer's packets, as the table sees them."""
     flow, reply = connection.flow, connection.reply
     return PacketFlow(flow.protocol, reply.source, reply.source_port, flow.source, flow.source_port)

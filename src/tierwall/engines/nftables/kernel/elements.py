@@ -1,7 +1,7 @@
-"""Elements of sets straight to the kernel, as one transaction.
+"""Changes of set elements, sent straight to the kernel as one transaction.
 
-nft first lists what the kernel holds, which takes longer the larger the table is; a pod that comes or goes changes a
-few elements, which need no listing.
+nft first lists what the kernel holds, which takes longer for larger tables. An added or removed pod changes a few
+elements, and for those no listing is needed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NEW, _DELETE = 12, 14
 _LIST_TABLE, _LIST_SET, _LIST_ELEMENTS = 1, 2, 3
 _ITEM = 1
 _KEY, _DATA, _TIMEOUT, _USERDATA = 1, 2, 4, 6
-_FULL = 23  # ENFILE: the set has no room
+_FULL = 23  # ENFILE: the set is full
 _VALUE, _VERDICT = 1, 2
 _CODE, _CHAIN = 1, 2
 _VERDICTS = {
@@ -48,12 +48,12 @@ _VERDICTS = {
 }
 _PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
 _COMMENT = 0
-# Some hundreds of elements fit an attribute of 64 KiB whatever they are.
+# Some hundreds of elements of any kind fit into an attribute of 64 KiB.
 _AT_ONCE = 200
 
 
 def send(changes: Iterable[tuple[str, ElementChange]]) -> None:
-    """Change elements in one transaction; NetlinkError if the kernel refuses, and then nothing has changed."""
+    """Change elements in one transaction. After a NetlinkError nothing has changed."""
     messages = list(_messages(changes))
     if messages:
         with Netlink() as netlink:
@@ -61,7 +61,7 @@ def send(changes: Iterable[tuple[str, ElementChange]]) -> None:
 
 
 def add_flows(flows: Iterable[PacketFlow], seconds: int) -> int:
-    """Put TCP flows, as their packets show them, into the sets of cut connections for a while; how many fitted."""
+    """Add TCP flows, as their packets show them, to the sets of cut connections for a while; return how many fitted."""
     count = 0
     with Netlink() as netlink:
         for flow in flows:
@@ -88,12 +88,12 @@ def add_flows(flows: Iterable[PacketFlow], seconds: int) -> int:
 def _messages(changes: Iterable[tuple[str, ElementChange]]) -> Iterator[tuple[NetlinkMessage, int]]:
     every = list(changes)
     for name, change in every:
-        yield from _some(_DELETE, 0, name, dict.fromkeys(change.removed, ""))
+        yield from _batches(_DELETE, 0, name, dict.fromkeys(change.removed, ""))
     for name, change in every:
-        yield from _some(_NEW, NLM_F_CREATE, name, change.added)
+        yield from _batches(_NEW, NLM_F_CREATE, name, change.added)
 
 
-def _some(
+def _batches(
     kind: int, flags: int, name: str, elements: Mapping[Element, Attached]
 ) -> Iterator[tuple[NetlinkMessage, int]]:
     keys = list(elements)

@@ -1,4 +1,4 @@
-"""Network namespaces without names: each lives as long as a file descriptor to it, and dies with this process.
+"""Network namespaces without names: each lives as long as a file descriptor to it, and ends with this process.
 
 So nothing is left behind, whatever happens to the process: no names under /run/netns, no devices, no tables.
 """
@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NetworkNamespace:
-    """A network namespace of its own."""
+    """A new network namespace."""
 
     def __init__(self) -> None:
         home = _current()
@@ -35,12 +35,12 @@ class NetworkNamespace:
 
     @property
     def path(self) -> str:
-        """A path by which other programs can enter."""
+        """The path by which other programs can enter."""
         return f"/proc/{os.getpid()}/fd/{self.descriptor}"
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """This thread, and what it starts, is in the namespace; sockets made here stay in it."""
+        """Put this thread, and the processes it starts, into the namespace. Sockets made meanwhile stay in it."""
         home = _current()
         try:
             _enter(self.descriptor)
@@ -50,7 +50,7 @@ class NetworkNamespace:
             os.close(home)
 
     def close(self) -> None:
-        """Let go; the kernel removes the namespace when its last socket and process are gone."""
+        """Release the namespace; the kernel removes it after its last socket and process."""
         os.close(self.descriptor)
 
 

@@ -1,6 +1,6 @@
-"""Netlink messages of the netfilter subsystems: what nft and conntrack speak with the kernel.
+"""Netlink messages of the netfilter subsystems: the protocol between nft, conntrack and the kernel.
 
-Only what is needed here: attributes in and out, requests with an answer, dumps, batches, and a socket that listens.
+Only the parts that are needed here: attributes, requests with an answer, dumps, batches, and a listening socket.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NetlinkError(OSError):
 
 
 class NetlinkMessage(NamedTuple):
-    """One message: its type, the address family and resource of its nfnetlink header, its attributes."""
+    """One message: its type, the address family and resource of its nfnetlink header, and its attributes."""
 
     kind: int
     family: int
@@ -39,27 +39,27 @@ class NetlinkMessage(NamedTuple):
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One attribute, padded."""
+    """Encode one attribute, padded."""
     return struct.pack("=HH", len(value) + 4, kind) + value + b"\0" * (-len(value) % 4)
 
 
 def nested_attribute(kind: int, *attributes: bytes) -> bytes:
-    """An attribute of attributes."""
+    """Encode an attribute that holds attributes."""
     return attribute(kind | _NESTED, b"".join(attributes))
 
 
 def string_attribute(kind: int, value: str) -> bytes:
-    """A text attribute with its closing zero."""
+    """Encode a string attribute with its closing zero."""
     return attribute(kind, value.encode() + b"\0")
 
 
 def number_attribute(kind: int, value: int) -> bytes:
-    """A 32-bit number in network order."""
+    """Encode a 32-bit number in network order."""
     return attribute(kind, struct.pack("!I", value))
 
 
 def read_attributes(data: bytes) -> dict[int, bytes]:
-    """The attributes in some octets; what is malformed ends the reading."""
+    """Read the attributes of a message up to the first malformed one."""
     out: dict[int, bytes] = {}
     offset = 0
     while offset + 4 <= len(data):
@@ -72,7 +72,7 @@ def read_attributes(data: bytes) -> dict[int, bytes]:
 
 
 class Netlink:
-    """A socket to the netfilter subsystems of the network namespace it is made in."""
+    """A socket to the netfilter subsystems of the network namespace in which it is made."""
 
     def __init__(self, receive_buffer: int = 0) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
@@ -92,21 +92,21 @@ class Netlink:
         self.close()
 
     def close(self) -> None:
-        """Let the socket go."""
+        """Close the socket."""
         self._socket.close()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the file descriptor, for selectors."""
         return self._socket.fileno()
 
     def request(self, subsystem: int, message: NetlinkMessage, flags: int = 0) -> None:
-        """Send one message and wait until the kernel has done it; NetlinkError if it refuses."""
-        self._socket.send(self._packed(subsystem << 8, message, NLM_F_REQUEST | NLM_F_ACK | flags))
-        self._acknowledged(self._sequence)
+        """Send one message and wait until the kernel has acted on it; NetlinkError if it refuses."""
+        self._socket.send(self._pack(subsystem << 8, message, NLM_F_REQUEST | NLM_F_ACK | flags))
+        self._wait_for_answer(self._sequence)
 
     def dump(self, subsystem: int, message: NetlinkMessage) -> Iterator[NetlinkMessage]:
-        """Everything the kernel lists in answer to a request."""
-        self._socket.send(self._packed(subsystem << 8, message, NLM_F_REQUEST | NLM_F_DUMP))
+        """Yield everything that the kernel lists in answer to a request."""
+        self._socket.send(self._pack(subsystem << 8, message, NLM_F_REQUEST | NLM_F_DUMP))
         wanted = self._sequence
         while True:
             for kind, sequence, body in self._receive():
@@ -115,22 +115,22 @@ class Netlink:
                 if kind == NLMSG_DONE:
                     return
                 if kind == NLMSG_ERROR:
-                    _raise(body)
+                    _raise_error(body)
                 yield NetlinkMessage(kind & 0xFF, body[0], body[4:])
 
     def batch(self, subsystem: int, messages: Iterable[tuple[NetlinkMessage, int]]) -> None:
-        """Send messages (with flags) as one transaction: all of them hold, or NetlinkError and none does."""
-        whole = [self._packed(NFNL_MSG_BATCH_BEGIN, NetlinkMessage(0, 0, b"", subsystem), NLM_F_REQUEST)]
+        """Send messages (with flags) as one transaction. After a NetlinkError none of them has taken effect."""
+        whole = [self._pack(NFNL_MSG_BATCH_BEGIN, NetlinkMessage(0, 0, b"", subsystem), NLM_F_REQUEST)]
         for message, flags in messages:
-            whole.append(self._packed(subsystem << 8, message, NLM_F_REQUEST | flags))
-        whole.append(self._packed(NFNL_MSG_BATCH_END, NetlinkMessage(0, 0, b"", subsystem), NLM_F_REQUEST | NLM_F_ACK))
+            whole.append(self._pack(subsystem << 8, message, NLM_F_REQUEST | flags))
+        whole.append(self._pack(NFNL_MSG_BATCH_END, NetlinkMessage(0, 0, b"", subsystem), NLM_F_REQUEST | NLM_F_ACK))
         data = b"".join(whole)
         self._socket.setsockopt(socket.SOL_SOCKET, 32, len(data) * 2)  # SO_SNDBUFFORCE
         self._socket.send(data)
-        self._acknowledged(self._sequence)
+        self._wait_for_answer(self._sequence)
 
     def messages(self) -> Iterator[NetlinkMessage]:
-        """What arrived, without waiting."""
+        """Yield the messages that have arrived, without waiting."""
         try:
             while True:
                 for kind, _, body in self._receive(socket.MSG_DONTWAIT):
@@ -139,16 +139,16 @@ class Netlink:
         except BlockingIOError:
             return
 
-    def _packed(self, base: int, message: NetlinkMessage, flags: int) -> bytes:
+    def _pack(self, base: int, message: NetlinkMessage, flags: int) -> bytes:
         self._sequence += 1
         body = struct.pack("!BBH", message.family, 0, message.resource) + message.attributes
         return _HEADER.pack(len(body) + 16, base | message.kind, flags, self._sequence, 0) + body
 
-    def _acknowledged(self, wanted: int) -> None:
+    def _wait_for_answer(self, wanted: int) -> None:
         while True:
             for kind, sequence, body in self._receive():
                 if kind == NLMSG_ERROR:
-                    _raise(body)
+                    _raise_error(body)
                     if sequence == wanted:
                         return
 
@@ -163,7 +163,7 @@ class Netlink:
             offset += length + (-length % 4)
 
 
-def _raise(body: bytes) -> None:
+def _raise_error(body: bytes) -> None:
     (code,) = struct.unpack_from("=i", body)
     if code:
         raise NetlinkError(-code, os.strerror(-code), errno.errorcode.get(-code, ""))

@@ -36,7 +36,7 @@ _CAP_NET_ADMIN = 12
 
 
 class PacketFlow(NamedTuple):
-    """What a packet shows of its connection; ports are 0 where the protocol has none."""
+    """The connection that a packet belongs to; ports are 0 if the protocol has none."""
 
     protocol: str
     source: Address
@@ -46,7 +46,7 @@ class PacketFlow(NamedTuple):
 
 
 class LoggedPacket(NamedTuple):
-    """One logged packet: the prefix as the kernel has it, what it says of the rule, and the packet's connection."""
+    """One logged packet: the prefix as the kernel has it, the label read from it, and the packet's flow."""
 
     prefix: str
     label: Label
@@ -54,10 +54,10 @@ class LoggedPacket(NamedTuple):
 
 
 class LogReader:
-    """The packets logged to one group in the network namespace this is made in."""
+    """Reads the packets logged to one group, in the network namespace in which it is made."""
 
     def __init__(self, group: int, at_once: bool = False) -> None:
-        """InputError says why the log cannot be read."""
+        """Start reading; InputError says why the log cannot be read."""
         try:
             self._netlink = Netlink(receive_buffer=_BUFFER)
         except OSError as error:
@@ -79,7 +79,7 @@ class LogReader:
             self._netlink.request(NFNL_SUBSYS_ULOG, NetlinkMessage(_CONFIG, NFPROTO_UNSPEC, setting, group))
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the file descriptor, for selectors."""
         return self._netlink.fileno()
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class LogReader:
         self._netlink.close()
 
     def read(self) -> Iterator[LoggedPacket]:
-        """What was logged since the last time, without waiting."""
+        """Yield the packets logged since the last call, without waiting."""
         for message in self._netlink.messages():
             parts = read_attributes(message.attributes)
             prefix = parts.get(_PREFIX, b"").rstrip(b"\0").decode(errors="replace")
@@ -98,7 +98,7 @@ class LogReader:
 
 
 def parse_packet(packet: bytes) -> PacketFlow | None:
-    """The flow of an IP packet; None if it is none."""
+    """Return the flow of an IP packet; None if it is not an IP packet."""
     if len(packet) >= 20 and packet[0] >> 4 == 4:
         protocol, start = packet[9], (packet[0] & 15) * 4
         source, destination = (int.from_bytes(packet[at : at + 4], "big") for at in (12, 16))
@@ -115,13 +115,13 @@ def parse_packet(packet: bytes) -> PacketFlow | None:
 
 
 def address_bytes(value: Address) -> bytes:
-    """An address in network order."""
+    """Return an address in network order."""
     return (value - IPV6).to_bytes(16, "big") if value >= IPV6 else value.to_bytes(4, "big")
 
 
 def _refused(group: int, error: OSError) -> Diagnostic:
     if error.errno == errno.EBUSY or (error.errno == errno.EPERM and _is_network_admin()):
-        # The kernel also says EPERM when the group belongs to another reader.
+        # The kernel also answers EPERM if the group belongs to another reader.
         words = f"another program already reads NFLOG group {group}"
         return Diagnostic("TW601", words, hint="use another group for both, with --log-group")
     if error.errno in (errno.EPERM, errno.EACCES):

@@ -1,4 +1,4 @@
-"""The programs that are called, and plain words for what is missing: no root, no nft, no kernel feature."""
+"""Calls of nft and ip, and clear errors for what is missing: root, a program, or a kernel feature."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import subprocess
 from tierwall.core.diagnostics import Diagnostic, InputError
 
 PACKAGES = {"nft": "nftables", "ip": "iproute2"}
-# Distributions put these where an ordinary user's PATH does not lead.
+# Distributions install these outside an ordinary user's PATH.
 _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 _LIMIT = 120.0
 
-# What of a table the kernel may lack, by the words that nft marks in it.
+# Features that the kernel may lack, by the words that nft underlines in a script.
 _FEATURES = (
     ("log", "logging to NFLOG (CONFIG_NFT_LOG, CONFIG_NETFILTER_NETLINK_LOG)"),
     ("ct state", "connection tracking (CONFIG_NFT_CT, CONFIG_NF_CONNTRACK)"),
@@ -27,17 +27,17 @@ _ABSENT = ("No such file or directory", "Operation not supported", "Protocol not
 
 
 def find(program: str) -> str:
-    """The path of a program; InputError says which package has it."""
-    found = shutil.which(program, path=_PATH)
-    if found is None:
+    """Return the path of a program; InputError names the package that has it."""
+    path = shutil.which(program, path=_PATH)
+    if path is None:
         words = f"the program `{program}` is not on this machine"
         hint = f"install the package {PACKAGES.get(program, program)}, for example with `make kernel-tools`"
         raise InputError([Diagnostic("TW602", words, hint=hint)])
-    return found
+    return path
 
 
 def run(program: str, *arguments: str, given: str = "") -> str:
-    """What a program prints; InputError with its own words if it fails."""
+    """Run a program and return its output; InputError with the program's own words if it fails."""
     path = find(program)
     done = subprocess.run([path, *arguments], input=given, capture_output=True, text=True, timeout=_LIMIT, check=False)
     if done.returncode:
@@ -62,7 +62,7 @@ def _refusal(program: str, said: str) -> Diagnostic:
 
 
 def _marked(lines: list[str]) -> str:
-    """The part of the script that nft underlines with `^` below the line it quotes."""
+    """Return the part of the script that nft underlines with `^` below the line it quotes."""
     for line, below in itertools.pairwise(lines):
         if below.strip() and set(below) <= {"^", "~", " ", "\t"} and "^" in below:
             return line[below.index("^") : below.rindex("^") + 1].strip()

@@ -1,1 +1,1 @@
-"""Real packets between network namespaces: `tierwall test --engine nft` and the tests of this engine."""
+"""Real packets between network namespaces, for `tierwall test --engine nft` and the tests of this engine."""

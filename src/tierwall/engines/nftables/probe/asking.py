@@ -2,8 +2,8 @@
 
 docs/enforce-network.md#testing-with-packets.
 
-The verdict is what became of the packets. What only the library can say (which rules were looked at) is its own; a
-direction that the kernel logged as dropped is shown as the kernel judged it.
+The packets decide the verdict. The trace (which rules were considered) comes from the library, since packets do not
+show it. A direction that the kernel logged as dropped is shown as the kernel judged it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PacketProbe:
         self._log: LogReader | None = None
 
     def close(self) -> None:
-        """Let the namespaces go; they also go with the process."""
+        """Release the namespaces; they also end with the process."""
         if self._log is not None:
             self._log.close()
         if self._topology is not None:
@@ -57,19 +57,19 @@ class PacketProbe:
         self._log = self._topology = self._places = None
 
     def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[EngineReply]:
-        """One reply for each question; InputError if packets cannot be sent here at all."""
+        """Yield one reply per question; InputError if packets cannot be sent here at all."""
         self._begin()
         yield from replies(PacketCases(self, snapshot), questions)
 
     def _begin(self) -> None:
-        """Find out whether packets can be sent at all, before any question is told what went wrong."""
+        """Check that packets can be sent at all, so that this error is not repeated for every question."""
         for program in ("nft", "ip"):
             find(program)
         if self._topology is None:
             self._prepare([])
 
     def send(self, places: list[tuple[Address, ...]], table: Table, probes: list[Probe]) -> list[ProbeResult]:
-        """Load a table in the router of these places and see what becomes of each probe."""
+        """Load a table into the router between these places, and return the result of each probe."""
         topology, log = self._prepare(places)
         with topology.router.entered():
             replace(table)
@@ -91,60 +91,61 @@ class PacketProbe:
 
 
 class PacketCases(EngineProbe[NetworkDetail]):
-    """Questions about one snapshot, as packets; a case is what the library decides."""
+    """Questions about one snapshot, asked with packets; a case is the library's decision."""
 
-    def __init__(self, asker: PacketProbe, snapshot: Snapshot) -> None:
-        self._asker = asker
+    def __init__(self, probe: PacketProbe, snapshot: Snapshot) -> None:
+        self._probe = probe
         self._snapshot = snapshot
 
     def read(self, question: NetworkQuestion) -> NetworkDetail:
-        """What the library decides; InputError names everything wrong with the question."""
+        """Return the library's decision; InputError names everything wrong with the question."""
         detail: NetworkDetail = ask(self._snapshot, question).detail
         return detail
 
     def prepare(self, cases: Sequence[NetworkDetail]) -> None:
-        """Give every end a place, from which packets are sent and at which they arrive."""
+        """Give every endpoint a place that sends and receives packets."""
         self._placement = Placement(network_model(self._snapshot), ((case.source, case.destination) for case in cases))
 
     def obstacle(self, case: NetworkDetail) -> str:
-        """Why packets cannot tell, or nothing."""
+        """Return the reason why packets cannot answer a case; empty if they can."""
         if case.protocol == "SCTP" and (problem := sctp_problem()):
             return problem
         if case.verdict is Verdict.CONDITIONAL:
             return "which addresses a domain name has is known only when DNS answers"
-        if case.source is not case.destination and not _tells_apart(self._placement, case):
+        if case.source is not case.destination and not _sharing_is_harmless(self._placement, case):
             return f"{case.source} or {case.destination} shares an address, and packets cannot tell who it is"
         if not self._placement.pairs(case.source, case.destination):
             return f"{case.source} and {case.destination} have no address family in common"
         return ""
 
     def ask(self, cases: Sequence[NetworkDetail]) -> Iterator[EngineReply]:
-        """Send all packets, and judge by what became of those of each case."""
+        """Send all packets, and judge each case by the results of its own."""
         placement = self._placement
         compiled = compile_model(placement.model, TableOptions(rate=0), placement.wire)
         probes = [
             [Probe(*pair, case.protocol, case.port) for pair in placement.pairs(case.source, case.destination)]
             for case in cases
         ]
-        results = iter(self._asker.send(placement.places(), compiled.table, [sent for some in probes for sent in some]))
-        for case, some in zip(cases, probes, strict=True):
-            yield _judged(case, [(sent, next(results)) for sent in some], compiled.compiler.builder.logged)
+        every_probe = [sent for case_probes in probes for sent in case_probes]
+        results = iter(self._probe.send(placement.places(), compiled.table, every_probe))
+        for case, case_probes in zip(cases, probes, strict=True):
+            yield _reply(case, [(sent, next(results)) for sent in case_probes], compiled.compiler.builder.logged)
 
 
-def _tells_apart(placement: Placement, decision: NetworkDetail) -> bool:
-    """Whether who shares an address with an end makes no difference to the answer."""
-    source, destination = placement.seen(decision.source), placement.seen(decision.destination)
+def _sharing_is_harmless(placement: Placement, decision: NetworkDetail) -> bool:
+    """Whether the endpoints that share an address leave the answer the same."""
+    source, destination = placement.merged(decision.source), placement.merged(decision.destination)
     if source is None or destination is None:
         return False
     seen = decide(placement.model, source, destination, decision.protocol, decision.port)
     return (seen.egress.verdict, seen.ingress.verdict) == (decision.egress.verdict, decision.ingress.verdict)
 
 
-def _judged(
-    decision: NetworkDetail, found: list[tuple[Probe, ProbeResult]], labels: Mapping[str, Label]
+def _reply(
+    decision: NetworkDetail, sent_probes: list[tuple[Probe, ProbeResult]], labels: Mapping[str, Label]
 ) -> EngineReply:
-    """What the packets say; the trace is the library's."""
-    results = [result for _, result in found]
+    """Return the verdict of the packets, with the library's trace."""
+    results = [result for _, result in sent_probes]
     errors = [result.error for result in results if result.error]
     seen = {result.arrived for result in results if result.arrived or result.dropped}
     if not errors and any(not result.arrived and not result.dropped for result in results):
@@ -155,8 +156,8 @@ def _judged(
         return EngineReply(error=errors[0])
     judged = {judgement.direction: judgement for judgement in (decision.egress, decision.ingress)}
     packets = []
-    for sent, result in found:
-        # What the table was compiled with is whole; what the kernel says of it may be shortened.
+    for sent, result in sent_probes:
+        # The compiled label is complete; the one that the kernel logs may be shortened.
         label = labels[result.dropped.prefix] if result.dropped is not None else None
         packets.append(
             ObservedPacket(

@@ -1,8 +1,8 @@
-"""Sending real packets between namespaces and seeing what becomes of each.
+"""Real packets between namespaces, each with its result.
 
-Both ends and the kernel's log are in one process, so every probe ends with evidence: it arrived, or the table logged
-that it dropped it. TCP and UDP use sockets; SCTP, for which kernels need not have sockets, is an INIT chunk in a raw
-packet.
+Both endpoints and the kernel's log are in one process, so every probe ends with evidence: the packet arrived, or the
+table logged that it dropped it. TCP and UDP use sockets. SCTP is an INIT chunk in a raw packet, because kernels need
+not have SCTP sockets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tierwall.network.model.rules import RuleAction
 from tierwall.values.addresses import IPV6, Address, format_address
 
 _AT_ONCE = 256
-# Far longer than a packet takes on a busy machine; only a probe without any evidence waits so long.
+# Far longer than a packet takes on a busy machine. Only a probe without evidence waits so long.
 PATIENCE = 5.0
 _FIRST_SCTP_PORT = 20000
 _REFUSED = 111
@@ -37,7 +37,7 @@ class Probe(NamedTuple):
 
 
 class ProbeResult(NamedTuple):
-    """What became of a probe: it arrived, or something dropped it; neither if nothing was seen."""
+    """The result of a probe: it arrived or was dropped; neither if nothing was seen."""
 
     arrived: bool = False
     dropped: LoggedPacket | None = None
@@ -47,7 +47,7 @@ class ProbeResult(NamedTuple):
 def send_probes(
     topology: Topology, probes: Sequence[Probe], log: LogReader, patience: float = PATIENCE
 ) -> list[ProbeResult]:
-    """The fate of each probe, in order."""
+    """Send probes and return the result of each, in order."""
     results: list[ProbeResult] = []
     for start in range(0, len(probes), _AT_ONCE):
         with closing(_ProbeRound(topology, log, patience)) as sending:
@@ -56,6 +56,8 @@ def send_probes(
 
 
 class _ProbeRound:
+    """One round of probes: their sockets, those without a result yet, and the results."""
+
     def __init__(self, topology: Topology, log: LogReader, patience: float) -> None:
         self._topology, self._log, self._patience = topology, log, patience
         self._selector = selectors.DefaultSelector()
@@ -71,7 +73,7 @@ class _ProbeRound:
     def results(self, probes: Sequence[Probe]) -> list[ProbeResult]:
         self._listen(probes)
         for _ in self._log.read():
-            continue  # what earlier rounds left
+            continue  # left over from earlier rounds
         self._selector.register(self._log, selectors.EVENT_READ, None)
         by_source: dict[int, list[int]] = {}
         for index, probe in enumerate(probes):
@@ -83,7 +85,7 @@ class _ProbeRound:
         deadline = time.monotonic() + self._patience
         while self._open and (left := deadline - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
-                self._look(key.fileobj, key.data)
+                self._observe(key.fileobj, key.data)
         return [self._results.get(index, ProbeResult()) for index in range(len(probes))]
 
     def _listen(self, probes: Iterable[Probe]) -> None:
@@ -97,7 +99,7 @@ class _ProbeRound:
                     listener.bind((format_address(address), port))
                     if protocol == "TCP":
                         listener.listen(_AT_ONCE)
-            if protocol != "TCP":  # a TCP connection is seen where it is opened
+            if protocol != "TCP":  # a TCP connection is observed where it is opened
                 self._selector.register(listener, selectors.EVENT_READ, (protocol, address))
 
     def _send(self, index: int, probe: Probe) -> None:
@@ -126,7 +128,7 @@ class _ProbeRound:
             self._results[index] = ProbeResult(error=str(error))
             self._open = {flow: number for flow, number in self._open.items() if number != index}
 
-    def _look(self, source: object, data: object) -> None:
+    def _observe(self, source: object, data: object) -> None:
         if data is None:
             for logged in self._log.read():
                 if logged.label.action is RuleAction.DENY and not logged.label.shadow:
@@ -136,7 +138,7 @@ class _ProbeRound:
         if isinstance(data, PacketFlow):
             code = receiver.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             self._selector.unregister(receiver)
-            if code in (0, _REFUSED):  # a refusal came back from the other end, so the packet was there
+            if code in (0, _REFUSED):  # the peer refused the connection, so the packet arrived
                 self._finish(data, ProbeResult(arrived=True))
             return
         protocol, address = cast(tuple[str, Address], data)
@@ -159,25 +161,25 @@ class _ProbeRound:
             self._results[index] = result
 
     def _socket(self, address: Address, kind: int, protocol: int = 0) -> socket.socket:
-        made = socket.socket(socket.AF_INET6 if address >= IPV6 else socket.AF_INET, kind, protocol)
-        self._sockets.append(made)
-        made.setblocking(False)
+        opened = socket.socket(socket.AF_INET6 if address >= IPV6 else socket.AF_INET, kind, protocol)
+        self._sockets.append(opened)
+        opened.setblocking(False)
         if kind != socket.SOCK_RAW:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        return made
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return opened
 
 
 _TYPES = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
 
 
-def _address(text: str) -> Address:
-    family = socket.AF_INET6 if ":" in text else socket.AF_INET
-    value = int.from_bytes(socket.inet_pton(family, text.partition("%")[0]), "big")
+def _address(written: str) -> Address:
+    family = socket.AF_INET6 if ":" in written else socket.AF_INET
+    value = int.from_bytes(socket.inet_pton(family, written.partition("%")[0]), "big")
     return IPV6 + value if family == socket.AF_INET6 else value
 
 
 def sctp_problem() -> str:
-    """Why SCTP cannot be tried here; empty if it can."""
+    """Return the reason why SCTP cannot be probed here; empty if it can."""
     try:
         socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_SCTP).close()
     except OSError as error:
@@ -186,7 +188,7 @@ def sctp_problem() -> str:
 
 
 def sctp_init(source_port: int, port: int) -> bytes:
-    """An SCTP packet with an INIT chunk (RFC 9260, sections 3.1 and 3.3.2), as a client sends first."""
+    """Build an SCTP packet with an INIT chunk, a client's first packet (RFC 9260, sections 3.1 and 3.3.2)."""
     chunk = struct.pack("!BBHIIHHI", 1, 0, 20, 0x74696572, 0x10000, 1, 1, 1)
     header = struct.pack("!HHI", source_port, port, 0)
     checksum = struct.pack("<I", crc32c(header + b"\0\0\0\0" + chunk))
@@ -194,7 +196,7 @@ def sctp_init(source_port: int, port: int) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum of SCTP (RFC 9260, appendix A)."""
+    """Compute the checksum of SCTP (RFC 9260, appendix A)."""
     value = 0xFFFFFFFF
     for byte in data:
         value ^= byte

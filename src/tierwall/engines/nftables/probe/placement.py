@@ -1,9 +1,8 @@
-"""Where each end of a question stands on the wire: its addresses, or a stand-in where it has none that fits.
+"""Placement of the endpoints of questions: their addresses, or a stand-in where no address fits.
 
-A pod without an address is matched by no CIDR (docs/semantics.md#a-pod-without-an-address-matches-no-block), yet
-packets need one; so does a pair of ends that share no address family. A stand-in is an address that nobody has and that
-the table keeps out of every block.
-Ends that share an address share a namespace; the table sees them as one.
+No CIDR matches a pod without an address (docs/semantics.md#a-pod-without-an-address-matches-no-block), yet packets need
+one. Two endpoints without a common address family need one, too. A stand-in is an address that nobody has and that the
+table keeps out of every block. Endpoints that share an address share a namespace; to the table they are one endpoint.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import NetworkModel
 from tierwall.values.addresses import Address, parse_address
 
-_MOST_ENDS = 64
+_MOST_ENDPOINTS = 64
 
 
 class Placement:
-    """Addresses for the ends of some questions."""
+    """The addresses of the endpoints of some questions."""
 
     def __init__(self, model: NetworkModel, pairs: Iterable[tuple[Endpoint, Endpoint]]) -> None:
         self.model = model
@@ -28,12 +27,12 @@ class Placement:
         self._stand_ins: dict[Endpoint, tuple[Address, ...]] = {}
         asked = list(pairs)
         self._endpoints = dict.fromkeys(endpoint for pair in asked for endpoint in pair)
-        if len(self._known) <= _MOST_ENDS:
+        if len(self._known) <= _MOST_ENDPOINTS:
             self._endpoints |= self._known
         self._taken = {address for endpoint in (*self._known, *self._endpoints) for address in endpoint.addresses}
         self._free = {4: _addresses("100.64.0.1"), 6: _addresses("fd74:6965:7277::1")}
         for pair in asked:
-            self._meet(*pair)
+            self._give_common_family(*pair)
         self.wire = WireAddresses(self._stand_ins)
         self._at: dict[Address, list[Endpoint]] = {}
         for endpoint in self._known:
@@ -41,21 +40,21 @@ class Placement:
                 self._at.setdefault(address, []).append(endpoint)
 
     def pairs(self, source: Endpoint, destination: Endpoint) -> list[tuple[Address, Address]]:
-        """One pair of addresses for each family that both ends have."""
+        """Return one pair of addresses per family that both endpoints have."""
         out = []
         for family in (4, 6):
-            mine, theirs = (
+            sources, destinations = (
                 [address for address in self.wire.addresses(endpoint) if family_of(address) == family]
                 for endpoint in (source, destination)
             )
-            if mine and theirs:
-                out.append((mine[0], theirs[0]))
+            if sources and destinations:
+                out.append((sources[0], destinations[0]))
         return out
 
-    def seen(self, endpoint: Endpoint) -> Endpoint | None:
-        """The end that the table sees behind an end's addresses: everybody who has one of them, as one.
+    def merged(self, endpoint: Endpoint) -> Endpoint | None:
+        """Return the endpoint that the table sees behind an endpoint's addresses: everyone who has one of them, as one.
 
-        None if a pod under policy shares an address with somebody else: then it depends on the address.
+        None if a pod under policy shares an address with another endpoint: the answer then depends on the address.
         """
         others = dict.fromkeys(
             other for address in self.wire.addresses(endpoint) for other in self._at.get(address, ())
@@ -67,18 +66,18 @@ class Placement:
             return None
         together = (endpoint, *others)
         ports: dict[str, set[tuple[str, int]]] = {}
-        for sharer in together:
-            for name, numbers in sharer.named_ports.items():
+        for sharing in together:
+            for name, numbers in sharing.named_ports.items():
                 ports.setdefault(name, set()).update(numbers)
         return Endpoint(
             "address",
             endpoint.name,
-            addresses=tuple(sorted({address for sharer in together for address in sharer.addresses})),
+            addresses=tuple(sorted({address for sharing in together for address in sharing.addresses})),
             named_ports={name: tuple(sorted(numbers)) for name, numbers in ports.items()},
         )
 
     def places(self) -> list[tuple[Address, ...]]:
-        """Groups of addresses that belong into one namespace, in order."""
+        """Return groups of addresses that share a namespace, sorted."""
         groups: list[set[Address]] = []
         for endpoint in self._endpoints:
             group = set(self.wire.addresses(endpoint))
@@ -93,23 +92,24 @@ class Placement:
             groups = [*apart, group]
         return sorted(tuple(sorted(group)) for group in groups)
 
-    def _meet(self, source: Endpoint, destination: Endpoint) -> None:
-        mine, theirs = self._families(source), self._families(destination)
-        if mine & theirs:
+    def _give_common_family(self, source: Endpoint, destination: Endpoint) -> None:
+        """Add stand-ins until two endpoints have an address family in common."""
+        source_families, destination_families = self._families(source), self._families(destination)
+        if source_families & destination_families:
             return
-        if not mine and not theirs:
-            self._add(source, 4)
+        if not source_families and not destination_families:
+            self._add_stand_in(source, 4)
             if destination is not source:
-                self._add(destination, 4)
-        elif source in self._known and theirs:
-            self._add(source, min(theirs))
-        elif destination in self._known and mine:
-            self._add(destination, min(mine))
+                self._add_stand_in(destination, 4)
+        elif source in self._known and destination_families:
+            self._add_stand_in(source, min(destination_families))
+        elif destination in self._known and source_families:
+            self._add_stand_in(destination, min(source_families))
 
     def _families(self, endpoint: Endpoint) -> set[int]:
         return {family_of(address) for address in (*endpoint.addresses, *self._stand_ins.get(endpoint, ()))}
 
-    def _add(self, endpoint: Endpoint, family: int) -> None:
+    def _add_stand_in(self, endpoint: Endpoint, family: int) -> None:
         address = next(free for free in self._free[family] if free not in self._taken)
         self._stand_ins[endpoint] = (*self._stand_ins.get(endpoint, ()), address)
 

@@ -1,7 +1,7 @@
 """Pods, nodes and outside addresses as network namespaces around one router, which has the table.
 
-Every end has a veth pair to the router, its addresses as /32 and /128, and a default route with a fixed neighbour, so
-that nothing waits for ARP or neighbour discovery. Everything is inside namespaces of this process and goes with it.
+Every host has a veth pair to the router, its addresses as /32 and /128, and a default route with a fixed neighbour, so
+nothing waits for ARP or neighbour discovery. Everything is in namespaces of this process and ends with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tierwall.engines.nftables.kernel.programs import run
 from tierwall.engines.nftables.table.sets import family_of
 from tierwall.values.addresses import Address, format_address
 
-_ROUTER_MAC, _END_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
+_ROUTER_MAC, _HOST_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 _GATEWAY = {4: "169.254.1.1", 6: "fe80::1"}
 _EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 _SETTINGS = {
@@ -24,7 +24,7 @@ _SETTINGS = {
 
 
 class Topology:
-    """A router and its ends, one namespace for each group of addresses."""
+    """A router and its hosts, with one namespace per group of addresses."""
 
     def __init__(self, places: Iterable[Sequence[Address]]) -> None:
         self.router = NetworkNamespace()
@@ -39,11 +39,11 @@ class Topology:
             raise
 
     def at(self, address: Address) -> NetworkNamespace:
-        """The namespace that has an address."""
+        """Return the namespace that has an address."""
         return self._at[address]
 
     def close(self) -> None:
-        """Let all namespaces go."""
+        """Release all namespaces."""
         for host in (*self.hosts, self.router):
             host.close()
         self.hosts.clear()
@@ -59,18 +59,18 @@ class Topology:
             run("ip", "-batch", "-", given="\n".join(commands) + "\n")
         for host, place in zip(self.hosts, places, strict=True):
             with host.entered():
-                run("ip", "-batch", "-", given="\n".join(_end_side(place)) + "\n")
+                run("ip", "-batch", "-", given="\n".join(_host_side(place)) + "\n")
 
 
 def _router_side(device: str, path: str, place: tuple[Address, ...]) -> Iterator[str]:
-    yield f"link add {device} address {_ROUTER_MAC} type veth peer name eth0 address {_END_MAC} netns {path}"
+    yield f"link add {device} address {_ROUTER_MAC} type veth peer name eth0 address {_HOST_MAC} netns {path}"
     yield f"link set {device} up"
     for address in place:
         yield f"route add {format_address(address)} dev {device}"
-        yield f"neigh replace {format_address(address)} lladdr {_END_MAC} dev {device} nud permanent"
+        yield f"neigh replace {format_address(address)} lladdr {_HOST_MAC} dev {device} nud permanent"
 
 
-def _end_side(place: tuple[Address, ...]) -> Iterator[str]:
+def _host_side(place: tuple[Address, ...]) -> Iterator[str]:
     yield "link set lo up"
     yield "link set eth0 up"
     for address in place:

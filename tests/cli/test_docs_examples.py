@@ -43,3 +43,11 @@ def test_a_command_on_a_page_prints_what_the_page_shows(example: Shown, monkeypa
         assert printed[: len(example.output) - 1] == list(example.output[:-1])
     elif example.output:
         assert printed == list(example.output)
+
+
+def test_the_picture_of_the_readme_is_drawn_by_the_command_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    match = re.search(r"\(`tierwall ([^`]*)`\):\n\n```mermaid\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert match is not None
+    command, picture = match.groups()
+    assert CliRunner().invoke(root, shlex.split(command)).stdout == picture

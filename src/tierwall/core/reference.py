@@ -1,4 +1,4 @@
-"""References: `Kind/namespace/name`, `Kind/name` if cluster-scoped; `#section` may follow (docs/concepts.md#words).
+"""References: `Kind/namespace/name`, `Kind/name` if cluster-scoped; `#section` may follow (docs/concepts.md#glossary).
 
 A kind that is ambiguous carries its group, as kubectl writes it: `NetworkPolicy.crd.antrea.io/shop/web`.
 """

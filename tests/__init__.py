@@ -1,4 +1,4 @@
-"""The tests of Tierwall: one package for each of its own, what they share in `worlds`, `labs` and `reference`."""
+"""The tests of Tierwall: one package for each package of Tierwall; `worlds`, `labs` and `reference` are shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test needs and may not have: something real that cannot run here, or data from beside the repository."""
+"""Requirements of tests that may be missing: a real engine, or data beside the repository."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import NoReturn
 
 import pytest
 
-NOT_HAD = "needs "
+NEEDS = "needs "
 
 
 def unavailable(reason: str) -> None:
-    """Skip, because something real is not to be had here; with CI=true that is a failure."""
+    """Skip a test because a real engine is not available; with CI=true that is a failure."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"not testable here: {reason}")
     pytest.skip(reason)
 
 
-def not_had(data: str) -> NoReturn:
-    """Pass a test over for want of data that is not part of the repository, in CI too; the summary says so once."""
-    pytest.skip(f"{NOT_HAD}{data}")
+def missing_data(data: str) -> NoReturn:
+    """Skip a test because data beside the repository is missing, in CI too; the summary says so once."""
+    pytest.skip(f"{NEEDS}{data}")

@@ -1,8 +1,7 @@
-"""How far random tests and storms go. `make test` has fixed seeds and lengths; `make fuzz` and `make soak` go further.
+"""The length of random tests and storms: fixed seeds and lengths in `make test`, longer in `make fuzz` and `make soak`.
 
-`TIERWALL_FUZZ` is how many times the examples of a random test are tried, `TIERWALL_SEED` where tests begin that count
-their own seeds (with it, Hypothesis takes its seed from outside too), `TIERWALL_SOAK` how many times as long a storm
-lasts.
+`TIERWALL_FUZZ` multiplies the examples of random tests and `TIERWALL_SOAK` the rounds of storms. `TIERWALL_SEED` is
+the first seed of tests that count their own seeds; with it, Hypothesis takes its seed from the command line too.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ SOAK = int(os.environ.get("TIERWALL_SOAK", "1"))
 
 
 def examples(number: int) -> int:
-    """The examples of a random test that tries so many in `make test`."""
+    """Return the number of examples of a random test that has `number` of them in `make test`."""
     return number * FUZZ
 
 
 def seeds(number: int) -> range:
-    """The seeds of a test that makes its own random things, so many in `make test`."""
+    """Return the seeds of a test that draws its own random inputs, `number` of them in `make test`."""
     return range(SEED, SEED + number * FUZZ)
 
 
 def rounds(number: int) -> int:
-    """The rounds of a storm that has so many in `make test`."""
+    """Return the rounds of a storm that has `number` of them in `make test`."""
     return number * SOAK

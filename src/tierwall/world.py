@@ -92,7 +92,7 @@ def run_tests(
 
     known = table.offered_by("test")
     if str(engine) not in known:
-        words = f"expected one of {', '.join(known)} as engine, found `{engine}`"
+        words = f"expected one of {', '.join(known)} as `engine`, found `{engine}`"
         raise InputError([Diagnostic("TW703", words, hint=near_miss(str(engine), known))])
     under = world.snapshot if world is not None else None
     loaded = suites([os.fspath(path) for path in paths], under)
@@ -115,7 +115,7 @@ def _with_objects(snapshot: Snapshot, objects: Iterable[Any], namespace: str) ->
         try:
             copied = msgspec.to_builtins(dict(value) if isinstance(value, Mapping) else value, str_keys=True)
         except (TypeError, ValueError, RecursionError) as error:
-            problems.append(Diagnostic("TW006", f"`objects[{index}]` holds what JSON cannot: {error}"))
+            problems.append(Diagnostic("TW006", f"expected JSON as `objects[{index}]`: {error}"))
             continue
         for item in read_objects(copied, namespace):
             if isinstance(item, Diagnostic):

@@ -13,7 +13,7 @@ from google.protobuf import text_format
 from tests.cel import cel_spec_tests
 from tests.cel.cel_conformance import Line, answer, is_expected
 from tests.cel.cel_spec_tests import MODULE, Unavailable, Unsupported, cases, fetch_tests, lines
-from tests.needs import not_had
+from tests.needs import missing_data
 from tierwall.cel.batch import Batch
 
 MESSAGES, ENUMS, FUNCTIONS = "protobuf messages", "protobuf enums", "declared functions"
@@ -101,7 +101,7 @@ def files() -> list[Path]:
     try:
         return sorted(fetch_tests().glob("*.textproto"))
     except Unavailable as error:
-        not_had(f"the CEL specification's tests: {error}")
+        missing_data(f"the CEL specification's tests: {error}")
 
 
 def lines_of(file: Path) -> tuple[list[Line], Counter[str]]:
@@ -193,7 +193,7 @@ def test_another_module_than_the_pinned_one_is_refused(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shutil.which("go") is None:
-        not_had("Go, to compare a module with its hash")
+        missing_data("Go, to compare a module with its hash")
     module = Path(shutil.copytree(MODULE, tmp_path / "module"))
     (module / "go.sum").write_text((MODULE / "go.sum").read_text().replace("h1:A", "h1:B"))
     monkeypatch.setattr(cel_spec_tests, "MODULE", module)

@@ -62,7 +62,7 @@ def test_eval_that_fails_says_why_on_stderr_and_exits_with_1(expression: str, me
         ('{"a": 9223372036854775808}', "expected an int of 64 bits"),
     ],
 )
-def test_variables_that_are_none_are_refused(tmp_path: Path, content: str, message: str) -> None:
+def test_a_file_that_is_not_an_object_of_variables_is_refused(tmp_path: Path, content: str, message: str) -> None:
     variables = tmp_path / "vars.json"
     variables.write_text(content)
     result = run("eval", "1", "--vars", str(variables))
@@ -80,7 +80,7 @@ def test_check_prints_the_type_or_every_problem() -> None:
     assert run("check", "a", "--var", "a").exit_code == 2
 
 
-def test_an_older_release_lacks_what_came_later() -> None:
+def test_an_older_release_lacks_newer_functions() -> None:
     assert run("check", "isSemver('1.0.0')", "--release", "1.33").exit_code == 0
     assert run("check", "isSemver('1.0.0')", "--release", "1.32").exit_code == 4
     assert run("check", "1", "--release", "two").exit_code == 2
@@ -116,7 +116,7 @@ def test_batch_takes_dotted_variables_and_the_longest_name_wins() -> None:
     ]
 
 
-def test_a_line_that_is_no_question_is_answered_in_its_place() -> None:
+def test_a_line_that_is_not_a_question_is_answered_with_an_error() -> None:
     lines = [
         '{"expr": "1"}',
         "not json",

@@ -78,12 +78,12 @@ def test_junit_fails_the_file_that_has_problems(broken: Path) -> None:
     assert failures == {"./a.yaml": 4, "./good.yaml": 0}
 
 
-def test_junit_drops_characters_xml_cannot_hold() -> None:
+def test_junit_replaces_characters_that_xml_cannot_represent() -> None:
     finding = Diagnostic("TW105", "bad \x01 \ud800 text", Position("a\x00.yaml", 1, 1))
     ElementTree.fromstring(junit.findings(findings.CheckResult(Diagnostics([finding]), load([])), View()))
 
 
-def test_github_annotations_escape_what_the_runner_would_read(broken: Path) -> None:
+def test_github_annotations_are_escaped(broken: Path) -> None:
     finding = Diagnostic("TW105", "50%\nmore", Position("a,b:c.yaml", 2, 3), hint="x")
     checked = findings.CheckResult(Diagnostics([finding]), load([]))
     assert list(findings.github(checked, View())) == [
@@ -91,7 +91,7 @@ def test_github_annotations_escape_what_the_runner_would_read(broken: Path) -> N
     ]
 
 
-def test_on_a_terminal_a_caret_stands_under_the_offending_text() -> None:
+def test_a_terminal_shows_a_caret_under_the_offending_text() -> None:
     finding = Diagnostic("TW101", "unknown field", Position("a.yaml", 9, 7), hint="did you mean `x`?")
     lines = list(text.diagnostics([finding], lambda file, number: "      namespaceSeletor: {}", True, False))
     assert lines[1:] == [
@@ -134,13 +134,13 @@ def test_a_list_is_judged_item_by_item_at_the_place_of_the_item() -> None:
         ("x: 1\n", "TW006"),
     ],
 )
-def test_input_that_cannot_be_used_is_said_so(content: str, code: str) -> None:
+def test_unusable_input_is_reported(content: str, code: str) -> None:
     result = check("-", text=content)
     assert result.exit_code == (4 if code == "TW006" else 1)
     assert f"[{code}]" in result.stdout
 
 
-def test_a_missing_file_is_named_with_the_nearest_one_there(broken: Path) -> None:
+def test_a_missing_file_is_reported_with_the_nearest_name(broken: Path) -> None:
     result = check("b.yaml")
     assert result.exit_code == 1
     assert result.stdout == "b.yaml:1:1: error[TW001]: there is no such file or folder (did you mean `a.yaml`?)\n"
@@ -154,7 +154,7 @@ def test_an_object_defined_twice_is_a_warning_that_names_both_places() -> None:
     assert result.exit_code == 4
 
 
-def test_an_unknown_command_names_the_nearest_one() -> None:
+def test_an_unknown_command_suggests_the_nearest_one() -> None:
     result = CliRunner().invoke(root, ["chekc"])
     assert result.exit_code == 2
     assert "did you mean `check`?" in result.stderr
@@ -209,7 +209,7 @@ spec: {podSelektor: {}}
 """
 
 
-def test_a_developer_learns_who_overrides_a_rule_and_nothing_of_other_namespaces() -> None:
+def test_a_developer_sees_who_overrides_a_rule_but_nothing_of_other_namespaces() -> None:
     result = check("-", "--namespace", "shop", "-o", "json", text=TEAMS)
     findings = json.loads(result.stdout)["diagnostics"]
     assert {finding["object"] for finding in findings} == {"NetworkPolicy/shop/np"}
@@ -218,7 +218,7 @@ def test_a_developer_learns_who_overrides_a_rule_and_nothing_of_other_namespaces
     assert "secret" not in result.stdout
 
 
-def test_a_namespace_that_holds_nothing_is_answered_with_the_nearest() -> None:
+def test_an_empty_namespace_is_reported_with_the_nearest_name() -> None:
     result = check("-", "--namespace", "shopp", text=TEAMS)
     assert result.exit_code == 1
     assert "nothing is in namespace `shopp` (did you mean `shop`?)" in result.stderr

@@ -1,4 +1,4 @@
-"""Where commands take their objects from: `PATH...` and `-f` are one list, and standard input is read once."""
+"""The sources of objects on the command line: `PATH...` and `-f` are one list, and standard input is read once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def tierwall(*arguments: str, input: str | None = None) -> Result:
     "given",
     ["pods.yaml policy.yaml", "pods.yaml -f policy.yaml", "-f pods.yaml -f policy.yaml", ""],
 )
-def test_paths_and_files_are_one_list_and_this_folder_where_there_is_none(given: str) -> None:
+def test_paths_and_files_are_one_list_and_this_folder_is_the_default(given: str) -> None:
     assert "x/* => " in tierwall("list", *given.split()).stdout
     summary = json.loads(tierwall("check", *given.split(), "-o", "json").stdout)
     assert (summary["files"], summary["objects"]) == (2, 3)
@@ -88,7 +88,7 @@ def test_standard_input_is_not_read_twice(arguments: tuple[str, ...]) -> None:
     assert "standard input (`-`) can be read only once" in result.stderr
 
 
-def test_files_lie_under_the_objects_of_every_test(folder: Path) -> None:
+def test_files_are_put_under_the_objects_of_every_test(folder: Path) -> None:
     (folder / "test.yaml").write_text(TEST)
     assert tierwall("test", "test.yaml").exit_code == 4
     assert tierwall("test", "test.yaml", "-f", "policy.yaml").exit_code == 0
@@ -97,7 +97,7 @@ def test_files_lie_under_the_objects_of_every_test(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("run",), ("enforce", "nft"), ("test",), ("authorizer",)])
-def test_what_enforces_takes_no_folder_for_granted(command: tuple[str, ...]) -> None:
+def test_commands_that_enforce_have_no_default_folder(command: tuple[str, ...]) -> None:
     result = tierwall(*command)
     assert result.exit_code == 2
     assert "Missing" in result.stderr
@@ -112,14 +112,14 @@ def test_what_enforces_takes_no_folder_for_granted(command: tuple[str, ...]) -> 
         ("enforce", "nft", "-f", "broken.yaml", "--dry-run"),
     ],
 )
-def test_what_enforces_takes_files_too(command: tuple[str, ...], folder: Path) -> None:
+def test_commands_that_enforce_take_files_too(command: tuple[str, ...], folder: Path) -> None:
     (folder / "broken.yaml").write_text(BROKEN)
     result = tierwall(*command)
     assert result.exit_code == 1
     assert "broken.yaml:4" in result.stderr
 
 
-def test_list_says_where_its_hits_went() -> None:
+def test_list_points_to_audit_for_hits() -> None:
     result = tierwall("list", "--hits")
     assert result.exit_code == 2
     assert "tierwall audit --hits" in result.stderr

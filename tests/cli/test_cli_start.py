@@ -1,4 +1,4 @@
-"""Starting: a command imports what it needs for this question, and no more."""
+"""A command imports only what it needs for its question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables that commands read: each entry leads to something, and help shows all of them."""
+"""The tables that commands read: each entry can be imported, and help shows all of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tierwall.render.formats import FORMATS, renderer
 @pytest.mark.parametrize(
     ("command", "output"), [(command, output) for command in FORMATS for output in FORMATS[command]]
 )
-def test_every_format_is_written_by_something(command: str, output: str) -> None:
+def test_every_format_has_a_renderer(command: str, output: str) -> None:
     assert callable(renderer(command, output))
 
 
 @pytest.mark.parametrize("command", [command for command in FORMATS if "--" not in command and command != "explain"])
-def test_a_command_offers_the_formats_of_the_table_and_names_them_where_another_is_given(command: str) -> None:
+def test_a_command_offers_the_formats_of_the_table_and_lists_them_for_an_unknown_one(command: str) -> None:
     words = command.split()
     offered = FORMATS.get(f"{command} --hits", FORMATS[command])
     assert f"[{'|'.join(offered)}]" in "".join(CliRunner().invoke(root, [*words, "--help"]).stdout.split())

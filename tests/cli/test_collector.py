@@ -14,14 +14,14 @@ from tierwall.cli.collector import CommandLoader, collector_off
 
 @pytest.fixture
 def freezes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The times that objects were frozen, without doing it to the process of the tests."""
+    """Count the calls of `gc.freeze`, without freezing the process of the tests."""
     calls: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append(gc.get_count()[0]))
     yield calls
     gc.enable()
 
 
-def test_the_collector_is_off_meanwhile_and_then_as_it_was(freezes: list[int]) -> None:
+def test_the_collector_is_off_while_loading_and_then_restored(freezes: list[int]) -> None:
     with collector_off():
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -34,8 +34,8 @@ def test_the_collector_is_off_meanwhile_and_then_as_it_was(freezes: list[int]) -
     assert not gc.isenabled()
 
 
-def test_only_many_objects_are_taken_out_of_its_sight(freezes: list[int]) -> None:
-    # Python does not count the few lists that it makes of old ones.
+def test_only_many_objects_are_kept_from_the_collector(freezes: list[int]) -> None:
+    # Python does not count lists that reuse freed memory.
     many = collector.MANY + 1000
     made: list[list[int]] = []
     with collector_off():
@@ -49,7 +49,7 @@ def test_only_many_objects_are_taken_out_of_its_sight(freezes: list[int]) -> Non
     assert len(freezes) == 1
 
 
-def test_a_command_that_reads_again_takes_only_the_first_load_out_of_its_sight(
+def test_only_the_first_load_is_kept_from_the_collector(
     freezes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collector, "MANY", 0)

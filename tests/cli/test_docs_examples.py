@@ -1,4 +1,4 @@
-"""What the pages show of a terminal is what the command prints: every `$ tierwall …` on them is run."""
+"""The terminal sessions on the pages are real: every `$ tierwall …` on them is run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Shown(NamedTuple):
 
 
 def shown() -> Iterator[Shown]:
-    """Commands on files of the examples, each with the lines shown below it."""
+    """Yield the commands on the pages, each with the lines shown below it."""
     for page in PAGES:
         for block in re.findall(r"^```console\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE):
             for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -33,7 +33,7 @@ def shown() -> Iterator[Shown]:
 
 
 @pytest.mark.parametrize("example", list(shown()), ids=lambda example: f"{example.page}: {example.command}"[:80])
-def test_a_command_on_a_page_prints_what_the_page_shows(example: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_prints_what_its_page_shows(example: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(root, shlex.split(example.command, comments=True)[1:])
     # Denied, findings and conditional are answers; 1 and 2 mean that the page is wrong.

@@ -1,4 +1,4 @@
-"""`tierwall check` finds in every row of the grid what the row says, and nothing else."""
+"""`tierwall check` finds in each input of the grid exactly the codes of its row."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.worlds.findings import GRID
 from tierwall.cli.main import root
 from tierwall.core.catalogue import CATALOGUE
 
-# Codes below 510, which are about manifests, that `check` never gives.
+# Codes below 510, which are about manifests, that `check` never reports.
 NOT_BY_CHECK = {
     "TW208": "admission says what is wrong; `explain` and `list` say that it fails closed",
 }
 
 
-def found(folder: Path, name: str) -> str:
-    """The codes of all findings, in order."""
+def codes_found(folder: Path, name: str) -> str:
+    """Return the codes of all findings, sorted."""
     given, file = GRID[name].given, folder / "given.yaml"
     if name == "TW001":
         file.symlink_to("nowhere")
@@ -34,11 +34,11 @@ def found(folder: Path, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", GRID)
-def test_a_row_has_its_findings(tmp_path: Path, name: str) -> None:
-    assert found(tmp_path, name) == GRID[name].codes
+def test_each_input_has_its_findings(tmp_path: Path, name: str) -> None:
+    assert codes_found(tmp_path, name) == GRID[name].codes
 
 
-def test_every_code_that_check_can_give_has_a_row_of_its_name() -> None:
+def test_every_code_of_check_has_an_input_of_its_name() -> None:
     codes = {code for code in CATALOGUE if code < "TW510"}
     rows = {name for name in GRID if name.startswith("TW")}
     assert rows == codes - NOT_BY_CHECK.keys()

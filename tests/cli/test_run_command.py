@@ -1,4 +1,4 @@
-"""`tierwall run` that cannot begin: what is wrong, all of it, and exit code 1; nothing is started."""
+"""`tierwall run` that cannot start reports every problem, exits with 1 and starts nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXAMPLE = ROOT / "examples" / "agents"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The manifests of the example with their certificates."""
+    """Write the manifests of the example with their certificates."""
     shutil.copytree(EXAMPLE / "manifests", tmp_path / "m")
     authority = certificates.Authority()
     (tmp_path / "m" / "tls.yaml").write_text(certificates.manifests(authority, authority.server("localhost")))
@@ -39,7 +39,7 @@ def test_a_missing_secret(folder: Path) -> None:
     assert "agents-tls" in result.stderr
 
 
-def test_a_key_that_is_not_that_of_the_certificate(folder: Path) -> None:
+def test_a_key_of_another_certificate(folder: Path) -> None:
     authority = certificates.Authority()
     first, other = authority.server("localhost"), authority.server("localhost")
     mixed = certificates.Pair(first.certificate, other.key)
@@ -49,7 +49,7 @@ def test_a_key_that_is_not_that_of_the_certificate(folder: Path) -> None:
     assert "`tls.key` is not the key of `tls.crt`" in result.stderr
 
 
-def test_a_key_that_is_not_that_of_the_certificate_on_the_command_line(folder: Path, tmp_path: Path) -> None:
+def test_a_key_of_another_certificate_on_the_command_line(folder: Path, tmp_path: Path) -> None:
     authority = certificates.Authority()
     (tmp_path / "c.pem").write_bytes(authority.server("localhost").certificate)
     (tmp_path / "k.pem").write_bytes(authority.server("localhost").key)
@@ -92,13 +92,13 @@ def test_manifests_with_errors_are_shown_all_at_once(folder: Path) -> None:
     assert result.stderr.count("error[TW104]") == 2
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder(tmp_path: Path) -> None:
     result = run(str(tmp_path / "none"))
     assert result.exit_code == 1
     assert "error[TW001]" in result.stderr
 
 
-def test_standard_input_that_is_no_yaml() -> None:
+def test_standard_input_that_is_not_yaml() -> None:
     result = run("-", input="kind: [")
     assert result.exit_code == 1
     assert "error[TW002]" in result.stderr

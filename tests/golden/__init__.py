@@ -1,1 +1,1 @@
-"""What every command prints, in every format that it has: `outputs`, made from the examples and `worlds`."""
+"""Golden files: the output of every command in every format (`outputs`), from the examples and `worlds`."""

@@ -1,6 +1,6 @@
-"""Every output format of every command prints what is kept in `outputs`; `pytest --renew tests/golden` keeps it anew.
+"""Every command prints, in every format, its golden file in `outputs`; `pytest --renew tests/golden` renews them.
 
-A change of what users see is a change of a file there, to be read before it is committed.
+A change of the output is a change of a file there; read it before you commit it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ WORLDS = "tests/golden/worlds"
 
 
 class Shown(NamedTuple):
-    """A command line whose output is kept: the entry of `FORMATS` that writes it, a name, arguments and exit code.
+    """A command line with golden files: its entry in `FORMATS`, a name, the arguments and the exit code.
 
-    Options that do not go with every format say with which they go.
+    `only` lists the formats that the options can be combined with.
     """
 
     command: str
@@ -132,19 +132,19 @@ HITS = tuple(
     )
     for decider, shadow in zip(DECIDERS, (False, True), strict=True)
 )
-# What the kernel reports is made up here: an audit runs until it is ended.
+# Reports of the kernel are made up: a real audit runs until it is stopped.
 REPORTED: dict[str, Iterable[Any]] = {"audit": EVENTS, "audit --hits": HITS}
 
 
 def outputs() -> Iterator[tuple[Shown, str]]:
-    """Every command line in every format that its command has."""
+    """Yield every command line in every format of its command."""
     for shown in SHOWN:
         for output in shown.only or formats(shown.arguments) or ("text",):
             yield shown, output
 
 
 def formats(arguments: str) -> tuple[str, ...]:
-    """What `-o` offers for a command line; nothing where there is no `-o`."""
+    """Return the choices of `-o` for a command line; empty if it has no `-o`."""
     command: click.Command = root
     for word in shlex.split(arguments):
         if not isinstance(command, click.Group):
@@ -156,13 +156,13 @@ def formats(arguments: str) -> tuple[str, ...]:
     return tuple(str(choice) for kind in offered if isinstance(kind, click.Choice) for choice in kind.choices)
 
 
-def kept(name: str, text: str, renew: bool) -> None:
-    """An output is the one that is kept, or is kept from now on."""
+def compare_golden(name: str, text: str, renew: bool) -> None:
+    """Compare an output with its golden file, or renew the file."""
     path = OUTPUTS / name
     if renew:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert path.exists(), f"{name} is not kept: `pytest --renew tests/golden` keeps it"
+    assert path.exists(), f"{name} does not exist: `pytest --renew tests/golden` writes it"
     assert text == path.read_text()
 
 
@@ -175,16 +175,18 @@ def file_of(command: str, name: str, output: str) -> str:
     list(outputs()),
     ids=[file_of(shown.command, shown.name, output) for shown, output in outputs()],
 )
-def test_a_command_prints_what_is_kept(shown: Shown, output: str, monkeypatch: pytest.MonkeyPatch, renew: bool) -> None:
+def test_a_command_prints_its_golden_file(
+    shown: Shown, output: str, monkeypatch: pytest.MonkeyPatch, renew: bool
+) -> None:
     monkeypatch.chdir(ROOT)
     arguments = shlex.split(shown.arguments)
     chosen = ["-o", output] if formats(shown.arguments) else []
     result = CliRunner().invoke(root, [*arguments, *chosen])
     assert result.exit_code == shown.code, result.output
     name = file_of(shown.command, shown.name, output)
-    kept(name, result.stdout, renew)
+    compare_golden(name, result.stdout, renew)
     if result.stderr:
-        kept(f"{name}.stderr", result.stderr, renew)
+        compare_golden(f"{name}.stderr", result.stderr, renew)
     else:
         assert not (OUTPUTS / f"{name}.stderr").exists()
 
@@ -192,13 +194,13 @@ def test_a_command_prints_what_is_kept(shown: Shown, output: str, monkeypatch: p
 @pytest.mark.parametrize(
     ("command", "output"), [(command, output) for command in REPORTED for output in FORMATS[command]]
 )
-def test_an_audit_prints_what_is_kept(command: str, output: str, renew: bool) -> None:
+def test_audit_prints_its_golden_file(command: str, output: str, renew: bool) -> None:
     made = renderer(command, output)(REPORTED[command], View())
     text = dump(made) if isinstance(made, dict) else made if isinstance(made, str) else "\n".join(made)
-    kept(file_of(command, "events", output), f"{text}\n", renew)
+    compare_golden(file_of(command, "events", output), f"{text}\n", renew)
 
 
-def test_every_format_of_every_command_is_kept_and_nothing_else(renew: bool) -> None:
+def test_every_format_of_every_command_has_a_golden_file_and_no_file_is_left_over(renew: bool) -> None:
     assert {shown.command for shown in SHOWN} | REPORTED.keys() >= FORMATS.keys()
     names = {file_of(shown.command, shown.name, output) for shown, output in outputs()}
     names |= {file_of(command, "events", output) for command in REPORTED for output in FORMATS[command]}
@@ -210,10 +212,10 @@ def test_every_format_of_every_command_is_kept_and_nothing_else(renew: bool) -> 
     assert renew or not gone, f"nothing prints these any more: {sorted(gone)}"
 
 
-def test_a_difference_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "OUTPUTS", tmp_path)
-    with pytest.raises(AssertionError, match="is not kept"):
-        kept("some/file.text", "one", renew=False)
-    kept("some/file.text", "one", renew=True)
+    with pytest.raises(AssertionError, match="does not exist"):
+        compare_golden("some/file.text", "one", renew=False)
+    compare_golden("some/file.text", "one", renew=True)
     with pytest.raises(AssertionError):
-        kept("some/file.text", "other", renew=False)
+        compare_golden("some/file.text", "other", renew=False)

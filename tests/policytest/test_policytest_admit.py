@@ -23,7 +23,7 @@ GOOD: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"n
 BAD: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "BAD"}}
 
 
-def test_an_object_that_is_taken() -> None:
+def test_an_accepted_object() -> None:
     answer = ask(NOWHERE, AdmitQuestion(object=GOOD))
     assert (answer.plane, answer.verdict, answer.decided_by, answer.steps) == ("admit", Verdict.ALLOW, (), ())
     assert answer.sentence == "an API server would take Namespace/good"
@@ -37,7 +37,7 @@ def test_an_object_that_is_taken() -> None:
     }
 
 
-def test_an_object_that_is_refused() -> None:
+def test_a_refused_object() -> None:
     answer = ask(NOWHERE, AdmitQuestion(object=BAD))
     (step,) = answer.steps
     assert (answer.verdict, answer.decided_by) == (Verdict.DENY, ())
@@ -93,12 +93,12 @@ def test_a_question_that_cannot_be_asked(question: dict[str, Any], message: str)
         ({"message": "spec"}, ["message: expected a message with `spec`, got `metadata.name: Invalid value"]),
     ],
 )
-def test_what_is_expected_of_a_refusal(expect: dict[str, Any], lines: list[str]) -> None:
+def test_mismatches_of_a_refusal(expect: dict[str, Any], lines: list[str]) -> None:
     mismatched = mismatches(expect, ask(NOWHERE, AdmitQuestion(object=BAD)), EXPECTATIONS)
     assert [line[: len(start)] for line, start in zip(mismatched, lines, strict=True)] == lines
 
 
-def test_a_message_must_be_a_text() -> None:
+def test_a_message_must_be_a_string() -> None:
     with pytest.raises(InputError) as caught:
         mismatches({"message": ["x"]}, ask(NOWHERE, AdmitQuestion(object=BAD)), EXPECTATIONS)
     assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["TW701"]

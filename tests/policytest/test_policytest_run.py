@@ -39,7 +39,7 @@ def run(folder: Path, test: str, *args: str) -> Result:
     return CliRunner().invoke(root, ["test", "t.yaml", *args])
 
 
-def test_all_passed_is_exit_code_0_and_one_line_a_case(folder: Path) -> None:
+def test_all_passed_is_exit_code_0_and_one_line_per_case(folder: Path) -> None:
     result = run(folder, TEST)
     assert (result.exit_code, result.stdout) == (0, "ok   t: everybody may talk\n1 passed, 0 failed\n")
 
@@ -99,13 +99,13 @@ def test_a_malformed_test_file_says_what_is_wrong_and_runs_nothing(
     assert result.stderr.startswith("t.yaml:")
 
 
-def test_two_cases_of_one_name_are_refused(folder: Path) -> None:
+def test_two_cases_with_the_same_name_are_refused(folder: Path) -> None:
     result = run(folder, TEST + TEST.split("cases:\n")[1])
     assert result.exit_code == 1
     assert "Duplicate value" in result.stderr
 
 
-def test_a_question_about_nobody_fails_its_case_with_the_nearest_name(folder: Path) -> None:
+def test_a_question_about_an_unknown_pod_fails_its_case_with_the_nearest_name(folder: Path) -> None:
     result = run(folder, TEST.replace("one/a", "one/aa"))
     assert result.exit_code == 4
     assert "did you mean" in result.stdout
@@ -151,7 +151,9 @@ spec:
         ("{object: {apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolcy}}", "no matches", True),
     ],
 )
-def test_admit_says_whether_an_api_server_would_take_it(folder: Path, question: str, message: str, ok: bool) -> None:
+def test_admit_says_whether_an_api_server_would_accept_an_object(
+    folder: Path, question: str, message: str, ok: bool
+) -> None:
     (folder / "bad.yaml").write_text(REFUSED)
     result = run(folder, ADMIT % (question, message))
     assert result.exit_code == (0 if ok else 4), result.output
@@ -168,7 +170,7 @@ def test_admit_says_whether_an_api_server_would_take_it(folder: Path, question: 
     ],
 )
 @pytest.mark.parametrize("output", ["text", "json", "junit"])
-def test_what_is_wrong_with_the_judged_objects_is_shown_and_fails_no_case(
+def test_problems_of_the_judged_objects_are_shown_and_fail_no_case(
     folder: Path, inline: str, file: str, said: str, output: str
 ) -> None:
     if file:
@@ -179,7 +181,7 @@ def test_what_is_wrong_with_the_judged_objects_is_shown_and_fails_no_case(
     assert "TW" not in result.stdout
 
 
-def test_an_object_that_many_tests_share_is_complained_about_once(folder: Path) -> None:
+def test_problems_of_a_shared_object_are_shown_once(folder: Path) -> None:
     (folder / "manifests" / "bad.yaml").write_text(REFUSED)
     result = run(folder, f"{TEST}---\n{TEST.replace('name: t}', 'name: u}')}")
     assert result.stdout.endswith("2 passed, 0 failed\n")
@@ -192,9 +194,9 @@ def test_a_missing_admit_file_is_an_error(folder: Path) -> None:
     assert "[TW702]" in result.stderr
 
 
-@pytest.mark.parametrize("data", [b"a: [1\n", b"a: \xff\n", b"[" * 2000])
-def test_an_admit_file_that_cannot_be_read_is_an_error_and_not_an_object_that_passes(folder: Path, data: bytes) -> None:
-    (folder / "broken.yaml").write_bytes(data)
+@pytest.mark.parametrize("content", [b"a: [1\n", b"a: \xff\n", b"[" * 2000])
+def test_an_unreadable_admit_file_is_an_error_and_does_not_pass(folder: Path, content: bytes) -> None:
+    (folder / "broken.yaml").write_bytes(content)
     result = run(folder, ADMIT % ("{file: broken.yaml}", ""))
     assert result.exit_code == 1
     assert "[TW702]: `broken.yaml`:" in result.stderr

@@ -1,4 +1,4 @@
-"""In somebody else's process the library changes nothing that belongs to the process, and says nothing on its own."""
+"""The library changes no global state of the process that uses it, and prints nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests import ROOT
 
 EXAMPLES = ROOT / "examples"
 
-# What a process has one of. Run apart, because pytest has changed some of it already.
+# The global state of a process. Run in a separate process, because pytest changes some of it.
 STATE = """
 import decimal, gc, locale, logging, os, signal, socket, sys, threading, warnings
 
@@ -81,11 +81,11 @@ same(before, "comparing")
 """
 
 
-def test_importing_the_library_changes_nothing_of_the_process() -> None:
+def test_importing_the_library_leaves_the_process_unchanged() -> None:
     run_apart(IMPORTS)
 
 
-def test_using_the_library_changes_nothing_of_the_process(tmp_path: Path) -> None:
+def test_using_the_library_leaves_the_process_unchanged(tmp_path: Path) -> None:
     metadata = {"namespace": "many", "labels": {"app": "many"}}
     spec = {"containers": [{"name": "c", "image": "registry.example/many:1", "args": ["x" * 400]}]}
     items = [
@@ -100,6 +100,6 @@ def test_using_the_library_changes_nothing_of_the_process(tmp_path: Path) -> Non
 
 
 def run_apart(script: str, *arguments: str) -> None:
-    """Run a script in a process of its own; nothing may be said there."""
+    """Run a script in its own process; it must not print anything."""
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

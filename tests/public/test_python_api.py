@@ -28,7 +28,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE + README, re.DOTALL)
 def test_the_examples_of_the_page_and_the_readme_run_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     program = compile("\n".join(EXAMPLES), "docs/python-api.md", "exec")
-    exec(program, {"__name__": "page"})  # noqa: S102 - the page is ours
+    exec(program, {"__name__": "page"})  # noqa: S102 - the page belongs to the repository
     assert len(EXAMPLES) > 8
 
 
@@ -40,7 +40,7 @@ def test_the_examples_of_the_page_are_typed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_what_is_public_is_what_the_page_names() -> None:
+def test_the_public_names_are_those_of_the_page() -> None:
     table = PAGE.split("## Names")[1].split("## What it promises")[0]
     cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
     named = {name for cell in cells for name in re.findall(r"`(\w+)", cell)}
@@ -49,7 +49,7 @@ def test_what_is_public_is_what_the_page_names() -> None:
     assert set(dir(tierwall)) == set(tierwall.__all__)
 
 
-def test_a_name_that_is_not_public_is_not_there() -> None:
+def test_a_name_that_is_not_public_is_missing() -> None:
     with pytest.raises(AttributeError, match="no attribute `Wrold`"):
         tierwall.Wrold  # noqa: B018
 
@@ -65,13 +65,13 @@ def shop() -> tierwall.World:
     return tierwall.load(ROOT / "examples" / "shop" / "manifests")
 
 
-def test_a_verdict_is_never_a_truth_value(shop: tierwall.World) -> None:
+def test_a_verdict_has_no_truth_value(shop: tierwall.World) -> None:
     answer = shop.ask(NetworkQuestion(source="shop/web-0", to="shop/db-0", port=5432))
     with pytest.raises(TypeError, match="not a truth value"):
         bool(answer)
 
 
-def test_what_cannot_be_read_raises_with_everything_at_once(tmp_path: Path) -> None:
+def test_unreadable_input_raises_with_every_problem_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a: [")
     (tmp_path / "b.yaml").write_text("- 1")
     with pytest.raises(tierwall.InputError) as caught:
@@ -81,7 +81,7 @@ def test_what_cannot_be_read_raises_with_everything_at_once(tmp_path: Path) -> N
         tierwall.load(objects=[{"kind": "Pod"}])
 
 
-def test_an_object_that_is_refused_is_told_and_still_there() -> None:
+def test_a_refused_object_is_reported_and_still_judged() -> None:
     world = tierwall.loads("apiVersion: v1\nkind: Pod\nmetadata: {name: BAD_NAME}\nspec: {}\n", "pod.yaml")
     assert {str(diagnostic.at) for diagnostic in world.diagnostics if diagnostic.severity == "error"} >= {
         "pod.yaml:3:18"
@@ -89,7 +89,7 @@ def test_an_object_that_is_refused_is_told_and_still_there() -> None:
     assert world.find("Pod/default/BAD_NAME").name == "BAD_NAME"
 
 
-def test_objects_without_a_namespace_are_where_the_reader_says() -> None:
+def test_objects_without_a_namespace_get_the_given_one() -> None:
     world = tierwall.loads("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", namespace="team")
     assert [str(resource.reference) for resource in world.objects("Pod")] == ["Pod/team/a"]
     over = world.overlay(objects=[{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b"}}])
@@ -97,7 +97,7 @@ def test_objects_without_a_namespace_are_where_the_reader_says() -> None:
     assert len(list(world.objects())) == 1
 
 
-def test_a_world_does_not_change_with_what_it_was_made_from_or_what_it_gave_away() -> None:
+def test_a_world_does_not_change_when_its_inputs_or_results_are_changed() -> None:
     policy = {
         "apiVersion": "agentgateway.dev/v1alpha1",
         "kind": "AgentgatewayPolicy",
@@ -136,21 +136,21 @@ def test_a_world_does_not_change_with_what_it_was_made_from_or_what_it_gave_away
         {"apiVersion": "v1", "kind": "List", "items": [{"kind": "NetworkPolicy"}]},
     ],
 )
-def test_what_is_not_an_object_is_an_error_and_not_left_out(value: Any) -> None:
+def test_a_document_that_is_not_an_object_is_an_error(value: Any) -> None:
     with pytest.raises(tierwall.InputError, match=r"`objects\[1\]`: expected a Kubernetes object"):
         tierwall.load(objects=[{"apiVersion": "v1", "kind": "Pod"}, value])
     with pytest.raises(tierwall.InputError):
         tierwall.load(objects=cast(Any, {"apiVersion": "v1", "kind": "Pod"}))
 
 
-def test_objects_without_an_end_are_an_error() -> None:
+def test_objects_that_contain_themselves_are_an_error() -> None:
     pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod"}
     pod["spec"] = pod
-    with pytest.raises(tierwall.InputError, match="holds what JSON cannot"):
+    with pytest.raises(tierwall.InputError, match="expected JSON as"):
         tierwall.load(objects=[pod])
 
 
-def test_a_single_text_is_one_entry_of_a_list_and_not_its_letters(shop: tierwall.World) -> None:
+def test_a_single_string_counts_as_one_entry_of_a_list(shop: tierwall.World) -> None:
     manifests = ROOT / "examples" / "shop" / "manifests"
     assert len(list(tierwall.load(manifests, exclude="charts/*").objects())) == len(list(shop.objects()))
     policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "P"}}
@@ -178,7 +178,7 @@ def test_nonsense_is_an_input_error(shop: tierwall.World, value: Any) -> None:
         tierwall.diff(shop, shop, planes=[value])
 
 
-def test_facts_and_objects_of_questions_that_nobody_could_write(shop: tierwall.World) -> None:
+def test_facts_and_objects_that_json_cannot_hold_are_input_errors(shop: tierwall.World) -> None:
     facts: dict[str, Any] = {}
     facts["request"] = facts
     with pytest.raises(tierwall.InputError, match="nested too deeply"):
@@ -188,8 +188,8 @@ def test_facts_and_objects_of_questions_that_nobody_could_write(shop: tierwall.W
         shop.ask(tierwall.AdmitQuestion(objects=objects))
 
 
-def test_objects_hold_what_json_can() -> None:
-    with pytest.raises(tierwall.InputError, match=r"objects\[0\]. holds what JSON cannot"):
+def test_objects_must_be_json() -> None:
+    with pytest.raises(tierwall.InputError, match=r"expected JSON as .objects\[0\]"):
         tierwall.load(objects=[{"apiVersion": "v1", "kind": "Pod", "spec": object()}])
 
 
@@ -215,7 +215,7 @@ def test_excluded_files_are_not_read(tmp_path: Path) -> None:
     assert names == {"a"}
 
 
-def test_names_that_do_not_exist_carry_near_misses(shop: tierwall.World) -> None:
+def test_unknown_names_come_with_near_misses(shop: tierwall.World) -> None:
     with pytest.raises(tierwall.UnknownName) as caught:
         shop.without("NetworkPolicy/shop/db-from-ap", "Pod/nowhere/x")
     hints = [diagnostic.hint for diagnostic in caught.value.diagnostics]
@@ -228,11 +228,11 @@ def test_names_that_do_not_exist_carry_near_misses(shop: tierwall.World) -> None
 
 def test_a_plane_that_cannot_be_compared_is_an_error(shop: tierwall.World) -> None:
     with pytest.raises(tierwall.InputError):
-        tierwall.diff(shop, shop, planes=["tool"])  # at once, before anybody reads the differences
+        tierwall.diff(shop, shop, planes=["tool"])  # raises at once, before the iterator is used
     assert list(tierwall.diff(shop, shop)) == []
 
 
-def test_progress_is_told(shop: tierwall.World) -> None:
+def test_progress_is_reported(shop: tierwall.World) -> None:
     told: list[tuple[str, int, int]] = []
     work = (
         lambda: shop.check(progress=lambda *step: told.append(step)),
@@ -245,7 +245,7 @@ def test_progress_is_told(shop: tierwall.World) -> None:
         assert [done for _, done, _ in told] == list(range(1, told[-1][2] + 1))
 
 
-def test_the_library_leaves_the_process_as_it_found_it(tmp_path: Path) -> None:
+def test_the_library_does_not_touch_the_collector_threads_or_recursion_limit(tmp_path: Path) -> None:
     before = gc.isenabled(), gc.get_freeze_count(), threading.active_count(), sys.getrecursionlimit()
     world = tierwall.load(ROOT / "examples" / "shop" / "manifests")
     world.check()

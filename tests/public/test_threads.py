@@ -1,7 +1,7 @@
-"""One world asked by eight threads at the same time answers what it answers to one.
+"""A world that eight threads share gives the same answers as in one thread.
 
-Each round loads the files anew, so that every index, model and table is made while others want it, and threads take
-turns as often as the interpreter can.
+Each round loads the files again, so that every index, model and table is built while other threads need it. Threads
+switch as often as the interpreter allows.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ MANIFESTS = ("shop/manifests", "shop/broken", "tool/manifests", "gateway/manifes
 TESTS = ("shop/tests", "tool/tests", "gateway/tests", "api/test.yaml")
 
 T = TypeVar("T")
-# Gives the same text whenever the answer is the same.
+# Writes equal answers as equal strings.
 Ask = Callable[[World], str]
 
 
 @pytest.mark.storm
-def test_eight_threads_get_the_answers_that_one_gets(tmp_path: Path) -> None:
+def test_eight_threads_get_the_answers_of_one_thread(tmp_path: Path) -> None:
     draw = random.Random(0)
     for number in range(ROUNDS):
         write_more(tmp_path, number)
         paths = [*(EXAMPLES / folder for folder in MANIFESTS), tmp_path]
         questions = list(every_question(draw))
         asked = [draw.choices(questions, k=QUESTIONS) for _ in range(THREADS)]
-        # The threads come first, or what is kept by text and not by snapshot would be there already.
+        # The threads run first: caches that do not belong to a snapshot must still be empty.
         answers = ask_all(tierwall.load(*paths), asked)
         alone = tierwall.load(*paths)
         right = {question: question(alone) for question in questions}
@@ -53,7 +53,7 @@ def test_eight_threads_get_the_answers_that_one_gets(tmp_path: Path) -> None:
                 assert answer == right[question], f"round {number}, thread {thread}"
 
 
-def test_eight_threads_find_the_lines_of_a_long_text() -> None:
+def test_eight_threads_find_the_lines_of_a_long_file() -> None:
     data = b"a line of a long text\n" * 100_000
     for _ in range(20):
         source = SourceText("long.txt", data)
@@ -63,7 +63,7 @@ def test_eight_threads_find_the_lines_of_a_long_text() -> None:
 
 
 def ask_all(whom: T, asked: list[list[Callable[[T], str]]]) -> list[list[str]]:
-    """The answers that each thread gets to its questions; all begin at the same time."""
+    """Return the answers of each thread; all threads start at the same time."""
     barrier = Barrier(len(asked))
 
     def answers(questions: list[Callable[[T], str]]) -> list[str]:
@@ -76,7 +76,7 @@ def ask_all(whom: T, asked: list[list[Callable[[T], str]]]) -> list[list[str]]:
 
 @contextmanager
 def switching() -> Iterator[None]:
-    """Threads take turns after next to nothing."""
+    """Make threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
@@ -86,7 +86,7 @@ def switching() -> Iterator[None]:
 
 
 def every_question(draw: random.Random) -> Iterator[Ask]:
-    """The cases of all examples, on all planes; random connections and places; and what is asked of everything."""
+    """Collect the cases of all examples and planes, random connections and positions, and listings."""
     for suite in suites([str(EXAMPLES / path) for path in TESTS]):
         for case in suite.cases:
             yield asking(case.plane, {**suite.defaults, **case.question})
@@ -104,7 +104,7 @@ def every_question(draw: random.Random) -> Iterator[Ask]:
 
 
 def asking(name: str, question: Mapping[str, Any]) -> Ask:
-    """A question in its YAML form; what is wrong with it is an answer, too."""
+    """Make a question in its YAML form; errors count as answers."""
     read = plane(name).QUESTION.from_dict(question)
 
     def ask(world: World) -> str:
@@ -117,13 +117,13 @@ def asking(name: str, question: Mapping[str, Any]) -> Ask:
 
 
 def some_connection(draw: random.Random) -> dict[str, Any]:
-    """A connection between pods of the shop, of whom one may not exist."""
+    """Make a question about two pods of the shop; one may not exist."""
     pods = ("shop/web-0", "shop/api-0", "shop/db-0", "monitoring/prometheus-0", "sandbox/toolbox", "shop/nobody")
     return {"from": draw.choice(pods), "to": draw.choice(pods), "port": draw.choice((80, 5432, 8080, 9090))}
 
 
 def some_position(draw: random.Random) -> Ask:
-    """Where some node of some object was written; the draw is the same whoever asks."""
+    """Find the position of a random node of a random object; every thread draws the same one."""
     seed = draw.random()
 
     def position(world: World) -> str:
@@ -141,7 +141,7 @@ def some_position(draw: random.Random) -> Ask:
 
 
 def write_more(folder: Path, number: int) -> None:
-    """Long lists, whose positions are found piece by piece, and expressions that no round before has seen."""
+    """Write long lists, whose positions are found in pieces, and expressions that are new in each round."""
     metadata: dict[str, Any] = {"namespace": f"many-{number}", "labels": {"app": "many"}}
     spec = {"containers": [{"name": "c", "image": "registry.example/many:1"}]}
     pods = [

@@ -105,7 +105,7 @@ def _everything_wrong(suite: PolicySuite, case: PolicyCase) -> str:
         ask(case.plane, suite.snapshot, case.question, suite.defaults)
     except InputError as error:
         return error.summary
-    raise AssertionError("a plane refuses a question that its caller has problems with")
+    raise AssertionError("a plane must refuse a question with problems")
 
 
 def _judge(suite: PolicySuite, case: PolicyCase, reply: EngineReply) -> CaseResult:

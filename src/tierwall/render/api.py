@@ -60,9 +60,9 @@ def opinions(detail: ApiDetail) -> Iterator[str]:
     for opinion in detail.condition_sets:
         if opinion.verdict is not Verdict.CONDITIONAL:
             word = "allows" if opinion.verdict is Verdict.ALLOW else "denies"
-            yield f"{opinion.authorizer}: {word} if it comes to that"
+            yield f"{opinion.authorizer}: {word}, if no authorizer before it decides"
             continue
-        mode = f", a failing Deny: {opinion.failure_mode}" if Effect.DENY in opinion.effects else ""
+        mode = f", if a Deny fails: {opinion.failure_mode}" if Effect.DENY in opinion.effects else ""
         yield f"{opinion.authorizer}: conditional{mode}"
         for condition in opinion.conditions:
             yield f"  {_EFFECTS[condition.effect]} {readable_condition(condition)}"

@@ -29,7 +29,7 @@ _KEY = {
     "some": "some ports",
     "conditional": "conditional",
     "none": "denied",
-    "": "no policy is about it",
+    "": "not under policy",
 }
 _KEY_OF_CHANGES = {**_CHANGES, "": "no change listed"}
 

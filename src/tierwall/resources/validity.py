@@ -1,15 +1,15 @@
-"""Whether an object of a snapshot would pass admission, as diagnostics at their places; judged once an object.
+"""Checks whether objects of a snapshot would pass admission, once per object, as diagnostics with positions.
 
-Planes ask this to fail closed: an object that fails validation never silently disappears from a decision.
+Planes use this to fail closed: an object that fails validation never silently disappears from a decision.
 
-A CustomResourceDefinition among the objects says what objects of its kind are like, whether Tierwall knows the kind or
-not (docs/definitions.md): what it admits, admission admits. What it admits of a policy and the built-in definition does
-not, planes cannot read (`unread`), so that a definition can close what a policy guards, never open it. Of other objects
-they pass such a part over. A definition that an API server would refuse says nothing
+A CustomResourceDefinition among the objects defines its kind, whether Tierwall knows the kind or not
+(docs/definitions.md): admission accepts what it accepts. If it accepts a part of a policy that the built-in definition
+does not, planes cannot read that part (`unknown_parts`) and fail closed: a definition can close what a policy guards,
+never open it. In other objects such a part is ignored. A definition that an API server would refuse has no effect
 (docs/definitions.md#a-definition-that-is-refused).
 
-INVARIANT: what admission says depends on the object and on the definition of its kind alone, so that it holds in every
-snapshot that has the object and the definition.
+INVARIANT: the result depends only on the object and the definition of its kind. It holds in every snapshot that has
+both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tierwall.resources.snapshot import KindKey, Snapshot
 DIFFERS = "TW111"
 UNREADABLE = "TW112"
 UNUSABLE = "TW113"
-PASSED_OVER = "TW114"
+IGNORED = "TW114"
 DEFINITION: KindKey = ("apiextensions.k8s.io", "CustomResourceDefinition")
 
 
@@ -43,10 +43,10 @@ class InstalledDefinition(msgspec.Struct, frozen=True, eq=False):
 
     name: str
     key: KindKey
-    kinds: Mapping[str, Kind]  # by apiVersion; none if an API server would refuse the definition
+    kinds: Mapping[str, Kind]  # by apiVersion; empty if an API server would refuse the definition
 
     def judge(self, document: dict[str, Any]) -> list[AdmissionProblem]:
-        """What an API server with this definition has against an object of its kind."""
+        """Return the problems that an API server with this definition has with an object of its kind."""
         api_version = document["apiVersion"]
         kind = self.kinds.get(api_version)
         if kind is not None and kind.served:
@@ -57,19 +57,19 @@ class InstalledDefinition(msgspec.Struct, frozen=True, eq=False):
 
 @per_snapshot
 def installed_definitions(snapshot: Snapshot) -> Mapping[KindKey, InstalledDefinition]:
-    """The definitions among the objects, by the group and kind that they define. Of several the oldest counts."""
-    found: dict[KindKey, InstalledDefinition] = {}
+    """Return the definitions among the objects by group and kind. If several define a kind, the oldest one counts."""
+    definitions: dict[KindKey, InstalledDefinition] = {}
     for resource in sorted(snapshot.of_kind(*DEFINITION), key=lambda resource: resource.seniority):
         definition = read_definition(resource)
-        # What an API server has built in it does not take from a definition.
+        # A definition cannot replace a kind that is built into the API server.
         if definition is not None and all(kind.is_crd for kind in versions_of(*definition.key).values()):
-            found.setdefault(definition.key, definition)
-    return found
+            definitions.setdefault(definition.key, definition)
+    return definitions
 
 
 @per_resource
 def read_definition(resource: Resource) -> InstalledDefinition | None:
-    """What a CustomResourceDefinition defines; None if it does not say of which kind it is."""
+    """Read a CustomResourceDefinition; None if it does not name its group and kind."""
     spec = resource.spec
     names = spec.get("names")
     group, kind = spec.get("group"), names.get("kind") if isinstance(names, dict) else None
@@ -83,12 +83,12 @@ def read_definition(resource: Resource) -> InstalledDefinition | None:
 
 
 def installed_definition(snapshot: Snapshot, resource: Resource) -> InstalledDefinition | None:
-    """The definition among the objects that an object is judged by; the same one as long as it says the same."""
+    """Return the installed definition of an object's kind. It is the same value as long as it says the same."""
     return installed_definitions(snapshot).get((resource.group, resource.kind))
 
 
 def admit_with_definitions(snapshot: Snapshot, document: Any) -> list[AdmissionProblem]:
-    """What an API server with the definitions of this snapshot has against an object."""
+    """Return the problems that an API server with the definitions of this snapshot has with an object."""
     definition = None
     if isinstance(document, dict):
         api_version, kind = document.get("apiVersion"), document.get("kind")
@@ -98,7 +98,7 @@ def admit_with_definitions(snapshot: Snapshot, document: Any) -> list[AdmissionP
 
 
 def is_judged(snapshot: Snapshot, resource: Resource) -> bool:
-    """Whether the kind of an object is known, to Tierwall or by a definition that can be used."""
+    """Whether the kind of an object is known, built in or by a usable definition."""
     if find_kind(resource.api_version, resource.kind) is not None:
         return True
     definition = installed_definition(snapshot, resource)
@@ -106,23 +106,23 @@ def is_judged(snapshot: Snapshot, resource: Resource) -> bool:
 
 
 def admission_problems(snapshot: Snapshot, resource: Resource) -> Diagnostics:
-    """Every problem admission has with the object, warnings included."""
+    """Return every problem that admission has with an object, warnings included."""
     definition = installed_definition(snapshot, resource)
     return built_in_problems(resource) if definition is None else _problems(resource, definition)
 
 
 def is_valid(snapshot: Snapshot, resource: Resource) -> bool:
-    """Whether admission takes the object."""
+    """Whether admission accepts the object."""
     return not admission_problems(snapshot, resource).errors
 
 
 def is_understood(snapshot: Snapshot, policy: Resource) -> bool:
-    """Whether admission takes a policy, and Tierwall knows all that it says."""
+    """Whether admission accepts a policy and Tierwall knows every part of it."""
     return not objections(snapshot, policy)
 
 
 def objections(snapshot: Snapshot, policy: Resource) -> list[str]:
-    """Why a policy cannot be read as it is written: what admission refuses, and what Tierwall does not know."""
+    """Return the reasons why a policy cannot be applied as written: refusals, and parts that Tierwall does not know."""
     return [
         problem.message
         for problem in admission_problems(snapshot, policy)
@@ -131,7 +131,7 @@ def objections(snapshot: Snapshot, policy: Resource) -> list[str]:
 
 
 def unknown_parts(snapshot: Snapshot, policy: Resource) -> tuple[AdmissionProblem, ...]:
-    """What the definition among the objects admits of a policy and Tierwall does not know, with paths."""
+    """Return the parts of a policy that the installed definition accepts and Tierwall does not know, with paths."""
     definition = installed_definition(snapshot, policy)
     if definition is None or all(problem.code != UNREADABLE for problem in _problems(policy, definition)):
         return ()
@@ -140,16 +140,16 @@ def unknown_parts(snapshot: Snapshot, policy: Resource) -> tuple[AdmissionProble
 
 @per_resource_and
 def _unknown_parts(policy: Resource, definition: InstalledDefinition) -> tuple[AdmissionProblem, ...]:
-    own = admit(policy.value)
-    judged = _joined_problems(definition, definition.judge(policy.value), own)
+    built_in = admit(policy.value)
+    judged = _joined_problems(definition, definition.judge(policy.value), built_in)
     unknown = [problem for problem in judged if problem.code == UNREADABLE]
-    if len(own) >= MOST_PROBLEMS:
-        unknown.append(AdmissionProblem(UNREADABLE, (), "more than Tierwall tells of is not known to it"))
+    if len(built_in) >= MOST_PROBLEMS:
+        unknown.append(AdmissionProblem(UNREADABLE, (), "there are more unknown parts than Tierwall lists"))
     return tuple(unknown)
 
 
 def has_other_defaults(snapshot: Snapshot, resource: Resource) -> bool:
-    """Whether an API server would store a valid object with other defaults than those that Tierwall knows."""
+    """Whether an API server would store a valid object with other defaults than Tierwall sets."""
     definition = installed_definition(snapshot, resource)
     kind = None if definition is None else definition.kinds.get(resource.api_version)
     return kind is not None and with_defaults(with_defaults(resource.value, kind)) != with_defaults(resource.value)
@@ -157,7 +157,7 @@ def has_other_defaults(snapshot: Snapshot, resource: Resource) -> bool:
 
 @per_resource
 def built_in_problems(resource: Resource) -> Diagnostics:
-    """Every problem of an object by what Tierwall itself knows of its kind."""
+    """Return every problem of an object by the built-in definition of its kind."""
     diagnostics = [_diagnostic(resource, problem) for problem in admit(resource.value)]
     if (resource.group, resource.kind) == DEFINITION:
         diagnostics += _differences(resource)
@@ -166,56 +166,55 @@ def built_in_problems(resource: Resource) -> Diagnostics:
 
 @per_resource_and
 def _problems(resource: Resource, definition: InstalledDefinition) -> Diagnostics:
-    known = bool(versions_of(*definition.key))
-    own = admit(resource.value) if known else []
+    built_in = admit(resource.value) if versions_of(*definition.key) else []
     if not definition.kinds:
-        reason = "is refused by an API server, so this object is not judged by it"
+        reason = "would be refused by an API server, so it does not apply to this object"
         unusable = AdmissionProblem(UNUSABLE, (), f"CustomResourceDefinition/{definition.name} {reason}")
-        return Diagnostics(_diagnostic(resource, problem) for problem in (*own, unusable))
+        return Diagnostics(_diagnostic(resource, problem) for problem in (*built_in, unusable))
     judged = definition.judge(resource.value)
-    return Diagnostics(_diagnostic(resource, problem) for problem in _joined_problems(definition, judged, own))
+    return Diagnostics(_diagnostic(resource, problem) for problem in _joined_problems(definition, judged, built_in))
 
 
 def _joined_problems(
-    definition: InstalledDefinition, installed: list[AdmissionProblem], own: list[AdmissionProblem]
+    definition: InstalledDefinition, installed: list[AdmissionProblem], built_in: list[AdmissionProblem]
 ) -> Iterator[AdmissionProblem]:
-    """What the definition among the objects says, with the hints and warnings of our own."""
-    hints = {(problem.code, problem.path, problem.message): problem.hint for problem in own}
+    """Yield the problems by the installed definition, with the hints and warnings of the built-in one."""
+    hints = {(problem.code, problem.path, problem.message): problem.hint for problem in built_in}
     for problem in installed:
         hint = hints.get((problem.code, problem.path, problem.message))
         yield msgspec.structs.replace(problem, hint=hint) if hint else problem
-    yield from (problem for problem in own if problem.code == WARNING)
+    yield from (problem for problem in built_in if problem.code == WARNING)
     if not any(problem.refuses for problem in installed):
-        code, follows = _unknown(definition.key)
-        for problem in own:
+        code, consequence = _unknown_part(definition.key)
+        for problem in built_in:
             if problem.refuses:
                 message = f"admitted by the installed definition, but not known to Tierwall: {problem.message}"
-                yield msgspec.structs.replace(problem, code=code, message=message, hint=follows)
+                yield msgspec.structs.replace(problem, code=code, message=message, hint=consequence)
 
 
-def _unknown(key: KindKey) -> tuple[str, str]:
-    """What it is called if Tierwall does not know a part of an object, and what planes make of it.
+def _unknown_part(key: KindKey) -> tuple[str, str]:
+    """Return the code of an unknown part of an object, and the consequence.
 
-    What is unknown in a policy may be a restriction. The names of kinds say which are policies (GEP-713).
+    An unknown part of a policy may be a restriction. Names of policy kinds end in `Policy` (GEP-713).
     """
     if not key[1].endswith("Policy"):
-        return PASSED_OVER, "what is not known is passed over"
+        return IGNORED, "unknown parts are ignored"
     # A setting has no closed side (docs/semantics.md#refused-policies-take-no-part).
     is_setting = key[1] == "AgentgatewayPolicy"
     return UNREADABLE, "the policy takes no part in merges" if is_setting else "the policy fails closed"
 
 
 def _differences(resource: Resource) -> Iterator[Diagnostic]:
-    from tierwall.resources.crd import definition_differences  # imports what writes YAML, which nothing else here needs
+    from tierwall.resources.crd import definition_differences  # few snapshots need it
 
     definition = read_definition(resource)
     if definition is None or not definition.kinds:
         return
-    own = {name: kind for name, kind in versions_of(*definition.key).items() if kind.is_crd}
-    found = list(definition_differences(definition.kinds, own)) if own else []
-    if found:
-        message = f"differs from the definition that Tierwall knows: {join_names(found)}"
-        hint = f"the installed definition is the one that {definition.key[1]} objects are judged by"
+    built_in = {name: kind for name, kind in versions_of(*definition.key).items() if kind.is_crd}
+    differences = list(definition_differences(definition.kinds, built_in)) if built_in else []
+    if differences:
+        message = f"differs from the definition that Tierwall knows: {join_names(differences)}"
+        hint = f"the installed definition applies to {definition.key[1]} objects"
         yield resource.diagnostic(DIFFERS, message, hint=hint)
 
 

@@ -1,7 +1,7 @@
-"""One document of one file: its plain value, and where each part of it was written.
+"""One document of one file: its plain value, and the position of each part.
 
-Loading builds only plain values. Positions are found when they are asked for, by reading the document's text again; the
-last few documents of a reading that were asked are remembered. Threads may ask at the same time.
+Loading builds only plain values. Positions are found on demand, by reading the document's text again; the locators of
+the last few documents are cached. Threads may ask at the same time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class SourceText:
-    """A file's name and bytes, and the way from bytes to lines and columns. A byte order mark has no column.
+    """A file's name and bytes; converts byte offsets to lines and columns. A byte order mark has no column.
 
-    `recent` is shared by all files of one reading.
+    All files of one reading share `recent`.
     """
 
     __slots__ = ("_breaks", "data", "name", "recent")
@@ -34,7 +34,7 @@ class SourceText:
         self._breaks: tuple[int, ...] = ()
 
     def position(self, offset: int) -> Position:
-        """The line and column of a byte."""
+        """Return the line and column of a byte."""
         data = self.data
         offset = max(0, min(offset, len(data)))
         start = data.rfind(b"\n", 0, offset) + 1
@@ -43,26 +43,26 @@ class SourceText:
         return Position(self.name, self.line_at(offset) + 1, len(data[start:offset].decode("utf-8", "replace")) + 1)
 
     def line_at(self, offset: int) -> int:
-        """The line of a byte, from 0."""
+        """Return the line of a byte, counted from 0."""
         block = offset // _BLOCK
         return self._breaks_before()[block] + self.data.count(b"\n", block * _BLOCK, offset)
 
     def _breaks_before(self) -> tuple[int, ...]:
-        """How many line feeds stand before each block of the text; counted on first use."""
+        """Return the number of line feeds before each block of the text; counted on first use."""
         breaks = self._breaks
         if not breaks:
             starts = range(0, len(self.data), _BLOCK)
             counts = (self.data.count(b"\n", start, start + _BLOCK) for start in starts)
-            # INVARIANT: whole or not there at all, for other threads.
+            # INVARIANT: set only when complete, because threads share this object.
             self._breaks = breaks = tuple(accumulate(counts, initial=0))
         return breaks
 
     def line(self, number: int) -> str:
-        """The text of a line, counted from 1, without its end; empty if there is no such line."""
+        """Return a line, counted from 1, without its line break; empty if the line does not exist."""
         at = 0
         if number > 1:
             breaks = self._breaks_before()
-            # The last block before which fewer line feeds stand.
+            # The last block with fewer line feeds before it.
             block = max(0, bisect_left(breaks, number - 1) - 1)
             at = block * _BLOCK
             for _ in range(number - 1 - breaks[block]):
@@ -77,7 +77,7 @@ class SourceText:
 
 
 class RepeatedKey(NamedTuple):
-    """A key that is set again in the same map; the last counts."""
+    """A repeated key of a map; the last one counts."""
 
     path: tuple[str | int, ...]
     position: Position
@@ -89,7 +89,7 @@ class _Places(Protocol):
 
 
 class LocatorCache:
-    """The places of the documents that were asked for positions last; found again for the others, to save memory."""
+    """The locators of the documents that were asked for positions last. A few are kept, to save memory."""
 
     __slots__ = ("_lock", "_places")
 
@@ -98,7 +98,7 @@ class LocatorCache:
         self._places: dict[Document, _Places] = {}
 
     def locator(self, document: Document) -> _Places:
-        """The places of a document."""
+        """Return the locator of a document."""
         places = self._places.get(document)
         if places is None:
             places = document.make_locator()
@@ -110,10 +110,10 @@ class LocatorCache:
 
 
 class Document:
-    """A document and where it stands in its file (bytes `start` to `end`).
+    """A document and its place in the file (bytes `start` to `end`).
 
-    `value` is exactly what Kubernetes reads: keys are strings and every integer is an int64. `content` stays the same
-    object where a document moves, and no two documents share one, whatever their values are.
+    `value` is exactly what Kubernetes reads: keys are strings and every integer is an int64. `content` identifies the
+    document: it stays the same object when the document moves, and no two documents share it, even if equal.
     """
 
     __slots__ = ("_repeats", "content", "end", "is_json", "source", "start", "value")
@@ -134,15 +134,15 @@ class Document:
         self.start = start
         self.end = end
         self.is_json = is_json
-        # Whether a key is repeated; None in JSON where nobody has looked yet.
+        # Whether a key is repeated; None for JSON that has not been checked yet.
         self._repeats = repeats
 
     def moved_to(self, source: SourceText, start: int, end: int) -> Document:
-        """The document that has the same text elsewhere: it has the same value, which is not parsed again."""
+        """Return this document at another place, where its text is the same. The value is not parsed again."""
         return Document(self.value, source, start, end, self.is_json, self._repeats, self.content)
 
     def position(self, path: Sequence[str | int] = (), key: bool = False) -> Position:
-        """Where the node at `path`, or its key, was written; its nearest ancestor if there is no such node."""
+        """Return the position of the node at `path` or of its key; if it does not exist, of its nearest ancestor."""
         return self._position(self.source.recent.locator(self).offset(path, key))
 
     def _position(self, offset: int) -> Position:
@@ -154,7 +154,7 @@ class Document:
 
     @property
     def repeated_keys(self) -> tuple[RepeatedKey, ...]:
-        """The repeated keys, in the order of the text."""
+        """The repeated keys in the order of the text."""
         if self._repeats is None:
             from tierwall.resources.json_place import repeats_keys
 
@@ -165,7 +165,7 @@ class Document:
         return tuple(RepeatedKey(path, self._position(offset)) for path, offset in repeats)
 
     def make_locator(self) -> _Places:
-        """Read the text again, for where each node stands."""
+        """Make the object that finds nodes in the text of this document."""
         if self.is_json:
             from tierwall.resources.json_place import JsonLocator
 

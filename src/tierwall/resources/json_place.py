@@ -1,9 +1,9 @@
-"""Where things stand in JSON text, found only when somebody asks: nodes, keys that are set twice, too great a depth.
+"""Find positions in JSON text on demand: of nodes, of repeated keys, and of nesting that is too deep.
 
-The text is not indexed while it is loaded. A path is followed from the outside in: msgspec skips over the values of a
-collection at more than a gigabyte a second and says how long each is, so the last item of a long list is found in well
-under a second, and only the collections on the way are looked at. What no decoder tells is found from the tokens of the
-text, which a decoder has taken; `too_deep` alone runs before any decoder.
+Loading does not index the text. A path is followed from the outside in. msgspec skips the values of a collection at
+more than a gigabyte per second and reports their lengths, so even the last item of a long list is found in well under a
+second. What no decoder reports is found from the tokens of the text, after a decoder has accepted it; only `too_deep`
+runs before any decoder.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tierwall.values.pattern import pattern
 _SPACE = pattern(rb"[ \t\n\r]*")
 _STRING = rb'"(?:[^"\\]|\\.)*+"'
 _ATOM = pattern(rb"%b|[^\s,\]}]*" % _STRING, re.DOTALL)
-# Brackets, commas and strings; group 1 is a string that is a key.
+# Brackets, commas and strings. Group 1 is a string that is a key.
 _TOKEN = pattern(rb"(%b)[ \t\n\r]*+:|%b|[\[\]{},]" % (_STRING, _STRING), re.DOTALL)
 _STEP: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 _NOT_BRACKET: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _PASSES = 64
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
-# Lists longer than this are remembered, since many of their items may be asked for.
+# The positions of longer lists are kept, because callers may ask for many of their items.
 _LONG = 256
 
 
@@ -40,7 +40,7 @@ class _Entry(NamedTuple):
 
 
 class JsonLocator:
-    """Answers for one JSON value that stands at `start` to `end` of a text."""
+    """Finds nodes in the JSON value from `start` to `end` of a text."""
 
     def __init__(self, data: bytes, start: int, end: int) -> None:
         self._data = data
@@ -49,7 +49,7 @@ class JsonLocator:
         self._entries: dict[int, list[_Entry]] = {}
 
     def offset(self, path: Sequence[str | int], key: bool = False) -> int:
-        """The byte offset of the node at `path`, or of its key; of its nearest ancestor if there is none such."""
+        """Return the byte offset of the node at `path` or of its key; if it does not exist, of its nearest ancestor."""
         start, end = self._span
         place = start
         for part in path:
@@ -73,7 +73,7 @@ class JsonLocator:
         return place
 
     def repeats(self) -> Iterator[tuple[tuple[str | int, ...], int]]:
-        """Path and offset of keys that are set again in the same object, in the order of the text."""
+        """Yield path and offset of each repeated key, in the order of the text."""
         return _repeated_keys(self._data, *self._span)
 
     def _object(self, start: int, end: int) -> list[_Entry]:
@@ -86,7 +86,7 @@ class JsonLocator:
             raw = {}
         entries: list[_Entry] = []
         at = _space_end(data, start + 1)
-        # What follows the object is not part of it: another document, or text that no reader understands.
+        # Stop at the end of the object: another document, or invalid text, may follow.
         while at < end and data[at : at + 1] == b'"':
             key_at = at
             key, at = _string_at(data, at)
@@ -118,7 +118,7 @@ class JsonLocator:
         return starts, ends
 
     def _end(self, at: int, raw: Any) -> int:
-        """Where the value at `at` ends. `raw` is what msgspec has for the key: of a repeated one the last value."""
+        """Return where the value at `at` ends. `raw` is msgspec's value of the key: the last one if it is repeated."""
         data = self._data
         if raw is not None:
             view = memoryview(raw)
@@ -132,18 +132,18 @@ class JsonLocator:
 
 
 def _space_end(data: bytes, at: int) -> int:
-    """The first byte at or after `at` that is not white space."""
+    """Return the offset of the first byte at or after `at` that is not white space."""
     return _SPACE.match(data, at).end()  # type: ignore[union-attr]
 
 
 def _string_at(data: bytes, at: int) -> tuple[str, int]:
-    """The string that begins at `at`, and where it ends."""
+    """Return the string that begins at `at`, and where it ends."""
     end = max(_ATOM.match(data, at).end(), at + 1)  # type: ignore[union-attr]
     return json.loads(data[at:end].decode("utf-8", "replace")), end
 
 
 def _value_end(data: bytes, at: int) -> int:
-    """Where the value that begins at `at` ends."""
+    """Return where the value that begins at `at` ends."""
     if data[at : at + 1] not in (b"{", b"["):
         return max(_ATOM.match(data, at).end(), at + 1)  # type: ignore[union-attr]
     depth = 0
@@ -155,10 +155,10 @@ def _value_end(data: bytes, at: int) -> int:
 
 
 def too_deep(data: bytes, max_depth: int) -> int | None:
-    """Where text is nested deeper than `max_depth`, or None if it is not.
+    """Return the offset at which the nesting exceeds `max_depth`, or None.
 
-    Taking out innermost pairs of brackets level by level settles it for ordinary text; brackets inside strings may be
-    left over, and only if they could hide too much depth are the strings taken out too.
+    For ordinary text it is enough to remove the innermost pairs of brackets level by level. Brackets inside strings may
+    be left over. Only if these could add up to too much depth is the text scanned token by token.
     """
     brackets = data.translate(None, _NOT_BRACKET)
     for level in range(1, _PASSES):
@@ -177,7 +177,7 @@ def too_deep(data: bytes, max_depth: int) -> int | None:
 
 
 class _Repeated(Exception):
-    """A key is set again."""
+    """An object has a repeated key."""
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> None:
@@ -186,18 +186,18 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> None:
 
 
 def repeats_keys(data: bytes) -> bool:
-    """Is a key set again in some object of this JSON text?"""
+    """Whether some object of this JSON text has a repeated key."""
     try:
         json.loads(data.decode("utf-8", "replace"), object_pairs_hook=_no_repeats, parse_int=len, parse_float=len)
     except (_Repeated, RecursionError):
-        # Text that is too deep is looked through slowly.
+        # Text that is too deep for the decoder is searched token by token.
         return True
     return False
 
 
 def _repeated_keys(data: bytes, start: int, end: int, limit: int = 100) -> Iterator[tuple[tuple[str | int, ...], int]]:
-    """Path and offset of keys that are set again in the same object, the first `limit` of them."""
-    # Of every open collection: the keys seen (None for an array), and the key or index at which we are.
+    """Yield path and offset of the first `limit` repeated keys."""
+    # For every open collection: the keys so far (None for an array), and the current key or index.
     seen: list[set[str] | None] = []
     path: list[str | int] = []
     for match in _TOKEN.finditer(data, start, end):

@@ -1,7 +1,7 @@
-"""JSON text as Kubernetes reads it: Go's encoding/json with numbers as int64 where they fit, else float64.
+"""Read JSON text as Kubernetes does: Go's encoding/json, with numbers as int64 where they fit, otherwise float64.
 
-Ordinary text goes through msgspec. What msgspec refuses or reads otherwise (several values in a row, lone surrogates,
-integers beyond int64, great depth) takes the slower ways here, so that the answer is always Go's.
+msgspec reads ordinary text. What msgspec refuses or reads differently (several values in a row, lone surrogates,
+integers beyond int64, deep nesting) takes the slower functions here, so that the result is always that of Go.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _WORDS: Final = {
     "Illegal trailing comma before end of array": "expected a value after `,`",
     "Expecting ':' delimiter": "expected `:` after a key",
     "Expecting ',' delimiter": "expected `,` or the end of the collection",
-    "Unterminated string starting at": 'text is not closed: no `"` before the end',
-    "Invalid control character at": "found a control character in a text",
+    "Unterminated string starting at": 'string is not closed: no `"` before the end',
+    "Invalid control character at": "found a control character in a string",
     "Invalid \\escape": "found an unknown escape",
     "Invalid \\uXXXX escape": "expected four hexadecimal digits after `\\u`",
 }
@@ -41,9 +41,9 @@ _BLOCK: Final = 1 << 20
 
 
 class JsonError(Exception):
-    """Text that is not JSON, with the byte offset of the problem.
+    """The text is not JSON; `offset` is the byte offset of the problem.
 
-    `final` says that the text is JSON but its value cannot be taken, so trying it as YAML is no use.
+    `final` means that the text is JSON but its value cannot be used, so it is useless to try YAML.
     """
 
     def __init__(self, problem: str, offset: int, code: str = "TW002", final: bool = False) -> None:
@@ -55,12 +55,12 @@ class JsonError(Exception):
 
 
 def json_values(data: bytes, max_depth: int) -> Iterator[tuple[Any, int, int]]:
-    """The values of a text one after the other, each with its start and end; raises `JsonError`."""
+    """Yield the values of a text one after another, each with its start and end; raise `JsonError` at a mistake."""
     whole = _whole(data, max_depth)
     if whole is not None:
         yield whole
         return
-    # Each byte as one character: offsets stay byte offsets.
+    # One character per byte, so that offsets are byte offsets.
     text = data.decode("latin-1")
     end = 0
     while (start := _space_end(text, end)) < len(text):
@@ -71,7 +71,7 @@ def json_values(data: bytes, max_depth: int) -> Iterator[tuple[Any, int, int]]:
 
 
 def _whole(data: bytes, max_depth: int) -> tuple[Any, int, int] | None:
-    """The usual case: one value and nothing else."""
+    """Read the usual case, one value and nothing else; return None for any other text."""
     try:
         _check_depth(data, 0, max_depth)
         value = msgspec.json.decode(data)
@@ -83,7 +83,7 @@ def _whole(data: bytes, max_depth: int) -> tuple[Any, int, int] | None:
 
 
 def _value_end(text: str, start: int, max_depth: int) -> int:
-    """Where the value at `start` ends; raises if there is none."""
+    """Return where the value at `start` ends; raise if the text has no value there."""
     try:
         end = _BOUNDS.raw_decode(text, start)[1]
     except JSONDecodeError as error:
@@ -99,7 +99,7 @@ def _value_end(text: str, start: int, max_depth: int) -> int:
 
 
 def _refuse_constant(name: str) -> Any:
-    # NaN and the infinities are no JSON. Where they stand is not told here; `_value_end` looks for it.
+    # NaN and the infinities are not JSON. The decoder does not pass the offset; `_value_end` searches for it.
     raise JSONDecodeError("Expecting value", name, 0)
 
 
@@ -115,7 +115,7 @@ def _value(value_bytes: bytes, start: int, max_depth: int) -> Any:
     try:
         value = msgspec.json.decode(value_bytes)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        # An byte that is not UTF-8, a number outside float64, a lone surrogate, or depth.
+        # A byte that is not UTF-8, a number outside float64, a lone surrogate, or deep nesting.
         try:
             text = value_bytes.decode()
         except UnicodeDecodeError as error:
@@ -130,13 +130,13 @@ def _value(value_bytes: bytes, start: int, max_depth: int) -> Any:
 
 
 def _has_long_number(data: bytes) -> bool:
-    """Is there a run of 19 digits, so that an integer may lie outside int64?"""
+    """Whether there is a run of 19 digits, so that an integer may be outside int64."""
     run = b"0" * 19
     return any(run in data[at : at + _BLOCK + 18].translate(_DIGITS) for at in range(0, len(data), _BLOCK))
 
 
 def _tidy(value: Any) -> Any:
-    """The value with integers outside int64 as floats and lone surrogates as U+FFFD, as Go has them."""
+    """Replace integers outside int64 by floats and lone surrogates by U+FFFD, as Go does."""
     root = [value]
     todo: list[Any] = [root]
     while todo:
@@ -157,7 +157,7 @@ def _tidy(value: Any) -> Any:
 
 
 def _check_depth(data: bytes, start: int, max_depth: int) -> None:
-    """Refuse text that is nested too deep, before anything is built from it."""
+    """Refuse text that is nested too deeply before building anything from it."""
     at = too_deep(data, max_depth)
     if at is not None:
         raise JsonError(f"nested deeper than {max_depth} levels", start + at, "TW003", final=True)
@@ -169,7 +169,7 @@ def _space_end(text: str, at: int) -> int:
 
 
 def _decode_deep(text: str, at: int, max_depth: int) -> tuple[Any, int]:
-    """A value read without recursion; slow, for what the fast readers cannot take."""
+    """Decode a value without recursion; slow, for text that the fast decoders refuse."""
     root: list[Any] = []
     stack: list[Any] = [root]
     keys: list[str] = []
@@ -253,7 +253,7 @@ def _word(text: str, at: int) -> tuple[Any, int]:
 
 
 def json_line(value: Any) -> str:
-    """A value as one line of JSON text, however deep it is."""
+    """Write a value as one line of JSON, however deeply it is nested."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except RecursionError:
@@ -261,7 +261,7 @@ def json_line(value: Any) -> str:
 
 
 def _pieces(value: Any) -> Iterator[str]:
-    """JSON text piece by piece. What is still to be written stands on a stack, the next on top."""
+    """Yield JSON piece by piece, from a stack of what is still to be written."""
     todo: list[tuple[bool, Any]] = [(False, value)]
     while todo:
         is_text, item = todo.pop()

@@ -1,8 +1,8 @@
-"""From files to a snapshot: documents become objects, lists become their items, identities are settled.
+"""Load files into a snapshot: documents become objects, and lists become their items.
 
-An object of a namespaced kind without a namespace is in the one that the reader says, which is `default` as it is for
-kubectl. Of an object that is defined twice the later counts, with a warning; a document that is not an object is an
-error. Nothing is judged here: admission is asked later.
+An object of a namespaced kind without a namespace gets the caller's namespace, which is `default` as for kubectl. If an
+object is defined twice, the later definition counts, with a warning. A document that is not an object is an error.
+Admission does not happen here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tierwall.resources.snapshot import Snapshot
 
 
 class Loaded(Struct, frozen=True):
-    """Everything that was read: the objects, the snapshot of them, what was wrong, and the texts for showing it."""
+    """The result of a load: all objects in order, their snapshot, the diagnostics, and the source texts."""
 
     resources: tuple[Resource, ...]
     snapshot: Snapshot
@@ -32,26 +32,26 @@ class Loaded(Struct, frozen=True):
 
     @property
     def errors(self) -> Diagnostics:
-        """What cannot be read, or is not an object."""
+        """The diagnostics that are errors: files that cannot be read, and documents that are not objects."""
         return self.diagnostics.errors
 
     def line(self, file: str, number: int) -> str | None:
-        """A line of a file as it was read, for showing what a diagnostic is about."""
+        """Return a line of a file as it was read, to show it with a diagnostic."""
         return self.read.line(file, number)
 
 
 def load(paths: Iterable[str], namespace: str = "default", exclude: Sequence[str] = ()) -> Loaded:
-    """Read files and folders; problems are collected, never raised."""
+    """Load files and folders. Problems become diagnostics and are never raised."""
     return Loader(paths, namespace, exclude).load()
 
 
 def load_text(text: str | bytes, name: str, namespace: str = "default") -> Loaded:
-    """Read a text that is already in memory; problems are collected, never raised."""
+    """Load a text that is already in memory. Problems become diagnostics and are never raised."""
     return Loader((), namespace).load_documents(read_text(text, name))
 
 
 def read_document(path: str) -> Any:
-    """The one document of a file (`-`: standard input), whatever it is; InputError if there is not exactly one."""
+    """Return the only document of a file (`-`: standard input); raise InputError if there is not exactly one."""
     read = read_paths([path])
     errors = Diagnostics(read.diagnostics).errors
     if not errors and len(read.documents) != 1:
@@ -61,17 +61,17 @@ def read_document(path: str) -> Any:
     return read.documents[0].value
 
 
-class _Found(Struct, frozen=True):
+class _DocumentObjects(Struct, frozen=True):
     document: Document
     resources: tuple[Resource, ...]
     problems: tuple[Diagnostic, ...]
 
 
 class Loader:
-    """Reads the same files and folders again and again.
+    """Loads the same files and folders repeatedly.
 
-    Each load is what a first one would be, but what has not changed is the same object as in the load before. Nothing
-    is kept of anything older.
+    Every load gives the same result as a first load would. Objects that have not changed are the same Python objects as
+    in the previous load; nothing is kept of earlier loads.
     """
 
     def __init__(self, paths: Iterable[str], namespace: str = "default", exclude: Sequence[str] = ()) -> None:
@@ -79,57 +79,57 @@ class Loader:
         self._namespace = namespace
         self._exclude = tuple(exclude)
         self._memory = FileCache()
-        # What was found in the documents of the last load, by their contents: a document that has moved is known again.
-        self._found: dict[object, _Found] = {}
+        # The objects of each document of the last load, by `Document.content`, which a document keeps when it moves.
+        self._known: dict[object, _DocumentObjects] = {}
         self._twice: dict[tuple[Resource, Resource], Diagnostic] = {}
         self._last: Loaded | None = None
 
     def load(self) -> Loaded:
-        """Everything as it is now; problems are collected, never raised."""
+        """Load everything as it is now. Problems become diagnostics and are never raised."""
         return self.load_documents(read_paths(self.paths, memory=self._memory, exclude=self._exclude))
 
     @property
     def has_loaded(self) -> bool:
-        """Whether there was a load before."""
+        """Whether anything was loaded before."""
         return self._last is not None
 
     def load_if_changed(self) -> Loaded | None:
-        """Everything as it is now; None if that is what the last load found."""
+        """Load everything as it is now; return None if nothing has changed since the last load."""
         last, loaded = self._last, self.load()
-        # Resources are equal only to themselves: the same ones say that nothing was read anew.
+        # A resource is equal only to itself, so equal tuples mean that nothing was parsed again.
         if last is not None and (last.resources, last.diagnostics) == (loaded.resources, loaded.diagnostics):
             return None
         return loaded
 
     def load_documents(self, read: ReadResult) -> Loaded:
-        """The objects in what was read just now."""
+        """Make objects and a snapshot of the documents that were just read."""
         last = self._last
         diagnostics = list(read.diagnostics)
         listed: list[Resource] = []
-        known, self._found = self._found, {}
+        known, self._known = self._known, {}
         for document in read.documents:
             content = known.get(document.content)
             if content is None or content.document is not document:
-                content = _found(document, content, self._namespace)
-            self._found[document.content] = content
+                content = _document_objects(document, content, self._namespace)
+            self._known[document.content] = content
             listed += content.resources
             diagnostics += content.problems
         resources = tuple(listed)
         snapshot = last.snapshot.updated_to(last.resources, resources) if last is not None else Snapshot.of(resources)
-        # Only where an identity occurs twice a snapshot has fewer objects than were found.
-        repeated = _repeated(resources) if len(snapshot) < len(resources) else ()
+        # The snapshot has fewer objects than were loaded only if an identity occurs twice.
+        repeated = _replacements(resources) if len(snapshot) < len(resources) else ()
         self._twice = {pair: self._twice.get(pair) or _defined_twice(*pair) for pair in repeated}
         diagnostics += self._twice.values()
         self._last = Loaded(resources, snapshot, sorted_diagnostics(diagnostics), read)
         return self._last
 
 
-def _found(document: Document, before: _Found | None, namespace: str) -> _Found:
-    """The objects of a document; `before` is what was found when its value stood elsewhere."""
+def _document_objects(document: Document, before: _DocumentObjects | None, namespace: str) -> _DocumentObjects:
+    """Return the objects of a document; `before` are those of the same document at its previous place."""
     if before is not None and not before.problems:
-        return _Found(document, tuple([resource.at_origin(document) for resource in before.resources]), ())
+        return _DocumentObjects(document, tuple([resource.at_origin(document) for resource in before.resources]), ())
     objects = list(_objects(document.value, document, (), "", "", namespace))
-    return _Found(
+    return _DocumentObjects(
         document,
         tuple([resource for resource in objects if isinstance(resource, Resource)]),
         tuple([problem for problem in objects if isinstance(problem, Diagnostic)]),
@@ -142,7 +142,7 @@ def load_objects(
     prefix: tuple[str | int, ...] = (),
     namespace: str = "default",
 ) -> tuple[Resource, ...]:
-    """Objects given as plain values, as inline objects of a test are; what is not an object is left out."""
+    """Make objects of plain values, such as the inline objects of a test; leave out what is not an object."""
     return tuple(
         resource
         for index, value in enumerate(values)
@@ -152,14 +152,14 @@ def load_objects(
 
 
 def read_objects(value: Any, namespace: str = "default") -> Iterator[Resource | Diagnostic]:
-    """The objects in a plain value, which may be a list of them; what is not an object is a problem."""
+    """Yield the objects in a plain value, which may be a list; yield a diagnostic for what is not an object."""
     return _objects(value, None, (), "", "", namespace)
 
 
 def _objects(
     value: Any, origin: Origin | None, prefix: tuple[str | int, ...], api_version: Any, kind: Any, home: str
 ) -> Iterator[Resource | Diagnostic]:
-    """The objects in a value; `api_version` and `kind` are what a typed list says of items that do not say it."""
+    """Yield the objects in a value. Items of a typed list may lack `api_version` and `kind`: the list supplies them."""
     if isinstance(value, dict):
         api_version = value.get("apiVersion", api_version)
         kind = value.get("kind", kind)
@@ -189,7 +189,7 @@ def _objects(
 
 
 def _not_an_object(value: Any, origin: Origin | None, prefix: tuple[str | int, ...]) -> Diagnostic:
-    description = _map(value) if isinstance(value, dict) else _name(value)
+    description = _describe_map(value) if isinstance(value, dict) else _describe(value)
     return Diagnostic(
         "TW006",
         f"expected a Kubernetes object, found {description}",
@@ -199,7 +199,7 @@ def _not_an_object(value: Any, origin: Origin | None, prefix: tuple[str | int, .
     )
 
 
-def _map(value: dict[str, Any]) -> str:
+def _describe_map(value: dict[str, Any]) -> str:
     lacking = [f"`{key}`" for key in ("apiVersion", "kind") if not value.get(key)]
     if lacking:
         return f"a map without {' and '.join(lacking)}"
@@ -207,20 +207,20 @@ def _map(value: dict[str, Any]) -> str:
     return f"a map with {' and '.join(wrong)}"
 
 
-def _name(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, list):
         return "a list"
     return "a string" if isinstance(value, str) else f"`{str(value).lower()}`"
 
 
-def _repeated(resources: Iterable[Resource]) -> Iterator[tuple[Resource, Resource]]:
-    """Each object that replaces one of the same identity, after that one."""
+def _replacements(resources: Iterable[Resource]) -> Iterator[tuple[Resource, Resource]]:
+    """Yield each pair of an object and the later one of the same identity that replaces it."""
     first: dict[Identity, Resource] = {}
     for resource in resources:
         identity = resource.identity
         earlier = first.get(identity)
         first[identity] = resource
-        # Tests are not objects of a cluster: two of one name do not replace each other.
+        # Policy tests are not cluster objects: two tests with one name do not replace each other.
         if earlier is not None and resource.name and resource.kind != "PolicyTest":
             yield earlier, resource
 

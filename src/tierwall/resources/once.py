@@ -1,14 +1,14 @@
-"""What follows from a snapshot or from one object: computed once, and kept with what it follows from.
+"""Compute values that derive from a snapshot or an object once, and keep them there.
 
-`per_snapshot` is for functions of a snapshot and of anything hashable besides, `per_resource` for functions of one
-object, `per_resource_and` for functions of one object and one thing more; nothing else in the code keeps what it
-derives from them. All are for pure functions only, so that whoever asks cannot tell an answer that was kept from one
-that was computed. A failure is not kept.
+`per_snapshot` is for functions of a snapshot and further hashable arguments, `per_resource` for functions of one
+object, `per_resource_and` for functions of one object and one more argument. No other code caches what it derives from
+snapshots or objects. All three are for pure functions, so a kept value is as good as a new one. Exceptions are not
+kept.
 
-Threads may ask at the same time, and all get the same value. A snapshot has a lock, because its indexes and models are
-large: one thread computes while the others wait. No two threads wait for each other, because a snapshot does not know
-any other: a computation asks only its own snapshot, under the lock that it has already, and snapshots that it makes.
-What follows from one object is small and has no lock: two threads may both compute it, and the first value stays.
+Threads may call at the same time, and all get the same value. A snapshot has a lock, because its indexes and models are
+large: one thread computes while the others wait. This cannot deadlock: a computation asks only its own snapshot, whose
+lock it already holds, and snapshots that it makes itself. Values of one object are small and need no lock: two threads
+may both compute one, and the first value is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ H = TypeVar("H")
 
 
 def per_snapshot(function: Callable[[Snapshot, *Arguments], T]) -> Callable[[Snapshot, *Arguments], T]:
-    """Compute a function once for each snapshot and further arguments; these are given by place and are hashable."""
+    """Compute a function once per snapshot and arguments; the arguments are positional and hashable."""
 
     @wraps(function)
     def once(snapshot: Snapshot, *arguments: *Arguments) -> T:
@@ -47,17 +47,17 @@ def per_snapshot(function: Callable[[Snapshot, *Arguments], T]) -> Callable[[Sna
 def provide(
     value: T, function: Callable[[Snapshot, *Arguments], T], snapshot: Snapshot, *arguments: *Arguments
 ) -> None:
-    """Keep a value as if a `per_snapshot` function had computed it: one made from an earlier snapshot's, for less."""
+    """Store a value as if a `per_snapshot` function had computed it, if an earlier snapshot made it cheaper to get."""
     key: Any = (function, *arguments) if arguments else function
     with snapshot._computing:
         snapshot._memo.setdefault(key, value)
 
 
 def per_resource(function: Callable[[Resource], T]) -> Callable[[Resource], T]:
-    """Compute a function once for each object; the value is there in every snapshot that has the object.
+    """Compute a function once per object; every snapshot that has the object shares the value.
 
-    INVARIANT: the value does not refer to the object. The garbage collector does not look into objects, so that such a
-    circle would never be freed.
+    INVARIANT: the value does not refer to the object. The garbage collector does not track objects, so such a cycle
+    would never be freed.
     """
 
     @wraps(function)
@@ -72,9 +72,9 @@ def per_resource(function: Callable[[Resource], T]) -> Callable[[Resource], T]:
 
 
 def per_resource_and(function: Callable[[Resource, H], T]) -> Callable[[Resource, H], T]:
-    """Compute a function of an object and of one thing besides; kept is what it gave for the latest such thing.
+    """Compute a function of an object and another argument; keep the value for the latest argument.
 
-    INVARIANT: as of `per_resource`; neither the value nor the other thing refers to the object.
+    INVARIANT: as for `per_resource`, neither the value nor the other argument refers to the object.
     """
 
     @wraps(function)

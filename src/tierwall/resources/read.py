@@ -1,8 +1,8 @@
-"""Files, folders and standard input, read into documents: everything that can be read, and everything that is wrong.
+"""Read files, folders and standard input into documents and diagnostics.
 
-Nothing here raises on bad input. Folders are walked recursively in the order of their names; of what they hold the
-files ending in .yaml, .yml and .json are read, and names that start with a dot are passed over. A file that is reached
-twice is read once. With a memory (`resources.memory`) only what has changed since the last reading is parsed.
+Nothing here raises on bad input. Folders are walked recursively in the order of names. Files ending in .yaml, .yml and
+.json are read; names that start with a dot are ignored. A file that is reached twice is read once. With a cache
+(`resources.memory`) only files that have changed since the last reading are parsed.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ _PROBE = 8192
 
 
 class Limits(Struct, frozen=True):
-    """How much is read before giving up."""
+    """How much to read before giving up."""
 
     file_bytes: int = 256 << 20
     total_bytes: int = 1 << 30
-    # Kubernetes takes 10,000 levels; no object that means anything comes near this.
+    # Kubernetes accepts 10,000 levels; no meaningful object comes near 256.
     depth: int = 256
     files: int = 200_000
 
 
 class ReadResult(Struct, frozen=True):
-    """What was read: the documents in order, every problem, and the texts by file name, for showing them."""
+    """The documents in order, every diagnostic, and the source texts by file name."""
 
     documents: tuple[Document, ...]
     diagnostics: tuple[Diagnostic, ...]
     sources: Mapping[str, SourceText]
 
     def line(self, file: str, number: int) -> str | None:
-        """A line of a file as it was read, for showing what a position is about."""
+        """Return a line of a file as it was read, to show it with a diagnostic."""
         source = self.sources.get(file)
         return source.line(number) if source is not None else None
 
     def plus(self, other: ReadResult) -> ReadResult:
-        """What was read here, then there."""
+        """Return this and another result as one."""
         sources = {**self.sources, **other.sources}
         return ReadResult((*self.documents, *other.documents), (*self.diagnostics, *other.diagnostics), sources)
 
@@ -70,8 +70,8 @@ def read_paths(
 ) -> ReadResult:
     """Read files, folders, glob patterns and `-` (standard input).
 
-    `exclude` leaves files of folders out: patterns for a file's name, or for its path below the folder. A memory is for
-    readings with the same limits, one after the other; it holds what the last of them read.
+    `exclude` has patterns of files to leave out of folders: each is matched with a file's name and with its path below
+    the folder. `memory` holds the files of the last reading, for further readings with the same limits.
     """
     memory = FileCache() if memory is None else memory
     reader = _Reader(limits, stdin, memory, exclude)
@@ -89,7 +89,7 @@ def read_text(text: str | bytes, name: str = "input", limits: Limits = _DEFAULT)
 
 
 def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
-    """The repeated keys of documents; strict field validation refuses them."""
+    """Report the repeated keys of documents, which strict field validation refuses."""
     for document in documents:
         for path, position in document.repeated_keys:
             yield Diagnostic(
@@ -153,7 +153,7 @@ class _Reader:
             self._read_file(path, named)
 
     def _files_under(self, folder: str) -> Iterator[str]:
-        """The manifests in a folder, in the order of their names. Links to folders are not followed, so none loops."""
+        """Yield the manifests in a folder in the order of names. Links to folders are not followed: they could loop."""
         todo = [folder]
         while todo:
             directory = todo.pop()
@@ -198,7 +198,7 @@ class _Reader:
                 if self._fits(path, len(known.source.data)):
                     self._add(path, known)
                 return
-            # A pipe is read where it is named (`<(helm template …)`), but not where it merely lies in a folder.
+            # A pipe is read if the user names it (`<(helm template …)`), but not if it is found in a folder.
             if named and stat.S_ISFIFO(status.st_mode):
                 self._read_pipe(path, place)
                 return
@@ -222,7 +222,7 @@ class _Reader:
         self._take(path, path, once[place])
 
     def _bytes_of(self, name: str, file: BinaryIO) -> bytes | Diagnostic:
-        """Everything in a file, or why that is too much."""
+        """Return the contents of a file, or a diagnostic if it is too large."""
         parts: list[bytes] = []
         size = 0
         while part := file.read(1 << 20 if size < 1 << 24 else 1 << 24):
@@ -287,7 +287,7 @@ class _Reader:
 
 
 def _binary(source: SourceText) -> Diagnostic | None:
-    """Say so at once if a file is no text, instead of what a reader of text finds wrong with it."""
+    """Return a diagnostic if the file is not UTF-8 text at all, which says more than the first parse error."""
     probe = source.data[:_PROBE]
     if probe.startswith((b"\xff\xfe", b"\xfe\xff")):
         return Diagnostic("TW005", "text is UTF-16", source.position(0), hint="save the file as UTF-8")

@@ -1,7 +1,7 @@
 """The immutable, indexed set of all objects of one load, shared by every decision.
 
 A decision function takes a snapshot and a question and nothing else (docs/semantics.md#decisions-are-pure). Indexes and
-plane models are built on first use and kept with the snapshot (`resources.once`); a changed snapshot copies only the
+plane models are built on first use and kept with the snapshot (`resources.once`). A changed snapshot copies only the
 kinds that change.
 """
 
@@ -25,8 +25,8 @@ _NOTHING: Mapping[Name, Resource] = {}
 class Snapshot:
     """All objects of one load, by group and kind, then by namespace and name.
 
-    INVARIANT: nothing reachable from a snapshot changes after it was made. `_memo` is for `resources.once` alone, which
-    keeps there what pure functions of the snapshot give; threads may share a snapshot.
+    INVARIANT: nothing reachable from a snapshot changes after it was made, so threads may share it. `_memo` is only for
+    `resources.once`, which keeps the values of pure functions of the snapshot there.
     """
 
     __slots__ = ("_computing", "_kinds", "_memo")
@@ -38,14 +38,14 @@ class Snapshot:
 
     @classmethod
     def of(cls, resources: Iterable[Resource]) -> Snapshot:
-        """A snapshot of these objects; of two with one identity the later counts."""
+        """Make a snapshot of these objects; of two objects with the same identity the later counts."""
         kinds: dict[KindKey, dict[Name, Resource]] = {}
         for resource in resources:
             kinds.setdefault((resource.group, resource.kind), {})[resource.namespace, resource.name] = resource
         return cls(kinds)
 
     def with_changes(self, put: Iterable[Resource] = (), drop: Iterable[Resource] = ()) -> Snapshot:
-        """A snapshot with some objects replaced, added or dropped; untouched kinds are shared with this one."""
+        """Return a snapshot with some objects added, replaced or dropped; it shares untouched kinds with this one."""
         kinds: dict[KindKey, Mapping[Name, Resource]] = dict(self._kinds)
         touched: dict[KindKey, dict[Name, Resource]] = {}
 
@@ -62,13 +62,13 @@ class Snapshot:
         return Snapshot(kinds)
 
     def updated_to(self, before: Sequence[Resource], after: Sequence[Resource]) -> Snapshot:
-        """The snapshot of the objects `after`, where this is the one of the objects `before`.
+        """Return the snapshot of the objects `after`; this is the snapshot of the objects `before`.
 
-        If only contents differ it shares untouched kinds with this one; if nothing does, it is this one.
+        If only contents differ, it shares untouched kinds with this one. If nothing differs, it is this one.
         """
-        if before == after:  # resources are equal only to themselves
+        if before == after:  # a resource is equal only to itself
             return self
-        # As many objects as identities: none stands for another.
+        # As many objects as identities: no object replaces another.
         if len(before) == len(after) == len(self):
             pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
             if all(old.identity == new.identity for old, new in pairs):
@@ -83,10 +83,10 @@ class Snapshot:
         return sum(map(len, self._kinds.values()))
 
     def changes(self, before: Snapshot) -> Iterator[tuple[Resource | None, Resource | None]]:
-        """The objects that are not the same as in another snapshot, before and after: read anew, come, or gone."""
+        """Yield (before, after) for each object that differs from an earlier snapshot; None for an absent one."""
         for key in sorted(self._kinds.keys() | before._kinds.keys()):
             now, then = self._kinds.get(key, _NOTHING), before._kinds.get(key, _NOTHING)
-            if now is then or now == then:  # resources are equal only to themselves
+            if now is then or now == then:  # a resource is equal only to itself
                 continue
             yield from ((old, None) for name, old in then.items() if name not in now)
             yield from ((then.get(name), new) for name, new in now.items() if then.get(name) is not new)
@@ -97,15 +97,15 @@ class Snapshot:
         return frozenset(group for (group, _), by_name in self._kinds.items() if by_name)
 
     def of_kind(self, group: str, kind: str) -> Iterable[Resource]:
-        """All objects of one kind, in the order they were read."""
+        """Return all objects of one kind in the order in which they were read."""
         return self._kinds.get((group, kind), _NOTHING).values()
 
     def get(self, group: str, kind: str, namespace: str, name: str) -> Resource | None:
-        """One object, or None."""
+        """Return one object, or None."""
         return self._kinds.get((group, kind), _NOTHING).get((namespace, name))
 
     def find(self, reference: Reference) -> Resource | None:
-        """The object a reference names; without a group, of several the first group in alphabetical order."""
+        """Return the object that a reference names, or None. Without a group, the alphabetically first group wins."""
         for group, kind in sorted(self._kinds):
             if kind == reference.kind and reference.group in ("", group):
                 resource = self._kinds[group, kind].get((reference.namespace, reference.name))
@@ -114,13 +114,13 @@ class Snapshot:
         return None
 
     def in_namespace(self, group: str, kind: str, namespace: str) -> tuple[Resource, ...]:
-        """The objects of one kind in one namespace."""
+        """Return the objects of one kind in one namespace."""
         return _by_namespace(self, group, kind).get(namespace, ())
 
     def selected(self, group: str, kind: str, selector: Selector, namespace: str | None = None) -> list[Resource]:
-        """The objects of one kind (in one namespace, if given) whose labels a selector selects.
+        """Return the objects of one kind (and of one namespace, if given) whose labels a selector selects.
 
-        A requirement that demands one of a few values is answered from an index by label; the rest is checked on those.
+        The first `In` requirement is looked up in an index by label; all requirements are checked on those objects.
         """
         for requirement in selector.requirements:
             if requirement.operator == "In":
@@ -151,7 +151,7 @@ def _by_label(snapshot: Snapshot, group: str, kind: str) -> Mapping[tuple[str, s
     index: dict[tuple[str, str], list[Resource]] = {}
     for resource in snapshot.of_kind(group, kind):
         for key, value in resource.labels.items():
-            # A value that is not a text, which admission refuses, is selected by nothing.
+            # Admission refuses a value that is not a string; no selector selects it.
             if isinstance(value, str):
                 index.setdefault((key, value), []).append(resource)
     return index

@@ -455,7 +455,7 @@ def test_only_what_was_loaded_last_is_kept(tmp_path: Path) -> None:
         (tmp_path / f"{number - 1}.yaml").unlink(missing_ok=True)
         loader.load()
         assert list(loader._memory.files) == [str(file)]
-        assert len(loader._found) == 3
+        assert len(loader._known) == 3
 
 
 @pytest.mark.parametrize(("data", "code"), [(pod("x").encode(), ""), (b"kind: [", "TW002"), (b"x" * 300, "TW003")])

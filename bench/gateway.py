@@ -106,7 +106,7 @@ def main() -> None:
         this = merger(snapshot, profile, "PostRouting")
 
         def run(this: Any = this) -> int:
-            return sum(len([merged.setting for merged in this.at(asked).values()]) for asked in places)
+            return sum(len([merged.setting for merged in this.merge_at(asked).values()]) for asked in places)
 
         fields = _timed(f"effective settings at {len(places):,} places, profile {profile}", run)
         print(f"  {fields:,} settings")

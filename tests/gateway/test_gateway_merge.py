@@ -156,18 +156,18 @@ def test_the_merge_for_any_request_is_the_union_over_all_outcomes_of_the_conditi
         for asked in reachable_places(snapshot):
             in_force: dict[str, set[Reference]] = {}
             for merging in merges:
-                for path, merged in merging.at(asked).items():
+                for path, merged in merging.merge_at(asked).items():
                     in_force.setdefault(path, set()).update(candidate.source for candidate in merged.taken)
-            answered = possible.at(asked)
+            answered = possible.merge_at(asked)
             assert answered.keys() == in_force.keys()
             for path, merged in answered.items():
                 said = {candidate.source for candidate in merged.taken}
                 assert said >= in_force[path]
                 if not twice(merged):
                     assert said == in_force[path]
-                beaten = {lost.candidate.source for lost in merged.beaten()}
+                beaten = {lost.candidate.source for lost in merged.losers()}
                 assert beaten == {candidate.source for tier in merged.stack for candidate in tier.policies} - said
-                assert {lost.winner.source for lost in merged.beaten() if lost.reason is not Reason.LOSES_TIE} <= said
+                assert {lost.winner.source for lost in merged.losers() if lost.reason is not Reason.LOSES_TIE} <= said
 
 
 @given(seed=SEEDS)
@@ -178,11 +178,11 @@ def test_a_setting_takes_effect_exactly_if_it_may_be_in_force_somewhere(seed: in
         (str(candidate.source), path)
         for phase in PHASES
         for asked in reachable_places(snapshot)
-        for path, merged in merger(snapshot, "docs", phase, ANY_REQUEST).at(asked).items()
+        for path, merged in merger(snapshot, "docs", phase, ANY_REQUEST).merge_at(asked).items()
         for candidate in merged.taken
     }
     for policy_ in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
-        for path, fate in policy_effects(snapshot).of(policy_).items():
+        for path, fate in policy_effects(snapshot).effects_of(policy_).items():
             assert fate.in_force == ((str(policy_.reference), path) in in_force)
             assert fate.in_force or fate.beaten_by
 

@@ -33,7 +33,7 @@ _NAMED = 5  # how many others a finding shows
 def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Settings that another one replaces at every place, those to come included; and those of equal precedence."""
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
-        for path, fate in policy_effects(snapshot).of(policy).items():
+        for path, fate in policy_effects(snapshot).effects_of(policy).items():
             before = [rival for rival, first in fate.rivals.values() if not first]
             if before:
                 yield _disputed(path, fate.candidate, min(before, key=lambda rival: rival.resource.seniority))
@@ -53,7 +53,7 @@ def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
 
 def _may_come(snapshot: Snapshot, policy: Resource, path: str) -> bool:
     """Whether a setting is a default for routes and ListenerSets that may be added."""
-    hoped = prospective_effects(snapshot).of(policy).get(path)
+    hoped = prospective_effects(snapshot).effects_of(policy).get(path)
     return hoped is not None and hoped.in_force
 
 
@@ -152,7 +152,7 @@ def profiles_that_differ(snapshot: Snapshot) -> Iterator[Diagnostic]:
     for phase in _phases(snapshot):
         docs, code = merger(snapshot, "docs", phase), merger(snapshot, "agentgateway", phase)
         for asked in reachable_places(snapshot):
-            one, other = docs.at(asked), code.at(asked)
+            one, other = docs.merge_at(asked), code.merge_at(asked)
             for path in dict.fromkeys((*one, *other)):
                 in_force = _in_force(one.get(path)), _in_force(other.get(path))
                 if in_force[0] == in_force[1] or (path, in_force) in seen:

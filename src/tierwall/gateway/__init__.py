@@ -1,4 +1,4 @@
-"""The gateway plane: AgentgatewayPolicies are merged field by field (docs/gateway.md).
+"""The gateway plane: merges AgentgatewayPolicies field by field (docs/gateway.md).
 
-`question.ask` answers which settings are in force at a place, and who set them.
+`question.ask` answers which settings are in force at a place, and which objects set them.
 """

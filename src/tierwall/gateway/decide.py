@@ -1,12 +1,13 @@
-"""Merging: per field the most specific level wins, ties go to the oldest, Override locks, unions take all.
+"""Merging: the most specific level wins each field, ties go to the oldest policy, Override locks, unions take all.
 
-agentgateway, "Policy merging"; docs/semantics.md#union-fields-add-up and the points after it. A level that says
-something about a field is a tier of the field's stack; its candidates are what the policies there (oldest first, then
-by name) or the inline sections say.
+agentgateway, "Policy merging"; docs/semantics.md#union-fields-add-up and the points after it. Every level that sets a
+field is a tier of the field's stack. Its candidates come from the policies there (oldest first, then by name) or from
+the inline sections.
 
-The same merge answers for one request and for any request. Of any request conditions are not known, so a candidate may
-be there or not, each on its own; then what is in force is everything that some outcome of the conditions puts in force.
-A candidate that is there whatever the request is `certain`; for one request all are.
+The same code merges for one request and for any request. For any request the conditions are unknown, so each
+conditional candidate may be present or absent, independently of the others. A candidate is then in force if some
+outcome of the conditions puts it in force. A candidate that is present for every request is `certain`; for one request
+all candidates are certain.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
-# Looked up here once, because every merge of a field compares with them.
+# Looked up once, because every merge of a field compares with them.
 _LESS_SPECIFIC, _LOSES_TIE = Reason.LESS_SPECIFIC, Reason.LOSES_TIE
 _LOCKED_BY_OVERRIDE, _LEAST_SPECIFIC_KEPT = Reason.LOCKED_BY_OVERRIDE, Reason.LEAST_SPECIFIC_KEPT
 _MOST_SPECIFIC = CombiningRule.MOST_SPECIFIC
 
 
 class Candidate(Struct, frozen=True):
-    """What one object says about one field; `source` is how answers name the object."""
+    """The value that one object offers for one field. Answers name the object by `source`."""
 
     source: Reference
     resource: Resource
@@ -57,19 +58,19 @@ class Candidate(Struct, frozen=True):
     entry: int | None
     override: bool
     written: WrittenField
-    # Whether the object says it whatever the request is.
+    # Whether the object offers the value for every request.
     certain: bool
-    # Whether nothing more specific counts where this one wins at its level.
+    # Whether more specific levels are ignored when this candidate wins its own level.
     locks: bool
 
     @property
     def sets(self) -> bool:
-        """Whether there is a value: not so where a conditional list wins and then selects nothing."""
+        """Whether there is a value. There is none if a conditional list wins and then selects no entry."""
         return self.value is not NOTHING
 
 
 class LosingCandidate(Struct, frozen=True):
-    """A candidate that is not in force: which one is instead, at which level, and why."""
+    """A candidate that is not in force, with the winner, the winner's level, and the reason."""
 
     candidate: Candidate
     level: str
@@ -79,10 +80,11 @@ class LosingCandidate(Struct, frozen=True):
 
 
 class MergedField(Struct, frozen=True):
-    """How a field is settled at a place: `taken` are the candidates in force, least specific first.
+    """The merge of one field at one place. `taken` are the candidates in force, least specific first.
 
-    `last` is the most specific tier that counts, and `ended_by` why those above it do not. `decisive` is the tier that
-    surely says something and so replaces those below it, or -1 where none does; for one request it is the last.
+    `last` is the most specific tier that counts, and `ended_by` is the reason why later tiers do not. `decisive` is the
+    tier that certainly sets the field and so replaces the tiers before it, or -1 if there is none. For one request the
+    decisive tier is the last one.
     """
 
     field: PolicyField
@@ -95,7 +97,7 @@ class MergedField(Struct, frozen=True):
 
     @property
     def setting(self) -> Setting | None:
-        """What is in force, or None where the field is not set."""
+        """The setting in force, or None if the field is not set."""
         winner = self.taken[0]
         if not winner.sets:
             return None
@@ -104,17 +106,17 @@ class MergedField(Struct, frozen=True):
         values = [candidate.value for candidate in self.taken]
         return Setting(values, tuple(candidate.source for candidate in self.taken), union=True)
 
-    def beaten(self) -> Iterator[LosingCandidate]:
-        """Every candidate that is not in force, at each tier it stands at."""
+    def losers(self) -> Iterator[LosingCandidate]:
+        """Yield every candidate that is not in force, once for each tier it belongs to."""
         in_force = {candidate.source for candidate in self.taken}
         for number, tier in enumerate(self.stack):
             lost = [candidate for candidate in tier.policies if candidate.source not in in_force]
             if lost:
-                reason, winner, level = self._beating(number)
+                reason, winner, level = self._winner_over(number)
                 yield from (LosingCandidate(candidate, tier.name, reason, winner, level) for candidate in lost)
 
-    def _beating(self, number: int) -> tuple[Reason, Candidate, str]:
-        """Why what is not in force at a tier is not, what is instead, and at which level."""
+    def _winner_over(self, number: int) -> tuple[Reason, Candidate, str]:
+        """Return why the losers of a tier lose, which candidate wins instead, and its level."""
         if number > self.last and self.ended_by is not None:
             tier = self.stack[self.last]
             return self.ended_by, next(other for other in tier.policies if other.locks and other.certain), tier.name
@@ -125,21 +127,21 @@ class MergedField(Struct, frozen=True):
         return reason, possible_winners(tier.policies)[-1], tier.name
 
 
-# The levels of a place that say something about the fields of a section, least specific first, with a tier a field.
+# The levels of a place that set fields of a section, least specific first, each with one tier per field.
 LevelSettings: TypeAlias = list[tuple[Level, Mapping[str, Tier[Candidate]]]]
 
 
 class _PolicySettings(Struct, frozen=True):
-    """What a section of a policy says about its fields, and the lists in it that select nothing."""
+    """The candidates of one section of a policy, and its conditional lists that select no entry."""
 
     candidates: tuple[Candidate, ...]
-    abstaining: tuple[WrittenField, ...]
+    selecting_nothing: tuple[WrittenField, ...]
 
 
 class Merger:
-    """Merging under one profile and phase, for one request or any; what the levels say is remembered.
+    """Merges fields under one profile and phase, for one request or for any, and caches the tiers of each level.
 
-    INVARIANT: what is remembered follows from the snapshot and the request, so threads that compute it twice agree.
+    INVARIANT: cached values depend only on the snapshot and the request, so two threads that compute one agree on it.
     """
 
     def __init__(self, snapshot: Snapshot, profile: Profile, phase: Phase, facts: RequestFacts) -> None:
@@ -150,84 +152,87 @@ class Merger:
         self._override_locks = {section: override_locks(section, profile, phase) for section in SECTIONS}
         self._least_specific_wins = LEAST_SPECIFIC_WINS[profile]
         self._index: AttachedPolicies = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
-        self._said: dict[tuple[Section, object], Mapping[str, Tier[Candidate]]] = {}
-        self._of_policy: dict[tuple[Resource, Section], _PolicySettings] = {}
+        self._tiers_by_level: dict[tuple[Section, object], Mapping[str, Tier[Candidate]]] = {}
+        self._settings_by_policy: dict[tuple[Resource, Section], _PolicySettings] = {}
 
-    def at(self, asked: RequestPlace) -> dict[str, MergedField]:
-        """How every field that anything says something about is settled, in the order of the schema."""
+    def merge_at(self, place: RequestPlace) -> dict[str, MergedField]:
+        """Merge every field that a level of the place sets, in the order of the schema."""
         merged: dict[str, MergedField] = {}
-        for section, there in levels(asked, self.profile).items():
-            merged |= self.settled(self.heard(section, there))
+        for section, section_levels in levels(place, self.profile).items():
+            merged |= self.merge_fields(self.levels_with_settings(section, section_levels))
         return merged
 
-    def heard(self, section: Section, there: Iterable[Level]) -> LevelSettings:
-        """Those of the levels of a place that say something about a section."""
-        said = [(level, self._tiers(level, section)) for level in there]
-        return [(level, tiers) for level, tiers in said if tiers]
+    def levels_with_settings(self, section: Section, section_levels: Iterable[Level]) -> LevelSettings:
+        """Return the levels that set at least one field of a section, with their tiers."""
+        with_tiers = [(level, self._tiers(level, section)) for level in section_levels]
+        return [(level, tiers) for level, tiers in with_tiers if tiers]
 
-    def settled(self, heard: LevelSettings) -> dict[str, MergedField]:
-        """How each field of a section is settled by what is heard about it."""
+    def merge_fields(self, settings: LevelSettings) -> dict[str, MergedField]:
+        """Merge each field of a section over its levels."""
         stacks: dict[str, list[Tier[Candidate]]] = {}
-        for _, tiers in heard:
+        for _, tiers in settings:
             for path, tier in tiers.items():
                 stacks.setdefault(path, []).append(tier)
         return {
-            path: self._settle(FIELDS[path], tuple(stacks[path])) for path in sorted(stacks, key=_ORDER.__getitem__)
+            path: self._merge_field(FIELDS[path], tuple(stacks[path]))
+            for path in sorted(stacks, key=_ORDER.__getitem__)
         }
 
-    def abstaining(self, asked: RequestPlace) -> Iterator[tuple[LevelName, Resource, WrittenField]]:
-        """What policies at this place write without setting anything, because their list selects no entry."""
-        for section, there in levels(asked, self.profile).items():
-            for level in there:
+    def lists_selecting_nothing(self, place: RequestPlace) -> Iterator[tuple[LevelName, Resource, WrittenField]]:
+        """Yield the conditional lists of policies at this place that set nothing, because they select no entry."""
+        for section, section_levels in levels(place, self.profile).items():
+            for level in section_levels:
                 for policy in self._index.at(level.place) if isinstance(level, AttachedLevel) else ():
-                    for said in self._by_policy(policy, section).abstaining:
-                        yield level.name, policy, said
+                    for written in self._by_policy(policy, section).selecting_nothing:
+                        yield level.name, policy, written
 
-    def _settle(self, field: PolicyField, stack: Stack[Candidate]) -> MergedField:
+    def _merge_field(self, field: PolicyField, stack: Stack[Candidate]) -> MergedField:
         last, locked = most_specific(stack, _any_locks if field.union else _winner_locks)
         ended_by = None
         if locked:
             least = field.path in self._least_specific_wins
             ended_by = _LEAST_SPECIFIC_KEPT if least else _LOCKED_BY_OVERRIDE
         if field.union:
-            # A policy that is attached at two levels counts once, at the lower.
-            once: dict[Reference, Candidate] = {}
+            # A policy that is attached at two levels counts once, at the less specific one.
+            by_source: dict[Reference, Candidate] = {}
             for tier in stack[: last + 1]:
                 for candidate in tier.policies:
-                    once.setdefault(candidate.source, candidate)
-            return MergedField(field, stack, tuple(once.values()), 0, last, ended_by, conflict=False)
+                    by_source.setdefault(candidate.source, candidate)
+            return MergedField(field, stack, tuple(by_source.values()), 0, last, ended_by, conflict=False)
         taken: tuple[Candidate, ...] = ()
         decisive = last
         while decisive >= 0:
-            able = possible_winners(stack[decisive].policies)
-            taken = (*able, *taken)
-            if able[-1].certain:
+            winners = possible_winners(stack[decisive].policies)
+            taken = (*winners, *taken)
+            if winners[-1].certain:
                 break
             decisive -= 1
-        # Of what the decisive tier replaces, only a lock may still be in force.
+        # The decisive tier replaces the tiers before it, except for candidates that lock the field.
         for tier in stack[:decisive] if decisive > 0 else ():
             taken = (*(candidate for candidate in possible_winners(tier.policies) if candidate.locks), *taken)
         return MergedField(field, stack, taken, decisive, last, ended_by, any(map(_several_policies, stack)))
 
     def _tiers(self, level: Level, section: Section) -> Mapping[str, Tier[Candidate]]:
         key = section, level.identity
-        tiers = self._said.get(key)
+        tiers = self._tiers_by_level.get(key)
         if tiers is None:
-            said: dict[str, list[Candidate]] = {}
-            for candidate in self._read(level, section):
-                said.setdefault(candidate.written.field.path, []).append(candidate)
-            tiers = self._said[key] = {path: Tier(level.name, tuple(said[path]), _MOST_SPECIFIC) for path in said}
+            by_field: dict[str, list[Candidate]] = {}
+            for candidate in self._candidates(level, section):
+                by_field.setdefault(candidate.written.field.path, []).append(candidate)
+            tiers = self._tiers_by_level[key] = {
+                path: Tier(level.name, tuple(candidates), _MOST_SPECIFIC) for path, candidates in by_field.items()
+            }
         return tiers
 
-    def _read(self, level: Level, section: Section) -> Iterator[Candidate]:
+    def _candidates(self, level: Level, section: Section) -> Iterator[Candidate]:
         match level:
             case AttachedLevel():
                 for policy in self._index.at(level.place):
                     yield from self._by_policy(policy, section).candidates
             case InlineLevel():
                 for inline in level.inline:
-                    for said in written_fields(section, inline.value):
-                        candidate = self._candidate(said, inline.source, inline.resource, inline.path, False)
+                    for written in written_fields(section, inline.value):
+                        candidate = self._candidate(written, inline.source, inline.resource, inline.path, False)
                         if candidate is not None:
                             yield candidate
             case _:
@@ -235,37 +240,44 @@ class Merger:
 
     def _by_policy(self, policy: Resource, section: Section) -> _PolicySettings:
         key = policy, section
-        said = self._of_policy.get(key)
-        if said is None:
+        settings = self._settings_by_policy.get(key)
+        if settings is None:
             override, prefix = has_override(policy), ("spec", section)
-            candidates, abstaining = [], []
-            for writing in fields_written_by(policy, section, self.phase):
-                candidate = self._candidate(writing, policy.reference, policy, prefix, override)
+            candidates, selecting_nothing = [], []
+            for written in fields_written_by(policy, section, self.phase):
+                candidate = self._candidate(written, policy.reference, policy, prefix, override)
                 if candidate is not None:
                     candidates.append(candidate)
-                elif writing.entries is not None:
-                    abstaining.append(writing)
-            said = self._of_policy[key] = _PolicySettings(tuple(candidates), tuple(abstaining))
-        return said
+                elif written.entries is not None:
+                    selecting_nothing.append(written)
+            settings = _PolicySettings(tuple(candidates), tuple(selecting_nothing))
+            self._settings_by_policy[key] = settings
+        return settings
 
     def _candidate(
-        self, said: WrittenField, source: Reference, resource: Resource, prefix: tuple[str | int, ...], override: bool
+        self,
+        written: WrittenField,
+        source: Reference,
+        resource: Resource,
+        prefix: tuple[str | int, ...],
+        override: bool,
     ) -> Candidate | None:
-        choice = select_value(said, self._facts, self.profile)
-        if choice is None:
+        selected = select_value(written, self._facts, self.profile)
+        if selected is None:
             return None
-        field = said.field
-        # The least specific of a field that keeps it is as good as locked.
+        field = written.field
+        # If the least specific value wins a field, every candidate for it acts as a lock.
         locks = (override and self._override_locks[field.section]) or field.path in self._least_specific_wins
-        path = (*prefix, *said.path)
-        return Candidate(source, resource, path, choice.value, choice.entry, override, said, choice.certain, locks)
+        path = (*prefix, *written.path)
+        value, entry, certain = selected.value, selected.entry, selected.certain
+        return Candidate(source, resource, path, value, entry, override, written, certain, locks)
 
 
 _ORDER = {path: number for number, path in enumerate(FIELDS)}
 
 
 def possible_winners(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-    """Those of a level that can win there, unless the field is a union: all up to the first that is certain."""
+    """Return the candidates of a level that can win it: all up to the first certain one. Not for union fields."""
     for number, candidate in enumerate(candidates, 1):
         if candidate.certain:
             return candidates[:number]
@@ -277,7 +289,7 @@ def _several_policies(tier: Tier[Candidate]) -> bool:
 
 
 def _winner_locks(tier: Tier[Candidate]) -> bool:
-    """Whether the winner of a level surely locks. It is settled by age first; the loser of a tie locks nothing."""
+    """Whether the winner of a level certainly locks the field. Age decides first; the loser of a tie locks nothing."""
     for candidate in tier.policies:
         if not candidate.locks:
             return False
@@ -287,16 +299,16 @@ def _winner_locks(tier: Tier[Candidate]) -> bool:
 
 
 def _any_locks(tier: Tier[Candidate]) -> bool:
-    """Of a union every policy of the level is in force, so any of them locks."""
+    """Whether any candidate of a level certainly locks a union field; all of them are in force."""
     return any(candidate.locks and candidate.certain for candidate in tier.policies)
 
 
 def merger(snapshot: Snapshot, profile: Profile, phase: Phase, facts: RequestFacts = NO_FACTS) -> Merger:
-    """The merge of a snapshot; without facts, and for any request, it is the same each time."""
-    kept = facts is NO_FACTS or facts is ANY_REQUEST
-    return _merge(snapshot, profile, phase, facts) if kept else Merger(snapshot, profile, phase, facts)
+    """Return the merger of a snapshot. Those without facts, and for any request, are cached with the snapshot."""
+    cached = facts is NO_FACTS or facts is ANY_REQUEST
+    return _cached_merger(snapshot, profile, phase, facts) if cached else Merger(snapshot, profile, phase, facts)
 
 
 @per_snapshot
-def _merge(snapshot: Snapshot, profile: Profile, phase: Phase, facts: RequestFacts) -> Merger:
+def _cached_merger(snapshot: Snapshot, profile: Profile, phase: Phase, facts: RequestFacts) -> Merger:
     return Merger(snapshot, profile, phase, facts)

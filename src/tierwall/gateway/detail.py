@@ -1,6 +1,6 @@
-"""What only an answer of the gateway plane has (docs/semantics.md#what-a-gateway-answer-holds).
+"""The part of an answer that only the gateway plane has (docs/semantics.md#what-a-gateway-answer-holds).
 
-The walk of a question is the steps of its fields: `FieldDetail` groups the very steps that `Answer.steps` lists.
+`FieldDetail` groups by field the same steps that `Answer.steps` lists.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from tierwall.gateway.model.fields import Phase, Profile
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """The value of a field that is in force, and who set it.
+    """The value of a field that is in force, and the objects that set it.
 
-    Of a union `value` is a list, and each of its values comes from the source at the same number; any other field has
-    one source.
+    For a union, `value` is a list and `sources` has the source of each of its values. Any other field has one source.
     """
 
     value: Any
@@ -28,41 +27,41 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def written_from(self) -> str | list[str]:
-        """The sources as `from` has them: a text, and a list of them for a union."""
+        """The sources as `from` writes them: a string, or a list of strings for a union."""
         sources = [str(source) for source in self.sources]
         return sources if self.union else sources[0]
 
 
-def equal_settings(one: Setting | None, other: Setting | None) -> bool:
+def equal_settings(left: Setting | None, right: Setting | None) -> bool:
     """Whether two settings have the same value from the same sources."""
-    if one is None or other is None:
-        return one is other
-    return one.sources == other.sources and equal_values(one.value, other.value)
+    if left is None or right is None:
+        return left is right
+    return left.sources == right.sources and equal_values(left.value, right.value)
 
 
-def equal_values(one: Any, other: Any) -> bool:
-    """Equality of JSON values: true is not 1, and 1 is 1.0."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(equal_values(value, other[key]) for key, value in one.items())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(equal_values, one, other))
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    return bool(one == other)
+def equal_values(left: Any, right: Any) -> bool:
+    """Whether two JSON values are equal: true does not equal 1, but 1 equals 1.0."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(equal_values(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(equal_values, left, right))
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    return bool(left == right)
 
 
 class FieldSetter(msgspec.Struct, frozen=True):
-    """An object in force for a field: its step, whether it has Override, and which entry of a list is selected."""
+    """An object that is in force for a field: its step, whether it has Override, and the selected list entry."""
 
     step: Step
     override: bool = False
-    # Whether it has a `conditional` list; then `entry` is None if the list wins and selects nothing.
+    # Whether it has a `conditional` list. If that list wins and selects nothing, `entry` is None.
     conditional: bool = False
     entry: int | None = None
 
 
 class FieldDetail(msgspec.Struct, frozen=True):
-    """One field: its setting (None if it is not set), who is in force, and whom they beat and why."""
+    """One field: its setting (None if it is not set), the objects in force, and the objects they beat and why."""
 
     field: str
     setting: Setting | None
@@ -72,7 +71,7 @@ class FieldDetail(msgspec.Struct, frozen=True):
 
 
 class ProfileDifference(msgspec.Struct, frozen=True):
-    """A field that the two profiles settle differently; None is a field that is not set."""
+    """A field that the two profiles merge differently; None means that the field is not set."""
 
     field: str
     docs: Setting | None
@@ -88,7 +87,7 @@ class ProfileDifference(msgspec.Struct, frozen=True):
 
 
 class GatewayDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings in force at a place, by field path, and the fields that two policies of one level set."""
+    """The settings in force at a place by field path, and the fields that two policies of the same level set."""
 
     effective: Mapping[str, Setting]
     conflicts: tuple[str, ...]

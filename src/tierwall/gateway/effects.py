@@ -1,7 +1,7 @@
-"""How every policy's settings fare at all places that requests can reach, whatever the request (profile docs).
+"""The effects of every policy's settings over all places that requests can reach, for any request (profile docs).
 
-Each place is asked by the merge for any request; a setting takes effect if it may be in force at one of them. The
-status of a policy is what attachment says of it, and what merging means for it as a whole (docs/gateway.md#status).
+Fields are merged at each place for any request. A setting takes effect if it may be in force at one of the places. The
+status of a policy combines its attachment with the result of the merge as a whole (docs/gateway.md#status).
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
-# How many others a message of a status names before it counts the rest.
-_NAMED = 5
+# A status message names this many other policies at most, and counts the rest.
+_MOST_NAMES = 5
 
 
 class SettingEffect:
-    """What becomes of one setting of one policy, over all places."""
+    """The effect of one setting of one policy over all places."""
 
     def __init__(self, candidate: Candidate) -> None:
         self.candidate = candidate
         self.in_force = False
-        # By the name of the winner.
+        # By the winner's reference.
         self.beaten_by: dict[str, LosingCandidate] = {}
-        # Policies of equal precedence that set the field too, and whether this one comes before them.
+        # Policies of equal precedence that also set the field, and whether this one comes before them.
         self.rivals: dict[str, tuple[Candidate, bool]] = {}
 
 
 class FieldOverlap(NamedTuple):
-    """Two candidates of a stack that both count (a union), or of which the upper replaces the lower."""
+    """Two candidates of a stack. Both count if the field is a union; otherwise the upper one replaces the lower one."""
 
     lower: Candidate
     lower_level: LevelName
@@ -51,57 +51,58 @@ class FieldOverlap(NamedTuple):
 
 
 class PolicyEffects:
-    """The fates of all settings of all policies, and what replaced or joined what."""
+    """The effects of all settings of all policies, and which candidates replaced or joined which."""
 
     def __init__(self, snapshot: Snapshot, places: Iterable[RequestPlace]) -> None:
         self.replaced: dict[tuple[Resource, Resource, str], FieldOverlap] = {}
         self.joined: dict[tuple[Resource, Resource, str], FieldOverlap] = {}
-        self._fates: dict[Resource, dict[str, SettingEffect]] = {}
-        self._able: dict[tuple[Section, Phase, object], Mapping[str, Tier[Candidate]]] = {}
-        merges = [merger(snapshot, "docs", phase, ANY_REQUEST) for phase in PHASES]
+        self._effects: dict[Resource, dict[str, SettingEffect]] = {}
+        self._winners: dict[tuple[Section, Phase, object], Mapping[str, Tier[Candidate]]] = {}
+        mergers = [merger(snapshot, "docs", phase, ANY_REQUEST) for phase in PHASES]
         seen: set[object] = set()
-        for asked in places:
-            for section, there in levels(asked, "docs").items():
-                for merging in merges if section == "traffic" else merges[:1]:
-                    heard = merging.heard(section, there)
-                    # Many ways share their levels; a stack is looked at once.
-                    key = section, merging.phase, tuple(level.identity for level, _ in heard)
+        for place in places:
+            for section, section_levels in levels(place, "docs").items():
+                for merging in mergers if section == "traffic" else mergers[:1]:
+                    settings = merging.levels_with_settings(section, section_levels)
+                    # Many places share their levels; each combination of levels is merged once.
+                    key = section, merging.phase, tuple(level.identity for level, _ in settings)
                     if key not in seen:
                         seen.add(key)
-                        for merged in merging.settled(self._contending(heard, section, merging.phase)).values():
-                            self._note(merged)
+                        contending = self._contending(settings, section, merging.phase)
+                        for merged in merging.merge_fields(contending).values():
+                            self._record(merged)
 
-    def of(self, policy: Resource) -> Mapping[str, SettingEffect]:
-        """The fate of each setting that was met at some place, by field."""
-        return self._fates.get(policy, {})
+    def effects_of(self, policy: Resource) -> Mapping[str, SettingEffect]:
+        """Return the effect of each setting that applies at some place, by field."""
+        return self._effects.get(policy, {})
 
-    def _contending(self, heard: LevelSettings, section: Section, phase: Phase) -> LevelSettings:
-        """What can win at its level. What cannot is beaten there already, at every place that has the level."""
+    def _contending(self, settings: LevelSettings, section: Section, phase: Phase) -> LevelSettings:
+        """Keep the candidates that can win their own level. The others lose at every place that has the level."""
         contending: LevelSettings = []
-        for level, tiers in heard:
+        for level, tiers in settings:
             key = section, phase, level.identity
-            if key not in self._able:
-                self._able[key] = {path: self._able_to_win(path, tier) for path, tier in tiers.items()}
-            contending.append((level, self._able[key]))
+            if key not in self._winners:
+                self._winners[key] = {path: self._keep_winners(path, tier) for path, tier in tiers.items()}
+            contending.append((level, self._winners[key]))
         return contending
 
-    def _able_to_win(self, path: str, tier: Tier[Candidate]) -> Tier[Candidate]:
+    def _keep_winners(self, path: str, tier: Tier[Candidate]) -> Tier[Candidate]:
         if FIELDS[path].union or len(tier.policies) == 1:
             return tier
         oldest, *others = tier.policies
         for younger in others:
-            self._fate(oldest).rivals.setdefault(str(younger.source), (younger, True))
-            self._fate(younger).rivals.setdefault(str(oldest.source), (oldest, False))
+            self._effect(oldest).rivals.setdefault(str(younger.source), (younger, True))
+            self._effect(younger).rivals.setdefault(str(oldest.source), (oldest, False))
         winners = possible_winners(tier.policies)
         for candidate in tier.policies[len(winners) :]:
-            self._lost(LosingCandidate(candidate, tier.name, Reason.LOSES_TIE, winners[-1], tier.name))
+            self._record_loser(LosingCandidate(candidate, tier.name, Reason.LOSES_TIE, winners[-1], tier.name))
         return tier._replace(policies=winners)
 
-    def _note(self, merged: MergedField) -> None:
+    def _record(self, merged: MergedField) -> None:
         for candidate in merged.taken:
-            self._fate(candidate).in_force = True
-        for beaten in merged.beaten():
-            self._lost(beaten)
+            self._effect(candidate).in_force = True
+        for loser in merged.losers():
+            self._record_loser(loser)
         union, path = merged.field.union, merged.field.path
         overlaps = self.joined if union else self.replaced
         counting = merged.stack[: merged.last + 1]
@@ -114,16 +115,16 @@ class PolicyEffects:
                             if lower.resource is not upper.resource and key not in overlaps:
                                 overlaps[key] = FieldOverlap(lower, LevelName(tier.name), upper, LevelName(above.name))
 
-    def _fate(self, candidate: Candidate) -> SettingEffect:
-        fates = self._fates.setdefault(candidate.resource, {})
+    def _effect(self, candidate: Candidate) -> SettingEffect:
+        effects = self._effects.setdefault(candidate.resource, {})
         path = candidate.written.field.path
-        if path not in fates:
-            fates[path] = SettingEffect(candidate)
-        return fates[path]
+        if path not in effects:
+            effects[path] = SettingEffect(candidate)
+        return effects[path]
 
-    def _lost(self, beaten: LosingCandidate) -> None:
-        if beaten.candidate.resource is not beaten.winner.resource:
-            self._fate(beaten.candidate).beaten_by.setdefault(str(beaten.winner.source), beaten)
+    def _record_loser(self, loser: LosingCandidate) -> None:
+        if loser.candidate.resource is not loser.winner.resource:
+            self._effect(loser.candidate).beaten_by.setdefault(str(loser.winner.source), loser)
 
 
 def is_allow(candidate: Candidate) -> bool:
@@ -134,18 +135,21 @@ def is_allow(candidate: Candidate) -> bool:
 
 @per_snapshot
 def policy_effects(snapshot: Snapshot) -> PolicyEffects:
-    """The standings of a snapshot, over all places that a request can reach."""
+    """Return the effects over all places that a request can reach."""
     return PolicyEffects(snapshot, reachable_places(snapshot))
 
 
 @per_snapshot
 def prospective_effects(snapshot: Snapshot) -> PolicyEffects:
-    """The standings over the places that may come."""
+    """Return the effects over the places that may be added later."""
     return PolicyEffects(snapshot, prospective_places(snapshot))
 
 
 def statuses(snapshot: Snapshot, *references: str) -> list[PolicyStatus]:
-    """The status of every AgentgatewayPolicy and AccessPolicy, or of those named; InputError for names not found."""
+    """Return the status of every AgentgatewayPolicy and AccessPolicy, or of the given ones.
+
+    Raise InputError for references to policies that do not exist.
+    """
     policies = [
         policy
         for kinds in (GATEWAY_POLICIES, ACCESS_POLICIES)
@@ -162,22 +166,22 @@ def statuses(snapshot: Snapshot, *references: str) -> list[PolicyStatus]:
 
 
 def merge_standing(snapshot: Snapshot, policy: Resource) -> MergeStatus:
-    """The standing of one policy over all places that requests can reach (profile docs)."""
-    fates = policy_effects(snapshot).of(policy)
+    """Return what merging means for one policy over all places that requests can reach (profile docs)."""
+    effects = policy_effects(snapshot).effects_of(policy)
     conflicts, overridden = {}, {}
-    for path in sorted(fates):
-        fate = fates[path]
-        if fate.rivals:
-            others = sorted(fate.rivals)
-            before = [name for name in others if not fate.rivals[name][1]]
+    for path in sorted(effects):
+        effect = effects[path]
+        if effect.rivals:
+            others = sorted(effect.rivals)
+            before = [name for name in others if not effect.rivals[name][1]]
             if before:
                 verb = "comes" if len(before) == 1 else "come"
-                conflicts[path] = f"{join_names(before, _NAMED)} {verb} first"
+                conflicts[path] = f"{join_names(before, _MOST_NAMES)} {verb} first"
             else:
-                conflicts[path] = f"this policy comes before {join_names(others, _NAMED)}"
-        if not fate.in_force and fate.beaten_by:
+                conflicts[path] = f"this policy comes before {join_names(others, _MOST_NAMES)}"
+        if not effect.in_force and effect.beaten_by:
             overridden[path] = "; ".join(
-                f"{winner} ({beaten.winner_level}) {BEATS[beaten.reason]}"
-                for winner, beaten in sorted(fate.beaten_by.items())[:_NAMED]
+                f"{winner} ({loser.winner_level}) {BEATS[loser.reason]}"
+                for winner, loser in sorted(effect.beaten_by.items())[:_MOST_NAMES]
             )
-    return MergeStatus(conflicts, overridden, bool(fates) and len(overridden) == len(fates))
+    return MergeStatus(conflicts, overridden, bool(effects) and len(overridden) == len(effects))

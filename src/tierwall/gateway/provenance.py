@@ -1,6 +1,6 @@
-"""Provenance: for every field who set it and where, whom it beat and why, and where the two profiles differ.
+"""Provenance: which object set each field, which objects it beat and why, and where the two profiles differ.
 
-Each candidate that a question meets becomes a step of the answer, with the level as its tier and the field as its rule.
+Each candidate at a place becomes a step of the answer, with the level as its tier and the field as its rule.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tierwall.gateway.model.places import RequestPlace, levels
 from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
 
-# In force is Allow, heard without counting is Pass, and a list that selects nothing does not match the request.
+# A candidate in force is Allow, one that loses is Pass, and a list that selects no entry is NoMatch.
 VERDICTS = {
     Reason.SETS_FIELD: StepVerdict.ALLOW,
     Reason.JOINS_UNION: StepVerdict.ALLOW,
@@ -37,25 +37,25 @@ VERDICTS = {
 }
 
 
-def field_details(merge: Merger, asked: RequestPlace, merged: Mapping[str, MergedField]) -> Iterator[FieldDetail]:
-    """Every field that anything at the place is about, those that nothing sets at the end."""
-    abstained = _abstained(merge, asked)
-    for path, settled in merged.items():
-        beaten = (
-            _step(path, lost.level, lost.candidate, lost.reason, sentence.losing_note(lost, merge.profile))
-            for lost in settled.beaten()
+def field_details(merging: Merger, place: RequestPlace, merged: Mapping[str, MergedField]) -> Iterator[FieldDetail]:
+    """Yield the detail of every field that an object at the place writes; fields that are not set come last."""
+    selecting_nothing = _steps_selecting_nothing(merging, place)
+    for path, merged_field in merged.items():
+        losing = (
+            _step(path, loser.level, loser.candidate, loser.reason, sentence.losing_note(loser, merging.profile))
+            for loser in merged_field.losers()
         )
-        over = (*beaten, *abstained.pop(path, ()))
-        yield FieldDetail(path, settled.setting, tuple(_setters(settled)), over, settled.conflict)
-    for path, steps in abstained.items():
+        over = (*losing, *selecting_nothing.pop(path, ()))
+        yield FieldDetail(path, merged_field.setting, tuple(_setters(merged_field)), over, merged_field.conflict)
+    for path, steps in selecting_nothing.items():
         yield FieldDetail(path, None, (), tuple(steps))
 
 
-def field_steps(asked: RequestPlace, profile: Profile, details: Iterable[FieldDetail]) -> Iterator[Step]:
-    """The steps of all fields: field by field, each from the least specific level to the most specific."""
+def field_steps(place: RequestPlace, profile: Profile, details: Iterable[FieldDetail]) -> Iterator[Step]:
+    """Yield the steps of all fields: field by field, each from the least specific level to the most specific."""
     ranks = {
-        section: {str(level.name): number for number, level in enumerate(there)}
-        for section, there in levels(asked, profile).items()
+        section: {str(level.name): number for number, level in enumerate(section_levels)}
+        for section, section_levels in levels(place, profile).items()
     }
     for detail in details:
         rank = ranks[FIELDS[detail.field].section]
@@ -64,7 +64,7 @@ def field_steps(asked: RequestPlace, profile: Profile, details: Iterable[FieldDe
 
 
 def profile_differences(merged: Mapping[Profile, Mapping[str, MergedField]]) -> Iterator[ProfileDifference]:
-    """The fields that the two profiles settle differently, with both answers."""
+    """Yield the fields that the two profiles merge differently, with both results."""
     by_docs, by_agentgateway = merged["docs"], merged["agentgateway"]
     for path in dict.fromkeys((*by_docs, *by_agentgateway)):
         docs, agentgateway = by_docs.get(path), by_agentgateway.get(path)
@@ -79,36 +79,38 @@ def profile_differences(merged: Mapping[Profile, Mapping[str, MergedField]]) -> 
             yield difference
 
 
-def _setters(settled: MergedField) -> Iterator[FieldSetter]:
-    for candidate in settled.taken:
+def _setters(merged_field: MergedField) -> Iterator[FieldSetter]:
+    for candidate in merged_field.taken:
         if not candidate.sets:
             reason = Reason.NO_ENTRY_SELECTED
-        elif settled.field.union:
+        elif merged_field.field.union:
             reason = Reason.JOINS_UNION
         else:
             reason = Reason.SETS_FIELD
-        tier = _tier_of(settled, candidate)
-        overrides = settled.ended_by is Reason.LOCKED_BY_OVERRIDE and candidate.override
-        locks = overrides and tier is settled.stack[settled.last]
-        step = _step(settled.field.path, tier.name, candidate, reason, sentence.winning_note(candidate, locks=locks))
+        tier = _tier_of(merged_field, candidate)
+        overrides = merged_field.ended_by is Reason.LOCKED_BY_OVERRIDE and candidate.override
+        locks = overrides and tier is merged_field.stack[merged_field.last]
+        step = _step(
+            merged_field.field.path, tier.name, candidate, reason, sentence.winning_note(candidate, locks=locks)
+        )
         yield FieldSetter(step, candidate.override, candidate.written.entries is not None, candidate.entry)
 
 
-def _abstained(merge: Merger, asked: RequestPlace) -> dict[str, list[Step]]:
-    """By field, the policies whose conditional list selects nothing, so that they set nothing."""
+def _steps_selecting_nothing(merging: Merger, place: RequestPlace) -> dict[str, list[Step]]:
+    """Return, by field, the steps of policies that set nothing because their conditional list selects no entry."""
     steps: dict[str, list[Step]] = {}
-    for level, policy, said in merge.abstaining(asked):
+    for level, policy, written in merging.lists_selecting_nothing(place):
         step = Step(
             tier=level,
             verdict=VERDICTS[Reason.NO_ENTRY_SELECTED],
             reason=Reason.NO_ENTRY_SELECTED,
             policy=policy.reference,
-            rule=said.field.path,
+            rule=written.field.path,
             note=sentence.SELECTS_NOTHING,
             origin=SettingsOrigin(policy),
-            path=("spec", said.field.section, *said.path),
+            path=("spec", written.field.section, *written.path),
         )
-        steps.setdefault(said.field.path, []).append(step)
+        steps.setdefault(written.field.path, []).append(step)
     return steps
 
 
@@ -125,27 +127,27 @@ def _step(field: str, level: str, candidate: Candidate, reason: Reason, note: st
     )
 
 
-def _tier_of(settled: MergedField, candidate: Candidate) -> Tier[Candidate]:
-    """The tier that a candidate counts at: of a union the lowest that has its source."""
-    if not settled.field.union:
-        return settled.stack[settled.last]
-    return next(tier for tier in settled.stack if any(other.source == candidate.source for other in tier.policies))
+def _tier_of(merged_field: MergedField, candidate: Candidate) -> Tier[Candidate]:
+    """Return the tier at which a candidate counts. For a union it is the least specific one with its source."""
+    if not merged_field.field.union:
+        return merged_field.stack[merged_field.last]
+    return next(tier for tier in merged_field.stack if any(other.source == candidate.source for other in tier.policies))
 
 
 class SettingsOrigin(Struct, frozen=True):
-    """An object as the origin of its settings, each of which stands where its key does: at `timeouts:`.
+    """An object as the origin of its settings. The position of a setting is that of its key, such as `timeouts:`.
 
-    To find one position is to read the object's text again, and `effective --all` shows the same few settings at every
-    place; so all settings of an object are found together, when the first of them is shown.
+    Finding a position means reading the object's text again, and `effective --all` shows the same few settings at every
+    place. So the positions of all settings of an object are found together when the first one is shown.
     """
 
     resource: Resource
 
     def position(self, path: Path = (), key: bool = True) -> Position | None:
-        """Where the setting at `path` is written."""
-        place = tuple(path)
+        """Return where the setting at `path` is written."""
+        full_path = tuple(path)
         positions = _positions(self.resource)
-        return positions[place] if place in positions else self.resource.position(place, key=True)
+        return positions[full_path] if full_path in positions else self.resource.position(full_path, key=True)
 
 
 @per_resource
@@ -153,12 +155,12 @@ def _positions(resource: Resource) -> Mapping[tuple[str | int, ...], Position | 
     return {
         path: resource.position(path, key=True)
         for prefix, section, value in _sections(resource)
-        for path in dict.fromkeys((*prefix, *said.path) for said in written_fields(section, value))
+        for path in dict.fromkeys((*prefix, *written.path) for written in written_fields(section, value))
     }
 
 
 def _sections(resource: Resource) -> Iterator[tuple[tuple[str | int, ...], Section, object]]:
-    """The sections of a policy, and the inline sections of a backend or a route; each with where it stands."""
+    """Yield the sections of a policy, or the inline sections of a backend or a route, each with its path."""
     kind = resource.group, resource.kind
     if kind in GATEWAY_POLICIES:
         yield from ((("spec", section), section, resource.spec.get(section)) for section in SECTIONS)

@@ -1,4 +1,4 @@
-"""Questions to the gateway plane: which settings are in force at a place, and who set them?
+"""Questions to the gateway plane: which settings are in force at a place, and which objects set them?
 
 docs/policy-tests.md#gateway, docs/semantics.md#what-a-gateway-answer-holds. Nothing about a place is inferred
 (docs/semantics.md#nothing-about-a-place-is-inferred), and rules go by number or name
@@ -42,14 +42,14 @@ from tierwall.resources.snapshot import Snapshot
 
 ROUTE_KINDS = {key[1]: key for key in (HTTP_ROUTE, GRPC_ROUTE)}
 BACKEND_KINDS = {key[1]: key for key in (SERVICE, BACKEND, INFERENCE_POOL)}
-# What a key names is a part of what one of these keys names.
+# A key on the left names a part of an object, which one of the keys on the right names.
 PART_OF = {"listener": ("gateway", "listenerSet"), "rule": ("route",), "backendSection": ("backend",)}
 PLACES = ("gateway", "listenerSet", "route", "backend")
 PLACE_KEYS = ("gateway", "listenerSet", "listener", "route", "rule", "backend", "backendSection")
 
 
 class GatewayQuestion(Question, frozen=True, kw_only=True):
-    """A place, and what is known about the request there. Only the levels that are named take part."""
+    """A place, and known facts about the request there. Only the levels that the question names take part."""
 
     plane: ClassVar[str] = "gateway"
 
@@ -66,7 +66,7 @@ class GatewayQuestion(Question, frozen=True, kw_only=True):
 
     @property
     def place(self) -> dict[str, Any]:
-        """The keys that name the place, as a policy test writes them, with what they say."""
+        """The keys that name the place, as a policy test writes them, with their values."""
         written = self.to_dict()
         return {key: written[key] for key in PLACE_KEYS if key in written}
 
@@ -75,50 +75,50 @@ QUESTION = GatewayQuestion
 
 
 def ask(snapshot: Snapshot, question: GatewayQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
-    """The settings in force at one place; InputError names everything wrong with the question."""
-    wrong = list(problems)
-    asked = _find_place(ResourceFinder(snapshot, wrong), question.place)
-    return _answering(snapshot, question, wrong)(asked)
+    """Answer a question about one place. InputError lists everything wrong with it, after `problems`."""
+    all_problems = list(problems)
+    place = _find_place(ResourceFinder(snapshot, all_problems), question.place)
+    return _answerer(snapshot, question, all_problems)(place)
 
 
 def ask_everywhere(snapshot: Snapshot, question: GatewayQuestion) -> Iterator[Answer]:
-    """The settings in force at every place that a request can reach; the question itself names none."""
-    wrong = [
+    """Answer a question, which does not name a place, for every place that a request can reach."""
+    problems = [
         Diagnostic("TW703", f"`{key}` names a place in a question about all places", hint=f"leave `{key}` out")
         for key in question.place
     ]
-    return map(_answering(snapshot, question, wrong), reachable_places(snapshot))
+    return map(_answerer(snapshot, question, problems), reachable_places(snapshot))
 
 
-def _answer(merges: Mapping[Profile, Merger], chosen: Merger, asked: RequestPlace) -> Answer:
-    merged = {profile: merging.at(asked) for profile, merging in merges.items()}
-    details = tuple(field_details(chosen, asked, merged[chosen.profile]))
+def _answer(mergers: Mapping[Profile, Merger], chosen: Merger, place: RequestPlace) -> Answer:
+    merged = {profile: merging.merge_at(place) for profile, merging in mergers.items()}
+    details = tuple(field_details(chosen, place, merged[chosen.profile]))
     effective = {detail.field: detail.setting for detail in details if detail.setting is not None}
     detail = GatewayDetail(
         effective=MappingProxyType(effective),
         conflicts=tuple(detail.field for detail in details if detail.conflict),
-        place=str(asked),
+        place=str(place),
         profile=chosen.profile,
         phase=chosen.phase,
         fields=details,
         profiles_differ=tuple(profile_differences(merged)),
-        notes=tuple(notes(chosen.snapshot, asked)),
+        notes=tuple(notes(chosen.snapshot, place)),
     )
     return Answer(
         plane=GatewayQuestion.plane,
         verdict=None,
         sentence=sentence(detail),
         decided_by=unique_deciders(Decider(source) for setting in effective.values() for source in setting.sources),
-        steps=tuple(field_steps(asked, chosen.profile, details)),
+        steps=tuple(field_steps(place, chosen.profile, details)),
         detail=detail,
     )
 
 
-def _answering(
+def _answerer(
     snapshot: Snapshot, question: GatewayQuestion, problems: list[Diagnostic]
 ) -> Callable[[RequestPlace], Answer]:
-    """Answers the question at a place. InputError names everything wrong with the question, after `problems`."""
-    # A question that was read may hold anything; null is the default.
+    """Return a function that answers the question at a place. InputError lists everything wrong with the question."""
+    # The values of a question from YAML are not checked yet; null stands for the default.
     profile = "docs" if cast(object, question.profile) is None else question.profile
     phase = "PostRouting" if cast(object, question.phase) is None else question.phase
     for key, value, known in (("profile", profile, PROFILES), ("phase", phase, PHASES)):
@@ -128,9 +128,9 @@ def _answering(
     facts = _facts(question.request, problems)
     if problems:
         raise input_error(problems)
-    # Both profiles are merged: an answer also says where the other one differs.
-    merges = {name: merger(snapshot, name, phase, facts) for name in PROFILES}
-    return partial(_answer, merges, merges[profile])
+    # An answer also says where the other profile differs, so it needs both.
+    mergers = {name: merger(snapshot, name, phase, facts) for name in PROFILES}
+    return partial(_answer, mergers, mergers[profile])
 
 
 def _facts(request: object, problems: list[Diagnostic]) -> RequestFacts:
@@ -145,7 +145,7 @@ def _facts(request: object, problems: list[Diagnostic]) -> RequestFacts:
 
 
 def _find_place(finder: ResourceFinder, given: Mapping[str, Any]) -> RequestPlace:
-    """The place that a question names, found in the snapshot; what is wrong with it is added to the problems."""
+    """Find the place that a question names. Everything wrong with it is added to the finder's problems."""
     for key, wholes in PART_OF.items():
         if key in given and not any(whole in given for whole in wholes):
             finder.report_invalid(f"`{key}` needs `{'` or `'.join(wholes)}` beside it")
@@ -182,7 +182,7 @@ def _listener(finder: ResourceFinder, name: object, owner: Resource) -> Listener
 
 
 def _rule(finder: ResourceFinder, value: object, route: Resource) -> int | None:
-    """The number of a rule that is named by number or by name."""
+    """Return the number of a rule that is given by number or by name."""
     names = [rule_name(rule) for rule in rules(route)]
     if type(value) is int:
         if 0 <= value < len(names):
@@ -200,17 +200,17 @@ def _rule(finder: ResourceFinder, value: object, route: Resource) -> int | None:
 
 
 def _section(finder: ResourceFinder, value: object, backend: Resource) -> str:
-    """The section of a backend, in its one spelling."""
+    """Return the section of a backend in its canonical spelling."""
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         finder.report_invalid(f"expected a port number or a sub-backend name as `backendSection`, found `{value}`")
         return ""
     known = sections(backend)
     match BackendKind(backend.kind):
         case BackendKind.INFERENCE_POOL:
-            return ""  # pools have no sections: whatever is named is ignored
+            return ""  # pools do not have sections, so a section is ignored
         case BackendKind.SERVICE:
             text = service_port(value)
-            # A Service that lists no ports (a headless one, or a stub) is taken at the question's word.
+            # A Service that lists no ports (a headless one, or a stub) has whatever port the question gives.
             if not known and text.isdigit():
                 return text
         case BackendKind.AGENTGATEWAY_BACKEND:
@@ -273,7 +273,7 @@ def _listed(paths: Iterable[str]) -> str:
     return ", ".join(sorted(paths)) or "none"
 
 
-# What a policy test may expect of an answer: `effective` and `conflicts` (docs/policy-tests.md#gateway).
+# The keys by which a policy test states its expectations (docs/policy-tests.md#gateway).
 EXPECTATIONS: Mapping[str, Expectation] = {
     "effective": Expectation(_effective_problems, _effective_differences),
     "conflicts": Expectation(_conflicts_problems, _conflicts_differences),

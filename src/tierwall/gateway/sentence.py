@@ -1,8 +1,8 @@
 """The words of a gateway answer: what is in force, why something else is not, and notes about the place.
 
-Notes say what a reader of effective settings should know beside them: doubtful places, refused policies, native
-settings. They change no merge. Native filters, timeouts and retries of a route rule beat policies on the same rule in
-the gateway, but they belong to no policy and set none of our fields (docs/gateway.md#settled-here).
+Notes tell readers of effective settings about doubtful places, refused policies and native settings. They do not affect
+the merge. In the gateway, native filters, timeouts and retries of a route rule beat policies on the same rule, but they
+do not belong to a policy and do not set any of our fields (docs/gateway.md#settled-here).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tierwall.resources.resource import Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood, is_valid
 
-# A list that sets nothing, so that the next level counts; and one that has won the field already.
+# For a list that sets nothing, so that the next level counts; and for a list that has already won the field.
 SELECTS_NOTHING = "no entry of its conditional list is selected"
 WINS_AND_SELECTS_NOTHING = "its conditional list wins and selects no entry: the field is not set"
 
-# What the object that beats another one does, by the reason why the other does not count.
+# What the winner has over the loser, by the loser's reason.
 _LESS_SPECIFIC, _LOCKED_BY_OVERRIDE, _LOSES_TIE = Reason.LESS_SPECIFIC, Reason.LOCKED_BY_OVERRIDE, Reason.LOSES_TIE
 BEATS = {
     _LESS_SPECIFIC: "is more specific",
@@ -39,7 +39,7 @@ BEATS = {
     _LOSES_TIE: "comes first at the same level",
 }
 
-# What a rule of a route may say itself, and the field of a policy that says the same.
+# Native settings of a route rule, and the policy field that sets the same.
 NATIVE = {"timeouts": "traffic.timeouts", "retry": "traffic.retry"}
 NATIVE_FILTERS = {
     "RequestHeaderModifier": "traffic.headerModifiers.request",
@@ -50,7 +50,7 @@ NATIVE_FILTERS = {
 
 
 def sentence(detail: GatewayDetail) -> str:
-    """Which settings are in force at the place, and who set them."""
+    """Say which settings are in force at the place, and which objects set them."""
     fields: dict[Reference, list[str]] = {}
     for path, setting in detail.effective.items():
         for source in setting.sources:
@@ -64,7 +64,7 @@ def sentence(detail: GatewayDetail) -> str:
 
 
 def summary(detail: GatewayDetail) -> str:
-    """How many settings are in force at the place; a headline for those who show the settings below it."""
+    """Say how many settings are in force at the place: a headline above the settings themselves."""
     return f"At {detail.place}: {_in_force(detail)}."
 
 
@@ -75,7 +75,7 @@ def _in_force(detail: GatewayDetail) -> str:
 
 
 def winning_note(candidate: Candidate, *, locks: bool) -> str | None:
-    """What is worth saying about an object that is in force."""
+    """Describe how an object in force was selected and whether it locks the field; None if there is nothing to say."""
     if not candidate.sets:
         return WINS_AND_SELECTS_NOTHING
     words = []
@@ -86,73 +86,79 @@ def winning_note(candidate: Candidate, *, locks: bool) -> str | None:
     return "; ".join(words) or None
 
 
-def losing_note(lost: LosingCandidate, profile: Profile) -> str:
-    """Why another object counts instead."""
-    if lost.reason is _LESS_SPECIFIC:
-        return f"{lost.winner_level} is more specific"
-    if lost.reason is _LOCKED_BY_OVERRIDE:
-        return f"{lost.winner.source} ({lost.winner_level}) has Override"
-    if lost.reason is _LOSES_TIE:
-        return f"{lost.winner.source} {seniority_phrase(lost.winner.resource, lost.candidate.resource)}"
+def losing_note(loser: LosingCandidate, profile: Profile) -> str:
+    """Say why another object counts instead."""
+    if loser.reason is _LESS_SPECIFIC:
+        return f"{loser.winner_level} is more specific"
+    if loser.reason is _LOCKED_BY_OVERRIDE:
+        return f"{loser.winner.source} ({loser.winner_level}) has Override"
+    if loser.reason is _LOSES_TIE:
+        return f"{loser.winner.source} {seniority_phrase(loser.winner.resource, loser.candidate.resource)}"
     return f"{profile} keeps the least specific value of this field"
 
 
 def seniority_phrase(winner: Resource, loser: Resource) -> str:
-    """What puts one object before another."""
+    """Say why one object comes before another."""
     older = winner.seniority[:2] != loser.seniority[:2]
     return "is older" if older else "is as old and comes first by name"
 
 
-def notes(snapshot: Snapshot, asked: RequestPlace) -> Iterator[str]:
-    """Sentences about the place."""
-    yield from _doubtful(snapshot, asked)
-    yield from _refused(snapshot, asked)
-    yield from _native(asked)
+def notes(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
+    """Yield the notes about a place."""
+    yield from _doubtful(snapshot, place)
+    yield from _refused(snapshot, place)
+    yield from _native(place)
 
 
-def _doubtful(snapshot: Snapshot, asked: RequestPlace) -> Iterator[str]:
-    if asked.listener_set is not None and asked.gateway is not None:
-        gateway, why = parent_gateway(snapshot, asked.listener_set)
-        if gateway is not asked.gateway:
+def _doubtful(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
+    if place.listener_set is not None and place.gateway is not None:
+        gateway, why = parent_gateway(snapshot, place.listener_set)
+        if gateway is not place.gateway:
             words = f"it is attached to {gateway.reference}" if gateway is not None else why
-            yield f"{asked.listener_set.reference} adds no listener to {asked.gateway.reference}: {words}"
-    if asked.route is not None and asked.gateway is not None:
-        on = attach_route(snapshot, asked.route)[0]
-        owner = asked.listener_set or asked.gateway
-        here = [attached for attached in on if attached.gateway is asked.gateway]
-        if not here:
-            yield f"{asked.route.reference} is not attached to {asked.gateway.reference} by its own parentRefs"
-        elif asked.listener is not None and not any(
-            attached.listener.owner is owner and attached.listener.name == asked.listener.name for attached in here
+            yield f"{place.listener_set.reference} adds no listener to {place.gateway.reference}: {words}"
+    if place.route is not None and place.gateway is not None:
+        owner = place.listener_set or place.gateway
+        attachments_here = [
+            attached for attached in attach_route(snapshot, place.route)[0] if attached.gateway is place.gateway
+        ]
+        if not attachments_here:
+            yield f"the parentRefs of {place.route.reference} do not attach it to {place.gateway.reference}"
+        elif place.listener is not None and not any(
+            attached.listener.owner is owner and attached.listener.name == place.listener.name
+            for attached in attachments_here
         ):
-            yield f"{asked.route.reference} is not attached to {asked.listener}"
-    if asked.backend is None or asked.route is None or asked.rule is None:
+            yield f"{place.route.reference} is not attached to {place.listener}"
+    if place.backend is None or place.route is None or place.rule is None:
         return
-    place = Place.of(asked.backend)
-    refs = [ref for ref in backend_refs(asked.route) if ref.rule == asked.rule and ref.place == place]
-    where = f"rule {asked.rule_label} of {asked.route.reference}"
+    target = Place.of(place.backend)
+    refs = [ref for ref in backend_refs(place.route) if ref.rule == place.rule and ref.place == target]
+    where = f"rule {place.rule_label} of {place.route.reference}"
     if not refs:
-        yield f"{where} has no backendRef to {place}"
+        yield f"{where} has no backendRef to {target}"
     for ref in refs:
-        if place.key == SERVICE and "policies" in ref.value and str(ref.port) != asked.section:
-            yield f"{where} has inline policies for port {ref.port} of {place}, which the question does not ask about"
+        if target.key == SERVICE and "policies" in ref.value and str(ref.port) != place.section:
+            yield f"{where} has inline policies for port {ref.port} of {target}, which the question does not ask about"
 
 
-def _refused(snapshot: Snapshot, asked: RequestPlace) -> Iterator[str]:
-    objects = (asked.gateway, asked.listener_set, asked.route, asked.backend)
-    here = {Place.of(resource) for resource in objects if resource is not None}
+def _refused(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
+    objects = (place.gateway, place.listener_set, place.route, place.backend)
+    targets = {Place.of(resource) for resource in objects if resource is not None}
     for policy, places in _refused_policies(snapshot):
-        if not here.isdisjoint(places):
-            why = "says what Tierwall does not know" if is_valid(snapshot, policy) else "is refused by admission"
+        if not targets.isdisjoint(places):
+            why = (
+                "uses fields or values that Tierwall does not know"
+                if is_valid(snapshot, policy)
+                else "is refused by admission"
+            )
             yield f"{policy.reference} {why} and takes no part"
-    for resource in (asked.route, asked.backend):
+    for resource in (place.route, place.backend):
         if resource is not None and not is_valid(snapshot, resource):
-            yield f"{resource.reference} is refused by admission; its inline policies are shown all the same"
+            yield f"{resource.reference} is refused by admission; its inline policies are shown anyway"
 
 
 @per_snapshot
 def _refused_policies(snapshot: Snapshot) -> tuple[tuple[Resource, frozenset[Place]], ...]:
-    """The policies that take no part in merges, each with the objects that it targets."""
+    """Return the policies that take no part in merges, each with the objects it targets."""
     index = attachments(snapshot, GATEWAY_POLICIES, admitted=False)
     return tuple(
         (policy, frozenset(target.place.whole for target in index.of(policy)))
@@ -161,17 +167,17 @@ def _refused_policies(snapshot: Snapshot) -> tuple[tuple[Resource, frozenset[Pla
     )
 
 
-def _native(asked: RequestPlace) -> Iterator[str]:
-    if asked.route is None or asked.rule is None:
+def _native(place: RequestPlace) -> Iterator[str]:
+    if place.route is None or place.rule is None:
         return
-    rule = rules(asked.route)[asked.rule]
+    rule = rules(place.route)[place.rule]
     native = [(f"`{key}`", field) for key, field in NATIVE.items() if rule.get(key) is not None]
-    for item in list_of_maps(rule.get("filters")):
-        kind = item.get("type")
+    for rule_filter in list_of_maps(rule.get("filters")):
+        kind = rule_filter.get("type")
         if isinstance(kind, str) and kind in NATIVE_FILTERS:
             native.append((f"`{kind}` filter", NATIVE_FILTERS[kind]))
-    for word, field in dict.fromkeys(native):
+    for setting, field in dict.fromkeys(native):
         yield (
-            f"rule {asked.rule_label} of {asked.route.reference} has its own {word}, which beats {field} of policies"
-            " on the route and all that is less specific"
+            f"rule {place.rule_label} of {place.route.reference} has its own {setting}, which beats {field} of policies"
+            " on the route and on less specific levels"
         )

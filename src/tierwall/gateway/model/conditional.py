@@ -1,7 +1,7 @@
-"""Conditional entries: the first whose condition is true for the request (docs/semantics.md#conditional-fields).
+"""Conditional lists: the first entry whose condition is true for the request (docs/semantics.md#conditional-fields).
 
-docs selects before it merges: a list that selects nothing sets nothing. agentgateway merges whole lists first: a list
-that selects nothing leaves the field unset, and nothing less specific steps in.
+The profile docs selects before it merges: a list that selects no entry sets nothing. The profile agentgateway merges
+whole lists first: a winning list that selects no entry leaves the field unset, even if a less specific level sets it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tierwall.cel.evaluate.program import compile
 from tierwall.gateway.model.fields import Profile, WrittenField
 
 _ENVIRONMENT = Environment(extensions=True)
-# agentgateway: an empty map cannot clear an inherited one.
+# In agentgateway an empty map does not clear an inherited one.
 _EMPTY_IS_UNSET = frozenset(("backend.ai.modelAliases", "backend.ai.routes"))
 
 
 class NothingSelected(Enum):
-    """What a list that selects no entry gives under agentgateway."""
+    """The value of a list that selects no entry, under the profile agentgateway."""
 
     SELECTED = "nothing selected"
 
@@ -32,10 +32,10 @@ NOTHING: Final = NothingSelected.SELECTED
 
 
 class SelectedValue(Struct, frozen=True):
-    """The value that an object gives for a request, and which entry of a list it is (None: it is not a list).
+    """The value that an object gives for a request, and the number of the list entry (None if it is not a list).
 
-    `certain` is false where the object may give nothing, because the request is not known; the value is then the first
-    that may be selected.
+    `certain` is false if the request is unknown and the object may give nothing. The value is then the first one that
+    may be selected.
     """
 
     value: Any
@@ -44,7 +44,7 @@ class SelectedValue(Struct, frozen=True):
 
 
 class FactError(ValueError):
-    """Facts that cannot be variables; each message is about one of them."""
+    """Facts that cannot become CEL variables; each message is about one of them."""
 
     def __init__(self, messages: Iterable[str]) -> None:
         self.messages = tuple(messages)
@@ -56,21 +56,21 @@ class RequestFacts:
 
     def __init__(self, given: Mapping[str, Any] | None = None) -> None:
         self._variables = _nested(given or {})
-        # Threads that come first at the same time find out the same.
-        self._known: dict[str, bool] = {}
+        # Two threads may both evaluate a condition; they get the same result.
+        self._results: dict[str, bool] = {}
 
-    def hold(self, condition: str) -> bool | None:
-        """Whether a condition is true; one that cannot be parsed or evaluated, or is not a boolean, is not.
+    def condition_holds(self, condition: str) -> bool | None:
+        """Whether a condition is true. It is not if it cannot be parsed or evaluated, or is not a boolean.
 
-        None says that it may be true or not, which only `ANY_REQUEST` answers.
+        None means that it may be true or false; only `ANY_REQUEST` returns it.
         """
-        known = self._known.get(condition)
-        if known is None:
+        holds = self._results.get(condition)
+        if holds is None:
             program = _program(condition)
-            known = self._known[condition] = program is not None and self._true(program)
-        return known
+            holds = self._results[condition] = program is not None and self._is_true(program)
+        return holds
 
-    def _true(self, program: Program) -> bool:
+    def _is_true(self, program: Program) -> bool:
         try:
             return program.evaluate(self._variables) is True
         except Failure:
@@ -78,10 +78,10 @@ class RequestFacts:
 
 
 class AnyRequest(RequestFacts):
-    """Every request at once: a condition may hold or not, each on its own."""
+    """All requests at once: each condition may be true or false, independently of the others."""
 
-    def hold(self, condition: str) -> bool | None:
-        """No condition is known to hold or not."""
+    def condition_holds(self, condition: str) -> bool | None:
+        """Return None: the condition may be true or false."""
         return None
 
 
@@ -96,7 +96,7 @@ def _program(condition: str) -> Program | None:
 def _nested(given: Mapping[Any, Any]) -> dict[str, Any]:
     variables: dict[str, Any] = {}
     problems: list[str] = []
-    for name in sorted(given, key=str):  # shorter names first, so that `request` is there before `request.path`
+    for name in sorted(given, key=str):  # shorter names first, so that `request` comes before `request.path`
         parts = name.split(".") if isinstance(name, str) else [""]
         if not all(parts):
             problems.append(f"expected a variable such as `request.path` as name of a fact, found `{name}`")
@@ -110,9 +110,9 @@ def _nested(given: Mapping[Any, Any]) -> dict[str, Any]:
                 break
             inside = inner
         else:
-            # Values that are written are never changed: maps are copied before more is put into them.
+            # The question's own values are never changed: maps are copied before anything is added to them.
             try:
-                inside[last] = _copied(given[name])
+                inside[last] = _copy_maps(given[name])
             except RecursionError:
                 problems.append(f"fact `{name}` is nested too deeply")
     if problems:
@@ -120,8 +120,8 @@ def _nested(given: Mapping[Any, Any]) -> dict[str, Any]:
     return variables
 
 
-def _copied(value: Any) -> Any:
-    return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value
+def _copy_maps(value: Any) -> Any:
+    return {key: _copy_maps(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 NO_FACTS: Final = RequestFacts()
@@ -129,30 +129,34 @@ ANY_REQUEST: Final = AnyRequest()
 
 
 def select_value(written: WrittenField, facts: RequestFacts, profile: Profile) -> SelectedValue | None:
-    """What an object gives for a field; None where it sets nothing under this profile."""
+    """Return the value that an object gives for a field, or None if it sets nothing under this profile."""
     match profile:
         case "docs":
-            return SelectedValue(written.value) if written.entries is None else _of_all(written, written.entries, facts)
+            if written.entries is not None:
+                return _select_from_all(written, written.entries, facts)
+            return SelectedValue(written.value)
         case "agentgateway":
             if written.entries is not None:
-                return _of_the_part(written, written.entries, facts)
+                return _select_from_part(written, written.entries, facts)
             unset = written.field.path in _EMPTY_IS_UNSET and not written.value
             return None if unset else SelectedValue(written.value)
         case _:
             assert_never(profile)
 
 
-def _of_all(written: WrittenField, entries: Iterable[Mapping[str, Any]], facts: RequestFacts) -> SelectedValue | None:
-    """One entry is selected, and it gives every part of the property that it has."""
+def _select_from_all(
+    written: WrittenField, entries: Iterable[Mapping[str, Any]], facts: RequestFacts
+) -> SelectedValue | None:
+    """Select one entry for the whole property; it sets every part of the property that it has."""
     selectable, certain = _selectable(enumerate(entries), facts)
     giving = [(value, number) for number, policy in selectable if (value := _given(policy, written)) is not None]
     return SelectedValue(*giving[0], certain and len(giving) == len(selectable)) if giving else None
 
 
-def _of_the_part(
+def _select_from_part(
     written: WrittenField, entries: Iterable[Mapping[str, Any]], facts: RequestFacts
 ) -> SelectedValue | None:
-    """A part of a property has a list of its own, of the entries that have the part; it counts whatever it selects."""
+    """Select from the entries that have this part of the property. Such a list counts even if it selects nothing."""
     part = written.field.part
     having = [
         (number, entry) for number, entry in enumerate(entries) if not part or _given(entry.get("policy"), written)
@@ -167,7 +171,7 @@ def _of_the_part(
 
 
 def _given(policy: Any, written: WrittenField) -> Any:
-    """What an entry gives for the field: the part of its policy that the field is, or all of it."""
+    """Return the value that an entry has for the field: its whole policy, or the part that the field is."""
     part = written.field.part
     return policy.get(part) if part and isinstance(policy, dict) else policy
 
@@ -175,11 +179,11 @@ def _given(policy: Any, written: WrittenField) -> Any:
 def _selectable(
     entries: Iterable[tuple[int, Mapping[str, Any]]], facts: RequestFacts
 ) -> tuple[list[tuple[int, Any]], bool]:
-    """The number and policy of each entry that may be the first whose condition is true, and whether one surely is."""
+    """Return the number and policy of each entry that may be selected, and whether one is certainly selected."""
     selectable: list[tuple[int, Any]] = []
     for number, entry in entries:
         condition = entry.get("condition")
-        holds = condition is None or (isinstance(condition, str) and facts.hold(condition))
+        holds = condition is None or (isinstance(condition, str) and facts.condition_holds(condition))
         if holds is not False:
             selectable.append((number, entry.get("policy")))
         if holds:

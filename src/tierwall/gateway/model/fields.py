@@ -1,9 +1,9 @@
 """The atomic fields of a policy, derived from the schemas of its sections (docs/gateway.md#how-settings-are-merged).
 
-A field is merged whole: the winner's value is taken as it was written, nothing inside it is mixed. Each property of a
-section is one field, except for four properties whose own properties are fields. Authorizations are unions: the rules
-of all levels are taken together (docs/semantics.md#union-fields-add-up). What depends on the profile, the section and
-the phase of a request stands here too: which way a field is merged, and where Override counts.
+A field is merged as a whole: the winner's value is taken exactly as written. Each property of a section is one field,
+except for four properties whose nested properties are the fields. Authorizations are unions: the rules of all levels
+apply together (docs/semantics.md#union-fields-add-up). This module also says what depends on the profile, the section
+and the phase of a request: how a field is merged, and where Override counts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tierwall.resources.kinds.registry import schema_of
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.schema import Schema
 
-# Two readings of the precedence (docs/gateway.md#two-profiles): `docs` is what agentgateway publishes, `agentgateway`
-# what its data plane does.
+# Two readings of the precedence rules (docs/gateway.md#two-profiles): `docs` is what agentgateway documents,
+# `agentgateway` is what its data plane does.
 Profile: TypeAlias = Literal["docs", "agentgateway"]
 PROFILES: tuple[Profile, ...] = ("docs", "agentgateway")
 
@@ -27,8 +27,8 @@ PHASES: tuple[Phase, ...] = ("PostRouting", "PreRouting")
 
 Section: TypeAlias = Literal["frontend", "traffic", "backend"]
 
-# The fields that go to the least specific level (docs/semantics.md#oddities-of-the-agentgateway-profile): the data
-# plane fills them only while they are unset, going up.
+# The fields that the least specific level wins (docs/semantics.md#oddities-of-the-agentgateway-profile): the data plane
+# goes from the least specific level to the most specific and sets them only while they are unset.
 LEAST_SPECIFIC_WINS: Mapping[Profile, frozenset[str]] = {
     "docs": frozenset(),
     "agentgateway": frozenset(("traffic.buffer",)),
@@ -41,50 +41,50 @@ def _section(name: Section) -> Schema:
 
 SECTIONS: Mapping[Section, Schema] = {name: _section(name) for name in ("frontend", "traffic", "backend")}
 UNION_FIELDS = frozenset(("traffic.authorization", "frontend.networkAuthorization", "backend.mcp.authorization"))
-# Properties that are not a setting of their own: their properties are.
-_PARTED = {("traffic", "rateLimit"), ("traffic", "headerModifiers"), ("backend", "ai"), ("backend", "mcp")}
-_NO_SETTING = {("traffic", "phase")}
+# Properties that are not settings themselves; their nested properties are.
+_SPLIT = {("traffic", "rateLimit"), ("traffic", "headerModifiers"), ("backend", "ai"), ("backend", "mcp")}
+_NOT_SETTINGS = {("traffic", "phase")}
 CONDITIONAL = "conditional"
 
 
 class PolicyField(Struct, frozen=True):
-    """An atomic field: `traffic.rateLimit.local` is the keys `rateLimit`, `local` of the section `traffic`."""
+    """An atomic field: `traffic.rateLimit.local` has the keys `rateLimit` and `local` in the section `traffic`."""
 
     path: str
     section: Section
     keys: tuple[str, ...]
     union: bool
-    # Whether its property may hold a `conditional` list instead of the value.
+    # Whether its property may have a `conditional` list instead of a value.
     conditional: bool
 
     @property
     def part(self) -> str:
-        """For a field that is a part of a property, which part; else nothing."""
+        """The nested property that the field is, or an empty string if the field is a whole property."""
         return self.keys[1] if len(self.keys) > 1 else ""
 
 
-def _derived() -> Iterator[PolicyField]:
+def _derive_fields() -> Iterator[PolicyField]:
     for section, schema in SECTIONS.items():
         for outer in schema.properties:
-            if (section, outer.name) in _NO_SETTING:
+            if (section, outer.name) in _NOT_SETTINGS:
                 continue
             conditional = outer.schema.at(CONDITIONAL) is not None
             keys: list[tuple[str, ...]] = [(outer.name,)]
-            if (section, outer.name) in _PARTED:
+            if (section, outer.name) in _SPLIT:
                 keys = [(outer.name, inner.name) for inner in outer.schema.properties if inner.name != CONDITIONAL]
             for names in keys:
                 path = ".".join((section, *names))
                 yield PolicyField(path, section, names, path in UNION_FIELDS, conditional)
 
 
-FIELDS: Mapping[str, PolicyField] = {field.path: field for field in _derived()}
+FIELDS: Mapping[str, PolicyField] = {field.path: field for field in _derive_fields()}
 _BY_SECTION = {section: tuple(field for field in FIELDS.values() if field.section == section) for section in SECTIONS}
 
 
 class WrittenField(Struct, frozen=True):
-    """What one object writes about one field: a value, or the entries of a `conditional` list.
+    """The value that one object writes for one field, or the entries of its `conditional` list.
 
-    `path` leads from the section to where it is written.
+    `path` leads from the section to the value or the list.
     """
 
     field: PolicyField
@@ -94,12 +94,12 @@ class WrittenField(Struct, frozen=True):
 
 
 def has_override(policy: Resource) -> bool:
-    """Whether a policy keeps more specific levels from what it sets."""
+    """Whether a policy keeps more specific levels from changing the fields it sets."""
     return nested_map(policy.spec, "strategy").get("inheritance") == "Override"
 
 
 def fields_written_by(policy: Resource, section: Section, phase: Phase) -> tuple[WrittenField, ...]:
-    """Everything that a section of a policy sets in a phase, which is the traffic section's alone."""
+    """Return the fields that a section of a policy sets in a phase. Only the traffic section has phases."""
     value = policy.spec.get(section)
     if section == "traffic" and isinstance(value, dict) and (value.get("phase") or "PostRouting") != phase:
         return ()
@@ -107,7 +107,7 @@ def fields_written_by(policy: Resource, section: Section, phase: Phase) -> tuple
 
 
 def written_fields(section: Section, value: object) -> tuple[WrittenField, ...]:
-    """Everything that a section sets, in the order of the schema; null is not set."""
+    """Return the fields that a section sets, in the order of the schema. A field with a null value is not set."""
     return tuple(_written(section, value)) if isinstance(value, dict) else ()
 
 
@@ -126,9 +126,9 @@ def _written(section: Section, value: Mapping[str, Any]) -> Iterator[WrittenFiel
 
 
 def override_locks(section: Section, profile: Profile, phase: Phase) -> bool:
-    """Whether Override keeps more specific levels from the fields of a section.
+    """Whether Override keeps more specific levels from setting the fields of a section.
 
-    docs/semantics.md#override-locks-a-field. The strategy is the traffic section's alone, and the data plane does not
-    look at it before routing.
+    docs/semantics.md#override-locks-a-field. Only the traffic section has a strategy, and the data plane ignores it
+    before routing.
     """
     return section == "traffic" and (profile == "docs" or phase != "PreRouting")

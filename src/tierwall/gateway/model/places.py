@@ -1,9 +1,10 @@
 """The places that a request can reach, and the levels of a place, least specific first.
 
-A place is a way from a listener by a route's rule to a backend, as far as it is named. Only the levels that a question
-names take part (docs/semantics.md#nothing-about-a-place-is-inferred); their order depends on the section and the
-profile (docs/semantics.md#frontend-levels and the points after it). Routes and ListenerSets are written by others than
-the owner of a Gateway or of a backend, so settings there are also defaults for places that do not exist yet.
+A place is a path from a listener through a route rule to a backend; a question may name all of it or a part. Only the
+levels that the question names take part (docs/semantics.md#nothing-about-a-place-is-inferred). Their order depends on
+the section and the profile (docs/semantics.md#frontend-levels and the points after it). Routes and ListenerSets often
+belong to other people than the Gateway or the backend, so settings of those are also defaults for places that do not
+exist yet.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _BACKENDS = (SERVICE, BACKEND, INFERENCE_POOL)
 
 
 class BackendKind(StrEnum):
-    """The kinds of backends that a question may name."""
+    """The backend kinds that a question may name."""
 
     SERVICE = SERVICE[1]
     AGENTGATEWAY_BACKEND = BACKEND[1]
@@ -36,11 +37,11 @@ class BackendKind(StrEnum):
 
 
 class RequestPlace(NamedTuple):
-    """The place that a question asks about; what it does not name is None."""
+    """The place that a question asks about; parts that the question does not name are None."""
 
     gateway: Resource | None = None
     listener_set: Resource | None = None
-    # Of the ListenerSet, where one is named.
+    # A listener of the ListenerSet if there is one, otherwise of the Gateway.
     listener: Listener | None = None
     route: Resource | None = None
     rule: int | None = None
@@ -49,14 +50,14 @@ class RequestPlace(NamedTuple):
 
     @property
     def rule_name(self) -> str:
-        """The name of the rule, if it has one."""
+        """The name of the rule, or an empty string if it has none."""
         if self.route is None or self.rule is None:
             return ""
         return rule_name(rules(self.route)[self.rule])
 
     @property
     def rule_label(self) -> str:
-        """The rule as `from` names it: by its name, or by its number if it has none."""
+        """The rule as `from` writes it: its name, or its number if it has no name."""
         return self.rule_name or str(self.rule)
 
     def __str__(self) -> str:
@@ -74,7 +75,7 @@ class RequestPlace(NamedTuple):
 
 
 class LevelName(StrEnum):
-    """The levels, as answers name them."""
+    """The levels by the names that answers use."""
 
     GATEWAY = "Gateway"
     GATEWAY_PORT = "Gateway port"
@@ -91,7 +92,7 @@ class LevelName(StrEnum):
 
     @property
     def before_routing(self) -> bool:
-        """Whether the level belongs to the owner of the Gateway or of a ListenerSet."""
+        """Whether the level belongs to the owner of the Gateway or a ListenerSet."""
         return self in _BEFORE_ROUTING
 
 
@@ -107,7 +108,7 @@ _BEFORE_ROUTING = frozenset(
 
 
 class InlineSettings(Struct, frozen=True):
-    """A backend section written in another object than a policy; `source` is how answers name it."""
+    """A backend section inside an object that is not a policy. Answers name it by `source`."""
 
     source: Reference
     resource: Resource
@@ -116,7 +117,7 @@ class InlineSettings(Struct, frozen=True):
 
 
 class AttachedLevel(Struct, frozen=True):
-    """A level at which the policies on one place take part."""
+    """A level whose settings come from the policies attached to one place."""
 
     name: LevelName
     place: Place
@@ -128,7 +129,7 @@ class AttachedLevel(Struct, frozen=True):
 
 
 class InlineLevel(Struct, frozen=True):
-    """A level at which inline settings take part."""
+    """A level whose settings are inline in a backend or route."""
 
     name: LevelName
     inline: tuple[InlineSettings, ...]
@@ -142,25 +143,25 @@ class InlineLevel(Struct, frozen=True):
 Level: TypeAlias = AttachedLevel | InlineLevel
 
 
-def levels(asked: RequestPlace, profile: Profile) -> Mapping[Section, tuple[Level, ...]]:
-    """The levels that each section is merged over, least specific first."""
-    there = {level.name: level for level in (*_attached(asked, profile), *_inline(asked))}
+def levels(place: RequestPlace, profile: Profile) -> Mapping[Section, tuple[Level, ...]]:
+    """Return the levels that each section is merged over, least specific first."""
+    by_name = {level.name: level for level in (*_attached_levels(place, profile), *_inline_levels(place))}
     order = _ORDER[profile]
-    if profile == "agentgateway" and asked.backend is not None and asked.backend.kind == BACKEND[1]:
+    if profile == "agentgateway" and place.backend is not None and place.backend.kind == BACKEND[1]:
         order = _AGENTGATEWAY_BACKEND
-    return {section: tuple(there[name] for name in names if name in there) for section, names in order.items()}
+    return {section: tuple(by_name[name] for name in names if name in by_name) for section, names in order.items()}
 
 
-def _attached(asked: RequestPlace, profile: Profile) -> Iterator[Level]:
-    """The levels that policies attach to, in no order."""
-    gateway, listener_set, listener, route, _, backend, section = asked
+def _attached_levels(place: RequestPlace, profile: Profile) -> Iterator[Level]:
+    """Yield the levels that policies attach to, in no particular order."""
+    gateway, listener_set, listener, route, _, backend, section = place
     if gateway is not None:
         yield AttachedLevel(LevelName.GATEWAY, Place.of(gateway))
         if listener is not None:
             if listener.port:
                 yield AttachedLevel(LevelName.GATEWAY_PORT, Place.of(gateway, port=listener.port))
-            # docs/semantics.md#gateway-sections-and-listenersets: the data plane goes by the name alone, so that a
-            # policy on `Gateway#web` also reaches the listener `web` of a ListenerSet.
+            # docs/semantics.md#gateway-sections-and-listenersets: the data plane compares only names, so a policy on
+            # `Gateway#web` also applies to the listener `web` of a ListenerSet.
             if listener_set is None or profile == "agentgateway":
                 yield AttachedLevel(LevelName.GATEWAY_LISTENER, Place.of(gateway, listener.name))
     if listener_set is not None:
@@ -169,7 +170,7 @@ def _attached(asked: RequestPlace, profile: Profile) -> Iterator[Level]:
             yield AttachedLevel(LevelName.LISTENER_SET_LISTENER, Place.of(listener_set, listener.name))
     if route is not None:
         yield AttachedLevel(LevelName.ROUTE, Place.of(route))
-        if name := asked.rule_name:
+        if name := place.rule_name:
             yield AttachedLevel(LevelName.RULE, Place.of(route, name))
     if backend is not None:
         yield AttachedLevel(LevelName.BACKEND, Place.of(backend))
@@ -177,32 +178,32 @@ def _attached(asked: RequestPlace, profile: Profile) -> Iterator[Level]:
             yield AttachedLevel(LevelName.BACKEND_SECTION, Place.of(backend, section))
 
 
-def _inline(asked: RequestPlace) -> Iterator[Level]:
-    """The levels of settings that backends, and references to them, have themselves; in no order."""
-    backend, section = asked.backend, asked.section
+def _inline_levels(place: RequestPlace) -> Iterator[Level]:
+    """Yield the levels of inline settings of backends and backendRefs, in no particular order."""
+    backend, section = place.backend, place.section
     if backend is None:
         return
-    place = Place.of(backend)
-    if place.key == BACKEND:
+    target = Place.of(backend)
+    if target.key == BACKEND:
         policies = backend.spec.get("policies")
         if isinstance(policies, dict):
             inline = InlineSettings(backend.reference, backend, policies, ("spec", "policies"))
             yield InlineLevel(LevelName.BACKEND_INLINE, (inline,))
-        # Two groups may each have a provider of the name; the first that is written counts.
+        # Two groups may both have a provider with this name; the first one counts.
         sub = next((sub for sub in sub_backends(backend) if sub.name == section), None) if section else None
         if sub is not None:
             inline = InlineSettings(Place.of(backend, section).reference, backend, sub.policies, sub.path)
             yield InlineLevel(LevelName.SUB_BACKEND_INLINE, (inline,))
-    if asked.route is None or asked.rule is None:
+    if place.route is None or place.rule is None:
         return
-    # The rule's references to this backend, and for a Service to this port of it.
-    source = Reference(asked.route.kind, asked.route.namespace, asked.route.name, asked.rule_label)
+    # The rule's backendRefs to this backend; for a Service, only those to this port.
+    source = Reference(place.route.kind, place.route.namespace, place.route.name, place.rule_label)
     inlines = tuple(
-        InlineSettings(source, asked.route, policies, (*ref.path, "policies"))
-        for ref in backend_refs(asked.route)
-        if ref.rule == asked.rule
-        and ref.place == place
-        and (place.key != SERVICE or str(ref.port) == section)
+        InlineSettings(source, place.route, policies, (*ref.path, "policies"))
+        for ref in backend_refs(place.route)
+        if ref.rule == place.rule
+        and ref.place == target
+        and (target.key != SERVICE or str(ref.port) == section)
         and isinstance(policies := ref.value.get("policies"), dict)
     )
     if inlines:
@@ -229,7 +230,7 @@ _DOCS: Mapping[Section, tuple[LevelName, ...]] = {
         LevelName.BACKEND_REF_INLINE,
     ),
 }
-# docs/semantics.md#backend-levels-as-implemented, which has another order for an AgentgatewayBackend.
+# docs/semantics.md#backend-levels-as-implemented. The order is different for an AgentgatewayBackend.
 _AGENTGATEWAY: Mapping[Section, tuple[LevelName, ...]] = {
     **_DOCS,
     "backend": (
@@ -260,54 +261,54 @@ _ORDER: Mapping[Profile, Mapping[Section, tuple[LevelName, ...]]] = {"docs": _DO
 
 
 def reachable_places(snapshot: Snapshot) -> Iterator[RequestPlace]:
-    """The places, in a fixed order; a listener without routes is a place of its own."""
+    """Yield the places that requests can reach, in a fixed order. A listener without routes is also a place."""
     used = set()
-    for way in gateway_graph(snapshot).request_paths():
-        used.add((way.gateway, way.listener.owner, way.listener.number))
-        yield from _along(snapshot, way)
+    for path in gateway_graph(snapshot).request_paths():
+        used.add((path.gateway, path.listener.owner, path.listener.number))
+        yield from _places_along(snapshot, path)
     for gateway in gateway_graph(snapshot).gateways_all:
         for listener in gateway_listeners(snapshot, gateway):
             if (gateway, listener.owner, listener.number) not in used:
-                yield _at(gateway, listener)
+                yield _at_listener(gateway, listener)
 
 
 def prospective_places(snapshot: Snapshot) -> Iterator[RequestPlace]:
-    """The places of routes and ListenerSets that may be added, with no policy of their own.
+    """Yield the places of routes and ListenerSets that may be added later and have no policies themselves.
 
-    A route at any listener; a listener where a Gateway lets ListenerSets in; a route to a backend, and to any port of
-    a Service, by a listener that already leads to it.
+    These are routes at any listener; listeners of Gateways that accept ListenerSets; and routes to a backend, or to any
+    port of a Service, at a listener that already leads to it.
     """
     for gateway in gateway_graph(snapshot).gateways_all:
         if lets_listeners_in(gateway):
             yield RequestPlace(gateway)
         for listener in gateway_listeners(snapshot, gateway):
-            yield _at(gateway, listener)
-    for way in gateway_graph(snapshot).request_paths():
-        for asked in _along(snapshot, way):
-            if asked.backend is not None:
-                here = asked._replace(route=None, rule=None)
-                yield here
-                if way.backend is not None and way.backend.place.key == SERVICE:
-                    yield from (here._replace(section=port) for port in sections(asked.backend))
+            yield _at_listener(gateway, listener)
+    for path in gateway_graph(snapshot).request_paths():
+        for place in _places_along(snapshot, path):
+            if place.backend is not None:
+                without_route = place._replace(route=None, rule=None)
+                yield without_route
+                if path.backend is not None and path.backend.place.key == SERVICE:
+                    yield from (without_route._replace(section=port) for port in sections(place.backend))
 
 
-def _at(gateway: Resource, listener: Listener) -> RequestPlace:
+def _at_listener(gateway: Resource, listener: Listener) -> RequestPlace:
     return RequestPlace(gateway, None if listener.owner is gateway else listener.owner, listener)
 
 
-def _along(snapshot: Snapshot, way: RequestPath) -> Iterator[RequestPlace]:
-    here = _at(way.gateway, way.listener)._replace(route=way.routes[-1], rule=way.rule)
-    backend = way.backend.place.resource(snapshot) if way.backend is not None else None
-    if way.backend is None or backend is None or way.backend.place.key not in _BACKENDS:
-        yield here
+def _places_along(snapshot: Snapshot, path: RequestPath) -> Iterator[RequestPlace]:
+    place = _at_listener(path.gateway, path.listener)._replace(route=path.routes[-1], rule=path.rule)
+    backend = path.backend.place.resource(snapshot) if path.backend is not None else None
+    if path.backend is None or backend is None or path.backend.place.key not in _BACKENDS:
+        yield place
         return
-    here = here._replace(backend=backend)
+    place = place._replace(backend=backend)
     match BackendKind(backend.kind):
         case BackendKind.SERVICE:
-            yield here._replace(section=str(way.backend.port) if way.backend.port else "")
+            yield place._replace(section=str(path.backend.port) if path.backend.port else "")
         case BackendKind.AGENTGATEWAY_BACKEND:
-            yield from (here._replace(section=name) for name in sections(backend) or ("",))
+            yield from (place._replace(section=name) for name in sections(backend) or ("",))
         case BackendKind.INFERENCE_POOL:
-            yield here
+            yield place
         case unknown:
             assert_never(unknown)

@@ -46,13 +46,13 @@ class ControlPlane:
     def compile_objects(self, *policies: Object) -> XdsResources:
         return self.compile(Snapshot.of(load_objects([*places(), *policies])))
 
-    def straighten(self) -> XdsResources:
+    def canonicalize(self) -> XdsResources:
         resources, self.state = canonicalized(self.state)
         return resources
 
-    def settle(self) -> None:
+    def acknowledge(self) -> None:
         """Every proxy has taken the last compilation."""
-        self.state = self.state.settle(self.state.number)
+        self.state = self.state.acknowledge(self.state.number)
 
 
 def fresh(snapshot: Snapshot) -> XdsResources:
@@ -187,14 +187,16 @@ def test_a_request_passes_what_was_in_force_at_one_time(steps: list[Any], data: 
             assert contents(resources) == {
                 name: way.content for name, way in passed(proxy.routes, proxy.filters).items()
             }
-            plane.settle()
+            plane.acknowledge()
             if data.draw(st.booleans()):
-                straight = plane.straighten()
-                assert straight.routes == anew.routes
-                assert not plane.state.is_drifted
-                new = [name for name, config in straight.extension_configs.items() if proxy.filters[name] is not config]
-                proxy.take(straight, data.draw(st.permutations(new)))
-                plane.settle()
+                canonical = plane.canonicalize()
+                assert canonical.routes == anew.routes
+                assert not plane.state.has_noncanonical_names
+                new = [
+                    name for name, config in canonical.extension_configs.items() if proxy.filters[name] is not config
+                ]
+                proxy.take(canonical, data.draw(st.permutations(new)))
+                plane.acknowledge()
 
 
 def wire(resources: XdsResources) -> dict[str, dict[str, bytes]]:
@@ -222,8 +224,8 @@ def test_a_compilation_leaves_the_state_that_it_began_from_as_it_was(
             others = changed(others, other)
             plane.compile(Snapshot.of(others.values()))
             if data.draw(st.booleans()):
-                plane.settle()
-                plane.straighten()
+                plane.acknowledge()
+                plane.canonicalize()
         plane.state = before
         objects = changed(objects, step)
         expected = careful.compile(Snapshot.of(objects.values()))
@@ -231,13 +233,16 @@ def test_a_compilation_leaves_the_state_that_it_began_from_as_it_was(
             resources, after = compile(snapshot, OPTIONS, before)
             assert wire(resources) == wire(expected)
             assert resources.diagnostics == expected.diagnostics
-            assert (after.number, after.is_drifted) == (careful.state.number, careful.state.is_drifted)
+            assert (after.number, after.has_noncanonical_names) == (
+                careful.state.number,
+                careful.state.has_noncanonical_names,
+            )
         plane.state = after
         if step[3]:
-            plane.settle()
-            careful.settle()
+            plane.acknowledge()
+            careful.acknowledge()
             if number % 2:
-                assert wire(plane.straighten()) == wire(careful.straighten())
+                assert wire(plane.canonicalize()) == wire(careful.canonicalize())
 
 
 @given(steps=STEPS)
@@ -249,12 +254,12 @@ def test_edits_that_every_proxy_has_taken_end_in_what_a_fresh_start_gives(steps:
         objects = changed(objects, step)
         plane.compile(Snapshot.of(objects.values()))
         if step[3]:
-            plane.settle()
-    plane.straighten()
-    plane.settle()
+            plane.acknowledge()
+    plane.canonicalize()
+    plane.acknowledge()
     snapshot = Snapshot.of(objects.values())
     assert wire(plane.compile(snapshot)) == wire(fresh(snapshot))
-    assert not plane.state.is_drifted
+    assert not plane.state.has_noncanonical_names
 
 
 def test_a_policy_that_alone_changes_changes_no_route() -> None:
@@ -321,7 +326,7 @@ def test_texts_that_come_back_together_are_still_others() -> None:
         before = plane.compile_objects(
             text("p", "gate", before_targets, "plain"), text("q", "one", after_targets, "plain")
         )
-        plane.settle()
+        plane.acknowledge()
     after = plane.compile_objects(*first)
     assert before.routes != after.routes
 
@@ -334,7 +339,7 @@ def test_a_change_that_follows_on_one_that_proxies_lack_changes_routes() -> None
     assert second.routes == first.routes
     third = plane.compile_objects(text("p", "gate", ("b",), "plain"), text("q", "one", ("a",), "plain"))
     assert third.routes != second.routes
-    plane.settle()
+    plane.acknowledge()
     fourth = plane.compile_objects(text("p", "gate", ("b",), "plain"), text("q", "one", ("c",), "plain"))
     assert fourth.routes == third.routes
 
@@ -344,12 +349,12 @@ def test_a_change_that_follows_on_a_policy_that_came_changes_routes() -> None:
     plane = ControlPlane()
     old, new = text("q", "one", ("a",), "plain"), text("q", "one", ("b",), "plain")
     states = [plane.compile_objects(old)]
-    plane.settle()
+    plane.acknowledge()
     states.append(plane.compile_objects(old, text("p", "gate", ("a",), "plain")))
     states.append(plane.compile_objects(new, text("p", "gate", ("a",), "plain")))
     met = {name: way.content for name, way in passed(states[0].routes, states[-1].extension_configs).items()}
     assert met == contents(states[0])
-    plane.settle()
+    plane.acknowledge()
     last = plane.compile_objects(old, text("p", "gate", ("a",), "plain"))
     assert last.routes == states[-1].routes
 
@@ -396,14 +401,14 @@ def test_checkpoints_that_every_proxy_has_left_are_known_no_more() -> None:
     again = plane.compile_objects(*policies[:1], text("r", "one", ("a",), "plain"))
     # The first routes pass a checkpoint that is known still, and after every proxy has left it is not.
     assert not any(is_unknown(way) for way in passed(first.routes, again.extension_configs).values())
-    plane.settle()
+    plane.acknowledge()
     last = plane.compile_objects(policies[0])
     assert any(is_unknown(way) for way in passed(first.routes, last.extension_configs).values())
     assert not any(is_unknown(way) for way in passed(again.routes, last.extension_configs).values())
 
 
 def test_checkpoints_that_routes_have_left_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tierwall.engines.envoy.config.checkpoints.MOST_LEFT", 20)
+    monkeypatch.setattr("tierwall.engines.envoy.config.checkpoints.MOST_RETIRED", 20)
     plane = ControlPlane()
     sizes = []
     for number in range(60):

@@ -104,7 +104,7 @@ def test_the_control_plane_goes_away_and_comes_back_with_other_policies(running:
             assert caller.call("forbidden") == "denied by XAccessPolicy/shop/base"
         running.server = running.do(running._serve(port))
         # The new one knows nothing yet and must not make Envoy forget.
-        assert running.comes(lambda: running.server.standings)
+        assert running.comes(lambda: running.server.proxy_statuses)
         for _ in range(50):
             assert caller.call("allowed") == "allowed"
         running.publish([policy("base", "allowed", "more")])
@@ -118,10 +118,10 @@ def test_a_control_plane_that_starts_anew_after_a_while_interrupts_nothing(runni
     running.programmed()
     running.publish([policy("base", "allowed", "two")])
     running.programmed()
-    assert running.controller.is_drifted
+    assert running.controller.has_noncanonical_names
 
     with hammering(running) as answers:
-        running.do(later(lambda: running.controller.put(running.controller.straighten())))
+        running.do(later(lambda: running.controller.put(running.controller.canonicalize())))
         running.programmed()
         port = running.server.port
         running.do(running.server.stop(0))

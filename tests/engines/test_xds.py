@@ -65,7 +65,7 @@ class ModelProxy:
         self.received: list[tuple[str, list[str], list[str]]] = []
 
     def ask(self, type_url: str, *names: str, drop: tuple[str, ...] = (), brings: dict[str, str] | None = None) -> None:
-        self.stream.take(
+        self.stream.receive(
             discovery_pb2.DeltaDiscoveryRequest(
                 type_url=type_url,
                 resource_names_subscribe=names,
@@ -97,10 +97,10 @@ class ModelProxy:
                 for name in response.removed_resources:
                     self.has[response.type_url].pop(name, None)
                     self.versions[response.type_url].pop(name, None)
-            self.stream.take(request)
+            self.stream.receive(request)
         self.unanswered = []
 
-    def settle(self) -> None:
+    def converge(self) -> None:
         for _ in range(50):
             self.receive()
             if not self.unanswered:
@@ -131,8 +131,8 @@ def in_step(state: dict[str, dict[str, str]]) -> tuple[ResourceCache, ModelProxy
     for type_url, words in state.items():
         proxy.ask(type_url, *([] if type_url in (CLUSTER, LISTENER) else words))
     cache.publish(resources(state))
-    proxy.settle()
-    assert proxy.stream.is_settled
+    proxy.converge()
+    assert proxy.stream.is_acknowledged
     return cache, proxy
 
 
@@ -185,7 +185,7 @@ def test_a_proxy_that_answers_ends_with_exactly_what_is_in_force_and_it_asked_fo
     }
     cache.publish(resources(state))
     proxy.answer()
-    proxy.settle()
+    proxy.converge()
     assert proxy.has[CLUSTER] == state.get(CLUSTER, {})
     assert proxy.has[EXTENSION] == state.get(EXTENSION, {})
     assert proxy.has[LISTENER] == state.get(LISTENER, {})
@@ -198,7 +198,7 @@ def test_only_what_changed_is_sent() -> None:
     cache, proxy = in_step({LISTENER: {"a": "one", "b": "one"}})
     proxy.received.clear()
     cache.publish(resources({LISTENER: {"a": "one", "b": "two"}}))
-    proxy.settle()
+    proxy.converge()
     assert proxy.received == [(LISTENER, ["b"], [])]
 
 
@@ -217,10 +217,10 @@ def test_what_is_referred_to_comes_first_and_goes_last() -> None:
     proxy.receive()
     assert [type_url for type_url, _, _ in proxy.received] == [CLUSTER, LISTENER, ROUTE]
     proxy.answer()
-    proxy.settle()
+    proxy.converge()
     proxy.received.clear()
     cache.publish(resources({CLUSTER: {"b": "one"}, LISTENER: {"b": "one"}, ROUTE: {"b": "one"}}))
-    proxy.settle()
+    proxy.converge()
     assert [(type_url, names) for type_url, names, gone in proxy.received if not gone] == [
         (CLUSTER, ["b"]),
         (LISTENER, ["b"]),
@@ -232,7 +232,7 @@ def test_what_is_referred_to_comes_first_and_goes_last() -> None:
 def test_a_refusal_keeps_the_last_good_and_is_told_in_the_proxys_words() -> None:
     cache, proxy = in_step({ROUTE: {"a": "one"}})
     cache.publish(resources({ROUTE: {"a": "bad"}}))
-    proxy.settle()
+    proxy.converge()
     assert proxy.has[ROUTE] == {"a": "one"}
     assert not proxy.stream.is_current
     assert proxy.stream.refusals == ["RouteConfiguration a: it says bad"]
@@ -242,7 +242,7 @@ def test_a_refusal_keeps_the_last_good_and_is_told_in_the_proxys_words() -> None
     assert (condition.status, condition.reason) == ("False", "Invalid")
     assert "it says bad" in condition.message
     cache.publish(resources({ROUTE: {"a": "two"}}))
-    proxy.settle()
+    proxy.converge()
     assert proxy.has[ROUTE] == {"a": "two"}
     assert proxy.stream.is_current
 
@@ -250,16 +250,16 @@ def test_a_refusal_keeps_the_last_good_and_is_told_in_the_proxys_words() -> None
 def test_routes_wait_while_filters_that_they_may_need_are_refused() -> None:
     cache, proxy = in_step({EXTENSION: {"f": "one", "g": "one"}, ROUTE: {"a": "one"}})
     cache.publish(resources({EXTENSION: {"f": "bad", "g": "one"}, ROUTE: {"a": "two"}}))
-    proxy.settle()
+    proxy.converge()
     assert proxy.has[ROUTE] == {"a": "one"}
     cache.publish(resources({EXTENSION: {"f": "bad", "g": "two"}, ROUTE: {"a": "three"}}))
-    proxy.settle()
+    proxy.converge()
     assert proxy.has[EXTENSION] == {"f": "one", "g": "two"}
     assert proxy.has[ROUTE] == {"a": "one"}
     cache.publish(resources({EXTENSION: {"f": "two", "g": "two"}, ROUTE: {"a": "three"}}))
-    proxy.settle()
+    proxy.converge()
     assert proxy.has[ROUTE] == {"a": "three"}
-    assert proxy.stream.is_settled
+    assert proxy.stream.is_acknowledged
 
 
 @pytest.mark.parametrize("kind", [ROUTE, LISTENER])
@@ -268,13 +268,13 @@ def test_what_came_with_something_that_was_refused_is_sent_again_without_it(kind
     proxy = connect(cache)
     proxy.ask(kind, *([] if kind == LISTENER else "abcd"))
     cache.publish(resources({kind: dict.fromkeys("abc", "one")}))
-    proxy.settle()
+    proxy.converge()
     cache.publish(resources({kind: {"a": "two", "b": "bad", "c": "two", "d": "bad"}}))
-    proxy.settle()
+    proxy.converge()
     assert proxy.has[kind] == {"a": "two", "b": "one", "c": "two"}
     assert proxy.stream.refusals == [f"{kind.rpartition('.')[2]} b, d: it says bad"]
     cache.publish(resources({kind: {"a": "two", "b": "two", "c": "two"}}))
-    proxy.settle()
+    proxy.converge()
     assert proxy.has[kind] == {"a": "two", "b": "two", "c": "two"}
     assert proxy.stream.is_current
 
@@ -288,15 +288,15 @@ def test_filters_that_came_with_one_that_was_refused_are_sent_again_and_not_trus
     proxy.receive()
     assert proxy.received[-1] == (EXTENSION, ["f"], [])
     [again] = proxy.unanswered
-    proxy.stream.take(discovery_pb2.DeltaDiscoveryRequest(type_url=EXTENSION, response_nonce=again.nonce))
+    proxy.stream.receive(discovery_pb2.DeltaDiscoveryRequest(type_url=EXTENSION, response_nonce=again.nonce))
     proxy.unanswered = []
-    proxy.settle()
+    proxy.converge()
     assert proxy.has == {**proxy.has, EXTENSION: {"f": "one", "g": "two"}, ROUTE: {"a": "one"}}
     assert proxy.stream.refusals == ["TypedExtensionConfig f, g: it says bad"]
     cache.publish(resources({EXTENSION: {"f": "three", "g": "three"}, ROUTE: {"a": "two"}}))
-    proxy.settle()
+    proxy.converge()
     assert proxy.has == {**proxy.has, EXTENSION: {"f": "three", "g": "three"}, ROUTE: {"a": "two"}}
-    assert proxy.stream.is_settled
+    assert proxy.stream.is_acknowledged
 
 
 def test_what_was_refused_together_and_is_gone_now_goes() -> None:
@@ -305,7 +305,7 @@ def test_what_was_refused_together_and_is_gone_now_goes() -> None:
     proxy.receive()
     proxy.answer()
     cache.publish(resources({LISTENER: {}}))
-    proxy.settle()
+    proxy.converge()
     assert proxy.has[LISTENER] == {}
     assert proxy.stream.is_current
 
@@ -313,12 +313,12 @@ def test_what_was_refused_together_and_is_gone_now_goes() -> None:
 def test_what_the_last_good_routes_lead_to_stays_while_new_ones_are_refused() -> None:
     cache, proxy = in_step({CLUSTER: {"old": "one"}, ROUTE: {"a": "one"}})
     cache.publish(resources({CLUSTER: {"new": "one"}, ROUTE: {"a": "bad"}}))
-    proxy.settle()
+    proxy.converge()
     assert proxy.has[CLUSTER] == {"old": "one", "new": "one"}
     cache.publish(resources({CLUSTER: {"new": "one"}, ROUTE: {"a": "two"}}))
-    proxy.settle()
+    proxy.converge()
     assert proxy.has[CLUSTER] == {"new": "one"}
-    assert proxy.stream.is_settled
+    assert proxy.stream.is_acknowledged
 
 
 def test_a_proxy_that_comes_back_gets_routes_after_the_filters_that_it_asks_for_next() -> None:
@@ -327,16 +327,16 @@ def test_a_proxy_that_comes_back_gets_routes_after_the_filters_that_it_asks_for_
     before.ask(ROUTE, "a")
     before.ask(EXTENSION, "f")
     cache.publish(resources({EXTENSION: {"f": "one"}, ROUTE: {"a": "one"}}))
-    before.settle()
+    before.converge()
     cache.publish(resources({EXTENSION: {"f": "two"}, ROUTE: {"a": "two"}}))
     proxy = connect(cache)
     proxy.ask(ROUTE, "a", brings=before.versions[ROUTE])
     proxy.receive()
     assert proxy.received == []
     proxy.ask(EXTENSION, "f", brings=before.versions[EXTENSION])
-    proxy.settle()
+    proxy.converge()
     assert [kind for kind, _, _ in proxy.received] == [EXTENSION, ROUTE]
-    assert proxy.stream.is_settled
+    assert proxy.stream.is_acknowledged
 
 
 def test_a_proxy_counts_as_settled_only_once_it_has_asked_for_everything() -> None:
@@ -344,14 +344,14 @@ def test_a_proxy_counts_as_settled_only_once_it_has_asked_for_everything() -> No
     proxy = connect(cache)
     cache.publish(resources({CLUSTER: {"c": "one"}, EXTENSION: {"f": "one"}, ROUTE: {"a": "one"}}))
     proxy.ask(CLUSTER)
-    proxy.settle()
+    proxy.converge()
     assert proxy.stream.is_current
-    assert not proxy.stream.is_settled
+    assert not proxy.stream.is_acknowledged
     proxy.ask(EXTENSION, "f")
     proxy.ask(ROUTE, "a")
-    assert not proxy.stream.is_settled
-    proxy.settle()
-    assert proxy.stream.is_settled
+    assert not proxy.stream.is_acknowledged
+    proxy.converge()
+    assert proxy.stream.is_acknowledged
 
 
 def test_a_proxy_that_never_answers_is_sent_one_response_a_kind_however_much_changes() -> None:
@@ -362,11 +362,11 @@ def test_a_proxy_that_never_answers_is_sent_one_response_a_kind_however_much_cha
     for number in range(200):
         cache.publish(resources({ROUTE: {"a": f"word {number}"}}))
         silent.receive()
-        other.settle()
+        other.converge()
         assert other.has[ROUTE] == {"a": f"word {number}"}
     assert len(silent.received) == 1
     silent.answer()
-    silent.settle()
+    silent.converge()
     assert silent.has[ROUTE] == {"a": "word 199"}
 
 
@@ -375,14 +375,14 @@ def test_a_proxy_that_reconnects_is_sent_only_what_it_lacks() -> None:
     proxy = connect(before)
     proxy.ask(LISTENER)
     before.publish(resources({LISTENER: {"a": "one", "b": "one", "c": "one"}}))
-    proxy.settle()
+    proxy.converge()
     # Another control plane, which knows nothing of the conversation.
     cache = ResourceCache()
     again = connect(cache)
     again.ask(LISTENER, brings=proxy.versions[LISTENER])
     assert not cache.is_published
     cache.publish(resources({LISTENER: {"a": "one", "b": "two"}}))
-    again.settle()
+    again.converge()
     assert again.received == [(LISTENER, ["b"], []), (LISTENER, [], ["c"])]
 
 
@@ -391,7 +391,7 @@ def test_a_name_that_is_not_there_is_answered_so_that_nobody_waits_for_it() -> N
     proxy = connect(cache)
     cache.publish(resources({}))
     proxy.ask(ROUTE, "a")
-    proxy.settle()
+    proxy.converge()
     assert proxy.received == [(ROUTE, [], ["a"])]
 
 
@@ -401,7 +401,7 @@ def test_an_answer_to_an_older_response_counts_for_nothing() -> None:
     proxy.ask(ROUTE, "a")
     cache.publish(resources({ROUTE: {"a": "one"}}))
     proxy.receive()
-    proxy.stream.take(discovery_pb2.DeltaDiscoveryRequest(type_url=ROUTE, response_nonce="99"))
+    proxy.stream.receive(discovery_pb2.DeltaDiscoveryRequest(type_url=ROUTE, response_nonce="99"))
     assert not proxy.stream.is_current
     proxy.answer()
     assert proxy.stream.is_current
@@ -420,7 +420,7 @@ def test_an_unknown_kind_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standings", "published", "status", "reason"),
+    ("statuses", "published", "status", "reason"),
     [
         ([], False, "False", "Pending"),
         ([], True, "False", "Pending"),
@@ -436,9 +436,9 @@ def test_an_unknown_kind_is_passed_over() -> None:
     ],
 )
 def test_programmed_is_true_only_when_every_proxy_obeys(
-    standings: list[ProxyStatus], published: bool, status: str, reason: str
+    statuses: list[ProxyStatus], published: bool, status: str, reason: str
 ) -> None:
-    condition = programmed(standings, published)
+    condition = programmed(statuses, published)
     assert (condition.status, condition.reason) == (status, reason)
 
 

@@ -159,7 +159,7 @@ class Lab:
             self.decisions.append(request_document(event))
 
         services = (accesslog.service(decided), toolslist.service(self.controller.permitted))
-        server = XdsServer(lambda: self.controller.settle() if server.is_settled else None, services)
+        server = XdsServer(lambda: self.controller.acknowledge() if server.is_acknowledged else None, services)
         await server.start(f"127.0.0.1:{port}")
         return server
 

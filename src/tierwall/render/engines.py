@@ -171,7 +171,7 @@ def review_document(record: msgspec.Struct, time: datetime, seconds: float) -> d
 
 
 def proxies_document(
-    programmed: GatewayCondition, standings: Iterable[ProxyStatus], diagnostics: Iterable[Diagnostic], time: str
+    programmed: GatewayCondition, statuses: Iterable[ProxyStatus], diagnostics: Iterable[Diagnostic], time: str
 ) -> dict[str, Any]:
     """Return the condition in Kubernetes form, each proxy, and the problems of the last load."""
     return {
@@ -185,12 +185,12 @@ def proxies_document(
         ],
         "proxies": [
             {
-                "proxy": standing.proxy.id,
-                "version": standing.proxy.version,
-                "current": standing.is_current,
-                "refused": list(standing.refusals),
+                "proxy": status.proxy.id,
+                "version": status.proxy.version,
+                "current": status.is_current,
+                "refused": list(status.refusals),
             }
-            for standing in standings
+            for status in statuses
         ],
         "diagnostics": [diagnostic_document(diagnostic) for diagnostic in diagnostics],
         "time": time,

@@ -39,11 +39,11 @@ class EnvoyController(Follower[Compilation]):
         self._publish = publish
         self._state = CompileState()
         # The last compilation that every proxy has taken. A number, as they may take one while another is prepared.
-        self._settled = 0
+        self._acknowledged = 0
 
     def prepare(self, snapshot: Snapshot) -> Prepared[Compilation]:
         """Compile a snapshot."""
-        compilation = Compilation(*compile(snapshot, self._options, self._state.settle(self._settled)))
+        compilation = Compilation(*compile(snapshot, self._options, self._state.acknowledge(self._acknowledged)))
         return Prepared(compilation, compilation.resources.diagnostics)
 
     def enforce(self, load: Load[Compilation]) -> bool:
@@ -52,18 +52,18 @@ class EnvoyController(Follower[Compilation]):
         self.put(load.state)
         return True
 
-    def settle(self) -> None:
+    def acknowledge(self) -> None:
         """Every proxy has what is in force."""
-        self._settled = self._state.number
+        self._acknowledged = self._state.number
 
     @property
-    def is_drifted(self) -> bool:
+    def has_noncanonical_names(self) -> bool:
         """Whether a control plane that starts anew would give other names than proxies have."""
-        return self._state.is_drifted
+        return self._state.has_noncanonical_names
 
-    def straighten(self) -> Compilation:
+    def canonicalize(self) -> Compilation:
         """What is in force with straight names. May run where `prepare` may, and not at the same time."""
-        return Compilation(*canonicalized(self._state.settle(self._settled)))
+        return Compilation(*canonicalized(self._state.acknowledge(self._acknowledged)))
 
     def put(self, compilation: Compilation) -> None:
         """Publish a compilation: it is in force."""

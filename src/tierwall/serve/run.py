@@ -80,7 +80,7 @@ class ControlPlane:
         self._changes = 0
         registry = self.metrics.registry
         connected = Gauge("tierwall_proxies", "Connected proxies.", registry=registry)
-        connected.set_function(lambda: len(self.server.standings))
+        connected.set_function(lambda: len(self.server.proxy_statuses))
         obeyed = Gauge("tierwall_programmed", "1 if every proxy obeys what is in force.", registry=registry)
         obeyed.set_function(lambda: self.server.programmed.status == "True")
         pages = (Route("/metrics", self.metrics.page), Route("/status", self._status))
@@ -91,26 +91,26 @@ class ControlPlane:
         begun = False
         try:
             envoy = find_envoy(self._settings.envoy) if self._settings.runs_envoy else None
-            async with aclosing(self.controller.follow(_IdleSource(source, self._straighten), stop)) as loads:
+            async with aclosing(self.controller.follow(_IdleSource(source, self._canonicalize), stop)) as loads:
                 async for load in loads:
                     if not begun:
                         await self._begin(load, envoy)
-                    self._told(load)
+                    self._report(load)
                     if not begun:
                         begun = True
                         started()
         finally:
             await self.close()
 
-    async def _straighten(self) -> None:
+    async def _canonicalize(self) -> None:
         """Straighten names, if every proxy has what is in force."""
-        if self.controller.is_drifted and self.server.is_settled:
-            self.controller.put(await asyncio.to_thread(self.controller.straighten))
+        if self.controller.has_noncanonical_names and self.server.is_acknowledged:
+            self.controller.put(await asyncio.to_thread(self.controller.canonicalize))
 
     def _publish(self, resources: XdsResources) -> None:
         self._changes = sum(map(len, self.server.publish(resources).values()))
 
-    def _told(self, load: Load[Compilation]) -> None:
+    def _report(self, load: Load[Compilation]) -> None:
         """Say what became of a load, and what is wrong with it."""
         if load.state is None:
             number = len(load.errors)
@@ -159,8 +159,8 @@ class ControlPlane:
         self.metrics.decisions.labels(event.plane, str(event.verdict), *by).inc()
 
     def _changed(self) -> None:
-        if self.server.is_settled:
-            self.controller.settle()
+        if self.server.is_acknowledged:
+            self.controller.acknowledge()
         condition = self.server.programmed
         words = f"Programmed is {condition.status}: {condition.message}"
         if condition.reason == "Pending" or words == self._last_words:
@@ -184,14 +184,14 @@ class ControlPlane:
     def _proxies(self) -> Readiness:
         condition = self.server.programmed
         # Without an Envoy of its own a control plane is ready for proxies as soon as it has something to tell them.
-        alone = not self._settings.runs_envoy and not self.server.standings and self.server.cache.is_published
+        alone = not self._settings.runs_envoy and not self.server.proxy_statuses and self.server.cache.is_published
         return Readiness(alone or condition.status == "True" or condition.reason == "Invalid", condition.message)
 
     async def _status(self, request: Request) -> Response:
         latest = self.controller.latest
         diagnostics = latest.diagnostics if latest is not None else ()
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return JSONResponse(proxies_document(self.server.programmed, self.server.standings, diagnostics, now))
+        return JSONResponse(proxies_document(self.server.programmed, self.server.proxy_statuses, diagnostics, now))
 
 
 class _IdleSource:

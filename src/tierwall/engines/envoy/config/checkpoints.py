@@ -33,7 +33,7 @@ from tierwall.resources.resource import Resource
 # What denies a request at a checkpoint that its filter does not know.
 UNKNOWN = "Default"
 # How many checkpoints are known that routes have left while not every proxy has; or as many as there are others.
-MOST_LEFT = 1000
+MOST_RETIRED = 1000
 # How many tags of policies that are gone are kept, besides one for each policy that stands.
 MOST_GONE = 10_000
 # What tells an object from others: group, kind, namespace and name.
@@ -97,31 +97,31 @@ class PolicyFilters(Struct, frozen=True, eq=False):
 
     passed: Mapping[str, Checkpoint] = {}
     # Checkpoints that routes have left, with the number of the compilation, until every proxy has taken it.
-    left: Mapping[str, tuple[int, Checkpoint]] = {}
+    retired: Mapping[str, tuple[int, Checkpoint]] = {}
     # By filter: its checkpoints by name with the policies that it has of them, and its configuration.
     shards: Mapping[str, tuple[tuple[tuple[str, CompiledPolicy], ...], Any]] = {}
 
     @classmethod
     def of(cls, passed: Mapping[str, Checkpoint]) -> PolicyFilters:
         """The filters of a compilation that follows none."""
-        return cls().after(passed, number=1, settled=0)
+        return cls().after(passed, number=1, acknowledged=0)
 
     @property
     def messages(self) -> Mapping[str, Any]:
         """The filter configurations, one for every filter."""
         return {name: message for name, (_, message) in self.shards.items()}
 
-    def after(self, passed: Mapping[str, Checkpoint], number: int, settled: int) -> PolicyFilters:
+    def after(self, passed: Mapping[str, Checkpoint], number: int, acknowledged: int) -> PolicyFilters:
         """The filters of this compilation, whose routes pass these checkpoints; others may have left them not yet."""
-        left = {**self.left, **{name: (number, checkpoint) for name, checkpoint in self.passed.items()}}
+        retired = {**self.retired, **{name: (number, checkpoint) for name, checkpoint in self.passed.items()}}
         kept = [
             (name, (since, checkpoint))
-            for name, (since, checkpoint) in left.items()
-            if name not in passed and since > settled
+            for name, (since, checkpoint) in retired.items()
+            if name not in passed and since > acknowledged
         ]
-        left = dict(kept[-max(MOST_LEFT, len(passed)) :])
+        retired = dict(kept[-max(MOST_RETIRED, len(passed)) :])
         return PolicyFilters(
-            passed, left, self._shards((*passed.values(), *(checkpoint for _, checkpoint in left.values())))
+            passed, retired, self._shards((*passed.values(), *(checkpoint for _, checkpoint in retired.values())))
         )
 
     def _shards(
@@ -178,40 +178,42 @@ class PolicyTags(Struct, frozen=True, eq=False):
 
     by_policy: Mapping[Key, str] = {}
     # Objects that changed, with the number of the compilation, until every proxy has taken it.
-    unsettled: Mapping[Key, int] = {}
+    unacknowledged: Mapping[Key, int] = {}
     # Policies whose tags are not the digests of their texts.
-    drifted: frozenset[Key] = frozenset()
+    noncanonical: frozenset[Key] = frozenset()
 
-    def after(self, changes: Sequence[Change], number: int, settled: int) -> PolicyTags:
+    def after(self, changes: Sequence[Change], number: int, acknowledged: int) -> PolicyTags:
         """The tags of this compilation, in which texts changed; every proxy has taken the one that is settled."""
-        unsettled = {key: since for key, since in self.unsettled.items() if since > settled}
+        unacknowledged = {key: since for key, since in self.unacknowledged.items() if since > acknowledged}
         changed = {resource.identity: resource for old, new in changes if (resource := new or old) is not None}
         # INVARIANT: a name keeps its meaning but for the text of one policy, from the last state that every proxy has.
-        keeps = len(changed | unsettled) == 1 and all(_stays(old, new) for old, new in changes)
+        keeps = len(changed | unacknowledged) == 1 and all(_stays(old, new) for old, new in changes)
         known = self.by_policy
         if not keeps:
             # Follows on the old tag, so that a text that comes back is still another.
             known = {**known, **{key: digest(policy, known[key]) for key, policy in changed.items() if key in known}}
         return PolicyTags(
-            known, {**unsettled, **dict.fromkeys(changed, number)}, self.drifted | (changed.keys() & known.keys())
+            known,
+            {**unacknowledged, **dict.fromkeys(changed, number)},
+            self.noncanonical | (changed.keys() & known.keys()),
         )
 
-    def straight(self, policies: Mapping[Key, Resource], number: int) -> PolicyTags:
+    def canonical(self, policies: Mapping[Key, Resource], number: int) -> PolicyTags:
         """The tags that the texts of the policies that stand give by themselves."""
-        known, unsettled = dict(self.by_policy), dict(self.unsettled)
-        for key in self.drifted:
+        known, unacknowledged = dict(self.by_policy), dict(self.unacknowledged)
+        for key in self.noncanonical:
             if key in policies:
                 known[key] = digest(policies[key])
-                unsettled[key] = number
+                unacknowledged[key] = number
             else:
                 known.pop(key, None)
-        return PolicyTags(known, unsettled)
+        return PolicyTags(known, unacknowledged)
 
     def keeping(self, known: Mapping[Key, str], policies: Iterable[Key]) -> PolicyTags:
         """The same with all tags that a compilation knows; those of policies that went may come back, for a while."""
-        standing = set(policies)
-        if len(known) > 2 * len(standing) + MOST_GONE:
-            known = {key: tag for key, tag in known.items() if key in standing}
+        in_use = set(policies)
+        if len(known) > 2 * len(in_use) + MOST_GONE:
+            known = {key: tag for key, tag in known.items() if key in in_use}
         return replace(self, by_policy=known)
 
 

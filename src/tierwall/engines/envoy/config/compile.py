@@ -44,7 +44,7 @@ class CompileState(Struct, frozen=True, eq=False, kw_only=True):
 
     # The compilation, counted from 1, and the last one that every proxy has taken.
     number: int = 0
-    settled: int = 0
+    acknowledged: int = 0
     options: EnvoyOptions = EnvoyOptions()
     snapshot: Snapshot = Snapshot.of(())
     tags: PolicyTags = PolicyTags()
@@ -55,13 +55,13 @@ class CompileState(Struct, frozen=True, eq=False, kw_only=True):
     resources: XdsResources = XdsResources()
 
     @property
-    def is_drifted(self) -> bool:
+    def has_noncanonical_names(self) -> bool:
         """Whether names of checkpoints are others than a compilation that follows none would give."""
-        return bool(self.tags.drifted)
+        return bool(self.tags.noncanonical)
 
-    def settle(self, number: int) -> CompileState:
+    def acknowledge(self, number: int) -> CompileState:
         """The state now that every proxy has taken a compilation, and with it all before it."""
-        return replace(self, settled=max(self.settled, number))
+        return replace(self, acknowledged=max(self.acknowledged, number))
 
 
 def compile(
@@ -81,7 +81,7 @@ def canonicalized(state: CompileState) -> tuple[XdsResources, CompileState]:
     A control plane that starts anew then gives the names that proxies have.
     """
     policies = {key: policy for key, (policy, _) in state.guards.compiled.items()}
-    tags = state.tags.straight(policies, state.number + 1)
+    tags = state.tags.canonical(policies, state.number + 1)
     return _make(replace(state, tags=tags, guards=state.guards.without_checkpoints))
 
 
@@ -97,7 +97,7 @@ def _compile(
     is_of_policies = False
     if state.number:
         snapshot, texts, is_of_policies = _follow(state.snapshot, snapshot, exactly)
-    tags = state.tags.after(texts, state.number + 1, state.settled)
+    tags = state.tags.after(texts, state.number + 1, state.acknowledged)
     known = replace(state, snapshot=snapshot, options=options, tags=tags)
     if not is_of_policies or options is not state.options:
         known = replace(known, serving=None, guards=known.guards.without_checkpoints, routes=RouteConfigurations())
@@ -128,7 +128,7 @@ def _make(known: CompileState) -> tuple[XdsResources, CompileState]:
     served = known.serving if known.serving is not None else served_gateways(known.snapshot, options)
     guards = PolicyCompiler(known.snapshot, options, known.tags.by_policy, known.guards)
     routes = known.routes.after(served.plans, guards, options)
-    filters = known.filters.after(guards.checkpoints, number, known.settled)
+    filters = known.filters.after(guards.checkpoints, number, known.acknowledged)
     if known.serving is not None and not options.static:
         listeners = before.listeners
     else:

@@ -184,8 +184,8 @@ class PolicyCompiler:
     def kept(self) -> CompiledPolicies:
         """What the next compilation can take over."""
         known = {**self._before.compiled, **self._compiled}
-        standing = {key for made in self._made.values() for key in made.policies}
-        compiled = {key: known[key] for key in standing & known.keys()}
+        in_use = {key for made in self._made.values() for key in made.policies}
+        compiled = {key: known[key] for key in in_use & known.keys()}
         return CompiledPolicies(self._made, self._needs, compiled)
 
     @property

@@ -41,21 +41,21 @@ class GatewayCondition(NamedTuple):
     message: str
 
 
-def programmed(standings: Sequence[ProxyStatus], is_published: bool) -> GatewayCondition:
+def programmed(proxy_statuses: Sequence[ProxyStatus], is_published: bool) -> GatewayCondition:
     """Whether every proxy obeys what is in force; a refusal is told in the proxy's own words."""
     if not is_published:
         return GatewayCondition("False", "Pending", "no configuration is in force yet")
-    refusing = [standing for standing in standings if standing.refusals]
+    refusing = [status for status in proxy_statuses if status.refusals]
     if refusing:
-        words = "; ".join(f"{standing.proxy.id} refuses {text}" for standing in refusing for text in standing.refusals)
+        words = "; ".join(f"{status.proxy.id} refuses {text}" for status in refusing for text in status.refusals)
         return GatewayCondition("False", "Invalid", words)
-    if not standings:
+    if not proxy_statuses:
         return GatewayCondition("False", "Pending", "no proxy is connected")
-    waiting = [standing.proxy.id for standing in standings if not standing.is_current]
+    waiting = [status.proxy.id for status in proxy_statuses if not status.is_current]
     if waiting:
         return GatewayCondition("False", "Pending", f"not acknowledged yet by {', '.join(waiting)}")
     return GatewayCondition(
-        "True", "Programmed", f"acknowledged by {', '.join(standing.proxy.id for standing in standings)}"
+        "True", "Programmed", f"acknowledged by {', '.join(status.proxy.id for status in proxy_statuses)}"
     )
 
 
@@ -122,7 +122,7 @@ class XdsServer:
         return changed
 
     @property
-    def standings(self) -> list[ProxyStatus]:
+    def proxy_statuses(self) -> list[ProxyStatus]:
         """Every connected proxy, in the order of their ids."""
         known = [
             ProxyStatus(stream.proxy, stream.is_current and self.cache.is_published, tuple(stream.refusals))
@@ -134,14 +134,14 @@ class XdsServer:
     @property
     def programmed(self) -> GatewayCondition:
         """The `Programmed` condition over all proxies."""
-        return programmed(self.standings, self.cache.is_published)
+        return programmed(self.proxy_statuses, self.cache.is_published)
 
     @property
-    def is_settled(self) -> bool:
+    def is_acknowledged(self) -> bool:
         """Whether every proxy has all that is in force, also those that hung up lately and may have less."""
         now = time.monotonic()
         self._absent = {name: since for name, since in self._absent.items() if now - since < ABSENT_S}
-        return not self._absent and all(stream.is_settled for stream in self._streams)
+        return not self._absent and all(stream.is_acknowledged for stream in self._streams)
 
     def _tell(self, stream: XdsStream | None = None) -> None:
         if stream is not None:
@@ -152,7 +152,7 @@ class XdsServer:
         stream = XdsStream(self.cache, self._tell)
         self._streams.append(stream)
         try:
-            await stream.converse(requests, context.write)
+            await stream.run(requests, context.write)
         except OverflowError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         finally:

@@ -77,7 +77,7 @@ class Subscription:
         """Whether a response is unanswered."""
         return not self._answered
 
-    def ask(self, subscribe: Iterable[str], unsubscribe: Iterable[str], has: Mapping[str, str]) -> None:
+    def subscribe(self, subscribe: Iterable[str], unsubscribe: Iterable[str], has: Mapping[str, str]) -> None:
         """Take in the names of a request; `has` are the versions that a proxy brings along from before."""
         names = set(subscribe)
         if not self._begun:
@@ -103,7 +103,7 @@ class Subscription:
         if len(self._names) > MOST_NAMES:
             raise OverflowError(f"more than {MOST_NAMES} names")
 
-    def answer(self, nonce: str, error: str | None) -> bool:
+    def acknowledge(self, nonce: str, error: str | None) -> bool:
         """Take in the ACK (no error) or NACK of a response; False if it is about an older response."""
         if self._answered or nonce != str(self._nonce):
             return False
@@ -191,7 +191,7 @@ class XdsStream:
         """Something is in force that was not before."""
         self._news.set()
 
-    async def converse(self, requests: AsyncIterator[Any], send: Send) -> None:
+    async def run(self, requests: AsyncIterator[Any], send: Send) -> None:
         """Until the proxy hangs up."""
         reading = asyncio.ensure_future(self._read(requests))
         writing = asyncio.ensure_future(self._write(send))
@@ -206,9 +206,9 @@ class XdsStream:
 
     async def _read(self, requests: AsyncIterator[Any]) -> None:
         async for request in requests:
-            self.take(request)
+            self.receive(request)
 
-    def take(self, request: Any) -> None:
+    def receive(self, request: Any) -> None:
         """Take in one request: names, and what the proxy says to the last response."""
         if request.HasField("node"):
             self.proxy = Proxy.of(request.node)
@@ -220,8 +220,8 @@ class XdsStream:
             subscription = self.subscriptions[type_url] = Subscription(type_url)
         if request.response_nonce:
             error = request.error_detail.message if request.HasField("error_detail") else None
-            subscription.answer(request.response_nonce, error)
-        subscription.ask(
+            subscription.acknowledge(request.response_nonce, error)
+        subscription.subscribe(
             request.resource_names_subscribe, request.resource_names_unsubscribe, request.initial_resource_versions
         )
         self._heard(self)
@@ -277,7 +277,7 @@ class XdsStream:
         )
 
     @property
-    def is_settled(self) -> bool:
+    def is_acknowledged(self) -> bool:
         """Whether it is current, and has come to ask for filters and routes, if there are any."""
         asked = all(type_url in self.subscriptions for type_url in (EXTENSION, ROUTE) if self._cache.of(type_url))
         return asked and self.is_current

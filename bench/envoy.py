@@ -28,11 +28,11 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from tierwall.engines.envoy.config import clusters, external_auth
 from tierwall.engines.envoy.config.checkpoints import Checkpoint, PolicyFilters, on
 from tierwall.engines.envoy.config.compile import XdsResources
-from tierwall.engines.envoy.config.guards import NO_PROTECTION, Protection
 from tierwall.engines.envoy.config.listeners import connection_manager, filter_chain, http_filters, listener
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import BACKEND_SLOTS, MCP, OPEN, ROUTER, STRICT
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
+from tierwall.engines.envoy.config.policy_compiler import NO_PROTECTION, Protection
 from tierwall.engines.envoy.config.rbac import compile_policy
 from tierwall.engines.envoy.config.routes import Destination, empty_configuration, protected_routes
 from tierwall.engines.envoy.config.tls import ListenerTls, transport_socket

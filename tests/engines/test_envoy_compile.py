@@ -254,11 +254,11 @@ def test_certificates_come_from_secrets_and_authorities_from_config_maps() -> No
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ("missing", "Secret/prod/cert is not there"),
+        ("missing", "Secret/prod/cert does not exist"),
         ("other key", "`tls.key` is not the key of `tls.crt`"),
-        ("no pem", "`tls.crt` is no certificate in PEM"),
-        ("no key", "`tls.key` is no private key"),
-        ("no authority", "ConfigMap/prod/callers is not there"),
+        ("no pem", "`tls.crt` is not a PEM certificate"),
+        ("no key", "`tls.key` is not a PEM private key"),
+        ("no authority", "ConfigMap/prod/callers does not exist"),
     ],
 )
 def test_a_listener_whose_certificate_cannot_be_used_is_not_opened(damage: str, words: str) -> None:

@@ -1,8 +1,9 @@
-"""Bootstraps (Envoy API reference, `envoy.config.bootstrap.v3`): for an Envoy that gets all else over xDS, or nothing.
+"""Bootstraps (Envoy API reference, `envoy.config.bootstrap.v3`), for an Envoy with a control plane or without.
 
-With xDS, the control plane is the one static cluster, `tierwall`; listeners, clusters, routes, secrets and filters come
-over one aggregated delta stream, access logs and external processing use the same cluster. The admin interface is a
-Unix socket in a folder that only the owner can enter: it could be used to stop the proxy and to read its configuration.
+With a control plane, the only static cluster is the control plane, `tierwall`. Listeners, clusters, routes, secrets and
+filters come over one aggregated delta stream. Access logs and external processing use the same cluster. The admin
+interface is a Unix socket in a folder that only the owner can enter, because it can stop the proxy and show its
+configuration.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from envoy.config.bootstrap.v3 import bootstrap_pb2
 from tierwall.engines.envoy.config.compile import XdsResources
 
 CONTROL_PLANE = "tierwall"
-# Envoy's own limit of 100 refuses ordinary patterns; RE2 matches in linear time, whatever the size.
+# Envoy's default limit of 100 refuses ordinary patterns. RE2 matches in linear time, whatever the size.
 LARGEST_PATTERN = 1000
 
 
 def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A bootstrap as Envoy reads it from JSON; `tls` is the transport socket to the control plane, if it has one."""
+    """Return a bootstrap in Envoy's JSON form; `tls` is the transport socket to the control plane, if it uses TLS."""
     endpoint = {"endpoint": {"address": {"socket_address": {"address": host, "port_value": port}}}}
     cluster: dict[str, Any] = {
         "name": CONTROL_PLANE,
@@ -30,7 +31,7 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
             "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                 "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
                 "explicit_http_config": {
-                    # Without keepalive a control plane whose machine went away would never be noticed.
+                    # Without keepalive, Envoy would never notice that the control plane's machine is gone.
                     "http2_protocol_options": {"connection_keepalive": {"interval": "10s", "timeout": "5s"}}
                 },
             }
@@ -40,7 +41,7 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
     if tls is not None:
         cluster["transport_socket"] = tls
     ads = {"ads": {}, "resource_api_version": "V3"}
-    # A control plane that comes back is found within a second, not within Envoy's usual half minute.
+    # Reconnect to a returning control plane within a second instead of Envoy's usual half minute.
     again = {"retry_back_off": {"base_interval": "0.1s", "max_interval": "1s"}}
     service = {"envoy_grpc": {"cluster_name": CONTROL_PLANE, "retry_policy": again}, "timeout": "1s"}
     out: dict[str, Any] = {
@@ -59,7 +60,7 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
         "layered_runtime": {
             "layers": [{"name": "tierwall", "static_layer": {"re2.max_program_size.error_level": LARGEST_PATTERN}}]
         },
-        # A client that opens connections without end must not exhaust the machine.
+        # A client that keeps opening connections must not exhaust the machine.
         "overload_manager": {
             "resource_monitors": [
                 {
@@ -79,7 +80,7 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
 
 
 def static_bootstrap(resources: XdsResources, admin: Path, largest_pattern: int) -> Any:
-    """A bootstrap with everything in it, for an Envoy without a control plane."""
+    """Return a bootstrap that contains everything, for an Envoy without a control plane."""
     out = bootstrap_pb2.Bootstrap()
     out.node.id = out.node.cluster = "tierwall"
     out.admin.address.pipe.path = str(admin)

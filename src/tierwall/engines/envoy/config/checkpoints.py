@@ -1,13 +1,14 @@
-"""Where policies stand: the policies of one level on a way are a checkpoint, and filters know many checkpoints.
+"""Checkpoints: the policies of one level on a way. Routes name the checkpoints, and filters hold their policies.
 
-A route says in a header which checkpoint of each level its requests pass, and turns on one filter for each policy of
-it. A filter looks the checkpoint up and goes on with the tree of the policy; one that it does not know, it denies. So
-routes carry names only, and policies ride in filter configurations (ECDS), which are replaced under open connections.
+A route names one checkpoint per level in a header, and turns on one filter for each policy of the checkpoint. A filter
+looks the checkpoint up and goes on with the tree of its policy. It denies requests at a checkpoint that it does not
+know. So routes carry only names. The policies are in filter configurations (ECDS), which Envoy replaces under open
+connections.
 
-A name stands for a list of policies, and for all that routes and filters must agree about: another list, authorizer or
-reading of arguments is another name (`PolicyTags` says when another text is). Routes with a new name come after the
-filters that know it, and filters know a name for a while after the routes have left it, so that on the way from one
-configuration to the next a request meets the old policies or the new ones, and never some of each.
+A name stands for a list of policies and for everything that routes and filters must agree on. Another list, another
+authorizer or other arguments give another name; `PolicyTags` says when other policy content does. Routes with a new
+name are sent after the filters that know it, and filters keep a name for a while after routes have dropped it. While
+Envoy goes from one configuration to the next, a request therefore meets the old policies or the new ones, never a mix.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any
 
 from envoy.config.core.v3 import extension_pb2
@@ -28,17 +30,15 @@ from tierwall.attach.target import entries
 from tierwall.engines.envoy.config.matchers import OnMatch, header, lookup, matcher, packed
 from tierwall.engines.envoy.config.names import CHECKPOINT, SHARDS, SLOTS, SLOTS_PER_LEVEL, Slot
 from tierwall.engines.envoy.config.rbac import CompiledPolicy, MatcherTrees, action
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Identity, Resource
 
-# What denies a request at a checkpoint that its filter does not know.
+# The name of the denial of a request at a checkpoint that its filter does not know.
 UNKNOWN = "Default"
-# How many checkpoints are known that routes have left while not every proxy has; or as many as there are others.
+# The most retired checkpoints that filters keep, or as many as are in use if those are more.
 MOST_RETIRED = 1000
-# How many tags of policies that are gone are kept, besides one for each policy that stands.
-MOST_GONE = 10_000
-# What tells an object from others: group, kind, namespace and name.
-Key = tuple[str, str, str, str]
-# An object before and after; it came if there is none before, and is gone if there is none after.
+# The most tags of deleted policies to keep, besides one for each policy in use.
+MOST_DELETED = 10_000
+# An object before and after a change; None before if it is new, None after if it was deleted.
 Change = tuple[Resource | None, Resource | None]
 
 
@@ -47,72 +47,72 @@ class Checkpoint(Struct, frozen=True, eq=False):
 
     level: str
     name: str
-    guards: tuple[CompiledPolicy, ...]
-    # The slot of each policy, where there is room another first one than others have, and the filter in the shard.
+    policies: tuple[CompiledPolicy, ...]
+    # The slot of each policy, and its filter in the shard. Checkpoints start at different slots where there is room.
     slots: tuple[Slot, ...]
     filters: tuple[str, ...]
 
     @classmethod
-    def of(cls, level: str, identities: Iterable[object], guards: Iterable[CompiledPolicy]) -> Checkpoint:
-        """A checkpoint named after its policies; an identity is what tells a policy from others, and has a `repr`."""
-        kept = tuple(guards)
-        known = blake2b(level.encode(), digest_size=8)
-        for identity, guard in zip(identities, kept, strict=True):
-            known.update(repr((identity, sorted(guard.arguments))).encode())
-            known.update(guard.authorizer.value if guard.authorizer is not None else b"")
-        shard, first = divmod(int.from_bytes(known.digest()), SLOTS_PER_LEVEL - len(kept) + 1)
-        slots = tuple(Slot(level, first + number) for number in range(len(kept)))
+    def of(cls, level: str, identities: Iterable[object], policies: Iterable[CompiledPolicy]) -> Checkpoint:
+        """Return a checkpoint named after its policies; the `repr` of an identity distinguishes policies."""
+        policies = tuple(policies)
+        content = blake2b(level.encode(), digest_size=8)
+        for identity, policy in zip(identities, policies, strict=True):
+            content.update(repr((identity, sorted(policy.arguments))).encode())
+            content.update(policy.authorizer.value if policy.authorizer is not None else b"")
+        shard, first = divmod(int.from_bytes(content.digest()), SLOTS_PER_LEVEL - len(policies) + 1)
+        slots = tuple(Slot(level, first + number) for number in range(len(policies)))
         filters = tuple(slot.policy_filter(shard % SHARDS[level]) for slot in slots)
-        return cls(level, known.hexdigest(), kept, slots, filters)
+        return cls(level, content.hexdigest(), policies, slots, filters)
 
-    def says(self, plain: bool) -> str:
-        """What a route says to mean this checkpoint."""
+    def header(self, plain: bool) -> str:
+        """Return the header value by which a route names this checkpoint."""
         return f"{self.name}/http" if plain else self.name
 
     def settings(self) -> dict[str, Any]:
-        """What a route through it says to filters: which are on, and whom the policies ask."""
+        """Return the filter settings of a route through it: the filters that are on, and the services to ask."""
         out: dict[str, Any] = {}
-        for slot, name, guard in zip(self.slots, self.filters, self.guards, strict=True):
+        for slot, name, policy in zip(self.slots, self.filters, self.policies, strict=True):
             out[name] = on()
-            if guard.authorizer is not None:
-                out[slot.authorizer_filter] = guard.authorizer
+            if policy.authorizer is not None:
+                out[slot.authorizer_filter] = policy.authorizer
         return out
 
 
 @cache
 def on() -> Any:
-    """A route's setting for a filter that is only to be turned on; Envoy reads it faster than any other."""
+    """Return the route setting that only turns a filter on; Envoy parses it faster than any other."""
     out = route_components_pb2.FilterConfig()
     out.config.SetInParent()
     return packed(out)
 
 
 def filter_names() -> Iterable[tuple[Slot, str]]:
-    """Every slot with the filters of its shards, in the order of filters."""
+    """Return every slot with the filter of each of its shards, in filter order."""
     return ((slot, slot.policy_filter(shard)) for slot in SLOTS for shard in slot.shards)
 
 
 class PolicyFilters(Struct, frozen=True, eq=False):
-    """The checkpoints that filters know, and what the filters are; what has not changed is the same message."""
+    """The checkpoints that filters know, and the filters themselves. An unchanged filter stays the same message."""
 
     passed: Mapping[str, Checkpoint] = {}
-    # Checkpoints that routes have left, with the number of the compilation, until every proxy has taken it.
+    # Checkpoints that routes no longer name, with the compilation that dropped them, until every proxy acknowledges it.
     retired: Mapping[str, tuple[int, Checkpoint]] = {}
-    # By filter: its checkpoints by name with the policies that it has of them, and its configuration.
+    # By filter: its policies with their checkpoint names, and its configuration.
     shards: Mapping[str, tuple[tuple[tuple[str, CompiledPolicy], ...], Any]] = {}
 
     @classmethod
     def of(cls, passed: Mapping[str, Checkpoint]) -> PolicyFilters:
-        """The filters of a compilation that follows none."""
+        """Return the filters of a first compilation."""
         return cls().after(passed, number=1, acknowledged=0)
 
     @property
     def messages(self) -> Mapping[str, Any]:
-        """The filter configurations, one for every filter."""
+        """The filter configurations, by filter name."""
         return {name: message for name, (_, message) in self.shards.items()}
 
     def after(self, passed: Mapping[str, Checkpoint], number: int, acknowledged: int) -> PolicyFilters:
-        """The filters of this compilation, whose routes pass these checkpoints; others may have left them not yet."""
+        """Return the filters for routes that pass these checkpoints; proxies may still use earlier ones."""
         retired = {**self.retired, **{name: (number, checkpoint) for name, checkpoint in self.passed.items()}}
         kept = [
             (name, (since, checkpoint))
@@ -127,14 +127,14 @@ class PolicyFilters(Struct, frozen=True, eq=False):
     def _shards(
         self, checkpoints: Iterable[Checkpoint]
     ) -> dict[str, tuple[tuple[tuple[str, CompiledPolicy], ...], Any]]:
-        """Every filter; one without policies denies all."""
+        """Return every filter. A filter without policies denies everything."""
         by_filter: dict[str, list[tuple[str, CompiledPolicy]]] = {name: [] for _, name in filter_names()}
         for checkpoint in checkpoints:
-            for name, guard in zip(checkpoint.filters, checkpoint.guards, strict=True):
-                by_filter[name].append((checkpoint.name, guard))
+            for name, policy in zip(checkpoint.filters, checkpoint.policies, strict=True):
+                by_filter[name].append((checkpoint.name, policy))
         out = {}
         for slot, name in filter_names():
-            policies = tuple(sorted(by_filter[name], key=lambda entry: entry[0]))
+            policies = tuple(sorted(by_filter[name], key=itemgetter(0)))
             shard = self.shards.get(name)
             if shard is None or shard[0] != policies:
                 message = extension_pb2.TypedExtensionConfig(name=name)
@@ -145,52 +145,58 @@ class PolicyFilters(Struct, frozen=True, eq=False):
 
 
 def _shard(slot: Slot, policies: Iterable[tuple[str, CompiledPolicy]]) -> Any:
-    """The filter of a shard: by checkpoint, what the policy in this slot decides and asks about."""
+    """Return the filter of a shard: by checkpoint, the decision of the policy in this slot and what it asks about."""
     out = rbac_filter_pb2.RBAC(rules_stat_prefix=slot.prefix, shadow_rules_stat_prefix=slot.prefix)
     trees: dict[str, MatcherTrees] = {}
-    for name, guard in policies:
-        trees[name] = guard.mcp
-        trees[f"{name}/http"] = guard.plain
+    for name, policy in policies:
+        trees[name] = policy.mcp
+        trees[f"{name}/http"] = policy.plain
     asked: dict[str, OnMatch] = {name: tree.asked for name, tree in trees.items() if tree.asked is not None}
     decisions = {name: tree.decision for name, tree in trees.items()}
-    where = header(CHECKPOINT[slot.level])
-    out.matcher.CopyFrom(matcher(lookup(where, decisions, action(UNKNOWN, rbac_pb2.RBAC.DENY))))
+    checkpoint = header(CHECKPOINT[slot.level])
+    out.matcher.CopyFrom(matcher(lookup(checkpoint, decisions, action(UNKNOWN, rbac_pb2.RBAC.DENY))))
     if asked:
-        out.shadow_matcher.CopyFrom(matcher(lookup(where, asked, None)))
+        out.shadow_matcher.CopyFrom(matcher(lookup(checkpoint, asked, None)))
     return out
 
 
 def digest(policy: Resource, after: str = "") -> str:
-    """The tag of a policy that follows on another tag; on none, a control plane that starts anew gives the same."""
+    """Return the tag of a policy, derived from its content and an earlier tag.
+
+    Without an earlier tag the result is canonical: a restarted control plane gives the same.
+    """
     text = repr((after, policy.version, policy.spec)).encode(errors="surrogatepass")
     return blake2b(text, digest_size=8).hexdigest()
 
 
 class PolicyTags(Struct, frozen=True, eq=False):
-    """What stands for the text of each policy in the names of checkpoints.
+    """The tag of each policy: it stands for the policy's content in checkpoint names.
 
-    A policy whose text alone changes keeps its tag, and so its checkpoints' names: the filter that has it is replaced,
-    and no route. Where more than one object changes, or a policy gets other targets, policies that do get a new tag, so
-    that their checkpoints get new names and the routes switch to all that is new at once; else a restriction that moves
-    from one policy to another could be in neither for a moment. So does a policy that changes before all proxies have
-    taken the last change of any other object, also of one that comes or goes: they may get both together.
+    If the content of a single policy changes and nothing else, the policy keeps its tag, and its checkpoints keep their
+    names: only its filter is replaced, no route. If several objects change, or a policy gets other targets, every
+    changed policy gets a new tag. Its checkpoints then get new names, and routes switch to all that is new at once.
+    Otherwise a restriction that moves from one policy to another could be in neither for a moment.
+
+    A policy also gets a new tag if it changes before all proxies have acknowledged the last change, creation or
+    deletion of another object: they may receive both changes together.
     """
 
-    by_policy: Mapping[Key, str] = {}
-    # Objects that changed, with the number of the compilation, until every proxy has taken it.
-    unacknowledged: Mapping[Key, int] = {}
-    # Policies whose tags are not the digests of their texts.
-    noncanonical: frozenset[Key] = frozenset()
+    by_policy: Mapping[Identity, str] = {}
+    # Changed objects with the number of the compilation, until every proxy has acknowledged it.
+    unacknowledged: Mapping[Identity, int] = {}
+    # Policies whose tag is not the digest of their content.
+    noncanonical: frozenset[Identity] = frozenset()
 
     def after(self, changes: Sequence[Change], number: int, acknowledged: int) -> PolicyTags:
-        """The tags of this compilation, in which texts changed; every proxy has taken the one that is settled."""
+        """Return the tags of a compilation with these changes; `acknowledged` is the last one that every proxy has."""
         unacknowledged = {key: since for key, since in self.unacknowledged.items() if since > acknowledged}
         changed = {resource.identity: resource for old, new in changes if (resource := new or old) is not None}
-        # INVARIANT: a name keeps its meaning but for the text of one policy, from the last state that every proxy has.
+        # INVARIANT: compared to the last state that every proxy has, a name keeps its meaning, except that the content
+        # of one policy may have changed.
         keeps = len(changed | unacknowledged) == 1 and all(_stays(old, new) for old, new in changes)
         known = self.by_policy
         if not keeps:
-            # Follows on the old tag, so that a text that comes back is still another.
+            # Derived from the old tag, so that content that comes back still gets a new tag.
             known = {**known, **{key: digest(policy, known[key]) for key, policy in changed.items() if key in known}}
         return PolicyTags(
             known,
@@ -198,8 +204,8 @@ class PolicyTags(Struct, frozen=True, eq=False):
             self.noncanonical | (changed.keys() & known.keys()),
         )
 
-    def canonical(self, policies: Mapping[Key, Resource], number: int) -> PolicyTags:
-        """The tags that the texts of the policies that stand give by themselves."""
+    def canonical(self, policies: Mapping[Identity, Resource], number: int) -> PolicyTags:
+        """Return the tags with the digest of its content for each of these policies."""
         known, unacknowledged = dict(self.by_policy), dict(self.unacknowledged)
         for key in self.noncanonical:
             if key in policies:
@@ -209,16 +215,16 @@ class PolicyTags(Struct, frozen=True, eq=False):
                 known.pop(key, None)
         return PolicyTags(known, unacknowledged)
 
-    def keeping(self, known: Mapping[Key, str], policies: Iterable[Key]) -> PolicyTags:
-        """The same with all tags that a compilation knows; those of policies that went may come back, for a while."""
+    def keeping(self, known: Mapping[Identity, str], policies: Iterable[Identity]) -> PolicyTags:
+        """Return the same with these tags. Tags of deleted policies are kept for a while, as policies may come back."""
         in_use = set(policies)
-        if len(known) > 2 * len(in_use) + MOST_GONE:
+        if len(known) > 2 * len(in_use) + MOST_DELETED:
             known = {key: tag for key, tag in known.items() if key in in_use}
         return replace(self, by_policy=known)
 
 
 def _stays(old: Resource | None, new: Resource | None) -> bool:
-    """Whether an object stands where it stood, whatever it says now."""
+    """Whether an object keeps its targets and its precedence, whatever else changes."""
     if old is None or new is None:
         return False
     return old.seniority == new.seniority and list(entries(old)) == list(entries(new))

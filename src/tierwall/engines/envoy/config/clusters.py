@@ -1,7 +1,7 @@
-"""Where requests go: XBackends, Services and authorization services as clusters.
+"""Clusters of XBackends, Services and authorization services.
 
-A Service is found by its DNS name. A backend with a `hostname` is outside the cluster: TLS, its certificate checked
-against the system's authorities and its name. An address that options give instead is plain HTTP.
+A Service is found by its DNS name. A backend with a `hostname` is outside the cluster: it is reached over TLS, and its
+certificate must have that name and come from an authority of the system. An address from the options is plain HTTP.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
 def backend_cluster(resource: Resource, port: int, options: EnvoyOptions) -> Any | None:
-    """The cluster of an XBackend, or of a port of a Service; None if its object does not say where it is."""
+    """Return the cluster of an XBackend, or of a port of a Service; None if the object does not give an address."""
     name = backend_cluster_name(resource, port)
     given = options.endpoints.get(str(resource.reference))
     if given is not None:
@@ -47,18 +47,18 @@ def backend_cluster(resource: Resource, port: int, options: EnvoyOptions) -> Any
 
 
 def external_host(resource: Resource) -> str:
-    """The host name that a backend outside the cluster is known by; nothing for others, which get the client's."""
+    """Return the host name of a backend outside the cluster; empty for others, which get the client's host."""
     host = nested_map(resource.spec, "mcp").get("hostname")
     return host if isinstance(host, str) and resource.kind != "Service" else ""
 
 
 def authorizer_cluster(
-    name: str, service: Resource, port: int, grpc: bool, options: EnvoyOptions, may_get: tuple[str, ...] | None
+    name: str, service: Resource, port: int, grpc: bool, options: EnvoyOptions, allowed_headers: tuple[str, ...] | None
 ) -> Any:
-    """The cluster of an authorization service, with the headers of requests that it may get (None: all)."""
+    """Return the cluster of an authorization service that receives only these request headers (None for all)."""
     given = options.endpoints.get(str(service.reference))
     address = given or SocketAddress(_dns(service.name, service.namespace, options), port)
-    return cluster(name, address, http2=grpc, headers=may_get)
+    return cluster(name, address, http2=grpc, headers=allowed_headers)
 
 
 def _dns(service: str, namespace: str, options: EnvoyOptions) -> str:
@@ -68,10 +68,10 @@ def _dns(service: str, namespace: str, options: EnvoyOptions) -> str:
 def cluster(
     name: str, address: SocketAddress, *, tls: bool = False, http2: bool = False, headers: tuple[str, ...] | None = None
 ) -> Any:
-    """A cluster of one address; requests have these headers only, or all."""
+    """Return a cluster with one address, to which only these request headers are sent (None for all)."""
     out = cluster_pb2.Cluster(name=name)
     out.connect_timeout.seconds = 5
-    # One name that DNS is slow to answer must not keep the whole Gateway from starting; its own backend answers 503.
+    # A slow DNS answer for one name must not delay the whole Gateway; only the backend of that name answers 503.
     out.wait_for_warm_on_init.value = False
     is_ip = read_ip(address.host) is not None
     by_name = cluster_pb2.Cluster.LOGICAL_DNS if tls else cluster_pb2.Cluster.STRICT_DNS
@@ -98,9 +98,9 @@ def cluster(
 
 
 def _only(headers: tuple[str, ...]) -> Iterator[Any]:
-    """Filters on the way that keep all other headers back.
+    """Yield upstream filters that drop all other request headers.
 
-    What may stay is put aside under names that begin with `~`, all else is removed, and what was put aside is put back.
+    They copy the allowed headers to names that begin with `~`, remove everything else, and copy them back.
     """
     change = header_mutation_pb2.HeaderMutation()
     steps = change.mutations.request_mutations
@@ -124,7 +124,7 @@ def _copied(to: str, source: str) -> Any:
 
 
 def empty_cluster(name: str) -> Any:
-    """The cluster of references that lead nowhere: it has no address, so requests fail."""
+    """Return a cluster without addresses, for references to missing backends: requests to it fail."""
     out = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.STATIC)
     out.load_assignment.cluster_name = name
     return out

@@ -1,9 +1,9 @@
 """ExternalAuth through Envoy's ext_authz: which service is asked, and how (docs/enforce-tools.md#authorizers).
 
-A filter in each slot asks the authorizer of the policy in that slot, if a rule of it said so before. It fails closed:
-no answer is no. A body that is larger than the authorizer is to get is refused, never cut: a part of a body can be
-innocent where the whole is not. An authorizer may add headers for the backend, but none that policies after it, or the
-backend, take for the truth about the request.
+The filter of each slot asks the authorizer of the policy in that slot, if a rule of the policy matched that wants it.
+It fails closed: without an answer the request is denied. A body larger than the authorizer accepts is refused and never
+truncated: the first part can be harmless when the whole is not. An authorizer may add headers for the backend, but
+never a header that later policies or the backend trust.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 TIMEOUT_S = 5
-# Headers that say what the request is, and that no authorizer may change: ours, those of MCP, body and connection.
-# The pattern must not grow: Envoy takes programs up to size 100 (`options.largest_pattern`).
-_NOT_ITS_OWN = f"(:|{HEADER_PREFIX}|mcp-|content-|transfer-|x-forwarded-client-).*|host|connection|upgrade"
+# Headers that no authorizer may change: Tierwall's own, and those of MCP, the body and the connection.
+# The pattern must not grow: Envoy accepts programs up to size 100 (`options.largest_pattern`).
+_PROTECTED = f"(:|{HEADER_PREFIX}|mcp-|content-|transfer-|x-forwarded-client-).*|host|connection|upgrade"
 _NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
-# What a filter in a slot refers to until a route says whom to ask; it is no cluster, so the answer is no.
+# The cluster that a slot's filter uses unless a route names another. No cluster has this name, so requests are denied.
 NOBODY = "authorizer/nobody"
 
 
 class AuthorizationService(NamedTuple):
-    """An authorization service; `service` is `namespace/name`."""
+    """An authorization service, as one policy asks it; `value` is the ExternalAuth object of the policy."""
 
     cluster: str
     service: Resource
@@ -40,45 +40,45 @@ class AuthorizationService(NamedTuple):
     value: Mapping[str, Any]
 
     @property
-    def may_get(self) -> tuple[str, ...] | None:
-        """The headers that it may get, in small letters; None for all (Gateway API, `HTTPExternalAuthFilter`)."""
-        return None if self.is_grpc else _may_get(self.value)
+    def allowed_headers(self) -> tuple[str, ...] | None:
+        """The request headers to send, in lower case; None for all (Gateway API, `HTTPExternalAuthFilter`)."""
+        return None if self.is_grpc else _allowed_headers(self.value)
 
 
 def authorization_service(snapshot: Snapshot, policy: Resource) -> AuthorizationService | str:
-    """Whom a policy asks, or why that cannot be said."""
+    """Return the service that a policy asks, or why there is none."""
     value = _external_auth(policy)
     reference = value.get("backendRef") if value else None
     place = referenced_place(reference, policy.namespace) if isinstance(reference, dict) else None
     if value is None or place is None or not isinstance(reference, dict):
-        return "it does not say whom to ask"
+        return "it does not name a service to ask"
     service = place.resource(snapshot)
     if place.key != SERVICE or service is None:
         return f"there is no {place.kind} `{place.namespace}/{place.name}` to ask"
     if not is_permitted(snapshot, policy, place):
-        return f"no ReferenceGrant permits to ask {place.kind} `{place.namespace}/{place.name}`"
+        return f"no ReferenceGrant permits asking {place.kind} `{place.namespace}/{place.name}`"
     port = reference.get("port")
     if type(port) is not int:
-        return f"it does not say which port of Service `{place.namespace}/{place.name}` to ask"
+        return f"it does not name a port of Service `{place.namespace}/{place.name}`"
     grpc = value.get("protocol") == "GRPC"
     if grpc and _names(nested_map(value, "grpc").get("allowedHeaders")):
-        return "Envoy cannot keep headers from a gRPC authorizer, and `grpc.allowedHeaders` says which it may get"
+        return "`grpc.allowedHeaders` limits the headers, and Envoy sends all of them to a gRPC authorizer"
     cluster = authorizer_cluster_name(service.namespace, service.name, port, grpc)
     if not grpc:
-        # Filters on the way to it keep other headers back: policies that let it get others have another way.
-        cluster += "/" + blake2b(" ".join(_may_get(value)).encode(), digest_size=4).hexdigest()
+        # The cluster's filters drop other headers, so policies that allow other headers need another cluster.
+        cluster += "/" + blake2b(" ".join(_allowed_headers(value)).encode(), digest_size=4).hexdigest()
     return AuthorizationService(cluster, service, port, grpc, value)
 
 
-def _may_get(value: Mapping[str, Any]) -> tuple[str, ...]:
+def _allowed_headers(value: Mapping[str, Any]) -> tuple[str, ...]:
     allowed = _names(nested_map(value, "http").get("allowedHeaders"))
-    # It always gets the host. Strange names Envoy would refuse, or take for commands; no request needs them.
+    # Envoy always sends the host. It would refuse odd names or read them as commands, and no request needs them.
     named = {name.lower() for name in allowed if _NAME.fullmatch(name)} - {"host"}
     return tuple(sorted({"authorization", "content-length", *named}))
 
 
 def _external_auth(policy: Resource) -> Mapping[str, Any] | None:
-    """`spec.externalAuth`, or in v0alpha0 that of the one rule that has it."""
+    """Return `spec.externalAuth`, or in v0alpha0 that of the first rule that has it."""
     value = policy.spec.get("externalAuth")
     if isinstance(value, dict) and policy.version != "v0alpha0":
         return value
@@ -90,7 +90,7 @@ def _external_auth(policy: Resource) -> Mapping[str, Any] | None:
 
 
 def slot_filter(slot: Slot) -> Any:
-    """The filter of a slot: asks only where a rule of the policy said so."""
+    """Return the filter of a slot: it asks only if a rule of the policy matched that asks."""
     out = ext_authz_pb2.ExtAuthz(
         transport_api_version="V3", failure_mode_allow=False, stat_prefix=slot.prefix.rstrip("_")
     )
@@ -103,13 +103,13 @@ def slot_filter(slot: Slot) -> Any:
     out.metadata_context_namespaces.append(MCP)
     out.include_peer_certificate = True
     out.disallowed_headers.patterns.add().prefix = HEADER_PREFIX
-    out.decoder_header_mutation_rules.disallow_expression.regex = _NOT_ITS_OWN
+    out.decoder_header_mutation_rules.disallow_expression.regex = _PROTECTED
     out.decoder_header_mutation_rules.disallow_is_error.value = True
     return out
 
 
 def route_settings(authorizer: AuthorizationService) -> Any:
-    """What a route says to the filter of a slot: whom to ask."""
+    """Return the settings with which a route tells the filter of a slot which service to ask."""
     out = ext_authz_pb2.ExtAuthzPerRoute()
     settings = out.check_settings
     size = nested_map(authorizer.value, "forwardBody").get("maxSize")

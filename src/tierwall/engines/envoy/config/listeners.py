@@ -1,9 +1,9 @@
-"""What is served, whatever policies say: the listeners of Gateways, with TLS, addresses, and plans of their routes.
+"""The part of the configuration that does not depend on policies: listeners with TLS, addresses and route plans.
 
-One Envoy serves the Gateways that options name. Each port of a Gateway is a Listener of Envoy. Each HTTPS listener is a
-filter chain with a RouteConfiguration of its own; HTTP listeners on one port share one. The filters are the same on
-every listener and never change with policies, so that a policy never needs a new listener: connections that are open
-keep the filters that they were opened with.
+One Envoy serves the Gateways that the options name. Each port of a Gateway is an Envoy Listener. Each HTTPS listener of
+the Gateway is a filter chain with its own RouteConfiguration; HTTP listeners on one port share one. All listeners have
+the same filters, whatever the policies are, so that a policy never needs a new listener: open connections keep the
+filters that they were opened with.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from tierwall.engines.envoy.config.names import (
 )
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.config.replies import local_replies
+from tierwall.engines.envoy.config.route_plan import RoutePlan, RoutePlanner
 from tierwall.engines.envoy.config.tls import listener_tls, transport_socket
-from tierwall.engines.envoy.config.ways import RoutePlan, RoutePlanner
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 UNSUPPORTED_PROTOCOL, PORT_TAKEN = "TW657", "TW658"
-# The policies in force when a request begins decide about it, so nobody may begin one long before it is needed: a
-# revocation is complete after this time.
+# The policies in force when a request begins decide on it. This limit keeps clients from beginning requests long before
+# they need them: after this time a revocation is complete.
 SLOWEST_REQUEST_S = 30
 
 _MANAGER = hcm_pb2.HttpConnectionManager
@@ -56,7 +56,7 @@ _REJECT_REQUEST = protocol_pb2.HttpProtocolOptions.REJECT_REQUEST
 
 
 def http_filters(options: EnvoyOptions, policies: Mapping[str, Any]) -> Iterator[Any]:
-    """The filters in their order: read the message, be strict about it, look at it, ask every policy, go on."""
+    """Yield the filters in order: read the message, check it, copy its facts, ask every policy, forward the request."""
     yield hcm_pb2.HttpFilter(name=CORS, typed_config=packed(cors_pb2.Cors()), disabled=True)
     yield hcm_pb2.HttpFilter(name=MCP, typed_config=mcp.mcp_filter(options.largest_message), disabled=True)
     yield hcm_pb2.HttpFilter(name=OPEN, typed_config=mcp.open_filter(), disabled=True)
@@ -73,7 +73,7 @@ def http_filters(options: EnvoyOptions, policies: Mapping[str, Any]) -> Iterator
 
 
 def _policies(name: str, options: EnvoyOptions, policies: Mapping[str, Any]) -> Any:
-    """A filter for policies: it comes by ECDS, and until it has come it denies all."""
+    """Return a policy filter: its configuration comes by ECDS, and until then it denies everything."""
     out = hcm_pb2.HttpFilter(name=name, disabled=True)
     if options.static:
         out.typed_config.CopyFrom(policies[name].typed_config)
@@ -87,7 +87,7 @@ def _policies(name: str, options: EnvoyOptions, policies: Mapping[str, Any]) -> 
 
 
 def connection_manager(name: str, routes: Any, options: EnvoyOptions, filters: list[Any]) -> Any:
-    """How HTTP is read on a listener: nothing ambiguous is passed on."""
+    """Return how a listener reads HTTP: ambiguous requests are not forwarded."""
     out = _MANAGER(stat_prefix=name.replace("/", "."), codec_type=_MANAGER.AUTO)
     if options.static:
         out.route_config.CopyFrom(routes)
@@ -98,15 +98,15 @@ def connection_manager(name: str, routes: Any, options: EnvoyOptions, filters: l
     out.http_filters.extend(filters)
     out.local_reply_config.CopyFrom(local_replies(options))
     out.access_log.extend(options.access_logs)
-    # Paths mean to policies what they mean to backends.
+    # Policies must see paths as backends do.
     out.normalize_path.value = True
     out.merge_slashes = True
     out.path_with_escaped_slashes_action = _MANAGER.REJECT_REQUEST
     out.use_remote_address.value = True
-    # Backends learn who called, and cannot be told by callers.
+    # Backends learn the caller from Envoy, never from the caller.
     out.forward_client_cert_details = _MANAGER.SANITIZE_SET
     out.set_current_client_cert_details.uri = True
-    # `mcp_name` is `mcp-name` to some servers.
+    # Some servers read `mcp_name` as `mcp-name`.
     out.common_http_protocol_options.headers_with_underscores_action = _REJECT_REQUEST
     out.common_http_protocol_options.idle_timeout.seconds = 3600
     out.request_headers_timeout.seconds = 10
@@ -118,7 +118,7 @@ def connection_manager(name: str, routes: Any, options: EnvoyOptions, filters: l
 
 
 def listener(name: str, address: SocketAddress, chains: list[Any]) -> Any:
-    """A port with its filter chains."""
+    """Return a Listener: a port with its filter chains."""
     out = listener_pb2.Listener(name=name)
     out.address.socket_address.address, out.address.socket_address.port_value = address
     out.filter_chains.extend(chains)
@@ -130,7 +130,7 @@ def listener(name: str, address: SocketAddress, chains: list[Any]) -> Any:
 
 
 def filter_chain(name: str, manager: Any, socket: Any | None, hostname: str) -> Any:
-    """The filter chain of a listener of a Gateway; with TLS it is chosen by the server name that a client asks for."""
+    """Return the filter chain of a Gateway listener; with TLS, the client's server name selects it."""
     out = listener_components_pb2.FilterChain(name=name)
     if socket is not None:
         out.transport_socket.name = "envoy.transport_sockets.tls"
@@ -142,7 +142,7 @@ def filter_chain(name: str, manager: Any, socket: Any | None, hostname: str) -> 
 
 
 class FilterChain(NamedTuple):
-    """What a filter chain is made of."""
+    """The parts of a filter chain."""
 
     plan: RoutePlan
     socket: Any | None
@@ -150,7 +150,7 @@ class FilterChain(NamedTuple):
 
 
 class ServedGateways(Struct, frozen=True, eq=False):
-    """Everything that does not depend on policies."""
+    """Everything served that does not depend on policies."""
 
     ports: Mapping[str, tuple[SocketAddress, tuple[FilterChain, ...]]]
     clusters: Mapping[str, Any]
@@ -165,7 +165,7 @@ class ServedGateways(Struct, frozen=True, eq=False):
     def listeners(
         self, options: EnvoyOptions, policies: Mapping[str, Any], routes: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The Listener messages; without a control plane, policies and routes are inside."""
+        """Return the Listener messages; without a control plane they contain policies and routes."""
         filters = list(http_filters(options, policies))
         return {
             name: listener(name, address, [_chain(made, routes[made.plan.name], options, filters) for made in chains])
@@ -179,12 +179,12 @@ def _chain(parts: FilterChain, routes: Any, options: EnvoyOptions, filters: list
 
 
 def served_gateways(snapshot: Snapshot, options: EnvoyOptions) -> ServedGateways:
-    """What an Envoy serves for the Gateways of a snapshot."""
-    making = _ServedBuilder(snapshot, options)
+    """Return what an Envoy serves for the Gateways of a snapshot."""
+    builder = _ServedBuilder(snapshot, options)
     for gateway in sorted(snapshot.of_kind(*GATEWAY), key=lambda gateway: (gateway.namespace, gateway.name)):
         if options.gateways is None or f"{gateway.namespace}/{gateway.name}" in options.gateways:
-            making.gateway(gateway)
-    return making.serving()
+            builder.gateway(gateway)
+    return builder.serving()
 
 
 class _ServedBuilder:
@@ -203,7 +203,7 @@ class _ServedBuilder:
         self._secrets: dict[str, Any] = {}
 
     def gateway(self, gateway: Resource) -> None:
-        """All listeners of a Gateway, port by port."""
+        """Add all listeners of a Gateway, port by port."""
         by_port: dict[int, list[Listener]] = {}
         for listener in gateway_listeners(self._snapshot, gateway):
             by_port.setdefault(listener.port, []).append(listener)
@@ -216,7 +216,7 @@ class _ServedBuilder:
                 self._diagnostics.append(gateway.diagnostic(PORT_TAKEN, words))
                 continue
             kept = self._compatible(gateway, listeners)
-            # Plain HTTP has one chain, in which hosts tell listeners apart; TLS has one for each server name.
+            # Plain HTTP has one chain, where the host selects the listener; TLS has one for each server name.
             groups = [[listener] for listener in kept] if kept and kept[0].protocol == "HTTPS" else [kept]
             chains = [made for group in groups if group and (made := self._chain(gateway, group))]
             if chains:
@@ -227,13 +227,13 @@ class _ServedBuilder:
         return self._options.bind.get(f"{gateway.namespace}/{gateway.name}:{port}", default)
 
     def _compatible(self, gateway: Resource, listeners: list[Listener]) -> list[Listener]:
-        """Of the listeners on one port those that can be told apart: of one protocol, one for each host name."""
+        """Return the listeners on one port that do not conflict: one protocol, and one listener per host name."""
         kept: list[Listener] = []
         for listener in listeners:
             if listener.protocol not in ("HTTP", "HTTPS"):
                 words = f"protocol `{listener.protocol}` of {listener} is not served"
                 self._diagnostics.append(listener.owner.diagnostic(UNSUPPORTED_PROTOCOL, words))
-            elif rival := next((other for other in kept if _alike(other, listener)), None):
+            elif rival := next((other for other in kept if _conflict(other, listener)), None):
                 words = f"{listener} is not served: {rival} has port {listener.port} already"
                 self._diagnostics.append(listener.owner.diagnostic(PORT_TAKEN, words))
             else:
@@ -257,10 +257,11 @@ class _ServedBuilder:
         return FilterChain(self._planning.plan(gateway, name, attached), socket, first.hostname)
 
     def serving(self) -> ServedGateways:
-        """Everything that was found."""
+        """Return everything added so far."""
         problems = (*self._diagnostics, *self._planning.diagnostics)
         return ServedGateways(self._ports, self._planning.clusters, self._secrets, problems)
 
 
-def _alike(listener: Listener, other: Listener) -> bool:
+def _conflict(listener: Listener, other: Listener) -> bool:
+    """Whether two listeners on one port conflict."""
     return listener.protocol != other.protocol or listener.hostname.lower() == other.hostname.lower()

@@ -1,6 +1,6 @@
-"""Predicates, trees and patterns of Envoy's matching API (`xds.type.matcher.v3.Matcher`), made without repetition.
+"""Predicates, trees and patterns of Envoy's matching API (`xds.type.matcher.v3.Matcher`).
 
-HTTP matchers of rules are predicates, too (docs/tool.md#http-matchers).
+This includes the HTTP matchers of rules (docs/tool.md#http-matchers).
 """
 
 from __future__ import annotations
@@ -26,60 +26,60 @@ OnMatch: TypeAlias = Any
 _Matcher = matcher_pb2.Matcher
 _Predicate = _Matcher.MatcherList.Predicate
 _HOST = ":authority"
-_EMPTY = "()"  # Envoy wants a pattern, and for the empty text, too
+_EMPTY = "()"  # Envoy does not take an empty pattern
 
 
 def packed(message: Any) -> Any:
-    """A message as Any, in the one form that equal messages have."""
+    """Return a message as `Any`; equal messages have equal bytes."""
     type_url = f"type.googleapis.com/{message.DESCRIPTOR.full_name}"
     return any_pb2.Any(type_url=type_url, value=message.SerializeToString(deterministic=True))
 
 
 def extension_config(name: str, message: Any) -> Any:
-    """A message as the configuration of an extension."""
+    """Return a message as the configuration of an extension."""
     return extension_pb2.TypedExtensionConfig(name=name, typed_config=packed(message))
 
 
 def header(name: str) -> Any:
-    """The input that is a request header; several of one name are joined by commas."""
+    """Return the matcher input for a request header; Envoy joins repeated headers with commas."""
     return extension_config("request-headers", http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=name))
 
 
 _ATTRIBUTES = extension_config("attributes", xds_inputs_pb2.HttpAttributesCelMatchInput())
 
 
-def header_predicate(name: str, *, regex: str | None = None, **text: Any) -> Predicate:
-    """A header is there, and what it says is `exact` this, or has this `prefix`, or an RE2 pattern matches it whole."""
+def header_predicate(name: str, *, regex: str | None = None, **matcher: Any) -> Predicate:
+    """Return a predicate: the header is present and matches, as a whole, an RE2 pattern or a `StringMatcher`."""
     if regex is not None:
-        text = {"safe_regex": {"google_re2": {}, "regex": regex}}
-    return _Predicate(single_predicate={"input": header(name), "value_match": string_pb2.StringMatcher(**text)})
+        matcher = {"safe_regex": {"google_re2": {}, "regex": regex}}
+    return _Predicate(single_predicate={"input": header(name), "value_match": string_pb2.StringMatcher(**matcher)})
 
 
 def cel_predicate(expression: Any) -> Predicate:
-    """A CEL expression (`cel.expr.ParsedExpr`) is true; an error is no match."""
+    """Return a predicate: the CEL expression (`cel.expr.ParsedExpr`) is true. An error does not match."""
     matcher = cel_pb2.CelMatcher(expr_match=cel_expression_pb2.CelExpression(cel_expr_parsed=expression))
     return _Predicate(single_predicate={"input": _ATTRIBUTES, "custom_match": extension_config("cel", matcher)})
 
 
 def all_of(predicates: Sequence[Predicate]) -> Predicate:
-    """Every one of one or more."""
+    """Return the conjunction of one or more predicates."""
     if len(predicates) == 1:
         return predicates[0]
     return _Predicate(and_matcher=_Predicate.PredicateList(predicate=predicates))
 
 
 def any_of(predicates: Sequence[Predicate]) -> Predicate:
-    """One of one or more."""
+    """Return the disjunction of one or more predicates."""
     if len(predicates) == 1:
         return predicates[0]
     return _Predicate(or_matcher=_Predicate.PredicateList(predicate=predicates))
 
 
-def lookup(text: Any, choices: Mapping[str, OnMatch], otherwise: OnMatch | None, by_prefix: bool = False) -> OnMatch:
-    """What a text, or its longest known prefix, leads to; one hash lookup for exact texts, however many there are."""
+def lookup(value: Any, choices: Mapping[str, OnMatch], otherwise: OnMatch | None, by_prefix: bool = False) -> OnMatch:
+    """Return a tree that looks up an input exactly, by one hash lookup, or by its longest known prefix."""
     if not choices and otherwise is not None:
         return otherwise
-    tree = _Matcher.MatcherTree(input=text)
+    tree = _Matcher.MatcherTree(input=value)
     into = (tree.prefix_match_map if by_prefix else tree.exact_match_map).map
     for key in sorted(choices):
         into[key].CopyFrom(choices[key])
@@ -87,7 +87,7 @@ def lookup(text: Any, choices: Mapping[str, OnMatch], otherwise: OnMatch | None,
 
 
 def first_of(choices: Sequence[tuple[Predicate, OnMatch]], otherwise: OnMatch | None) -> OnMatch | None:
-    """What the first predicate that holds leads to."""
+    """Return the result of the first predicate that holds."""
     if not choices:
         return otherwise
     fields = [_Matcher.MatcherList.FieldMatcher(predicate=predicate, on_match=then) for predicate, then in choices]
@@ -95,7 +95,7 @@ def first_of(choices: Sequence[tuple[Predicate, OnMatch]], otherwise: OnMatch | 
 
 
 def matcher(decision: OnMatch | None) -> Any:
-    """A whole matcher; one without a decision never matches."""
+    """Return a complete matcher. Without a decision it never matches."""
     if decision is None:
         return _Matcher()
     if decision.HasField("matcher"):
@@ -104,24 +104,24 @@ def matcher(decision: OnMatch | None) -> Any:
 
 
 def pattern_problem(pattern: str, largest_pattern: int) -> str:
-    """Why Envoy would refuse a pattern, or nothing."""
+    """Return why Envoy would refuse a pattern, or an empty string."""
     options = re2.Options()
     options.log_errors = False
     options.encoding = re2.Options.Encoding.LATIN1  # as Envoy reads patterns: byte by byte
     try:
         size = re2.compile(pattern.encode(), options).programsize
     except (re2.error, UnicodeEncodeError):
-        return "which Envoy does not take for one"
-    return f"whose program has size {size} of at most {largest_pattern}" if size > largest_pattern else ""
+        return "which is not valid in Envoy"
+    return f"whose program size {size} exceeds {largest_pattern}" if size > largest_pattern else ""
 
 
 def escaped(text: str) -> str:
-    """A pattern for this text only."""
+    """Return a pattern that matches only this string."""
     return "".join(char if char.isalnum() or char in "/_-" else f"\\{char}" for char in text)
 
 
 def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predicate | bool | None:
-    """What must hold of the HTTP request: a predicate, None for nothing, False for what this listener never sees."""
+    """Return the condition on the HTTP request: a predicate, None if there is none, False if the port never matches."""
     if match.ports and port not in match.ports:
         return False
     families: list[Predicate] = []
@@ -137,12 +137,12 @@ def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predica
 
 def _header(name: str) -> str:
     if name.startswith(HEADER_PREFIX):
-        raise Inexpressible(f"header `{name}` is not a caller's to send")
+        raise Inexpressible(f"header `{name}` is reserved for Tierwall")
     return _HOST if name == "host" else name
 
 
 def session_predicate(path: str) -> Predicate:
-    """The stream (GET) or end (DELETE that names it) of a session, at the backend's path."""
+    """Return a predicate for the stream (GET) or the end (DELETE with a session) of a session at the backend's path."""
     get = header_predicate(":method", exact="GET")
     delete = all_of([header_predicate(":method", exact="DELETE"), header_predicate(SESSION_HEADER, regex="(?s).*")])
     return all_of([header_predicate(PATH, exact=path), any_of([get, delete])])
@@ -167,12 +167,12 @@ def _pattern(pattern: str, largest_pattern: int) -> str:
     if why:
         raise Inexpressible(f"pattern `{pattern}`, {why}")
     if not pattern.isascii():
-        raise Inexpressible(f"pattern `{pattern}` has letters that are several bytes, and it matches byte by byte")
+        raise Inexpressible(f"pattern `{pattern}` has characters of several bytes, and Envoy matches byte by byte")
     return pattern or _EMPTY
 
 
 def _host(host: str) -> Predicate:
-    """A host name, or every one below `*.x`; requests may add a port, and capitals."""
+    """Return a predicate for a host name, or for every name below `*.x`, with or without a port, in any case."""
     name = host.removeprefix("*")
     is_wild = name != host
     bare, with_port = ("suffix", "contains") if is_wild else ("exact", "prefix")
@@ -183,5 +183,5 @@ def _host(host: str) -> Predicate:
             all_of([header_predicate(_HOST, regex="[^:]+:[0-9]+"), before_port]),
         ]
     )
-    # At least one character before the dot.
+    # The wildcard stands for at least one character.
     return all_of([fits, header_predicate(_HOST, regex="[^.].*")]) if is_wild else fits

@@ -1,8 +1,8 @@
-"""The MCP filter, hardened, and what stands around it (docs/enforce-tools.md#what-is-refused-whatever-policies-say).
+"""The hardened MCP filter and the filters around it (docs/enforce-tools.md#what-is-refused-whatever-policies-say).
 
-On a way that policies protect, every POST must be one MCP message that Envoy has read whole: reject mode, repeated keys
-refused, a limit that is a limit. Everything else is plain HTTP, which must not have a body. What the filter finds is
-copied to headers of our own, because Envoy's matchers look up headers by hash and nothing else.
+On a way with policies, every POST must be one MCP message that Envoy has read completely: other bodies, repeated keys
+and messages over the size limit are rejected. Everything else is plain HTTP, which must not have a body. What the
+filter reads is copied to Tierwall's own headers, because headers are all that Envoy's matchers can look up by hash.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PACKAGE = "envoy.extensions.filters.http.mcp.v3"
 
 
 class _NewerDescriptors:
-    """The descriptors of all messages, with what Envoy's MCP filter has and the generated messages have not yet."""
+    """The descriptors of all messages, plus the fields of Envoy's MCP filter that the generated messages lack."""
 
     def FindFileByName(self, name: str) -> Any:  # noqa: N802 (the name is protobuf's)
         out = descriptor_pb2.FileDescriptorProto()
@@ -60,7 +60,7 @@ _MCP, _OVERRIDE = (
 
 
 def mcp_filter(largest_message: int) -> Any:
-    """The filter where policies are: only MCP passes."""
+    """Return the MCP filter for routes with policies: only MCP passes."""
     out = _MCP(traffic_mode="REJECT_NO_MCP")
     out.max_request_body_size.value = largest_message
     out.reject_duplicate_keys.value = True
@@ -68,7 +68,7 @@ def mcp_filter(largest_message: int) -> Any:
 
 
 def reading_arguments(arguments: Iterable[tuple[str, ...]], largest_message: int) -> Any:
-    """A route's settings where rules look at arguments: those are extracted, too."""
+    """Return the settings of a route whose rules read tool arguments: the filter extracts those, too."""
     out = _OVERRIDE(traffic_mode="REJECT_NO_MCP", reject_duplicate_keys=True)
     out.max_request_body_size.value = largest_message
     paths = {CALL: ["params.name", *(".".join(("params", "arguments", *path)) for path in sorted(arguments))]}
@@ -79,22 +79,22 @@ def reading_arguments(arguments: Iterable[tuple[str, ...]], largest_message: int
 
 
 def open_filter() -> Any:
-    """The filter where no policy is: MCP is read for the log, and nothing is refused."""
+    """Return the MCP filter for routes without policies: it reads MCP for the log and rejects nothing."""
     return packed(_MCP(traffic_mode="PASS_THROUGH"))
 
 
 def strict_filter(with_arguments: bool) -> Any:
-    """The filter that refuses what others might read differently; with arguments, also in those."""
+    """Return the filter that rejects messages that servers might read differently, optionally in arguments, too."""
     return _lua("strict.lua", LOOKS_AT_ARGUMENTS=with_arguments)
 
 
 def bodiless_filter() -> Any:
-    """The filter that refuses bodies."""
+    """Return the filter that rejects bodies."""
     return _lua("bodiless.lua")
 
 
 def _lua(name: str, **switches: bool) -> Any:
-    """The filter that runs a script, in which switches are off unless they are turned on."""
+    """Return the filter that runs a script, with some of the script's switches turned on."""
     script = files(__package__).joinpath(name).read_text()
     for switch in (switch for switch, is_on in switches.items() if is_on):
         script = script.replace(f"{switch} = false", f"{switch} = true")
@@ -102,12 +102,12 @@ def _lua(name: str, **switches: bool) -> Any:
 
 
 def facts_filter() -> Any:
-    """The filter that copies what matchers look at to headers of our own, whatever the client sent there."""
+    """Return the filter that copies facts to Tierwall's own headers, and overwrites what a client sent there."""
     out = header_mutation_pb2.HeaderMutation()
-    # Also those that are never set: what reads them must find nothing there.
+    # Also headers that are never set: readers must not see the client's values.
     out.mutations.request_mutations.add().remove_on_match.key_matcher.prefix = HEADER_PREFIX
     for name, value in (
-        # The URI names in the client's certificate; that of a SPIFFE id has exactly one.
+        # The URI SANs of the client certificate; a SPIFFE certificate has exactly one.
         (CALLER, "%DOWNSTREAM_PEER_URI_SAN%"),
         (METHOD, f"%DYNAMIC_METADATA({MCP}:method)%"),
         (NAME, f"%DYNAMIC_METADATA({MCP}:params:name)%"),
@@ -115,11 +115,11 @@ def facts_filter() -> Any:
         (PATH, "%PATH(NQ:PATH)%"),
     ):
         out.mutations.request_mutations.append(_set(name, value))
-    # Servers may go by these headers instead of the body (MCP 2026-07-28): they say what the body says.
+    # Servers may read these headers instead of the body (MCP 2026-07-28), so they must match the body.
     for name, value in (("mcp-method", f"%REQ({METHOD})%"), ("mcp-name", f"%REQ({URI}?{NAME})%")):
-        said = _set(name, value, base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS)
-        said.append.keep_empty_value = True  # a body that names nothing leaves no name
-        out.mutations.request_mutations.append(said)
+        mutation = _set(name, value, base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS)
+        mutation.append.keep_empty_value = True  # without a name in the body, the header is emptied
+        out.mutations.request_mutations.append(mutation)
     return packed(out)
 
 
@@ -131,8 +131,8 @@ def _set(name: str, value: str, how: Any = base_pb2.HeaderValueOption.OVERWRITE_
 
 
 @lru_cache(100_000)
-def facts(said: tuple[tuple[str, str], ...] = ()) -> Any:
-    """A route's settings: copy the facts, and say these in headers of our own."""
+def facts(headers: tuple[tuple[str, str], ...] = ()) -> Any:
+    """Return a route's settings: copy the facts, and set these headers."""
     out = header_mutation_pb2.HeaderMutationPerRoute()
-    out.mutations.request_mutations.extend(_set(name, value) for name, value in said)
+    out.mutations.request_mutations.extend(_set(name, value) for name, value in headers)
     return packed(out)

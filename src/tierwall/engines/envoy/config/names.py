@@ -1,8 +1,8 @@
-"""Names in Envoy's configuration: filters, the slots of policies, headers of our own, resources.
+"""Names in Envoy's configuration: filters, policy slots, Tierwall's own headers, resources.
 
-Every listener has the same filters, so that a policy never changes a listener. A policy has a slot: the proposal's
-order is the order of the slots, first those of the Gateway level, then those of the Backend level. The policies of a
-slot are spread over shards, each a filter of its own, so that a change of one policy replaces few others.
+Every listener has the same filters, so that a policy never changes a listener. Each policy has a slot. Slots follow the
+order of the AccessPolicy proposal: first the Gateway level, then the Backend level. The policies of a slot are spread
+over shards, and each shard is a filter, so that a change of one policy replaces few others.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ FACTS: Final = "tierwall.facts"
 ROUTER: Final = "envoy.filters.http.router"
 CORS: Final = "envoy.filters.http.cors"
 
-# The namespace of the metadata of routes: which Gateway and listener.
+# The namespace of route metadata: the Gateway and the listener.
 PLACE: Final = "tierwall"
 
-# What matchers look at, copied to where they can look it up; never taken from a client, never sent to a backend.
+# Facts that matchers look up. Their values never come from a client and never go to a backend.
 HEADER_PREFIX: Final = "x-tierwall-"
 CALLER: Final = "x-tierwall-caller"
 METHOD: Final = "x-tierwall-method"
@@ -35,59 +35,59 @@ NAME: Final = "x-tierwall-name"
 URI: Final = "x-tierwall-uri"
 PATH: Final = "x-tierwall-path"
 FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH)
-# Which policies of a shard are meant, by level: what the route says (`checkpoints`).
+# The header that names the checkpoint, by level; the route sets it (`checkpoints`).
 CHECKPOINT: Final = {"gateway": "x-tierwall-gateway", "backend": "x-tierwall-backend"}
 
 # docs/semantics.md#five-policies-per-target; a Gateway and a Backend are one target each.
 SLOTS_PER_LEVEL: Final = 5
-# Shards of each slot, by level: there are few Gateways and many backends. Every filter costs a request some time even
-# where it is off, so they are not many; `bench envoy` and `envoy_change` show both sides.
+# Shards of each slot, by level: there are few Gateways and many backends. A filter costs each request some time even
+# when it is off, so there are only a few. `bench envoy` and `bench envoy_change` show both sides.
 SHARDS: Final = {"gateway": 2, "backend": 8}
 
 
 class Slot(NamedTuple):
-    """The place of one policy among the filters."""
+    """The place of a policy among the filters."""
 
     level: str
     number: int
 
     @property
     def shards(self) -> range:
-        """The numbers of its shards."""
+        """The shard numbers."""
         return range(SHARDS[self.level])
 
     def policy_filter(self, shard: int) -> str:
-        """The RBAC filter that decides, for the policies of a shard."""
+        """Return the name of the RBAC filter that decides for the policies of a shard."""
         return f"tierwall.{self.level}.{self.number}.{shard}"
 
     @property
     def authorizer_filter(self) -> str:
-        """The ext_authz filter that asks."""
+        """The name of the ext_authz filter that asks."""
         return f"tierwall.{self.level}.{self.number}.authorizer"
 
     @property
     def prefix(self) -> str:
-        """What the keys of its metadata begin with."""
+        """The prefix of its metadata keys."""
         return f"{self.level}_{self.number}_"
 
     @property
     def result(self) -> str:
-        """The metadata key of its verdict: `allowed` or `denied`."""
+        """The metadata key of the verdict, `allowed` or `denied`."""
         return f"{self.prefix}enforced_engine_result"
 
     @property
     def decider(self) -> str:
-        """The metadata key of the policy, and rule, that gave the verdict."""
+        """The metadata key of the policy and rule that gave the verdict."""
         return f"{self.prefix}enforced_effective_policy_id"
 
     @property
     def asks(self) -> str:
-        """The metadata key that is `allowed` if the authorizer is to be asked."""
+        """The metadata key that is `allowed` if the authorizer must be asked."""
         return f"{self.prefix}shadow_engine_result"
 
     @property
     def asked(self) -> str:
-        """The metadata key of the policy and rule that say that the authorizer is to be asked; else `none`."""
+        """The metadata key of the policy and rule that ask the authorizer; `none` if no rule does."""
         return f"{self.prefix}shadow_effective_policy_id"
 
 
@@ -97,15 +97,15 @@ SLOTS: Final = (*GATEWAY_SLOTS, *BACKEND_SLOTS)
 
 
 def listener_name(gateway: Resource, port: int) -> str:
-    """A Listener of Envoy: a port of a Gateway."""
+    """Return the name of an Envoy Listener: a port of a Gateway."""
     return f"gateway/{gateway.namespace}/{gateway.name}/{port}"
 
 
 def route_name(gateway: Resource, listener: Listener) -> str:
-    """A RouteConfiguration: what a port of a Gateway serves, with TLS for one server name.
+    """Return the name of a RouteConfiguration: the routes of a Gateway's port, with TLS those of one server name.
 
-    Connections that outlive their listener go on with the routes of its name. So the name says the port, which rules
-    may look at, and the layout of filters: routes for another layout would turn on filters that are not there.
+    Connections that outlive their listener continue with the routes of this name. So the name contains the port, which
+    rules may test, and the filter layout: routes for another layout would turn on filters that do not exist.
     """
     host = f"/{listener.hostname.lower() or '*'}" if listener.protocol == "HTTPS" else ""
     layout = f"{SLOTS_PER_LEVEL}x{'+'.join(map(str, SHARDS.values()))}"
@@ -113,32 +113,32 @@ def route_name(gateway: Resource, listener: Listener) -> str:
 
 
 def virtual_host_name(gateway: Resource, listener: Listener, host: str) -> str:
-    """A virtual host: a host name of a listener, of the Gateway or of a ListenerSet that it lets in."""
+    """Return the name of a virtual host: a host name of a listener of the Gateway or of an attached ListenerSet."""
     owner = "" if listener.owner is gateway else f"{listener.owner.namespace}/{listener.owner.name}/"
     return f"{owner}{listener.name} {host}"
 
 
 def backend_cluster_name(resource: Resource, port: int = 0) -> str:
-    """The cluster of an XBackend, or of a port of a Service."""
+    """Return the name of the cluster of an XBackend, or of a port of a Service."""
     if resource.kind == "Service":
         return f"service/{resource.namespace}/{resource.name}/{port}"
     return f"backend/{resource.group}/{resource.namespace}/{resource.name}"
 
 
 def authorizer_cluster_name(namespace: str, name: str, port: int, grpc: bool) -> str:
-    """The cluster of an authorization service."""
+    """Return the name of the cluster of an authorization service."""
     return f"authorizer/{'grpc' if grpc else 'http'}/{namespace}/{name}/{port}"
 
 
-def decider(told: str) -> Decider:
-    """Who decided, by what Envoy calls it (`rbac.rule_name`); a policy that denies as a whole has no rule."""
-    policy, _, rest = told.partition(" ")
+def decider(reported: str) -> Decider:
+    """Parse the name that Envoy reports (`rbac.rule_name`); a policy that denies as a whole has no rule."""
+    policy, _, rest = reported.partition(" ")
     rule, _, name = rest.partition(" ")
     return Decider(Reference.or_text(policy), rule or None, name or None)
 
 
 def backend_of_cluster(name: str) -> str | None:
-    """The reference of the backend that a cluster leads to: `XBackend/shop/orders`; None for any other cluster."""
+    """Return the reference of the backend of a cluster, such as `XBackend/shop/orders`; None for other clusters."""
     kind, *rest = name.split("/")
     if kind == "backend" and len(rest) == 3:
         return f"XBackend/{rest[1]}/{rest[2]}"
@@ -146,7 +146,7 @@ def backend_of_cluster(name: str) -> str | None:
 
 
 def place_of(chain: str, virtual_host: str) -> dict[str, str]:
-    """The Gateway and listener that a virtual host in a filter chain, named as its RouteConfiguration, is for."""
+    """Return the Gateway and listener of a virtual host; a filter chain has the name of its RouteConfiguration."""
     kind, *rest = chain.split("/")
     listener, _, host = virtual_host.partition(" ")
     if kind != "gateway" or len(rest) not in (4, 5) or not host:

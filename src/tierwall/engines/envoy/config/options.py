@@ -1,4 +1,4 @@
-"""What a compilation to Envoy's configuration depends on besides the objects: addresses, certificates, answers."""
+"""Options of a compilation to Envoy's configuration: addresses, certificates, answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class SocketAddress(NamedTuple):
-    """Where something listens; the host is an IP address, or a DNS name for backends."""
+    """A host and a port. The host is an IP address; for backends it may be a DNS name."""
 
     host: str
     port: int
@@ -24,44 +24,44 @@ class Certificate(NamedTuple):
 
 
 class Denial(StrEnum):
-    """How a denied MCP request is answered; plain HTTP always gets 403."""
+    """How to answer a denied MCP request; plain HTTP always gets 403."""
 
-    # HTTP 200 with a JSON-RPC error: clients of MCP take other codes for a broken connection and drop the session.
+    # HTTP 200 with a JSON-RPC error: MCP clients treat other status codes as a broken connection and drop the session.
     JSON_RPC = "json-rpc"
     HTTP = "http"
 
 
 class Reveal(StrEnum):
-    """What a denied caller is told."""
+    """How much a denied caller learns."""
 
-    POLICY = "policy"  # which policy denied
-    NOTHING = "nothing"  # only that it was denied
+    POLICY = "policy"  # the policy that denied
+    NOTHING = "nothing"  # only the denial
 
 
 class EnvoyOptions(Struct, frozen=True, kw_only=True):
-    """How to compile. The defaults are for an Envoy that gets its configuration over ADS."""
+    """Compile options. The defaults are for an Envoy that gets its configuration over ADS."""
 
-    # The Gateways to serve, as `namespace/name`; None: all.
+    # The Gateways to serve, as `namespace/name`; None for all.
     gateways: frozenset[str] | None = None
-    # The IP address that listeners bind to, and other addresses for ports of Gateways (`namespace/name:443`).
+    # The IP address that listeners bind to, and exceptions by port of a Gateway (`namespace/name:443`).
     address: str = "0.0.0.0"
     bind: Mapping[str, SocketAddress] = {}
-    # Where backends are, by reference (`XBackend/shop/orders`, `Service/shop/orders`), instead of DNS; plain HTTP.
+    # Addresses that replace DNS, by backend (`XBackend/shop/orders`, `Service/shop/orders`); they speak plain HTTP.
     endpoints: Mapping[str, SocketAddress] = {}
     cluster_domain: str = "cluster.local"
-    # What HTTPS listeners use that name no certificate of their own, or no authority for those of clients.
+    # For HTTPS listeners that do not name a certificate, or an authority for client certificates.
     certificate: Certificate | None = None
     client_authority: bytes | None = None
     denial: Denial = Denial.JSON_RPC
     reveal: Reveal = Reveal.POLICY
-    # The largest MCP message, in bytes; Envoy holds it in memory while it is read.
+    # The largest MCP message, in bytes; Envoy keeps it in memory while reading it.
     largest_message: int = 1 << 20
-    # The largest RE2 program that Envoy takes (its runtime key `re2.max_program_size.error_level`).
+    # The largest RE2 program that Envoy accepts (runtime key `re2.max_program_size.error_level`).
     largest_pattern: int = 100
-    # Routes and secrets inside listeners, for an Envoy without a control plane.
+    # Put routes and secrets into listeners, for an Envoy without a control plane.
     static: bool = False
-    # Added to every listener: AccessLog messages, and HttpFilter messages in front of the router.
+    # Additions to every listener: AccessLog messages, and HttpFilter messages before the router.
     access_logs: tuple[Any, ...] = ()
     http_filters: tuple[Any, ...] = ()
-    # Added as they are: Cluster messages.
+    # Additional Cluster messages.
     clusters: tuple[Any, ...] = ()

@@ -1,4 +1,7 @@
-"""The policies on a way as settings of a route: which checkpoints it passes, and how its requests are read."""
+"""Compiles the policies on each way from a listener to a backend into checkpoints, and those into route settings.
+
+A compiler reuses what the previous compilation made wherever the policies and their surroundings are the same.
+"""
 
 from __future__ import annotations
 
@@ -11,51 +14,53 @@ from tierwall.attach.listener import Listener
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.stack import Stack
 from tierwall.engines.envoy.config import mcp
-from tierwall.engines.envoy.config.checkpoints import Checkpoint, Key, digest
+from tierwall.engines.envoy.config.checkpoints import Checkpoint, digest
 from tierwall.engines.envoy.config.external_auth import AuthorizationService, authorization_service
 from tierwall.engines.envoy.config.names import CHECKPOINT, FACTS, SLOTS_PER_LEVEL
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.rbac import CompiledPolicy, compile_policy, dependencies
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import model
 from tierwall.tool.request import Backend
 from tierwall.tool.rules import AccessPolicy
 
-WhomToAsk = Callable[[Snapshot, Resource], AuthorizationService | str]
+# Finds the authorization service of a policy, or says why there is none.
+FindAuthorizer = Callable[[Snapshot, Resource], AuthorizationService | str]
 
 
 class Protection(Struct, frozen=True):
-    """The policies on a way: a checkpoint for each level that has any."""
+    """The policies on a way: one checkpoint for each level that has policies."""
 
     checkpoints: tuple[Checkpoint, ...] = ()
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is any policy."""
+        """Whether any policy applies."""
         return bool(self.checkpoints)
 
     @property
     def arguments(self) -> frozenset[tuple[str, ...]]:
-        """The tool arguments that rules look at."""
-        return frozenset(path for guard in self._guards for path in guard.arguments)
+        """The tool arguments that rules read, as paths."""
+        return frozenset(path for policy in self._policies for path in policy.arguments)
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What is wrong with the policies."""
-        return tuple(diagnostic for guard in self._guards for diagnostic in guard.diagnostics)
+        """The problems of the policies."""
+        return tuple(diagnostic for policy in self._policies for diagnostic in policy.diagnostics)
 
     @property
-    def _guards(self) -> Iterator[CompiledPolicy]:
-        return (guard for checkpoint in self.checkpoints for guard in checkpoint.guards)
+    def _policies(self) -> Iterator[CompiledPolicy]:
+        return (policy for checkpoint in self.checkpoints for policy in checkpoint.policies)
 
     def settings(self, plain: bool) -> dict[str, Any]:
-        """The settings of a route, by filter."""
+        """Return the settings of a route, by filter name."""
         if not self.checkpoints:
             return {}
-        says = {CHECKPOINT[checkpoint.level]: checkpoint.says(plain) for checkpoint in self.checkpoints}
-        # INVARIANT: a filter of policies is on only where the facts are set, too, so that no client says where it is.
-        out = {FACTS: mcp.facts(tuple(says.items()))}
+        headers = {CHECKPOINT[checkpoint.level]: checkpoint.header(plain) for checkpoint in self.checkpoints}
+        # INVARIANT: a policy filter is only on where the facts filter is on. Otherwise a client could send the headers
+        # that choose the checkpoint.
+        out = {FACTS: mcp.facts(tuple(headers.items()))}
         for checkpoint in self.checkpoints:
             out |= checkpoint.settings()
         return out
@@ -65,115 +70,123 @@ NO_PROTECTION = Protection()
 
 
 class MadeCheckpoint(NamedTuple):
-    """A checkpoint with what it was made of: its policies, and whom they ask."""
+    """A checkpoint with the policies it was made from and the authorization services that they ask."""
 
-    policies: tuple[Key, ...]
+    policies: tuple[Identity, ...]
     checkpoint: Checkpoint
-    asked: tuple[AuthorizationService, ...]
+    services: tuple[AuthorizationService, ...]
 
 
 class CompiledPolicies(Struct, frozen=True, eq=False):
-    """What a compilation keeps of policies: the checkpoints by what they were made of, and what each compiles to."""
+    """Compiled policies that the next compilation can reuse."""
 
-    made: Mapping[tuple[object, ...], MadeCheckpoint] = {}
-    needs: Mapping[tuple[AccessPolicy, ...], frozenset[str]] = {}
-    # What a policy compiles to, by what of a way it depends on, as long as the policy says the same.
-    compiled: Mapping[Key, tuple[Resource, Mapping[object, CompiledPolicy]]] = {}
+    # By level, policies and what these depend on.
+    checkpoints: Mapping[tuple[object, ...], MadeCheckpoint] = {}
+    # What each list of policies depends on: see `rbac.dependencies`.
+    dependencies: Mapping[tuple[AccessPolicy, ...], frozenset[str]] = {}
+    # Each policy with its compiled forms, by what they depend on. Valid while the policy's content stays the same.
+    by_policy: Mapping[Identity, tuple[Resource, Mapping[object, CompiledPolicy]]] = {}
 
     @property
     def without_checkpoints(self) -> CompiledPolicies:
-        """For a compilation whose checkpoints must be made anew."""
-        return CompiledPolicies(compiled=self.compiled)
+        """The same policies, for a compilation that must make its checkpoints anew."""
+        return CompiledPolicies(by_policy=self.by_policy)
 
 
 class PolicyCompiler:
-    """The policies of one compilation. It takes over what is the same from what another one kept."""
+    """Compiles the policies of one snapshot, and reuses what is unchanged from an earlier compilation."""
 
     def __init__(
         self,
         snapshot: Snapshot,
         options: EnvoyOptions,
-        tags: Mapping[Key, str] | None = None,
+        tags: Mapping[Identity, str] | None = None,
         before: CompiledPolicies | None = None,
-        whom_to_ask: WhomToAsk = authorization_service,
+        find_authorizer: FindAuthorizer = authorization_service,
     ) -> None:
         self._snapshot = snapshot
         self._options = options
-        self._whom_to_ask = whom_to_ask
+        self._find_authorizer = find_authorizer
         self._before = before if before is not None else CompiledPolicies()
         self.tags = dict(tags or {})
         self._made: dict[tuple[object, ...], MadeCheckpoint] = {}
-        self._needs: dict[tuple[AccessPolicy, ...], frozenset[str]] = {}
-        self._compiled: dict[Key, tuple[Resource, dict[object, CompiledPolicy]]] = {}
+        self._dependencies: dict[tuple[AccessPolicy, ...], frozenset[str]] = {}
+        self._by_policy: dict[Identity, tuple[Resource, dict[object, CompiledPolicy]]] = {}
 
     def stack(self, gateway: Resource, listener: Listener, backend: Resource | None) -> Stack[AccessPolicy]:
-        """The policies between a listener and a backend, in their order."""
+        """Return the policies between a listener and a backend, in their order."""
         return model(self._snapshot).stack(gateway, listener, backend)
 
     def protection(self, stack: Stack[AccessPolicy], backend: Backend, port: int) -> Protection:
-        """What stands between a listener's port and a backend."""
-        guarded = (tier for tier in stack if tier.policies)
-        return Protection(tuple(self._at(tier.name.lower(), tier.policies, backend, port) for tier in guarded))
+        """Compile the policies between a listener's port and a backend."""
+        tiers = (tier for tier in stack if tier.policies)
+        return Protection(tuple(self._checkpoint(tier.name.lower(), tier.policies, backend, port) for tier in tiers))
 
-    def _at(self, level: str, policies: tuple[AccessPolicy, ...], backend: Backend, port: int) -> Checkpoint:
-        needs = self._needs.get(policies)
+    def _checkpoint(self, level: str, policies: tuple[AccessPolicy, ...], backend: Backend, port: int) -> Checkpoint:
+        needs = self._dependencies.get(policies)
         if needs is None:
-            needs = self._before.needs.get(policies)
+            needs = self._before.dependencies.get(policies)
             if needs is None:
                 needs = frozenset(need for policy in policies for need in dependencies(policy))
-            self._needs[policies] = needs
+            self._dependencies[policies] = needs
         key = level, policies, *_needed(needs, backend, port)
         made = self._made.get(key)
         if made is None:
-            made = self._before.made.get(key) or self._make(level, policies, backend, port)
+            made = self._before.checkpoints.get(key) or self._make(level, policies, backend, port)
             self._made[key] = made
         return made.checkpoint
 
     def _make(self, level: str, policies: tuple[AccessPolicy, ...], backend: Backend, port: int) -> MadeCheckpoint:
-        identities, guards, asked = [], [], []
-        # INVARIANT: a target has at most five policies (attach.limits), so there is a slot for each.
+        identities, compiled, services = [], [], []
+        # INVARIANT: a target has at most five policies (attach.limits), so each has a slot.
         for policy in policies[:SLOTS_PER_LEVEL]:
-            asks = self._whom_to_ask(self._snapshot, policy.resource) if policy.asks.all else None
-            identity, guard = self._guard(policy, backend, port, asks)
+            asks = self._find_authorizer(self._snapshot, policy.resource) if policy.asks.all else None
+            identity, compiled_policy = self._compile(policy, backend, port, asks)
             identities.append(identity)
-            guards.append(guard)
+            compiled.append(compiled_policy)
             if isinstance(asks, AuthorizationService):
-                asked.append(asks)
+                services.append(asks)
         keys = tuple(policy.resource.identity for policy in policies)
-        return MadeCheckpoint(keys, Checkpoint.of(level, identities, guards), tuple(asked))
+        return MadeCheckpoint(keys, Checkpoint.of(level, identities, compiled), tuple(services))
 
-    def _guard(
+    def _compile(
         self, policy: AccessPolicy, backend: Backend, port: int, asks: AuthorizationService | str | None
     ) -> tuple[object, CompiledPolicy]:
-        """What tells a policy from others, and what it compiles to."""
+        """Return the identity of a compiled policy, and the compiled policy."""
         key = (
             *_needed(frozenset(dependencies(policy)), backend, port),
-            # Whether a name with a slash is scoped depends on which backends there are.
+            # Whether a name with a slash is scoped depends on which backends exist.
             tuple(_scoped(policy)),
             asks if isinstance(asks, str) else None if asks is None else (asks.cluster, asks.is_grpc),
             bool(policy.closed),
             self._options.largest_pattern,
         )
-        guards = self._guards(policy.resource)
-        if key not in guards:
-            guards[key] = compile_policy(policy, backend, port, asks, self._options.largest_pattern)
-        return (policy.resource.group, str(policy.reference), self._tag(policy.resource), key), guards[key]
+        forms = self._forms(policy.resource)
+        if key not in forms:
+            forms[key] = compile_policy(policy, backend, port, asks, self._options.largest_pattern)
+        return (policy.resource.group, str(policy.reference), self._tag(policy.resource), key), forms[key]
 
-    def _guards(self, policy: Resource) -> dict[object, CompiledPolicy]:
-        """What a policy compiles to so far: nothing, if it has changed, or if notes say where it stood before."""
+    def _forms(self, policy: Resource) -> dict[object, CompiledPolicy]:
+        """Return the compiled forms of a policy so far.
+
+        Earlier forms do not count if the policy has changed. If it was only read again, they do not count either if
+        they have diagnostics, because those point to its old position.
+        """
         key = policy.identity
-        if key not in self._compiled:
-            kept, guards = self._before.compiled.get(key, (policy, {}))
+        if key not in self._by_policy:
+            kept, forms = self._before.by_policy.get(key, (policy, {}))
             if kept is not policy and (
-                not policy.has_same_content(kept) or any(guard.diagnostics for guard in guards.values())
+                not policy.has_same_content(kept) or any(form.diagnostics for form in forms.values())
             ):
-                kept, guards = policy, {}
-            self._compiled[key] = kept, dict(guards)
-        return self._compiled[key][1]
+                kept, forms = policy, {}
+            self._by_policy[key] = kept, dict(forms)
+        return self._by_policy[key][1]
 
     def _tag(self, policy: Resource) -> str:
-        """What stands for the text of a policy: first its digest, so that a control plane that starts anew finds the
-        names again of what has not changed since.
+        """Return the tag that stands for the content of a policy.
+
+        The first tag is the digest of the content, so that a restarted control plane gives the same names to policies
+        that have not changed since.
         """
         key = policy.identity
         if key not in self.tags:
@@ -181,38 +194,39 @@ class PolicyCompiler:
         return self.tags[key]
 
     @property
-    def kept(self) -> CompiledPolicies:
-        """What the next compilation can take over."""
-        known = {**self._before.compiled, **self._compiled}
+    def compiled(self) -> CompiledPolicies:
+        """Everything that the next compilation can reuse."""
+        known = {**self._before.by_policy, **self._by_policy}
         in_use = {key for made in self._made.values() for key in made.policies}
-        compiled = {key: known[key] for key in in_use & known.keys()}
-        return CompiledPolicies(self._made, self._needs, compiled)
+        by_policy = {key: known[key] for key in in_use & known.keys()}
+        return CompiledPolicies(self._made, self._dependencies, by_policy)
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
-        """Every checkpoint so far, by name."""
+        """All checkpoints so far, by name."""
         return {made.checkpoint.name: made.checkpoint for made in self._made.values()}
 
     @property
     def authorizers(self) -> dict[str, AuthorizationService]:
-        """Everybody who is asked, by cluster."""
-        return {asked.cluster: asked for made in self._made.values() for asked in made.asked}
+        """All authorization services that policies ask, by cluster name."""
+        return {service.cluster: service for made in self._made.values() for service in made.services}
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
-        """What is wrong with the policies, each once."""
-        guards = (guard for made in self._made.values() for guard in made.checkpoint.guards)
-        diagnostics = (diagnostic for guard in guards for diagnostic in guard.diagnostics)
-        return list({(each.code, each.message, str(each.at)): each for each in diagnostics}.values())
+        """The problems of the policies, without duplicates."""
+        policies = (policy for made in self._made.values() for policy in made.checkpoint.policies)
+        diagnostics = (diagnostic for policy in policies for diagnostic in policy.diagnostics)
+        return list({(problem.code, problem.message, str(problem.at)): problem for problem in diagnostics}.values())
 
 
 def _needed(needs: frozenset[str], backend: Backend, port: int) -> tuple[object, object]:
-    """What of a way the policies on it depend on."""
+    """Return the backend or its path, and the port, where policies depend on them."""
     where = backend if "backend" in needs else backend.path if "path" in needs else None
     return where, port if "port" in needs else None
 
 
 def _scoped(policy: AccessPolicy) -> list[str]:
+    """Return the scoped tool names of a policy, sorted."""
     return sorted(
         str(tool)
         for rule in (*policy.allows.all, *policy.asks.all)

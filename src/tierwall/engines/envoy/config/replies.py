@@ -1,8 +1,8 @@
-"""What a denied client gets: a JSON-RPC error with its request's id that names the policy, or plain HTTP 403.
+"""Answers to denied clients: a JSON-RPC error with the request's id and the policy's name, or plain HTTP 403.
 
-MCP clients take any code but 2xx for a broken transport and drop the session, so the error comes as HTTP 200 unless
-options say otherwise; but 401 of an authorizer stays what it is, because clients log in and try again. Plain HTTP gets
-403, or what the authorizer says.
+MCP clients treat any status code except 2xx as a broken transport and drop the session. So the error is sent as HTTP
+200, unless `EnvoyOptions.denial` is `HTTP`. An authorizer's 401 stays a 401, because clients log in and try again.
+Plain HTTP gets 403, or the authorizer's status.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import MCP, RBAC, SLOTS
 from tierwall.engines.envoy.config.options import Denial, EnvoyOptions, Reveal
 
-# Of the range that JSON-RPC leaves to servers.
+# From the range that JSON-RPC reserves for servers.
 DENIED_CODE = -32003
 _Filter = accesslog_pb2.AccessLogFilter
 _BY_AUTHORIZER = _Filter(response_flag_filter=accesslog_pb2.ResponseFlagFilter(flags=["UAEX"]))
 
 
 def local_replies(options: EnvoyOptions) -> Any:
-    """How Envoy words its own answers."""
+    """Return the configuration of Envoy's own answers."""
     out = hcm_pb2.LocalReplyConfig()
     out.mappers.extend(_mappers(options))
     return out
 
 
 def _mappers(options: EnvoyOptions) -> Iterator[Any]:
-    """The first whose filter fits counts."""
+    """Yield the response mappers; Envoy uses the first whose filter matches."""
     reveal = options.reveal is Reveal.POLICY
-    for fits, who in _deniers():
-        who = who if reveal else ""
-        if _BY_AUTHORIZER in fits:
-            yield _mapper(Denial.HTTP, who, [*fits, _status(401)], is_mcp=True)
+    for filters, name in _deniers():
+        denier = name if reveal else ""
+        if _BY_AUTHORIZER in filters:
+            yield _mapper(Denial.HTTP, denier, [*filters, _status(401)], is_mcp=True)
         for is_mcp in (True, False):
-            yield _mapper(options.denial, who, fits, is_mcp)
+            yield _mapper(options.denial, denier, filters, is_mcp)
 
 
 def _deniers() -> Iterator[tuple[list[Any], str]]:
-    """Who denied: the authorizer that was asked last, or else the policy that Envoy gives as reason for the denial."""
+    """Yield a filter and the denier: the authorizer that was asked last, or else the policy that Envoy reports."""
     for slot in reversed(SLOTS):
         yield [_BY_AUTHORIZER, _metadata(RBAC, slot.asks, "allowed")], f"%DYNAMIC_METADATA({RBAC}:{slot.asked})%"
-    # `rbac_access_denied_matched_policy[…]`; the metadata of the filter that denies is written only afterwards.
+    # Read from `rbac_access_denied_matched_policy[…]`: the denying filter writes its metadata only afterwards.
     yield [_status(403)], '%CEL(response.code_details.split("[")[1].split("]")[0])%'
 
 
@@ -59,16 +59,16 @@ def _status(code: int) -> Any:
     return out
 
 
-def _mapper(denial: Denial, who: str, fits: list[Any], is_mcp: bool) -> Any:
+def _mapper(denial: Denial, denier: str, filters: list[Any], is_mcp: bool) -> Any:
     out = hcm_pb2.ResponseMapper()
-    filters = [*fits, _metadata(MCP, "method")] if is_mcp else fits
+    filters = [*filters, _metadata(MCP, "method")] if is_mcp else filters
     if len(filters) == 1:
         out.filter.CopyFrom(filters[0])
     else:
         out.filter.and_filter.filters.extend(filters)
     body = out.body_format_override
     body.formatters.append(_cel_formatter())
-    message = f"denied by {who}" if who else "denied by policy"
+    message = f"denied by {denier}" if denier else "denied by policy"
     if not is_mcp:
         body.text_format_source.inline_string = f"{message}\n"
         return out
@@ -76,8 +76,8 @@ def _mapper(denial: Denial, who: str, fits: list[Any], is_mcp: bool) -> Any:
         out.status_code.value = 200
     body.content_type = "application/json"
     error: dict[str, Any] = {"code": DENIED_CODE, "message": message}
-    if who:
-        error["data"] = {"policy": who}
+    if denier:
+        error["data"] = {"policy": denier}
     body.json_format.update({"jsonrpc": "2.0", "id": f"%DYNAMIC_METADATA({MCP}:id)%", "error": error})
     return out
 
@@ -89,15 +89,15 @@ def _cel_formatter() -> Any:
     return extension_pb2.TypedExtensionConfig(name="envoy.formatter.cel", typed_config=settings)
 
 
-def _metadata(namespace: str, key: str, text: str | None = None) -> Any:
-    """Metadata has a key, with this text if one is given."""
+def _metadata(namespace: str, key: str, value: str | None = None) -> Any:
+    """Return a filter: the metadata has this key, with this value if one is given."""
     out = _Filter()
     metadata = out.metadata_filter
     metadata.matcher.filter = namespace
     metadata.matcher.path.add(key=key)
-    if text is None:
+    if value is None:
         metadata.matcher.value.present_match = True
     else:
-        metadata.matcher.value.string_match.exact = text
+        metadata.matcher.value.string_match.exact = value
     metadata.match_if_key_not_found.value = False
     return out

@@ -1,11 +1,12 @@
-"""Where requests can go, whatever policies say: HTTPRoutes as routes of Envoy, and the ways they open.
+"""Route plans: HTTPRoutes as Envoy routes with their backends, before policies are applied.
 
-A plan knows nothing of policies, so that it stays as it is while policies come and go.
+A plan does not depend on policies, so it stays the same while policies change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from envoy.config.core.v3 import base_pb2
@@ -31,35 +32,35 @@ UNSUPPORTED, NO_BACKEND = "TW655", "TW656"
 
 
 class RouteBackend(Struct, frozen=True, eq=False):
-    """From a listener to a backend with a part of the requests; one without a backend leads nowhere."""
+    """A backend that gets a share of the requests of a route on a listener; None if the backend is missing."""
 
     gateway: Resource
     listener: Listener
     weight: int
     backend: Resource | None = None
     cluster: str | None = None
-    # The host that requests are for there, if not the client's.
+    # The host that replaces the client's, if any.
     host: str = ""
 
 
 class PlannedRoute(Struct, frozen=True, eq=False):
-    """One match of a rule: the route as it is without policies, the ways it opens, the one method it is for, if any."""
+    """A match of a rule: the Envoy route without policies, its backends, and its only HTTP method, if limited."""
 
-    route: Any
-    ways: tuple[RouteBackend, ...] = ()
-    only: object = None
+    message: Any
+    backends: tuple[RouteBackend, ...] = ()
+    method: object = None
 
 
 class PlannedHost(NamedTuple):
-    """A host name of a listener, and its matches in the order of the Gateway API."""
+    """A host name of a listener, and its routes in Gateway API order."""
 
     listener: Listener
     name: str
-    matches: tuple[PlannedRoute, ...]
+    routes: tuple[PlannedRoute, ...]
 
 
 class RoutePlan(Struct, frozen=True, eq=False):
-    """All matches of the listeners that share a filter chain, by host name."""
+    """All routes of the listeners that share a filter chain, by host name."""
 
     gateway: Resource
     name: str
@@ -67,7 +68,7 @@ class RoutePlan(Struct, frozen=True, eq=False):
 
 
 class RoutePlanner:
-    """Makes plans; `clusters` collects where they lead, `diagnostics` what is wrong."""
+    """Makes plans. `clusters` collects the clusters of their backends, `diagnostics` the problems."""
 
     def __init__(self, snapshot: Snapshot, options: EnvoyOptions) -> None:
         self._snapshot = snapshot
@@ -78,15 +79,16 @@ class RoutePlanner:
     def plan(
         self, gateway: Resource, name: str, listeners: Sequence[tuple[Listener, list[RouteOnListener]]]
     ) -> RoutePlan:
-        """The plan of listeners that share a filter chain, with the routes that attach to each of them.
+        """Return the plan of listeners that share a filter chain, each with its attached routes.
 
-        A request is for the one listener that has its host by the narrowest name, whatever routes others have for it.
+        A request belongs to the listener with the most specific host name that matches, even if only others have a
+        route for it.
         """
         hosts = (
             host
             for listener, attached in listeners
             for host in self._hosts(gateway, listener, attached)
-            if len(listeners) == 1 or _narrowest(host.name, (other for other, _ in listeners)) is listener
+            if len(listeners) == 1 or _most_specific(host.name, (other for other, _ in listeners)) is listener
         )
         return RoutePlan(gateway, name, tuple(sorted(hosts, key=lambda host: host.name)))
 
@@ -94,56 +96,56 @@ class RoutePlanner:
         hosts: dict[str, list[tuple[tuple[Any, ...], PlannedRoute]]] = {listener.hostname.lower() or "*": []}
         for on in attached:
             if (on.route.group, on.route.kind) == HTTP_ROUTE:
-                matches = list(self._matches(gateway, listener, on.route))
+                routes = list(self._routes(gateway, listener, on.route))
                 for host in on.hostnames or ("*",):
-                    hosts.setdefault(host, []).extend(matches)
-        by_host = {host: tuple(match for _, match in sorted(hosts[host], key=lambda entry: entry[0])) for host in hosts}
-        # A host has first the matches of its own routes, then those of routes for wider names: Envoy looks at one host.
+                    hosts.setdefault(host, []).extend(routes)
+        by_host = {host: [route for _, route in sorted(routes, key=itemgetter(0))] for host, routes in hosts.items()}
+        # Envoy searches one virtual host only. So a host has its own routes first, then those for wider host names.
         for host in hosts:
-            yield PlannedHost(listener, host, tuple(match for name in _wider(host, hosts) for match in by_host[name]))
+            yield PlannedHost(listener, host, tuple(route for name in _wider(host, hosts) for route in by_host[name]))
 
-    def _matches(
+    def _routes(
         self, gateway: Resource, listener: Listener, route: Resource
     ) -> Iterator[tuple[tuple[Any, ...], PlannedRoute]]:
         by_rule: dict[int, list[BackendRef]] = {}
         for ref in backend_refs(route):
             by_rule.setdefault(ref.rule, []).append(ref)
         for number, rule in enumerate(rules(route)):
-            ways = tuple(self._way(gateway, listener, ref) for ref in by_rule.get(number, ()) if _weight(ref))
+            backends = tuple(self._backend(gateway, listener, ref) for ref in by_rule.get(number, ()) if _weight(ref))
             for index, match in enumerate(list(list_of_maps(rule.get("matches"))) or [{}]):
-                made = route_components_pb2.Route(
+                message = route_components_pb2.Route(
                     name=f"{route.namespace}/{route.name}/{number}/{index}",
                     match=route_match(match, self._options.largest_pattern),
                 )
-                made.metadata.CopyFrom(place(gateway, listener, ways))
+                message.metadata.CopyFrom(place(gateway, listener, backends))
                 key = precedence(route, number, index, match)
                 filters = rule.get("filters")
-                lost = apply_filters(made, match, filters, listener, self._options.largest_pattern)
-                yield key, self._match(made, lost, route, rule, match, ways)
+                unsupported = apply_filters(message, match, filters, listener, self._options.largest_pattern)
+                yield key, self._route(message, unsupported, route, rule, match, backends)
 
-    def _match(
+    def _route(
         self,
-        made: Any,
-        lost: str,
+        message: Any,
+        unsupported: str,
         route: Resource,
         rule: Mapping[str, Any],
         match: Mapping[str, Any],
-        ways: tuple[RouteBackend, ...],
+        backends: tuple[RouteBackend, ...],
     ) -> PlannedRoute:
-        if lost:
-            words = f"{lost} is not supported: the rule answers 500"
+        if unsupported:
+            words = f"{unsupported} is not supported: the rule answers 500"
             self.diagnostics.append(route.diagnostic(UNSUPPORTED, words, ("spec", "rules")))
-        leads = any(way.cluster is not None for way in ways)
-        if lost or (not leads and not made.HasField("redirect")):
-            made.ClearField("action")
-            made.direct_response.status = 500
-        if made.HasField("redirect") or made.HasField("direct_response"):
-            return PlannedRoute(made)
-        # A stream of events lives as long as its session: no limit unless the route says so.
-        made.route.timeout.FromNanoseconds(int((_timeout(rule) or 0) * 1e9))
-        return PlannedRoute(made, ways, match.get("method"))
+        has_backend = any(backend.cluster is not None for backend in backends)
+        if unsupported or (not has_backend and not message.HasField("redirect")):
+            message.ClearField("action")
+            message.direct_response.status = 500
+        if message.HasField("redirect") or message.HasField("direct_response"):
+            return PlannedRoute(message)
+        # An event stream lives as long as its session: no timeout unless the route sets one.
+        message.route.timeout.FromNanoseconds(int((_timeout(rule) or 0) * 1e9))
+        return PlannedRoute(message, backends, match.get("method"))
 
-    def _way(self, gateway: Resource, listener: Listener, ref: BackendRef) -> RouteBackend:
+    def _backend(self, gateway: Resource, listener: Listener, ref: BackendRef) -> RouteBackend:
         resource = ref.place.resource(self._snapshot) if ref.leads(self._snapshot) else None
         known = resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE)
         cluster = (
@@ -154,40 +156,40 @@ class RoutePlanner:
             self.diagnostics.append(ref.route.diagnostic(NO_BACKEND, words, ref.path))
             return RouteBackend(gateway, listener, _weight(ref))
         if list(list_of_maps(ref.value.get("filters"))):
-            words = "filters of a backendRef are not supported: it answers 500"
+            words = "filters of a backendRef are not supported: requests to it are answered with 500"
             self.diagnostics.append(ref.route.diagnostic(UNSUPPORTED, words, ref.path))
             return RouteBackend(gateway, listener, _weight(ref))
         self.clusters[cluster.name] = cluster
         return RouteBackend(gateway, listener, _weight(ref), resource, cluster.name, clusters.external_host(resource))
 
 
-def place(gateway: Resource, listener: Listener, ways: tuple[RouteBackend, ...]) -> Any:
-    """Metadata of a route that say where a request came in and where it is to go, for the decision log."""
+def place(gateway: Resource, listener: Listener, backends: tuple[RouteBackend, ...]) -> Any:
+    """Return route metadata for the decision log: the Gateway, the listener and the backend of a request."""
     out = base_pb2.Metadata()
     about = {"gateway": f"{gateway.namespace}/{gateway.name}", "listener": listener.name}
-    # Where a route leads to several backends, the log learns from elsewhere to which a request went.
-    backend = backend_of_cluster(ways[0].cluster or "") if len(ways) == 1 else None
+    # If a route has several backends, the log learns the backend from the cluster that Envoy chose.
+    backend = backend_of_cluster(backends[0].cluster or "") if len(backends) == 1 else None
     out.filter_metadata[PLACE].update(about if backend is None else {**about, "backend": backend})
     return out
 
 
-def _narrowest(host: str, listeners: Iterable[Listener]) -> Listener:
-    """The listener that a host is for; one of them has it."""
-    having = (
+def _most_specific(host: str, listeners: Iterable[Listener]) -> Listener:
+    """Return the listener with the most specific host name that matches a host; at least one matches."""
+    matching = (
         listener
         for listener in listeners
         if not listener.hostname or narrower_hostname(listener.hostname, host) == host
     )
-    return max(having, key=_narrowness)
+    return max(matching, key=_specificity)
 
 
-def _narrowness(listener: Listener) -> tuple[bool, bool, int]:
+def _specificity(listener: Listener) -> tuple[bool, bool, int]:
     name = listener.hostname
     return bool(name), not name.startswith("*"), len(name)
 
 
 def _wider(host: str, hosts: Collection[str]) -> Iterator[str]:
-    """A host name and those with wildcards that it lies below, the longest first."""
+    """Yield a host name, then the wildcard names that match it, longest first."""
     yield host
     name = host.removeprefix("*")
     while name:
@@ -204,6 +206,6 @@ def _weight(ref: BackendRef) -> int:
 
 def _timeout(rule: Mapping[str, Any]) -> float | None:
     timeouts = rule.get("timeouts")
-    # Without retries, the time for one request to the backend is the time for all.
-    text = (timeouts.get("request") or timeouts.get("backendRequest")) if isinstance(timeouts, dict) else None
-    return parse_seconds(text)
+    # There are no retries, so the timeout of a backend request is that of the whole request.
+    timeout = (timeouts.get("request") or timeouts.get("backendRequest")) if isinstance(timeouts, dict) else None
+    return parse_seconds(timeout)

@@ -1,8 +1,8 @@
-"""Rules of HTTPRoutes as Envoy's routes say them: matches, which of two comes first, and filters (Gateway API).
+"""Translates rules of HTTPRoutes to Envoy routes: matches, their precedence, and filters (Gateway API).
 
-A pattern that Envoy would refuse must not get to it: it would refuse all routes of the listener with it. A rule with a
-filter that is not known here, or that says something unknown, must not be served as if the filter were not there: it
-answers 500. RequestMirror is not known: a copy of a request would get to a backend past that backend's policies.
+A pattern that Envoy refuses must never reach it: Envoy would refuse all routes of the listener with it. A rule with an
+unknown filter, or an unknown setting of a filter, must not be served as if the filter were absent: it answers 500.
+RequestMirror is not supported: a copy of the request would reach a backend without passing that backend's policies.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _REDIRECTS = {301: 0, 302: 1, 303: 2, 307: 3, 308: 4}
 _PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-# Headers that say where a message ends and whom it is for; a change would make one message another.
+# Headers that frame a message or say which host it is for: changing one would change the meaning of the message.
 _FIXED = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"))
 _MAX_AGE_S = 5
 
 
 def route_match(value: Mapping[str, Any], largest_pattern: int) -> Any:
-    """One entry of `matches`; an empty one is the prefix `/`, one with a pattern that is unusable matches nothing."""
+    """Return the Envoy match of a match; an empty match is the prefix `/`, and an unusable pattern matches nothing."""
     out = route_components_pb2.RouteMatch()
     kind, path = _path(value)
     if unusable_pattern(value, largest_pattern):
@@ -51,34 +51,34 @@ def route_match(value: Mapping[str, Any], largest_pattern: int) -> Any:
     if isinstance(value.get("method"), str):
         out.headers.append(method_matcher(value["method"]))
     for name, header in _by_name(value.get("headers"), fold=True):
-        _text(out.headers.add(name=name).string_match, header)
+        _set_string_match(out.headers.add(name=name).string_match, header)
     for name, parameter in _by_name(value.get("queryParams"), fold=False):
-        _text(out.query_parameters.add(name=name).string_match, parameter)
+        _set_string_match(out.query_parameters.add(name=name).string_match, parameter)
     return out
 
 
 def unusable_pattern(value: Mapping[str, Any], largest_pattern: int) -> str:
-    """The pattern of a match that Envoy would refuse, and why; or nothing."""
+    """Return the first pattern of a match that Envoy would refuse, with the reason; or an empty string."""
     kind, path = _path(value)
-    texts = [path] if kind == "RegularExpression" else []
+    patterns = [path] if kind == "RegularExpression" else []
     for field in ("headers", "queryParams"):
         entries = [entry for entry in list_of_maps(value.get(field)) if entry.get("type") == "RegularExpression"]
-        texts += [str(entry.get("value")) for entry in entries]
-    for text in texts:
-        if why := pattern_problem(text, largest_pattern):
-            return f"pattern `{text}`, {why},"
+        patterns += [str(entry.get("value")) for entry in entries]
+    for pattern in patterns:
+        if problem := pattern_problem(pattern, largest_pattern):
+            return f"pattern `{pattern}`, {problem},"
     return ""
 
 
 def method_matcher(name: str, invert: bool = False) -> Any:
-    """A request with this HTTP method, or with any other."""
+    """Return a matcher for requests with this HTTP method, or, inverted, with any other."""
     out = route_components_pb2.HeaderMatcher(name=":method", invert_match=invert)
     out.string_match.exact = name
     return out
 
 
 def precedence(route: Resource, rule: int, number: int, value: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The sort key: exact paths, longer paths, a method, more headers, more parameters, older routes, earlier rules."""
+    """Return a sort key: exact paths, longer paths, a method, more headers, more parameters, age, rule order."""
     kind, path = _path(value)
     return (
         _RANK.get(kind, 3),
@@ -92,14 +92,15 @@ def precedence(route: Resource, rule: int, number: int, value: Mapping[str, Any]
     )
 
 
-def _path(value: Mapping[str, Any]) -> tuple[str, str]:
-    path = nested_map(value, "path")
-    kind, text = str(path.get("type") or "PathPrefix"), str(path.get("value") or "/")
-    return kind, (text.rstrip("/") or "/") if kind == "PathPrefix" else text
+def _path(match: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the kind and the value of the path of a match, without the final slash of a prefix."""
+    path = nested_map(match, "path")
+    kind, value = str(path.get("type") or "PathPrefix"), str(path.get("value") or "/")
+    return kind, (value.rstrip("/") or "/") if kind == "PathPrefix" else value
 
 
 def _by_name(value: object, fold: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Matches by name; of those with equivalent names only the first counts."""
+    """Yield matches by name; of several with equivalent names only the first counts."""
     seen: set[str] = set()
     for entry in list_of_maps(value):
         name = str(entry.get("name"))
@@ -109,7 +110,7 @@ def _by_name(value: object, fold: bool) -> Iterator[tuple[str, Mapping[str, Any]
             yield name, entry
 
 
-def _text(into: Any, value: Mapping[str, Any]) -> None:
+def _set_string_match(into: Any, value: Mapping[str, Any]) -> None:
     if value.get("type") == "RegularExpression":
         into.safe_regex.regex = str(value.get("value"))
     else:
@@ -119,11 +120,11 @@ def _text(into: Any, value: Mapping[str, Any]) -> None:
 def apply_filters(
     route: Any, match: Mapping[str, Any], filters: object, listener: Listener, largest_pattern: int
 ) -> str:
-    """Apply a rule's filters to a route of Envoy; what cannot be applied, or nothing."""
-    lost = unusable_pattern(match, largest_pattern)
+    """Apply a rule's filters to an Envoy route; return the first that cannot be applied, or an empty string."""
+    unsupported = unusable_pattern(match, largest_pattern)
     for entry in list_of_maps(filters):
-        lost = lost or _apply(route, match, entry, listener, largest_pattern)
-    return lost
+        unsupported = unsupported or _apply(route, match, entry, listener, largest_pattern)
+    return unsupported
 
 
 def _apply(
@@ -153,9 +154,9 @@ def _headers(value: Mapping[str, Any], add: Any, remove: Any) -> str:
                 return f"a change of header `{name}`"
             if _CONTROL.search(text):
                 return f"a control character in header `{name}`"
-            # Values are texts; a `%` would start one of Envoy's commands.
+            # Values are literal; an unescaped `%` would start one of Envoy's commands.
             add.add(append_action=how, header={"key": name, "value": text.replace("%", "%%")})
-    for name in _texts(value, "remove"):
+    for name in _strings(value, "remove"):
         if _is_fixed(name):
             return f"a change of header `{name}`"
         remove.append(name)
@@ -174,15 +175,15 @@ def _rewrite(route: Any, match: Mapping[str, Any], value: Mapping[str, Any], lar
         return ""
     if path.get("type") == "ReplaceFullPath":
         route.route.regex_rewrite.pattern.regex = "(?s)^/[^?]*"
-        route.route.regex_rewrite.substitution = _whole(path.get("replaceFullPath")).replace("\\", "\\\\")
+        route.route.regex_rewrite.substitution = _with_slash(path.get("replaceFullPath")).replace("\\", "\\\\")
         return ""
-    return _replace_prefix(route.route, match, _whole(path.get("replacePrefixMatch")), largest_pattern)
+    return _replace_prefix(route.route, match, _with_slash(path.get("replacePrefixMatch")), largest_pattern)
 
 
-def _whole(path: object) -> str:
-    """A path that begins with a slash, as every path does."""
-    text = str(path or "/")
-    return text if text.startswith("/") else f"/{text}"
+def _with_slash(path: object) -> str:
+    """Return a path with a leading slash."""
+    value = str(path or "/")
+    return value if value.startswith("/") else f"/{value}"
 
 
 def _replace_prefix(action: Any, match: Mapping[str, Any], to: str, largest_pattern: int) -> str:
@@ -192,9 +193,9 @@ def _replace_prefix(action: Any, match: Mapping[str, Any], to: str, largest_patt
     elif to:
         action.prefix_rewrite = to
     else:
-        # `/a` to `/`: `/a` and `/a/b` become `/` and `/b`. Paths begin with the prefix, so its end says where it ends;
-        # a long prefix would make too large a pattern.
-        pattern = f"^.*?{escaped(_telling_end(prefix))}/*"
+        # `/a` to `/`: `/a` and `/a/b` become `/` and `/b`. Every path here begins with the prefix, so a unique suffix
+        # of the prefix is enough to find its end. A pattern of the whole prefix could be too large.
+        pattern = f"^.*?{escaped(_unique_suffix(prefix))}/*"
         if pattern_problem(pattern, largest_pattern):
             return f"replacing prefix `{prefix}`, which is too long for Envoy,"
         action.regex_rewrite.pattern.regex = pattern
@@ -202,8 +203,8 @@ def _replace_prefix(action: Any, match: Mapping[str, Any], to: str, largest_patt
     return ""
 
 
-def _telling_end(prefix: str) -> str:
-    """The shortest end of a text that stands nowhere else in it."""
+def _unique_suffix(prefix: str) -> str:
+    """Return the shortest suffix of a string that occurs nowhere else in it."""
     return next(
         prefix[-size:] for size in range(1, len(prefix) + 1) if prefix.find(prefix[-size:]) == len(prefix) - size
     )
@@ -221,20 +222,21 @@ def _redirect(
     code = value.get("statusCode")
     action.response_code = _REDIRECTS.get(code if type(code) is int else 302, 1)
     path = value.get("path")
-    lost = ""
+    unsupported = ""
     if isinstance(path, dict):
         if path.get("type") == "ReplaceFullPath":
-            action.path_redirect = _whole(path.get("replaceFullPath"))
+            action.path_redirect = _with_slash(path.get("replaceFullPath"))
         else:
-            lost = _replace_prefix(action, match, _whole(path.get("replacePrefixMatch")), largest_pattern)
+            unsupported = _replace_prefix(action, match, _with_slash(path.get("replacePrefixMatch")), largest_pattern)
     route.redirect.CopyFrom(action)
-    return lost
+    return unsupported
 
 
 def _port(value: Mapping[str, Any], listener: Listener) -> int:
-    """The port of a redirect: the one given, that of the scheme given, or the listener's; 0 where it need not be said.
+    """Return the port of a redirect: the given one, that of the given scheme, or the listener's; 0 to leave it out.
 
-    A host name that is given has no port. The client's own may have the listener's, and keeps it unless one is said.
+    A given host name has no port. The client's own host may contain the listener's port, and keeps it unless the
+    redirect sets one.
     """
     given, here, protocol = value.get("port"), listener.port, listener.protocol.lower()
     scheme = str(value.get("scheme") or protocol)
@@ -245,30 +247,29 @@ def _port(value: Mapping[str, Any], listener: Listener) -> int:
 
 
 def _cors(route: Any, value: Mapping[str, Any], largest_pattern: int) -> str:
-    """Say to the CORS filter which origins' pages browsers let read answers (`HTTPCORSFilter`).
+    """Configure the CORS filter (`HTTPCORSFilter`): the origins whose pages may read answers in a browser.
 
-    It stands before policies. A browser's question beforehand (preflight) is answered there and goes no further; it
-    gets nothing of the backend. Every other request goes on to the policies, whatever its origin: CORS protects
-    browsers, not backends.
+    The filter runs before policies. It answers preflight requests itself, so they never reach the backend. Every other
+    request continues to the policies, whatever its origin: CORS protects browsers, not backends.
     """
     with_credentials = value.get("allowCredentials") is True
     out = cors_pb2.CorsPolicy()
-    for origin in _texts(value, "allowOrigins"):
+    for origin in _strings(value, "allowOrigins"):
         matcher = out.allow_origin_string_match.add()
         if "*" not in origin:
             matcher.exact = origin
             continue
-        pattern = _origins(origin)
+        pattern = _origin_pattern(origin)
         if pattern_problem(pattern, largest_pattern):
             return f"origin `{origin}`, which is too long for Envoy,"
         matcher.safe_regex.regex = pattern
-    if with_credentials and "*" in _texts(value, "exposeHeaders"):
-        # To browsers that send credentials `*` is a header of that name.
+    if with_credentials and "*" in _strings(value, "exposeHeaders"):
+        # With credentials, browsers read `*` as a header with that name.
         return "`exposeHeaders` for every header together with credentials"
-    # Envoy says what a browser asks for where these are `*`.
-    out.allow_methods = ", ".join(_texts(value, "allowMethods"))
-    out.allow_headers = ", ".join(_texts(value, "allowHeaders"))
-    out.expose_headers = ", ".join(_texts(value, "exposeHeaders"))
+    # If these are `*`, Envoy answers with what the browser asks for.
+    out.allow_methods = ", ".join(_strings(value, "allowMethods"))
+    out.allow_headers = ", ".join(_strings(value, "allowHeaders"))
+    out.expose_headers = ", ".join(_strings(value, "exposeHeaders"))
     age = value.get("maxAge")
     out.max_age = str(age if type(age) is int else _MAX_AGE_S)
     out.allow_credentials.value = with_credentials
@@ -277,14 +278,14 @@ def _cors(route: Any, value: Mapping[str, Any], largest_pattern: int) -> str:
     return ""
 
 
-def _origins(text: str) -> str:
-    """A pattern for `*`, `https://*` or `https://*.example.com`, where `*` is one or more labels."""
-    if text == "*":
+def _origin_pattern(origin: str) -> str:
+    """Return a pattern for `*`, `https://*` or `https://*.example.com`; `*` stands for one or more labels."""
+    if origin == "*":
         return ".*"
-    before, _, after = text.partition("*")
+    before, _, after = origin.partition("*")
     return f"{escaped(before)}[^/]+{escaped(after)}"
 
 
-def _texts(value: Mapping[str, Any], field: str) -> list[str]:
-    texts = value.get(field)
-    return [str(text) for text in texts] if isinstance(texts, list) else []
+def _strings(value: Mapping[str, Any], field: str) -> list[str]:
+    strings = value.get(field)
+    return [str(string) for string in strings] if isinstance(strings, list) else []

@@ -1,8 +1,8 @@
-"""TLS of listeners: the server's certificate from Secrets, and the authorities of clients' certificates.
+"""TLS of listeners: the server certificate from Secrets, and the authorities for client certificates.
 
-Callers are who their certificate says: the SPIFFE id in its URI name. A Gateway names the authorities in
-`spec.tls.frontend` (Gateway API), by port or for all; options fill in where a Gateway or listener names nothing. A
-listener whose certificate cannot be used is not opened: better silent than serving with another's identity.
+The SPIFFE id in the URI SAN of its certificate identifies a caller. A Gateway names the authorities in
+`spec.tls.frontend` (Gateway API), by port or for all ports. Options apply where a Gateway or listener names none. A
+listener whose certificate cannot be used is not opened: it must not serve under another identity.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BAD_CERTIFICATE, NO_AUTHORITY = "TW653", "TW654"
 
 
 class ListenerTls(Struct, frozen=True):
-    """What a listener needs: its certificate, who vouches for clients (None: nobody), and if they must show one."""
+    """TLS of a listener: its certificate, the client authority if any, and whether clients need a certificate."""
 
     certificate: Certificate
     authority: bytes | None
@@ -41,13 +41,13 @@ class ListenerTls(Struct, frozen=True):
 def listener_tls(
     snapshot: Snapshot, gateway: Resource, listener: Listener, options: EnvoyOptions, problems: list[Diagnostic]
 ) -> ListenerTls | None:
-    """The TLS of an HTTPS listener, or None with problems."""
+    """Return the TLS of an HTTPS listener; None with problems if it is unusable."""
     certificate = _certificate(snapshot, listener, options, problems)
     authority, required, known = _authority(snapshot, gateway, listener, options, problems)
     if certificate is None or not known:
         return None
     if authority is None:
-        message = f"{listener} names no authority for certificates of clients: no caller has an identity there"
+        message = f"{listener} does not name an authority for client certificates: callers have no identity there"
         problems.append(_problem(NO_AUTHORITY, message, listener))
     return ListenerTls(certificate, authority, required)
 
@@ -58,7 +58,7 @@ def _certificate(
     refs = list(list_of_maps(nested_map(listener.value, "tls").get("certificateRefs")))
     if not refs:
         if options.certificate is None:
-            problems.append(_problem(BAD_CERTIFICATE, f"{listener} names no certificate", listener))
+            problems.append(_problem(BAD_CERTIFICATE, f"{listener} does not name a certificate", listener))
         return options.certificate
     ref = refs[0]
     place = _place(ref, "Secret", listener.owner.namespace)
@@ -73,15 +73,15 @@ def _certificate(
 
 
 def certificate_problem(certificate: Certificate) -> str:
-    """Why a certificate cannot be used, or nothing."""
+    """Return why a certificate cannot be used, or an empty string."""
     try:
         chain = x509.load_pem_x509_certificates(certificate.chain)
     except ValueError:
-        return "`tls.crt` is no certificate in PEM"
+        return "`tls.crt` is not a PEM certificate"
     try:
         key = load_pem_private_key(certificate.key, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        return "`tls.key` is no private key in PEM without a password"
+        return "`tls.key` is not a PEM private key without a password"
     form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
     try:
         fits = chain[0].public_key().public_bytes(*form) == key.public_key().public_bytes(*form)
@@ -93,7 +93,7 @@ def certificate_problem(certificate: Certificate) -> str:
 def _authority(
     snapshot: Snapshot, gateway: Resource, listener: Listener, options: EnvoyOptions, problems: list[Diagnostic]
 ) -> tuple[bytes | None, bool, bool]:
-    """The authorities, whether clients must have a certificate, and whether all of it could be read."""
+    """Return the authorities, whether clients must have a certificate, and whether all of it could be read."""
     validation = _validation(gateway, listener.port)
     refs = list(list_of_maps(validation.get("caCertificateRefs")))
     required = validation.get("mode") != "AllowInsecureFallback"
@@ -106,9 +106,9 @@ def _authority(
         try:
             x509.load_pem_x509_certificates(bundle)
         except ValueError:
-            why = why or "`ca.crt` is no certificate in PEM"
+            why = why or "`ca.crt` is not a PEM certificate"
         if why:
-            words = f"authority of clients' certificates on {listener} cannot be used: {why}"
+            words = f"authority for client certificates on {listener} cannot be used: {why}"
             problems.append(_problem(BAD_CERTIFICATE, words, listener))
             return None, required, False
         bundles += bundle if bundle.endswith(b"\n") else bundle + b"\n"
@@ -137,7 +137,7 @@ def _place(ref: Mapping[str, Any], kind: str, namespace: str) -> Place:
 
 
 def _data(snapshot: Snapshot, owner: Resource, place: Place) -> tuple[dict[str, bytes] | None, str]:
-    """What a Secret or ConfigMap holds, or why it cannot be had."""
+    """Return the data of a Secret or ConfigMap, or None with the reason why it cannot be read."""
     if place.key not in (("", "Secret"), ("", "ConfigMap")):
         return None, f"{place} is neither a Secret nor a ConfigMap"
     if not is_permitted(snapshot, owner, place):
@@ -146,7 +146,7 @@ def _data(snapshot: Snapshot, owner: Resource, place: Place) -> tuple[dict[str, 
     if resource is None and place.namespace == "default":
         resource = place._replace(namespace="").resource(snapshot)
     if resource is None:
-        return None, f"{place} is not there"
+        return None, f"{place} does not exist"
     try:
         return dict(_entries(resource)), ""
     except (binascii.Error, ValueError):
@@ -167,7 +167,7 @@ def _problem(code: str, message: str, listener: Listener) -> Diagnostic:
 
 
 def transport_socket(tls: ListenerTls, name: str, static: bool) -> tuple[Any, dict[str, Any]]:
-    """The socket of a listener, and the Secrets that it refers to (none if they are inside)."""
+    """Return the socket of a listener, and the Secrets that it refers to (none if they are inlined)."""
     context = tls_pb2.DownstreamTlsContext()
     common = context.common_tls_context
     common.alpn_protocols.extend(("h2", "http/1.1"))

@@ -26,10 +26,10 @@ from tierwall.engines.envoy.config import clusters
 from tierwall.engines.envoy.config.checkpoints import PolicyFilters
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.external_auth import AuthorizationService
-from tierwall.engines.envoy.config.guards import PolicyCompiler, Protection
 from tierwall.engines.envoy.config.listeners import connection_manager, filter_chain, http_filters, listener
 from tierwall.engines.envoy.config.names import RBAC, Slot
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
+from tierwall.engines.envoy.config.policy_compiler import PolicyCompiler, Protection
 from tierwall.engines.envoy.config.rbac import denier_name, rule_name
 from tierwall.engines.envoy.config.routes import Destination, empty_configuration, protected_routes
 from tierwall.engines.envoy.config.tls import ListenerTls, transport_socket
@@ -104,7 +104,7 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
         self._snapshot = snapshot
         self._policies: dict[Reference, int] = {}
         self._options = EnvoyOptions(static=True, largest_pattern=_LARGEST_PATTERN)
-        self._guards = PolicyCompiler(snapshot, self._options, whom_to_ask=self._authorizer)
+        self._compiler = PolicyCompiler(snapshot, self._options, find_authorizer=self._authorizer)
         self._ways: dict[Any, tuple[int, Protection]] = {}
 
     def _authorizer(self, snapshot: Snapshot, policy: Resource) -> AuthorizationService:
@@ -118,7 +118,7 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
         key = way.gateway.reference, way.listener and way.listener.name, way.backend
         if key not in self._ways:
             port = way.listener.port if way.listener is not None else 0
-            self._ways[key] = len(self._ways), self._guards.protection(way.stack, way.backend, port)
+            self._ways[key] = len(self._ways), self._compiler.protection(way.stack, way.backend, port)
         number, protection = self._ways[key]
         return EnvoyCase(question, number, way, protection, request, external_auth)
 
@@ -157,7 +157,7 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
             route.match.headers.add(name=WAY, string_match={"exact": str(number)})
             route.route.timeout.seconds = 0
             virtual.routes.extend(protected_routes(route, [Destination(_BACKEND, 1, protection)], self._options))
-        policies = PolicyFilters.of(self._guards.checkpoints).messages
+        policies = PolicyFilters.of(self._compiler.checkpoints).messages
         manager = connection_manager("asked", routes, self._options, list(http_filters(self._options, policies)))
         for mapper in manager.local_reply_config.mappers:
             mapper.headers_to_add.add(header=told)

@@ -77,12 +77,12 @@ class Batch:
 
         environment = self._for((*known, *unknown))
         try:
-            left = partial_well_typed(environment.parse(text), known, unknown, environment)
+            result = partial_well_typed(environment.parse(text), known, unknown, environment)
         except PartialError as error:
             return {"error": str(error)}
-        if left.residual is not None:
-            return {"residual": to_text(left.residual)}
-        return {"error": left.error} if left.error is not None else _value(left.value)
+        if result.residual is not None:
+            return {"residual": to_text(result.residual)}
+        return {"error": result.error} if result.error is not None else _value(result.value)
 
     def _for(self, names: Iterable[str]) -> Environment:
         # Only names with dots change what an unchecked expression means.

@@ -106,4 +106,4 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     near = difflib.get_close_matches(name[:100], sorted(set(known)), n=3, cutoff=0.6)
     if not near:
         return None
-    return "did you mean " + " or ".join(f"`{each}`" for each in near) + "?"
+    return "did you mean " + " or ".join(f"`{suggestion}`" for suggestion in near) + "?"

@@ -30,18 +30,18 @@ class Type(msgspec.Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         # Types nest as deep as expressions do, which is too deep for `str` to call itself.
         parts: list[str] = []
-        rest: list[Type | str] = [self]
-        while rest:
-            each = rest.pop()
-            if isinstance(each, str):
-                parts.append(each)
+        stack: list[Type | str] = [self]
+        while stack:
+            part = stack.pop()
+            if isinstance(part, str):
+                parts.append(part)
                 continue
-            parts.append(each.name)
-            if each.params:
-                rest.append(")")
-                for param in reversed(each.params):
-                    rest += (param, ", ")
-                rest[-1] = "("
+            parts.append(part.name)
+            if part.params:
+                stack.append(")")
+                for param in reversed(part.params):
+                    stack += (param, ", ")
+                stack[-1] = "("
         return "".join(parts)
 
 

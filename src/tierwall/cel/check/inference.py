@@ -91,10 +91,10 @@ def assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
     """Whether `given` fits where `wanted` is expected; records what the variables in both have to be."""
     bindings.step()
     if type(wanted) is TypeParam:
-        valid, known = _substitutable(bindings, given, wanted)
-        if valid:
+        fits, was_known = _substitutable(bindings, given, wanted)
+        if fits:
             return True
-        if known:
+        if was_known:
             return False
     if type(given) is TypeParam:
         return _substitutable(bindings, wanted, given)[0]
@@ -304,7 +304,7 @@ def _listed(given: tuple[Type, ...]) -> str:
 
 
 def _conversion(given: tuple[Type, ...]) -> str | None:
-    names = {each.name for each in given}
+    names = {arg_type.name for arg_type in given}
     if len(given) == 2 and len(names) == 2 and names <= {"int", "uint", "double"}:
         return f"convert one side, such as `{given[0].name}(…)`"
     return None

@@ -140,10 +140,10 @@ def _unfit(node: ast.Expr, wanted: tuple[str, ...], types: Types, nested: bool) 
     """The argument, or the part of a literal list or map in it, whose type a clause does not take."""
     stack = [node]
     while stack:
-        each = stack.pop()
-        name = types[each].name
+        part = stack.pop()
+        name = types[part].name
         if name != "dyn" and name not in wanted:
-            return each
-        if nested and isinstance(each, ast.ListExpr | ast.MapExpr):
-            stack.extend(reversed(ast.children(each)))
+            return part
+        if nested and isinstance(part, ast.ListExpr | ast.MapExpr):
+            stack.extend(reversed(ast.children(part)))
     return None

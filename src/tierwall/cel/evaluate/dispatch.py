@@ -64,7 +64,7 @@ class Dispatcher:
         kinds = tuple(map(type, args))
         chosen = self._chosen.get(kinds)
         if chosen is None:
-            chosen = next((each for each in self.overloads if all(map(_accepts, each.params, args))), None)
+            chosen = next((overload for overload in self.overloads if all(map(_accepts, overload.params, args))), None)
             if chosen is None:
                 raise no_such_overload(self.function, *args)
             if len(self._chosen) < _MAX_CACHED:

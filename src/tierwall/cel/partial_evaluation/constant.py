@@ -73,7 +73,7 @@ def typed_constant(value: object, static: Type) -> Expr:
     if name == "map" and kind is dict and len(static.params) == 2 and not isinstance(static, ObjectType):
         keys, values = static.params
         names = _alike(typed_constant(key, keys) for key in map_keys(value))  # type: ignore[arg-type]
-        parts = _alike(typed_constant(each, values) for each in value.values())  # type: ignore[attr-defined]
+        parts = _alike(typed_constant(item, values) for item in value.values())  # type: ignore[attr-defined]
         return MapExpr(tuple(map(MapEntry, names, parts)))
     if name == "optional_type" and kind is OptionalValue and value.present and static.params:  # type: ignore[attr-defined]
         return Call("of", Ident("optional"), (typed_constant(value.value, static.params[0]),))  # type: ignore[attr-defined]
@@ -85,10 +85,10 @@ def typed_constant(value: object, static: Type) -> Expr:
 def _alike(parts: Iterable[Expr]) -> tuple[Expr, ...]:
     """The parts of a literal, all dynamic if one of them has to be: a value need not have its declared type."""
     exprs = tuple(parts)
-    hidden = [type(each) is Call and each.function == "dyn" for each in exprs]
+    hidden = [type(expr) is Call and expr.function == "dyn" for expr in exprs]
     if not any(hidden) or all(hidden):
         return exprs
-    return tuple(each if done else dyn(each) for each, done in zip(exprs, hidden, strict=True))
+    return tuple(expr if is_hidden else dyn(expr) for expr, is_hidden in zip(exprs, hidden, strict=True))
 
 
 def dyn(expr: Expr) -> Expr:
@@ -186,8 +186,8 @@ def _quantity(value: Quantity) -> Expr:
 
 
 def _format(value: NamedFormat) -> Expr:
-    for name, each in FORMATS.items():
-        if each.name == value.name:
+    for name, format in FORMATS.items():
+        if format.name == value.name:
             return Call(name, Ident("format"), ())
     raise PartialError(f"the known format `{value.name}` has no notation in CEL")
 
@@ -222,21 +222,21 @@ _SAMPLES: dict[str, Expr] = {
 
 def check_constant_length(value: object) -> None:
     """Refuse a known value whose constant would be too long, without writing it first."""
-    left = MAX_LENGTH
-    todo: list[object] = [value]
-    while todo and left >= 0:
-        value = todo.pop()
+    remaining = MAX_LENGTH
+    stack: list[object] = [value]
+    while stack and remaining >= 0:
+        value = stack.pop()
         if type(value) is str or type(value) is bytes:
-            left -= len(value)
+            remaining -= len(value)
         elif type(value) is list:
-            left -= 2 * len(value)
-            if left >= 0:
-                todo += value
+            remaining -= 2 * len(value)
+            if remaining >= 0:
+                stack += value
         elif type(value) is dict:
-            left -= 4 * len(value)
-            if left >= 0:
-                todo += value.keys()
-                todo += value.values()
-        left -= 1
-    if left < 0:
+            remaining -= 4 * len(value)
+            if remaining >= 0:
+                stack += value.keys()
+                stack += value.values()
+        remaining -= 1
+    if remaining < 0:
         raise PartialError(TOO_LONG)

@@ -22,7 +22,7 @@ from tierwall.cel.partial_evaluation.outcomes import (
     failing_expression,
     is_failing,
 )
-from tierwall.cel.partial_evaluation.signature import certain_type, fits
+from tierwall.cel.partial_evaluation.signature import fits
 from tierwall.cel.partial_evaluation.tree import operands, with_operands
 from tierwall.cel.syntax.ast import Call, Expr, Literal
 from tierwall.cel.types import BOOL
@@ -102,27 +102,26 @@ def value_if_certain(residual: Residual) -> Result:
 
 
 def stage_connective(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
-    """The function of `&&` or `||`. What is known comes first: it may settle the whole without looking at the rest."""
+    """The function of `&&` or `||`. Known operands come first: they may settle the result without the others."""
     function = node.function
     absorbing = function == "_||_"
-    known: list[Expr] = []
-    rest: list[Run] = []
+    known_args: list[Expr] = []
+    unknown_runs: list[Run] = []
     for arg in node.args:
         if specialiser.is_known(arg, scope):
-            known.append(arg)
+            known_args.append(arg)
         else:
-            rest.append(specialiser.stage(arg, scope, True))
-    first = (
-        specialiser.stage(known[0] if len(known) == 1 else Call(function, None, tuple(known)), scope) if known else None
-    )
-    fixed: list[Result] = [run.result for run in rest if hasattr(run, "result")]
-    alone = _join(specialiser, function, fixed, boolean) if len(fixed) == len(rest) else None
+            unknown_runs.append(specialiser.stage(arg, scope, True))
+    known = known_args[0] if len(known_args) == 1 else Call(function, None, tuple(known_args))
+    first = specialiser.stage(known, scope) if known_args else None
+    fixed: list[Result] = [run.result for run in unknown_runs if hasattr(run, "result")]
+    alone = _join(specialiser, function, fixed, boolean) if len(fixed) == len(unknown_runs) else None
 
     def join(frame: Frame) -> Result:
         joined = JoinedOperands(function, specialiser.check_length)
         if first is not None and joined.add(first(frame)):
             return absorbing
-        for run in rest:
+        for run in unknown_runs:
             if joined.add(run(frame)):
                 return absorbing
         return joined.result(boolean)
@@ -136,7 +135,7 @@ def stage_connective(specialiser: Specialiser, node: Call, scope: Scope, boolean
             return alone
         return _join(specialiser, function, (value, *fixed), boolean)
 
-    return join if len(fixed) < len(rest) or first is None else join_fixed
+    return join if len(fixed) < len(unknown_runs) or first is None else join_fixed
 
 
 def _join(specialiser: Specialiser, function: str, results: Sequence[Result], boolean: bool) -> Result:
@@ -207,7 +206,7 @@ def _choice(
     left, right = then_part.expr, other_part.expr
     kind = then_part.type if then_part.type is not None and then_part.type == other_part.type else None
     if specialiser.checked_type(node) is not None:
-        kind = certain_type(specialiser.checked_type(node))
+        kind = specialiser.certain_type(node)
     elif then_part.type is not None and other_part.type is not None and not fits((then_part.type,), (other_part.type,)):
         left, right = (dyn(left) if type(left) is not Literal or left is not node.args[1] else left), dyn(right)
         size += 10
@@ -235,14 +234,10 @@ def stage_fallback(specialiser: Specialiser, node: Call, scope: Scope) -> Run:
                 return first if node.function == "or" else first.value
             return default(frame)
         second = default(frame)
-        first, two = specialiser.make_as_dynamic(target, first), specialiser.as_residual(other, second)
-        size = first.size + two.size + len(node.function) + 3
+        first, second_part = specialiser.make_as_dynamic(target, first), specialiser.as_residual(other, second)
+        size = first.size + second_part.size + len(node.function) + 3
         specialiser.check_length(size)
-        return Residual(
-            with_operands(node, (first.expr, two.expr)),
-            outcomes.ANY,
-            size,
-            certain_type(specialiser.checked_type(node)),
-        )
+        expr = with_operands(node, (first.expr, second_part.expr))
+        return Residual(expr, outcomes.ANY, size, specialiser.certain_type(node))
 
     return run

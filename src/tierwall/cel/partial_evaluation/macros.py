@@ -17,7 +17,6 @@ from tierwall.cel.errors import CostExceeded
 from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.logic import JoinedOperands
 from tierwall.cel.partial_evaluation.outcomes import CertainFailure, PartialError, Residual, Result, as_condition
-from tierwall.cel.partial_evaluation.signature import certain_type
 from tierwall.cel.syntax.ast import Bind, Call, Comprehension, Expr, Ident, ListExpr, Literal, MapEntry, MapExpr
 from tierwall.cel.types import BOOL, list_of
 from tierwall.cel.values import NONE, OptionalValue, map_keys, no_such_overload
@@ -61,7 +60,7 @@ class _Unrolling:
         self.specialiser = specialiser
         self.node = node
         self.boolean = boolean
-        self.type = BOOL if node.macro in (*_QUANTIFIERS, *_COUNTS) else certain_type(specialiser.checked_type(node))
+        self.type = BOOL if node.macro in (*_QUANTIFIERS, *_COUNTS) else specialiser.certain_type(node)
         self.range = specialiser.stage(node.target, scope)
         inside = scope.bind(node.variables, True)
         keys = [inside.variables[name] for name in node.variables]
@@ -115,13 +114,13 @@ class _Unrolling:
         return self._transformed(frame, target, items)
 
     def _items(self, target: list[object] | dict[object, object]) -> Iterator[Iteration]:
-        two = len(self.keys) == 2
+        has_two_variables = len(self.keys) == 2
         if isinstance(target, list):
             for i, value in enumerate(target):
-                yield Iteration((i, value) if two else (value,), value, i)
+                yield Iteration((i, value) if has_two_variables else (value,), value, i)
         else:
             for key, (stored, value) in zip(map_keys(target), target.items(), strict=True):
-                yield Iteration((key, value) if two else (key,), key, stored)
+                yield Iteration((key, value) if has_two_variables else (key,), key, stored)
 
     def _round(self, frame: Frame, item: Iteration) -> None:
         rounds = frame[ROUNDS]
@@ -157,8 +156,8 @@ class _Unrolling:
         count = len(remaining) - len(pending)
         if not pending:
             return count == 1
-        can_be_one = (count == 0 and any(each.possible & outcomes.TRUE for each in pending)) or (
-            count == 1 and all(each.possible & outcomes.FALSE for each in pending)
+        can_be_one = (count == 0 and any(residual.possible & outcomes.TRUE for residual in pending)) or (
+            count == 1 and all(residual.possible & outcomes.FALSE for residual in pending)
         )
         possible = outcomes.FALSE | outcomes.ERROR | (outcomes.TRUE if can_be_one else 0)
         return self._kept(frame, *self._over(target, remaining), possible)
@@ -180,7 +179,7 @@ class _Unrolling:
             if isinstance(result, CertainFailure):
                 return result
             keys.append(result)
-        if any(isinstance(each, Residual) for each in keys):
+        if any(isinstance(key, Residual) for key in keys):
             return self._kept(frame, *self.specialiser.operand_constant(self.node.target, target), outcomes.VALUE)
         # All keys are known: pair each element with its key, and let the macro itself sort the pairs.
         pairs = [[key, item.element] for key, item in zip(keys, items, strict=True)]
@@ -207,7 +206,7 @@ class _Unrolling:
 
     def _transformed(self, frame: Frame, target: object, items: list[Iteration]) -> Result:
         """`map` and the transforms, with or without a filter."""
-        remaining, made, undecided = [], [], False
+        remaining, results, undecided = [], [], False
         for item in items:
             chosen: Result = True
             if len(self.known_bodies) == 2:
@@ -225,24 +224,24 @@ class _Unrolling:
             result = self.known_bodies[-1](frame)
             if isinstance(result, CertainFailure):
                 return result
-            made.append(result)
-        if not undecided and not any(isinstance(each, Residual) for each in made):
-            return self._collected(remaining, made)
+            results.append(result)
+        if not undecided and not any(isinstance(result, Residual) for result in results):
+            return self._collected(remaining, results)
         kept = self._kept(frame, *self._over(target, remaining), outcomes.VALUE)
-        written = None if undecided else self._collected(remaining, made)
+        written = None if undecided else self._collected(remaining, results)
         return written if isinstance(written, Residual) and written.size <= kept.size else kept
 
-    def _collected(self, items: list[Iteration], made: list[Result]) -> Result:
+    def _collected(self, items: list[Iteration], results: list[Result]) -> Result:
         """The list or map that the macro makes of the elements' results; None where only the macro itself can tell."""
         macro, specialiser = self.node.macro, self.specialiser
-        pending = any(isinstance(each, Residual) for each in made)
+        pending = any(isinstance(result, Residual) for result in results)
         if macro == "transformMapEntry":
-            return None if pending else self._merged(made)
+            return None if pending else self._merged(results)
         if not pending:
             if macro == "transformMap":
-                return {item.key: each for item, each in zip(items, made, strict=True)}
-            return made
-        parts = [specialiser.as_residual(self.node.args[-1], each) for each in made]
+                return {item.key: result for item, result in zip(items, results, strict=True)}
+            return results
+        parts = [specialiser.as_residual(self.node.args[-1], result) for result in results]
         size = 2 + sum(part.size + 2 for part in parts)
         specialiser.check_length(size)
         if macro != "transformMap":
@@ -255,10 +254,10 @@ class _Unrolling:
         specialiser.check_length(size)
         return Residual(MapExpr(tuple(entries)), outcomes.VALUE, size, self.type)
 
-    def _merged(self, made: list[Result]) -> Result:
+    def _merged(self, results: list[Result]) -> Result:
         """The maps merged as `transformMapEntry` merges them."""
         node = Comprehension("transformMapEntry", Ident("@0"), ("@i", "@v"), (Ident("@v"),))
-        return self.specialiser.operation_of(node)([made])
+        return self.specialiser.operation_of(node)([results])
 
     def _over(self, target: object, items: list[Iteration]) -> tuple[Expr, int]:
         """The range of a comprehension over the elements that remain."""
@@ -290,8 +289,8 @@ class _Unrolling:
                 possible = outcomes.FALSE | outcomes.ERROR | (predicate & outcomes.TRUE)
             else:
                 possible = outcomes.VALUE
-        made = Comprehension(node.macro, target, node.variables, tuple(arg.expr for arg in args), node.at)
-        return Residual(made, possible, size, self.type)
+        comprehension = Comprehension(node.macro, target, node.variables, tuple(arg.expr for arg in args), node.at)
+        return Residual(comprehension, possible, size, self.type)
 
 
 def stage_binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:
@@ -303,17 +302,15 @@ def stage_binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: b
     open_body = specialiser.stage_lazily(node.body, scope.bind((node.variable,), False), boolean)
     key = inside.variables[node.variable]
     assert key is not None
-    known = certain_type(specialiser.checked_type(node))
+    static = specialiser.certain_type(node)
 
     def run(frame: Frame) -> Result:
         result = value(frame)
         if isinstance(result, CertainFailure):
             return result
         if isinstance(result, Residual):
-            result, body = (
-                specialiser.make_as_dynamic(node.value, result),
-                specialiser.as_residual(node.body, open_body(frame)),
-            )
+            result = specialiser.make_as_dynamic(node.value, result)
+            body = specialiser.as_residual(node.body, open_body(frame))
             size = result.size + body.size + len(node.variable) + len(node.macro) + 4
             specialiser.check_length(size)
             possible = outcomes.VALUE
@@ -322,7 +319,7 @@ def stage_binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: b
             elif node.macro == "optFlatMap":
                 # Unchecked, the body may be anything.
                 possible |= body.possible
-            return Residual(Bind(node.macro, node.variable, result.expr, body.expr, node.at), possible, size, known)
+            return Residual(Bind(node.macro, node.variable, result.expr, body.expr, node.at), possible, size, static)
         if node.macro == "bind":
             frame[key] = result
             return known_body(frame)
@@ -335,8 +332,8 @@ def stage_binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: b
         if node.macro == "optMap":
             if isinstance(inner, Residual):
                 inner = specialiser.make_as_dynamic(node.body, inner)
-                made = Call("of", Ident("optional"), (inner.expr,))
-                return Residual(made, outcomes.OTHER | (inner.possible & outcomes.ERROR), inner.size + 13, known)
+                wrapped = Call("of", Ident("optional"), (inner.expr,))
+                return Residual(wrapped, outcomes.OTHER | (inner.possible & outcomes.ERROR), inner.size + 13, static)
             return inner if isinstance(inner, CertainFailure) else OptionalValue(inner)
         return inner
 

@@ -228,7 +228,7 @@ def _written(value: dict[object, object], chain: Expr, holes: Sequence[tuple[str
     for hole in holes:
         inside.setdefault(hole[0], []).append(hole[1:])
     entries: list[MapEntry] = []
-    whole = constant({key: each for key, each in value.items() if key not in inside})
+    whole = constant({key: field_value for key, field_value in value.items() if key not in inside})
     assert isinstance(whole, MapExpr)
     entries += whole.entries
     for name, rest in sorted(inside.items()):
@@ -237,9 +237,8 @@ def _written(value: dict[object, object], chain: Expr, holes: Sequence[tuple[str
         if () in rest:
             entries.append(MapEntry(Literal(name), inner, True))
         else:
-            entries.append(
-                MapEntry(Literal(name), dyn(_written(below if isinstance(below, dict) else {}, inner, rest)))
-            )
+            known_fields = below if isinstance(below, dict) else {}
+            entries.append(MapEntry(Literal(name), dyn(_written(known_fields, inner, rest))))
     if len(entries) > len(whole.entries):
         entries = [MapEntry(entry.key, _hidden_once(entry.value), entry.optional) for entry in entries]
     return MapExpr(tuple(entries))

@@ -11,40 +11,40 @@ from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.types import BOOL, DYN, ObjectType, Type, TypeParam
 
 
-def outcomes_of_type(known: Type | None) -> int:
+def outcomes_of_type(static: Type | None) -> int:
     """The outcomes of a value of a type; None: any."""
-    if known is None or known == DYN or isinstance(known, TypeParam):
+    if static is None or static == DYN or isinstance(static, TypeParam):
         return outcomes.ANY
-    return outcomes.BOOL if known == BOOL else outcomes.VALUE
+    return outcomes.BOOL if static == BOOL else outcomes.VALUE
 
 
-def is_dynamic(known: Type) -> bool:
+def is_dynamic(static: Type) -> bool:
     """Whether a type is dyn, or has it inside."""
-    return known == DYN or isinstance(known, TypeParam | ObjectType) or any(map(is_dynamic, known.params))
+    return static == DYN or isinstance(static, TypeParam | ObjectType) or any(map(is_dynamic, static.params))
 
 
-def certain_type(known: Type | None) -> Type | None:
+def certain_type(static: Type | None) -> Type | None:
     """The type, or None if it is dyn or a type parameter."""
-    return None if known is None or known == DYN or isinstance(known, TypeParam) else known
+    return None if static is None or static == DYN or isinstance(static, TypeParam) else static
 
 
-def fits(params: Sequence[Type], known: Sequence[Type]) -> bool:
+def fits(params: Sequence[Type], given: Sequence[Type]) -> bool:
     """Whether arguments of these types may be given to parameters of those; dyn fits everything."""
     bound: dict[str, Type] = {}
-    return len(params) == len(known) and all(_fits(a, b, bound) for a, b in zip(params, known, strict=True))
+    return len(params) == len(given) and all(_fits(a, b, bound) for a, b in zip(params, given, strict=True))
 
 
-def _fits(param: Type, known: Type, bound: dict[str, Type]) -> bool:
-    if known == DYN or param == DYN:
+def _fits(param: Type, given: Type, bound: dict[str, Type]) -> bool:
+    if given == DYN or param == DYN:
         return True
     if isinstance(param, TypeParam):
-        before = bound.setdefault(param.name, known)
-        return before is known or _fits(before, known, {}) or _fits(known, before, {})
-    if isinstance(known, ObjectType):
+        before = bound.setdefault(param.name, given)
+        return before is given or _fits(before, given, {}) or _fits(given, before, {})
+    if isinstance(given, ObjectType):
         return param.name == "map"
-    if param.name != known.name or len(param.params) != len(known.params):
+    if param.name != given.name or len(param.params) != len(given.params):
         return False
-    return all(_fits(a, b, bound) for a, b in zip(param.params, known.params, strict=True))
+    return all(_fits(a, b, bound) for a, b in zip(param.params, given.params, strict=True))
 
 
 @lru_cache(maxsize=1024)
@@ -59,7 +59,7 @@ def overloads(function: str, count: int) -> tuple[Overload, ...]:
 @lru_cache(maxsize=1024)
 def result_of_call(function: str, count: int) -> tuple[int, Type | None]:
     """The outcomes of such a call, and its type if all overloads agree."""
-    results = {_erased(each.result) for each in overloads(function, count)}
+    results = {_erased(overload.result) for overload in overloads(function, count)}
     if not results or DYN in results:
         return outcomes.ANY, None
     only = next(iter(results)) if len(results) == 1 else None
@@ -70,12 +70,12 @@ def result_of_call(function: str, count: int) -> tuple[int, Type | None]:
 
 def has_fixed_result_type(function: str, count: int) -> bool:
     """Whether the type of the result does not depend on those of the arguments."""
-    results = [each.result for each in overloads(function, count)]
-    return bool(results) and all(each == results[0] and _erased(each) == each for each in results)
+    results = [overload.result for overload in overloads(function, count)]
+    return bool(results) and all(result == results[0] and _erased(result) == result for result in results)
 
 
-def _erased(known: Type) -> Type:
+def _erased(given: Type) -> Type:
     """The type with dyn in place of its type parameters."""
-    if isinstance(known, TypeParam):
+    if isinstance(given, TypeParam):
         return DYN
-    return Type(known.name, tuple(map(_erased, known.params))) if known.params else known
+    return Type(given.name, tuple(map(_erased, given.params))) if given.params else given

@@ -100,15 +100,15 @@ class PartialResult:
         return f"Partial({what!r}, {'|'.join(outcomes.outcome_words(self.outcomes))})"
 
 
-def partial_report(left: PartialResult) -> dict[str, object]:
+def partial_report(result: PartialResult) -> dict[str, object]:
     """The whole answer as JSON."""
     answer: dict[str, object] = {
-        "outcomes": list(outcomes.outcome_words(left.outcomes)),
-        "unknowns": sorted(left.unknowns),
+        "outcomes": list(outcomes.outcome_words(result.outcomes)),
+        "unknowns": sorted(result.unknowns),
     }
-    if left.residual is not None:
-        return {"residual": left.text, **answer}
-    return {"error": left.error, **answer} if left.error is not None else {"value": encode(left.value), **answer}
+    if result.residual is not None:
+        return {"residual": result.text, **answer}
+    return {"error": result.error, **answer} if result.error is not None else {"value": encode(result.value), **answer}
 
 
 Program: TypeAlias = Expr | CheckedExpression
@@ -135,14 +135,14 @@ class SpecialisedExpression:
         """
         try:
             result = self._run(new_frame(known))
-            left = PartialResult(result, self.unknowns, self.boolean)
+            partial_result = PartialResult(result, self.unknowns, self.boolean)
             if type(result) is Residual and (self._deep or result.size > _SHORT):
-                parse(left.text)
+                parse(partial_result.text)
         except RecursionError:
             raise PartialError(_TOO_DEEP) from None
         except ParseError as error:
             raise PartialError(f"what is left of the expression could not be read back: {error.message}") from None
-        return left
+        return partial_result
 
 
 _NO_TYPES: Mapping[Expr, Type] = {}
@@ -211,19 +211,19 @@ def partial_well_typed(
     All variables are dynamic. Nearly always the plain residual passes; where it does not, the original is checked and
     the residual made again with its types.
     """
-    left = partial(tree, known, unknown, environment=environment)
-    if left.residual is None or _checks(left.residual, unknown, environment) is not None:
-        return left
+    untyped = partial(tree, known, unknown, environment=environment)
+    if untyped.residual is None or _checks(untyped.residual, unknown, environment) is not None:
+        return untyped
     checked = _checks(tree, (*known, *unknown), environment)
     if checked is None:
-        return left
+        return untyped
     dotted = [name for name in known if "." in name]
     typed = specialise(checked, unknown, dotted=dotted, environment=environment)(known)
-    return left if typed.residual is None or _checks(typed.residual, unknown, environment) is None else typed
+    return untyped if typed.residual is None or _checks(typed.residual, unknown, environment) is None else typed
 
 
 def _checks(tree: Expr, names: Collection[str], environment: Environment) -> CheckedExpression | None:
-    declared = {each: DYN for name in names for each in (name, name.partition(".")[0])}
+    declared = {variable: DYN for name in names for variable in (name, name.partition(".")[0])}
     try:
         return check(tree, Environment(environment.release, declared, environment.extensions))
     except CheckError:

@@ -83,18 +83,22 @@ class Specialiser:
     """Turns the parts of one expression into functions."""
 
     def __init__(
-        self, unknowns: Unknowns, environment: Environment, types: Mapping[str, Type], nodes: Mapping[Expr, Type]
+        self,
+        unknowns: Unknowns,
+        environment: Environment,
+        unknown_types: Mapping[str, Type],
+        checked_types: Mapping[Expr, Type],
     ) -> None:
         self.unknowns = unknowns
         self.environment = environment
-        # The certain types: by the name of an unknown, and by checked node.
-        self.types = types
-        self.nodes = nodes
+        # The certain types, by the name of an unknown and by checked node.
+        self.unknown_types = unknown_types
+        self.checked_types = checked_types
         self.analysis = NameAnalysis(unknowns)
         self._settling = new_frame({})
 
     def stage(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
-        """The function of a part. `boolean`: a value that is not a bool counts as an error where the result goes."""
+        """The function of a part. `boolean`: it is a condition, for which a value that is not a bool is an error."""
         uses = self.analysis.uses(node, frozenset(scope.variables))
         keys = {name: scope.variables[name] for name in uses.local}
         if not uses.unknown and None not in keys.values():
@@ -108,13 +112,13 @@ class Specialiser:
 
     def stage_lazily(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
         """As `stage`, but made when first run: a body is wanted once with its variables known and once without."""
-        made: Run | None = None
+        staged: Run | None = None
 
         def run(frame: Frame) -> Result:
-            nonlocal made
-            if made is None:  # threads that run this at the same time make equal functions
-                made = self.stage(node, scope, boolean)
-            return made(frame)
+            nonlocal staged
+            if staged is None:  # threads that run this at the same time make equal functions
+                staged = self.stage(node, scope, boolean)
+            return staged(frame)
 
         return run
 
@@ -150,10 +154,9 @@ class Specialiser:
                 return stage_holed(self, node, path)
         kind = type(node)
         if kind is Ident:
-            known = signature.certain_type(self.checked_type(node))
-            return FixedResult(
-                Residual(node, signature.outcomes_of_type(known) & ~outcomes.ERROR, node_length(node), known)
-            )
+            static = self.certain_type(node)
+            possible = signature.outcomes_of_type(static) & ~outcomes.ERROR
+            return FixedResult(Residual(node, possible, node_length(node), static))
         if kind is Call:
             function = node.function  # type: ignore[union-attr]
             if function in LOGICAL:
@@ -178,18 +181,18 @@ class Specialiser:
 
     def _unknown(self, node: Expr, path: FieldPath) -> Residual:
         name = ".".join(path.parts)
-        declared = signature.certain_type(self.types.get(name) or self.nodes.get(node))
+        declared = signature.certain_type(self.unknown_types.get(name) or self.checked_types.get(node))
         if type(node) is Has:
             return Residual(node, outcomes.TRUE | outcomes.FALSE, length(node), BOOL)
         optional = (type(node) is Select and node.optional) or (type(node) is Call and node.function == "_[?_]")
-        if optional and declared is not None and name in self.types:
+        if optional and declared is not None and name in self.unknown_types:
             declared = optional_of(declared)
         if type(node) is Call and not optional:
             # A path that stands for a variable of its own is found as `a.b`, not as `a["b"]`.
             node = Select(node.args[0], path.fields[-1])
         # An unknown variable is bound in every completion, so naming it cannot fail; a path may turn out to be missing,
         # unless it was declared with a type.
-        is_bound = not path.fields or (name in self.types and self.unknowns.exact(path))
+        is_bound = not path.fields or (name in self.unknown_types and self.unknowns.exact(path))
         possible = signature.outcomes_of_type(declared) & ~(outcomes.ERROR if is_bound else 0)
         return Residual(node, possible, length(node), declared)
 
@@ -220,7 +223,11 @@ class Specialiser:
 
     def checked_type(self, node: Expr) -> Type | None:
         """The checked type of a node; None if it was not checked."""
-        return self.nodes.get(node)
+        return self.checked_types.get(node)
+
+    def certain_type(self, node: Expr) -> Type | None:
+        """The checked type of a node; None if it was not checked, or is dyn or a type parameter."""
+        return signature.certain_type(self.checked_type(node))
 
     def constant(self, value: object, static: Type | None) -> tuple[Expr, int]:
         """The constant of a value in a place of the given static type, and its length."""
@@ -237,13 +244,13 @@ class Specialiser:
 
     def make_as_dynamic(self, node: Expr, residual: Residual) -> Residual:
         """A residual, made as dynamic as its node was: one branch of `?:` may have a more certain type than both."""
-        static, known = self.checked_type(node), residual.type
-        if static is None or known is None or known == static or not signature.is_dynamic(static):
+        static, residual_type = self.checked_type(node), residual.type
+        if static is None or residual_type is None or residual_type == static or not signature.is_dynamic(static):
             return residual
         return Residual(dyn(residual.expr), residual.possible, residual.size + 5)
 
     def as_residual(self, node: Expr, result: Result) -> Residual:
-        """Any result as an expression: a residual as it is, a value as a constant, a failure as what always fails."""
+        """A result as a residual: a value becomes a constant, a failure an expression that always fails."""
         if isinstance(result, Residual):
             return self.make_as_dynamic(node, result)
         if isinstance(result, CertainFailure):
@@ -253,10 +260,8 @@ class Specialiser:
                 expr = dyn(expr)
             return Residual(expr, outcomes.ERROR, FAILING_SIZE + len(result.message))
         expr, size = self.operand_constant(node, result)
-        known = (
-            value_type(result) if self.checked_type(node) is None else signature.certain_type(self.checked_type(node))
-        )
-        return Residual(expr, outcomes.of_value(result), size, known)
+        result_type = value_type(result) if self.checked_type(node) is None else self.certain_type(node)
+        return Residual(expr, outcomes.of_value(result), size, result_type)
 
     def check_length(self, size: int) -> None:
         """Refuse a residual that has grown too long."""
@@ -285,15 +290,15 @@ def stage_strict(runs: Sequence[Run], written: Callable[[list[Result]], Result],
 
 def _evaluate_costly(program: Program, frame: Frame) -> Result:
     """Evaluate a known part that costs more than most; all such parts of one run share one limit."""
-    left = frame[_BUDGET]
-    assert isinstance(left, int)
+    budget = frame[_BUDGET]
+    assert isinstance(budget, int)
     try:
-        value, cost = program.measure(frame, left)
+        value, cost = program.measure(frame, budget)
     except EvaluationError as error:
         # The cost of a failure is not known; halving the rest bounds the number of such parts.
-        frame[_BUDGET] = left // 2
+        frame[_BUDGET] = budget // 2
         return CertainFailure(str(error))
-    frame[_BUDGET] = left - cost
+    frame[_BUDGET] = budget - cost
     return value
 
 

@@ -63,7 +63,7 @@ class _NodeWriter:
         self.node = node
         self.parts = parts
         self.size = node_length(node)
-        self.checked = certain_type(specialiser.checked_type(node))
+        self.checked = specialiser.certain_type(node)
         # Whether the type of the result is the same whatever the types of the operands are.
         self.has_fixed_type = False
         self.is_index = isinstance(node, Call) and node.function in INDEX
@@ -94,11 +94,11 @@ class _NodeWriter:
         if self.may_become_path:
             exprs[0] = self.keep_apart(exprs[0])
         self.specialiser.check_length(size)
-        possible, known = self.outcome(results)
+        possible, static = self.outcome(results)
         if self.checked is not None:
-            known = self.checked
-            possible &= outcomes_of_type(known)
-        return Residual(with_operands(self.node, exprs), possible, size, known)
+            static = self.checked
+            possible &= outcomes_of_type(static)
+        return Residual(with_operands(self.node, exprs), possible, size, static)
 
     def hidden(self, results: list[Result]) -> Sequence[int]:
         """The operands whose constants need `dyn()` around them."""
@@ -112,8 +112,8 @@ class _NodeWriter:
             failing = operand.possible & outcomes.ERROR if operand.type is not None else outcomes.ERROR
             return outcomes.TRUE | outcomes.FALSE | failing, BOOL
         if isinstance(node, Select) and isinstance(operand, Residual) and not node.optional:
-            known = _field(operand.type, node.field)
-            return outcomes_of_type(known), known
+            field_type = _field(operand.type, node.field)
+            return outcomes_of_type(field_type), field_type
         return outcomes.ANY, None
 
     def keep_apart(self, operand: Expr) -> Expr:
@@ -126,7 +126,7 @@ class _NodeWriter:
             return dyn(operand) if ".".join((*parts, node.function)) in QUALIFIED else operand
         assert isinstance(node, Select)
         name = ".".join((*parts, node.field))
-        return dyn(operand) if any(each.startswith(name) for each in self.specialiser.unknowns.names) else operand
+        return dyn(operand) if any(unknown.startswith(name) for unknown in self.specialiser.unknowns.names) else operand
 
 
 class _CallWriter(_NodeWriter):
@@ -137,7 +137,7 @@ class _CallWriter(_NodeWriter):
         self.function = node.function
         self.apply = apply
         name = qualified_name(node) or node.function.removeprefix(".")
-        self.params = [each.params for each in overloads(name, len(parts))]
+        self.params = [overload.params for overload in overloads(name, len(parts))]
         self.result = result_of_call(name, len(parts))
         self.has_fixed_type = has_fixed_result_type(name, len(parts))
         self.is_equality = self.function in ("_==_", "_!=_")
@@ -160,7 +160,7 @@ class _CallWriter(_NodeWriter):
         if self.function == "@in" and (results[1] == [] or results[1] == {}):
             # Kubernetes' optimizer takes `x in []` for false, without looking at `x`, where it sees the empty list.
             return (1,)
-        key = tuple([each.type if type(each) is Residual else type(each) for each in results])
+        key = tuple([result.type if type(result) is Residual else type(result) for result in results])
         hidden = self._seen.get(key)
         if hidden is None:
             hidden = self._hidden(results)
@@ -170,10 +170,10 @@ class _CallWriter(_NodeWriter):
         return hidden
 
     def _hidden(self, results: list[Result]) -> tuple[int, ...]:
-        known = [each.type or DYN if type(each) is Residual else value_type(each) for each in results]
-        if not self.params or any(fits(each, known) for each in self.params):
+        given = [result.type or DYN if type(result) is Residual else value_type(result) for result in results]
+        if not self.params or any(fits(params, given) for params in self.params):
             return ()
-        return tuple(i for i, each in enumerate(results) if self._may_hide(self.parts[i], each))
+        return tuple(i for i, result in enumerate(results) if self._may_hide(self.parts[i], result))
 
     def _may_hide(self, part: Expr, result: Result) -> bool:
         """Whether an operand's type may be hidden: a constant's, or that of something that was dynamic before."""
@@ -196,15 +196,15 @@ class _CallWriter(_NodeWriter):
 def _equality(function: str, results: Sequence[Result]) -> int:
     left = results[0]
     failing = 0
-    for each in results:
-        if type(each) is Residual:
-            failing |= each.possible & outcomes.ERROR
+    for result in results:
+        if type(result) is Residual:
+            failing |= result.possible & outcomes.ERROR
     # Only an opaque value, somewhere on the left, makes a comparison fail.
     plain = left.type if type(left) is Residual else value_type(left)
     if plain is None or plain.name not in _SCALARS:
         failing = outcomes.ERROR
     left_outcomes, right_outcomes = (
-        each.possible if type(each) is Residual else outcomes.of_value(each) for each in results
+        result.possible if type(result) is Residual else outcomes.of_value(result) for result in results
     )
     values = outcomes.TRUE | outcomes.FALSE
     if not (left_outcomes | right_outcomes) & outcomes.OTHER:
@@ -222,11 +222,11 @@ def _equality(function: str, results: Sequence[Result]) -> int:
     return (outcomes.TRUE if equal else 0) | (outcomes.FALSE if differ else 0) | failing
 
 
-def _field(known: Type | None, field: str) -> Type | None:
-    if isinstance(known, ObjectType):
-        return certain_type(known.fields.get(field))
-    if known is not None and known.name == "map" and len(known.params) == 2:
-        return certain_type(known.params[1])
+def _field(operand_type: Type | None, field: str) -> Type | None:
+    if isinstance(operand_type, ObjectType):
+        return certain_type(operand_type.fields.get(field))
+    if operand_type is not None and operand_type.name == "map" and len(operand_type.params) == 2:
+        return certain_type(operand_type.params[1])
     return None
 
 
@@ -245,13 +245,13 @@ class _LiteralParts:
     def add(self, part: Expr, result: Result, optional: bool = False) -> None:
         """Take an element; `part` is how it was written."""
         constant = not isinstance(result, Residual | CertainFailure) and type(part) is not Literal
-        if not optional and (constant or self.specialiser.nodes):
+        if not optional and (constant or self.specialiser.checked_types):
             self._hideable.append(len(self.exprs))
         self._add(self.specialiser.as_residual(part, result))
         if optional:
             # The marked expression is an optional value; what it may add to the literal is what is inside.
-            known = self._types[-1]
-            self._types[-1] = known.params[0] if known.name == "optional_type" and known.params else DYN
+            marked = self._types[-1]
+            self._types[-1] = marked.params[0] if marked.name == "optional_type" and marked.params else DYN
 
     def add_inside(self, part: Expr, value: object) -> None:
         """Take the value of an optional element."""
@@ -269,7 +269,7 @@ class _LiteralParts:
 
     def hide(self) -> None:
         """Hide the types of constants if the elements are of several types; dyn counts as a type."""
-        if any(each != self._types[0] for each in self._types):
+        if any(element_type != self._types[0] for element_type in self._types):
             for i in self._hideable:
                 if self._types[i] != DYN:
                     self.exprs[i] = dyn(self.exprs[i])
@@ -297,8 +297,8 @@ def list_writer(specialiser: Specialiser, node: ListExpr, parts: Sequence[Expr])
         size = node_length(node) + elements.size
         specialiser.check_length(size)
         possible = outcomes.OTHER | elements.possible | (outcomes.ERROR if marks else 0)
-        made = ListExpr(tuple(elements.exprs), tuple(marks), node.at)
-        return Residual(made, possible, size, certain_type(specialiser.checked_type(node)))
+        literal = ListExpr(tuple(elements.exprs), tuple(marks), node.at)
+        return Residual(literal, possible, size, specialiser.certain_type(node))
 
     return write
 
@@ -338,11 +338,7 @@ def map_writer(specialiser: Specialiser, node: MapExpr, parts: Sequence[Expr]) -
         size = node_length(node) + keys.size + values.size
         specialiser.check_length(size)
         entries = tuple(map(MapEntry, keys.exprs, values.exprs, marks))
-        return Residual(
-            MapExpr(entries, node.at),
-            possible | keys.possible | values.possible,
-            size,
-            certain_type(specialiser.checked_type(node)),
-        )
+        possible |= keys.possible | values.possible
+        return Residual(MapExpr(entries, node.at), possible, size, specialiser.certain_type(node))
 
     return write

@@ -51,7 +51,7 @@ def _both(parts: list[_Demands]) -> _Demands:
     for part in parts:
         for path, values in part.items():
             before = result.get(path)
-            result[path] = values if before is None else tuple(each for each in before if _among(each, values))
+            result[path] = values if before is None else tuple(value for value in before if _among(value, values))
     return result
 
 
@@ -61,13 +61,13 @@ def _either(parts: list[_Demands]) -> _Demands:
         if all(path in part for part in parts):
             union: list[object] = []
             for part in parts:
-                union += [each for each in part[path] if not _among(each, union)]
+                union += [value for value in part[path] if not _among(value, union)]
             result[path] = tuple(union)
     return result
 
 
 def _among(value: object, values: tuple[object, ...] | list[object]) -> bool:
-    return any(equal(value, each) for each in values)
+    return any(equal(value, other) for other in values)
 
 
 def _equality(place: ast.Expr, constant: ast.Expr) -> _Demands:

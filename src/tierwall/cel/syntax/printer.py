@@ -70,9 +70,9 @@ def _quoted(text: str) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     char = match[0]
-    known = _ESCAPES.get(char)
-    if known is not None:
-        return known
+    escape = _ESCAPES.get(char)
+    if escape is not None:
+        return escape
     if char.isprintable():
         return char
     code = ord(char)
@@ -156,7 +156,7 @@ def _list(node: ast.ListExpr) -> tuple[str, int]:
     if not node.optional:
         return f"[{_all(node.elements)}]", _MEMBER
     marked = set(node.optional)
-    parts = [("?" if i in marked else "") + _at(each, _CONDITIONAL) for i, each in enumerate(node.elements)]
+    parts = [("?" if i in marked else "") + _at(element, _CONDITIONAL) for i, element in enumerate(node.elements)]
     return f"[{', '.join(parts)}]", _MEMBER
 
 

@@ -225,8 +225,8 @@ class World:
         """List who can reach whom on which ports, for all endpoints or for those named."""
         from tierwall.network.reach.connections import connections
 
-        ends = _strings(sources), _strings(destinations)
-        return connections(self._snapshot, *ends, _strings(ports), explain, denied, progress)
+        endpoints = _strings(sources), _strings(destinations)
+        return connections(self._snapshot, *endpoints, _strings(ports), explain, denied, progress)
 
     def exposure(self, *, explain: bool = False) -> Iterator[ConnectionEntry]:
         """List what future pods could reach, and what could reach them, by label."""

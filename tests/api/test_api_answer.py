@@ -35,7 +35,7 @@ CD = [condition("Deny", "d")]
 def shown(chain: Chain, attributes: Attributes, given: ConditionData | None = None) -> dict[str, Any]:
     """An answer in every form that it is shown in."""
     shown_answer = answer(decide(chain, attributes, given))
-    assert list(text.answer(shown_answer, View()))
+    assert list(text.explanation(shown_answer, View()))
     assert list(yes_or_no(shown_answer, View()))
     return shown_answer.to_dict()
 
@@ -89,7 +89,7 @@ def test_a_webhook_behind_conditions_is_called_once_however_the_answer_is_shown(
     decided = decide(chain, CREATE, given)
     shown_answer = answer(decided)
     for _ in range(3):
-        list(text.answer(shown_answer, View()))
+        list(text.explanation(shown_answer, View()))
         shown_answer.to_dict()
         _ = (decided.first.possible, decided.first.failure, decided.entries, decided.first.can_become_allowed)
     assert server.accesses == 1

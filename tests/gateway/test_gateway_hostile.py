@@ -91,10 +91,10 @@ def test_spoiled_objects_are_answered_or_refused_in_words() -> None:
                     continue
                 assert answer.plane == "gateway"
                 assert answer.sentence
-                written(answer.to_dict(), text.answer(answer, View()))
+                written(answer.to_dict(), text.explanation(answer, View()))
                 outcomes["answered"] += 1
         for answer in islice(ask_everywhere(snapshot, GatewayQuestion()), 1):
-            written(answer.to_dict(), text.answer(answer, View()))
+            written(answer.to_dict(), text.explanation(answer, View()))
             outcomes["answered everywhere"] += 1
         for diagnostic in check(snapshot):
             assert diagnostic.code in CATALOGUE

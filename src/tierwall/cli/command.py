@@ -135,7 +135,7 @@ def print_output(command: str, output: str, subject: Any) -> None:
 
     worlds = worlds_read()
     omissions = dict.fromkeys(omission for world in worlds for omission in world.not_considered)
-    view = View(_line_in(worlds), tuple(omissions), sys.stdout.isatty(), colour(sys.stdout))
+    view = View(_line_lookup(worlds), tuple(omissions), sys.stdout.isatty(), colour(sys.stdout))
     rendered = renderer(command, output)(subject, view)
     if isinstance(rendered, dict):
         from tierwall.render.json import dump
@@ -149,15 +149,15 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic], *read: Any) -> None:
     """Print diagnostics to stderr; on a terminal with the offending line, which `read` has."""
     from tierwall.render import text
 
-    for line in text.diagnostics(diagnostics, _line_in(read), sys.stderr.isatty(), colour(sys.stderr)):
+    for line in text.diagnostics(diagnostics, _line_lookup(read), sys.stderr.isatty(), colour(sys.stderr)):
         click.echo(line, err=True)
 
 
-def _line_in(read: Iterable[Any]) -> Callable[[str, int], str | None]:
+def _line_lookup(sources: Iterable[Any]) -> Callable[[str, int], str | None]:
     """Make a function that looks up a line of a file in what was read."""
 
     def line(file: str, number: int) -> str | None:
-        return next((text for texts in read if (text := texts.line(file, number)) is not None), None)
+        return next((text for source in sources if (text := source.line(file, number)) is not None), None)
 
     return line
 
@@ -188,10 +188,10 @@ def colour(stream: Any) -> bool:
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
 
 
-def address(text: str, option: str, host: str = "") -> tuple[str, int]:
-    """Read `HOST:PORT`; `host` is the default host, if there is one."""
-    given, colon, port = text.rpartition(":")
-    given = given.removeprefix("[").removesuffix("]") or host
-    if not colon or not given or not port.isascii() or not port.isdigit() or int(port) > 65535:
+def address(text: str, option: str, default_host: str = "") -> tuple[str, int]:
+    """Read `HOST:PORT`. The host may be left out where there is a default."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or default_host
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise click.BadParameter(f"expected HOST:PORT, found `{text}`", param_hint=option)
-    return given, int(port)
+    return host, int(port)

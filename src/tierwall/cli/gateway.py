@@ -73,15 +73,15 @@ def _rule(text: str | None) -> int | str | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 6 else text
 
 
-def _facts(texts: tuple[str, ...]) -> dict[str, Any]:
+def _facts(pairs: tuple[str, ...]) -> dict[str, Any]:
     """Read `name=value` pairs. A value is JSON (a number, true, a map) if it can be read so, else a string."""
     import msgspec
 
     facts: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"expected NAME=VALUE as `--request`, found `{text}`")
+            raise click.UsageError(f"expected NAME=VALUE as `--request`, found `{pair}`")
         try:
             facts[name] = msgspec.json.decode(value)
         except msgspec.DecodeError:

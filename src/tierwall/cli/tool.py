@@ -114,15 +114,15 @@ def _note_missing_route(answer: Answer, world: World) -> None:
         click.echo(f"note: no route in the manifests leads from {request.gateway} to {request.backend}", err=True)
 
 
-def pairs(given: tuple[str, ...], option: str, separator: str) -> dict[str, str]:
+def pairs(values: tuple[str, ...], option: str, separator: str) -> dict[str, str]:
     """Read repeated `NAME=VALUE` (or `NAME:VALUE`) options as a map."""
-    out: dict[str, str] = {}
-    for text in given:
-        key, sign, value = text.partition(separator)
+    entries: dict[str, str] = {}
+    for pair in values:
+        key, sign, value = pair.partition(separator)
         if not sign or not key.strip():
-            raise click.UsageError(f"expected NAME{separator}VALUE as `{option}`, found `{text}`")
-        out[key.strip()] = value.strip()
-    return out
+            raise click.UsageError(f"expected NAME{separator}VALUE as `{option}`, found `{pair}`")
+        entries[key.strip()] = value.strip()
+    return entries
 
 
 class ToolsParams(CallerParams, ObjectParams):

@@ -72,35 +72,35 @@ class ModelEngine(Engine[Snapshot, Any, Any]):
                 yield EngineReply(error=error.summary)
 
 
-def run(suites: Iterable[PolicySuite], using: Engine[Snapshot, Any, Any]) -> Iterator[CaseResult]:
+def run(suites: Iterable[PolicySuite], engine: Engine[Snapshot, Any, Any]) -> Iterator[CaseResult]:
     """Yield one result for each case, in order. InputError if the engine cannot be asked at all."""
     for suite in suites:
-        for case, reply in zip(suite.cases, ask_engine(suite, using), strict=True):
+        for case, reply in zip(suite.cases, ask_engine(suite, engine), strict=True):
             yield _judge(suite, case, reply)
 
 
-def ask_engine(suite: PolicySuite, using: Engine[Snapshot, Any, Any]) -> Iterator[EngineReply]:
+def ask_engine(suite: PolicySuite, engine: Engine[Snapshot, Any, Any]) -> Iterator[EngineReply]:
     """Yield one reply for each case, in order. The engine gets only well-formed questions of its own planes."""
-    settled: dict[int, EngineReply] = {}
+    known: dict[int, EngineReply] = {}
     questions: list[Question] = []
     for number, case in enumerate(suite.cases):
-        if case.plane not in using.planes:
-            planes = " and ".join(using.planes)
-            settled[number] = EngineReply(skipped=f"this engine answers {planes} questions, not `{case.plane}`")
+        if case.plane not in engine.planes:
+            planes = " and ".join(engine.planes)
+            known[number] = EngineReply(skipped=f"this engine answers {planes} questions, not `{case.plane}`")
             continue
         problems: list[Diagnostic] = []
         question = read(case.plane, case.question, suite.defaults, problems)
         if problems:
-            settled[number] = EngineReply(error=_everything_wrong(suite, case))
+            known[number] = EngineReply(error=_question_problems(suite, case))
         else:
             questions.append(question)
-    asked = using.ask(suite.snapshot, questions) if questions else iter(())
+    answers = engine.ask(suite.snapshot, questions) if questions else iter(())
     for number in range(len(suite.cases)):
-        yield settled[number] if number in settled else next(asked)
+        yield known[number] if number in known else next(answers)
 
 
-def _everything_wrong(suite: PolicySuite, case: PolicyCase) -> str:
-    """Say everything that is wrong with a question; only its plane knows what is wrong beside unknown keys."""
+def _question_problems(suite: PolicySuite, case: PolicyCase) -> str:
+    """Say everything that is wrong with a question. Only its plane knows the problems beside unknown keys."""
     try:
         ask(case.plane, suite.snapshot, case.question, suite.defaults)
     except InputError as error:

@@ -66,15 +66,15 @@ def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[PolicySu
             *loaded.diagnostics,
             Diagnostic("TW701", "no PolicyTest in " + ", ".join(f"`{path}`" for path in paths)),
         ]
-    library = _SnapshotCache(under)
+    cache = _SnapshotCache(under)
     ready: list[PolicySuite] = []
     for test in tests:
-        wrong = list(_malformed(test))
-        if wrong:
-            diagnostics += wrong
+        problems = list(_test_problems(test))
+        if problems:
+            diagnostics += problems
             continue
         try:
-            ready.append(_suite(test, library))
+            ready.append(_suite(test, cache))
         except InputError as error:
             diagnostics += error.diagnostics
     errors = Diagnostics(diagnostics).errors
@@ -89,32 +89,34 @@ def object_problems(suites: Iterable[PolicySuite]) -> Diagnostics:
     Objects that an API server would refuse, documents that are not objects, repeated keys, and duplicate objects.
     """
     noticed: list[Diagnostic] = []
-    judged: set[tuple[Resource, InstalledDefinition | None]] = set()
+    seen: set[tuple[Resource, InstalledDefinition | None]] = set()
     for suite in suites:
         noticed += suite.noticed
         for resource in suite.snapshot:
             key = resource, installed_definition(suite.snapshot, resource)
-            if key not in judged:
-                judged.add(key)
+            if key not in seen:
+                seen.add(key)
                 noticed += admission_problems(suite.snapshot, resource)
     return sorted_diagnostics(Diagnostics(noticed).serious)
 
 
-def _malformed(resource: Resource) -> Iterator[Diagnostic]:
+def _test_problems(resource: Resource) -> Iterator[Diagnostic]:
     for problem in built_in_problems(resource).errors:
         yield msgspec.structs.replace(problem, code="TW701")
 
 
-def _suite(resource: Resource, library: _SnapshotCache) -> PolicySuite:
+def _suite(resource: Resource, cache: _SnapshotCache) -> PolicySuite:
     spec = resource.spec
     place = resource.position()
     file = place.file if place else ""
     folder = os.path.dirname(file)
     diagnostics: list[Diagnostic] = []
-    base, noticed, missing = library.snapshot(folder, tuple(spec.get("resources") or ()))
-    for index, text in missing:
+    base, noticed, missing = cache.snapshot(folder, tuple(spec.get("resources") or ()))
+    for index, pattern in missing:
         diagnostics.append(
-            Diagnostic("TW702", f"no file or folder matches `{text}`", resource.position(("spec", "resources", index)))
+            Diagnostic(
+                "TW702", f"no file or folder matches `{pattern}`", resource.position(("spec", "resources", index))
+            )
         )
     cases = []
     for index, case in enumerate(spec.get("cases") or ()):
@@ -124,7 +126,7 @@ def _suite(resource: Resource, library: _SnapshotCache) -> PolicySuite:
         if plane_name == "admit" and question.keys() == {"object"}:
             question = {"objects": (LocatedValue(question["object"], resource, (*path, "admit", "object")),)}
         if plane_name == "admit" and question.keys() == {"file"}:
-            file_loaded = load([_joined(folder, question["file"])])
+            file_loaded = load([_join_path(folder, question["file"])])
             diagnostics += [
                 Diagnostic(
                     "TW702", f"`{question['file']}`: {diagnostic.message}", resource.position((*path, "admit", "file"))
@@ -146,13 +148,13 @@ def _suite(resource: Resource, library: _SnapshotCache) -> PolicySuite:
 def _problems_of_inline_objects(resource: Resource, values: Sequence[Any]) -> Iterator[Diagnostic]:
     """Report inline maps that are left out because they lack `apiVersion` or `kind`."""
     for index, value in enumerate(values):
-        lacking = [f"`{key}`" for key in ("apiVersion", "kind") if not value.get(key)]
-        if lacking:
-            words = f"expected a Kubernetes object, found a map without {' and '.join(lacking)}"
+        missing = [f"`{key}`" for key in ("apiVersion", "kind") if not value.get(key)]
+        if missing:
+            words = f"expected a Kubernetes object, found a map without {' and '.join(missing)}"
             yield Diagnostic("TW006", words, resource.position(("spec", "objects", index)))
 
 
-def _joined(folder: str, name: str) -> str:
+def _join_path(folder: str, name: str) -> str:
     """Join a folder and a path, without `.` parts and repeated slashes."""
     path = os.path.join(folder, name)
     parts = (part for part in path.split("/") if part not in ("", "."))
@@ -175,7 +177,7 @@ class _SnapshotCache:
         files: dict[str, None] = {}
         missing = []
         for index, pattern in enumerate(patterns):
-            matched = sorted(glob(_joined(folder, pattern), recursive=True))
+            matched = sorted(glob(_join_path(folder, pattern), recursive=True))
             if not matched:
                 missing.append((index, pattern))
             files.update(dict.fromkeys(matched))
@@ -186,6 +188,6 @@ class _SnapshotCache:
             unreadable = [diagnostic for diagnostic in loaded.diagnostics if diagnostic.unreadable]
             if unreadable:
                 raise InputError(unreadable)
-            whole = loaded.snapshot if self._under is None else self._under.with_changes(put=loaded.resources)
-            self._loaded[key] = whole, loaded.diagnostics
+            snapshot = loaded.snapshot if self._under is None else self._under.with_changes(put=loaded.resources)
+            self._loaded[key] = snapshot, loaded.diagnostics
         return *self._loaded[key], missing

@@ -13,11 +13,11 @@ from tierwall.render.text import paint, trace
 
 def text(results: Iterable[CaseResult], view: View) -> Iterator[str]:
     """Write one line for each case as it ends; below a failure the mismatches and the trace. Then the totals."""
-    shown = []
+    finished = []
     for result in results:
-        shown.append(result)
+        finished.append(result)
         yield from _case(result, view.colour)
-    report = TestReport(tuple(shown))
+    report = TestReport(tuple(finished))
     skipped = f", {report.skipped} skipped" if report.skipped else ""
     yield f"{report.passed} passed, {report.failed} failed{skipped}"
 

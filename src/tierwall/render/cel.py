@@ -16,13 +16,13 @@ def json_line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()
 
 
-def residual(left: PartialResult, view: View) -> str:
+def residual(result: PartialResult, view: View) -> str:
     """Return the residual expression."""
-    return left.text
+    return result.text
 
 
-def residual_line(left: PartialResult, view: View) -> str:
+def residual_line(result: PartialResult, view: View) -> str:
     """Return one line of JSON: the residual expression, the remaining unknowns and the possible outcomes."""
     from tierwall.cel.partial_evaluation import partial_report
 
-    return json_line(partial_report(left))
+    return json_line(partial_report(result))

@@ -70,7 +70,7 @@ def comma_separated(entries: Iterable[ConnectionEntry], view: View) -> Iterator[
     for entry in entries:
         sources, destinations = str(entry.sources), str(entry.destinations)
         for flow in entry.flows:
-            reasons = (", ".join(map(str, settled or ())) for settled in (flow.egress, flow.ingress))
+            reasons = (", ".join(map(str, deciders or ())) for deciders in (flow.egress, flow.ingress))
             verdict, names = str(flow.verdict), " ".join(flow.domains)
             yield _csv_line((entry.change, sources, destinations, verdict, flow.ports, names, *reasons, flow.before()))
 
@@ -81,11 +81,11 @@ def _csv_line(values: Iterable[str]) -> str:
 
     out = io.StringIO()
     # The writer quotes values that hold its line terminator, so it must know the real one.
-    csv.writer(out, lineterminator=_CSV_END).writerow([_tame(value) for value in values])
+    csv.writer(out, lineterminator=_CSV_END).writerow([_quote_formula(value) for value in values])
     return out.getvalue().removesuffix(_CSV_END)
 
 
-def _tame(value: str) -> str:
+def _quote_formula(value: str) -> str:
     """Quote a value that a spreadsheet would take for a formula."""
     return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tierwall.engines.envoy.control.server import GatewayCondition, ProxyStatus
 
 _METRICS: tuple[tuple[str, str, Callable[[RuleHits], int]], ...] = (
-    ("tierwall_rule_packets_total", "Packets of new connections that a policy rule settled.", lambda hit: hit.packets),
+    ("tierwall_rule_packets_total", "Packets of new connections that a policy rule decided.", lambda hit: hit.packets),
     ("tierwall_rule_bytes_total", "Bytes of those packets.", lambda hit: hit.bytes),
 )
 
@@ -42,17 +42,17 @@ def event_line(event: DecisionEvent) -> str:
     """`<time> Deny ingress TCP shop/web-0 (…) -> data/db-0 (…) by NetworkPolicy/data/deny-all spec`."""
     connection: ObservedConnection = event.detail
     what = f"would {event.verdict.lower()}" if event.shadow else str(event.verdict)
-    ends = f"{_endpoint(connection.source)} -> {_endpoint(connection.destination)}"
+    endpoints = f"{_endpoint(connection.source)} -> {_endpoint(connection.destination)}"
     by = ", ".join(map(str, event.decided_by))
-    return f"{_time(event.time)} {what} {connection.direction} {connection.protocol} {ends} by {by}"
+    return f"{_time(event.time)} {what} {connection.direction} {connection.protocol} {endpoints} by {by}"
 
 
-def _endpoint(end: ObservedEndpoint) -> str:
-    place = f"[{end.ip}]" if ":" in end.ip else end.ip
-    where = f"{place}:{end.port}" if end.port else place
-    if end.pod:
-        return f"{end.namespace}/{end.pod} ({where})"
-    return f"node:{end.node} ({where})" if end.node else where
+def _endpoint(endpoint: ObservedEndpoint) -> str:
+    host = f"[{endpoint.ip}]" if ":" in endpoint.ip else endpoint.ip
+    address = f"{host}:{endpoint.port}" if endpoint.port else host
+    if endpoint.pod:
+        return f"{endpoint.namespace}/{endpoint.pod} ({address})"
+    return f"node:{endpoint.node} ({address})" if endpoint.node else address
 
 
 def event_document(event: DecisionEvent) -> dict[str, Any]:
@@ -65,14 +65,16 @@ def event_document(event: DecisionEvent) -> dict[str, Any]:
         direction=str(connection.direction),
         decidedBy=decider_documents(event.decided_by),
     ) | {
-        "from": _end_document(connection.source),
-        "to": _end_document(connection.destination),
+        "from": _endpoint_document(connection.source),
+        "to": _endpoint_document(connection.destination),
         "protocol": connection.protocol,
     }
 
 
-def _end_document(end: ObservedEndpoint) -> dict[str, Any]:
-    return non_empty(node=end.node, namespace=end.namespace, pod=end.pod, ip=end.ip, port=end.port or None)
+def _endpoint_document(endpoint: ObservedEndpoint) -> dict[str, Any]:
+    return non_empty(
+        node=endpoint.node, namespace=endpoint.namespace, pod=endpoint.pod, ip=endpoint.ip, port=endpoint.port or None
+    )
 
 
 def _time(time: datetime) -> str:

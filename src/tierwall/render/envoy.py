@@ -61,7 +61,7 @@ def _plain(message: Any) -> dict[str, Any]:
     return value
 
 
-def _sort_maps(message: Any, shown: Any) -> None:
+def _sort_maps(message: Any, document: Any) -> None:
     """Sort protobuf maps, which have no order, so that the output is the same every time."""
     if message.DESCRIPTOR.full_name == "google.protobuf.Any":
         kind = message.type_url.rpartition("/")[2]
@@ -69,21 +69,21 @@ def _sort_maps(message: Any, shown: Any) -> None:
             return  # a filter that is only turned on
         message = message_factory.GetMessageClass(POOL.FindMessageTypeByName(kind)).FromString(message.value)
     if message.DESCRIPTOR.full_name == "google.protobuf.Struct":
-        ordered = json.loads(json.dumps(shown, sort_keys=True))
-        shown.clear()
-        shown |= ordered
+        ordered = json.loads(json.dumps(document, sort_keys=True))
+        document.clear()
+        document |= ordered
         return
     for field, value in message.ListFields():
-        part = shown.get(field.name) if isinstance(shown, dict) else None
+        part = document.get(field.name) if isinstance(document, dict) else None
         if field.message_type is None or part is None:
             continue
         if field.message_type.GetOptions().map_entry:
-            shown[field.name] = part = dict(sorted(part.items()))
+            document[field.name] = part = dict(sorted(part.items()))
             if field.message_type.fields_by_name["value"].message_type is not None:
                 for key in value:
                     _sort_maps(value[key], part[str(key)])
         elif isinstance(part, list):
-            for item, shown_item in zip(value, part, strict=True):
-                _sort_maps(item, shown_item)
+            for item, document_item in zip(value, part, strict=True):
+                _sort_maps(item, document_item)
         else:
             _sort_maps(value, part)

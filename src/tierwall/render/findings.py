@@ -127,14 +127,14 @@ def github(checked: CheckResult, view: View) -> Iterator[str]:
     for finding in checked.findings:
         where = []
         if finding.at is not None:
-            where = [f"file={_property(finding.at.file)}", f"line={finding.at.line}", f"col={finding.at.column}"]
-        attributes = ",".join([*where, f"title={_property(finding.code)}"])
-        yield f"::{_GITHUB[finding.severity]} {attributes}::{_data(finding.message_with_hint)}"
+            where = [f"file={_escape_property(finding.at.file)}", f"line={finding.at.line}", f"col={finding.at.column}"]
+        attributes = ",".join([*where, f"title={_escape_property(finding.code)}"])
+        yield f"::{_GITHUB[finding.severity]} {attributes}::{_escape_data(finding.message_with_hint)}"
 
 
-def _data(text: str) -> str:
+def _escape_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")

@@ -20,16 +20,18 @@ def cases(results: Iterable[CaseResult], view: View) -> str:
     """Write the results of a test run, with one suite for each PolicyTest."""
     suites: dict[tuple[str, str], list[Element]] = {}
     for case in results:
-        element = Element("testcase", name=_text(case.case), classname=_text(case.test), file=_text(case.file))
+        element = Element(
+            "testcase", name=_writable(case.case), classname=_writable(case.test), file=_writable(case.file)
+        )
         if case.ok is None:
-            SubElement(element, "skipped", message=_text(case.skipped))
+            SubElement(element, "skipped", message=_writable(case.skipped))
         elif not case.ok:
             lines = [*case.mismatches, *([case.error] if case.error else [])]
-            failure = SubElement(element, "failure", message=_text(lines[0] if lines else "failed"))
+            failure = SubElement(element, "failure", message=_writable(lines[0] if lines else "failed"))
             steps = case.answer.steps if case.answer is not None else ()
-            failure.text = _text("\n".join([*lines, *trace(steps)]))
+            failure.text = _writable("\n".join([*lines, *trace(steps)]))
         suites.setdefault((case.file, case.test), []).append(element)
-    return _written((test, members) for (_, test), members in suites.items())
+    return _document((test, members) for (_, test), members in suites.items())
 
 
 def findings(checked: CheckResult, view: View) -> str:
@@ -39,19 +41,19 @@ def findings(checked: CheckResult, view: View) -> str:
         by_file.setdefault(finding.at.file if finding.at else "", []).append(finding)
     members = []
     for file, diagnostics in by_file.items():
-        element = Element("testcase", name=_text(file or "input"), classname="tierwall.check")
+        element = Element("testcase", name=_writable(file or "input"), classname="tierwall.check")
         for finding in Diagnostics(diagnostics).serious:
-            failure = SubElement(element, "failure", message=_text(finding.message), type=finding.code)
-            failure.text = _text(f"{finding.at or ''} {finding.message} {finding.hint}".strip())
+            failure = SubElement(element, "failure", message=_writable(finding.message), type=finding.code)
+            failure.text = _writable(f"{finding.at or ''} {finding.message} {finding.hint}".strip())
         members.append(element)
-    return _written([("tierwall check", members)])
+    return _document([("tierwall check", members)])
 
 
-def _written(suites: Iterable[tuple[str, list[Element]]]) -> str:
+def _document(suites: Iterable[tuple[str, list[Element]]]) -> str:
     """Write test cases by suite, with the number of cases, failures and skips."""
     root = Element("testsuites", name="tierwall")
     for name, members in suites:
-        suite = SubElement(root, "testsuite", {"name": _text(name), **_counts(members)})
+        suite = SubElement(root, "testsuite", {"name": _writable(name), **_counts(members)})
         suite.extend(members)
     root.attrib |= _counts(root.findall("testsuite/testcase"))
     indent(root)
@@ -63,5 +65,5 @@ def _counts(cases: list[Element]) -> dict[str, str]:
     return {"tests": str(len(cases)), "failures": str(failures), "skipped": str(skipped)}
 
 
-def _text(value: object) -> str:
+def _writable(value: object) -> str:
     return _UNWRITABLE.sub("\ufffd", str(value))

@@ -32,11 +32,11 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
 
-def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+def _represent_string(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, None if _is_plain(text) else '"')
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_string)
 
 
 def to_yaml(documents: Iterable[dict[str, Any]]) -> str:

@@ -78,18 +78,18 @@ def shortened(text: str, most: int = 100) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def answer(answer: Answer, view: View) -> Iterator[str]:
+def explanation(answer: Answer, view: View) -> Iterator[str]:
     """Explain an answer; the module of its plane knows the order and the words."""
-    shown: Iterator[str] = importlib.import_module(f"tierwall.render.{answer.plane}").explanation(answer, view.line)
-    return shown
+    lines: Iterator[str] = importlib.import_module(f"tierwall.render.{answer.plane}").explanation(answer, view.line)
+    return lines
 
 
-def answers(answers: Iterable[Answer], view: View) -> Iterator[str]:
+def explanations(answers: Iterable[Answer], view: View) -> Iterator[str]:
     """Explain several answers, with an empty line between them."""
-    for number, one_answer in enumerate(answers):
+    for number, answer in enumerate(answers):
         if number:
             yield ""
-        yield from answer(one_answer, view)
+        yield from explanation(answer, view)
 
 
 _VERDICTS = {

@@ -62,20 +62,20 @@ def tools(listed: tuple[Grants, bool], view: View) -> Iterator[str]:
     grants, everything = listed
     first = True
     for rows in grants.ways:
-        shown = _shown(rows, everything)
-        if not shown:
+        listed_rows = _listed_rows(rows, everything)
+        if not listed_rows:
             continue
         if not first:
             yield ""
         first = False
         yield f"{rows[0].backend} through {rows[0].gateway}#{rows[0].listener}"
-        permits: list[tuple[str, Permit]] = [(row.tool, row) for row in shown]
-        if shown[0].initialize.verdict is Verdict.DENY:
-            permits.insert(0, ("(initialize)", shown[0].initialize))
+        permits: list[tuple[str, Permit]] = [(row.tool, row) for row in listed_rows]
+        if listed_rows[0].initialize.verdict is Verdict.DENY:
+            permits.insert(0, ("(initialize)", listed_rows[0].initialize))
         yield from _block(permits)
 
 
-def _shown(rows: Sequence[ToolRow], everything: bool) -> list[ToolRow]:
+def _listed_rows(rows: Sequence[ToolRow], everything: bool) -> list[ToolRow]:
     return [row for row in rows if everything or row.verdict is not Verdict.DENY]
 
 
@@ -98,7 +98,7 @@ def tools_document(listed: tuple[Grants, bool], view: View) -> dict[str, Any]:
                 "listener": rows[0].listener,
                 "backend": str(rows[0].backend),
                 "initialize": _permit(rows[0].initialize),
-                "tools": [{"tool": row.tool, **_permit(row)} for row in _shown(rows, everything)],
+                "tools": [{"tool": row.tool, **_permit(row)} for row in _listed_rows(rows, everything)],
             }
             for rows in grants.ways
         ],

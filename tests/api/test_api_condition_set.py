@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.worlds.api_fakes import FAKE_TYPE, condition, data, holds
+from tests.worlds.api_fakes import FAKE_TYPE, condition, condition_is_true, data
 from tierwall.api.algebra.condition import (
     CEL_TYPE,
     NODE_TYPE,
@@ -27,7 +27,7 @@ MODES = (FailureMode.DENY, FailureMode.NO_OPINION)
 
 
 def evaluated(*conditions: Condition, mode: FailureMode = FailureMode.DENY, **results: object) -> Decision:
-    return ConditionSet("a", conditions, mode).evaluate(lambda condition: holds(condition, data(**results)))
+    return ConditionSet("a", conditions, mode).evaluate(lambda condition: condition_is_true(condition, data(**results)))
 
 
 def test_r001_a_decision_is_one_of_four() -> None:

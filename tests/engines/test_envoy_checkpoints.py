@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.labs.envoy_attacks import calls, policy
 from tests.labs.envoy_passed import Passed, denies_unknown, passed
 from tests.randomness import examples
-from tests.worlds.tool_objects import thing
+from tests.worlds.tool_objects import manifest
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, canonicalized, compile
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.resources.load import load, load_objects
@@ -63,18 +63,18 @@ def fresh(snapshot: Snapshot) -> XdsResources:
 def places() -> list[Object]:
     """A Gateway, three backends, a route to each of them and one to two of them."""
     listeners = [{"name": "web", "port": 80, "protocol": "HTTP"}]
-    out = [thing(f"{GATEWAY_API}/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": listeners})]
+    out = [manifest(f"{GATEWAY_API}/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": listeners})]
     for name in BACKENDS:
-        out.append(thing(f"{NETWORKING}/v0alpha0", "XBackend", name, {"mcp": {"serviceName": name, "port": 80}}))
+        out.append(manifest(f"{NETWORKING}/v0alpha0", "XBackend", name, {"mcp": {"serviceName": name, "port": 80}}))
         out.append(route(name, name))
-    service = thing("v1", "Service", "asked", {"ports": [{"port": 9000}]})
+    service = manifest("v1", "Service", "asked", {"ports": [{"port": 9000}]})
     return [*out, route("both", "one", "two"), service]
 
 
 def route(name: str, *backends: str) -> Object:
     refs = [{"group": NETWORKING, "kind": "XBackend", "name": backend, "weight": 1} for backend in backends]
     rule = {"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": refs}
-    return thing(f"{GATEWAY_API}/v1", "HTTPRoute", name, {"parentRefs": [{"name": "gate"}], "rules": [rule]})
+    return manifest(f"{GATEWAY_API}/v1", "HTTPRoute", name, {"parentRefs": [{"name": "gate"}], "rules": [rule]})
 
 
 def text(name: str, target: str, tools: tuple[str, ...], kind: str) -> Object:

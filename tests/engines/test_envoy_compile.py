@@ -21,7 +21,7 @@ from google.protobuf import json_format
 
 from tests.labs.envoy_attacks import NETWORKING, calls, objects, policy
 from tests.labs.envoy_passed import Policy, passed
-from tests.worlds.tool_objects import thing
+from tests.worlds.tool_objects import manifest
 from tierwall.cli.envoy import compile as command
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, compile
 from tierwall.engines.envoy.config.options import Denial, EnvoyOptions, Reveal, SocketAddress
@@ -173,7 +173,7 @@ def test_a_route_without_policies_reads_mcp_but_refuses_nothing() -> None:
 
 def test_weighted_backends_have_their_own_policies() -> None:
     refs = [{"group": NETWORKING, "kind": "XBackend", "name": name, "weight": 3} for name in ("mcp", "open")]
-    route = thing(
+    route = manifest(
         "gateway.networking.k8s.io/v1",
         "HTTPRoute",
         "both",
@@ -191,7 +191,7 @@ def test_weighted_backends_have_their_own_policies() -> None:
 
 
 def test_a_filter_that_is_not_supported_closes_its_rule() -> None:
-    route = thing(
+    route = manifest(
         "gateway.networking.k8s.io/v1",
         "HTTPRoute",
         "mirrored",
@@ -216,7 +216,7 @@ def test_a_filter_that_is_not_supported_closes_its_rule() -> None:
 def https(name: str, **tls: Any) -> Object:
     listener = {"name": "tls", "port": 443, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": name}]}}
     spec = {"gatewayClassName": "c", "listeners": [listener], **({"tls": tls} if tls else {})}
-    return thing("gateway.networking.k8s.io/v1", "Gateway", "secure", spec)
+    return manifest("gateway.networking.k8s.io/v1", "Gateway", "secure", spec)
 
 
 def secret(name: str, chain: bytes, key: bytes) -> Object:
@@ -296,7 +296,7 @@ def gateway_with(*listeners: dict[str, Any]) -> Object:
         "gatewayClassName": "c",
         "listeners": [{"port": 90, "protocol": "HTTP", **listener} for listener in listeners],
     }
-    return thing("gateway.networking.k8s.io/v1", "Gateway", "many", spec)
+    return manifest("gateway.networking.k8s.io/v1", "Gateway", "many", spec)
 
 
 def test_listeners_on_one_port_are_told_apart_by_host_or_not_served() -> None:
@@ -314,7 +314,7 @@ def test_listener_sets_of_both_kinds_with_one_name_have_routes_of_their_own() ->
     gateway["spec"]["allowedListeners"] = {"namespaces": {"from": "Same"}}
     parent = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "many"}
     sets = [
-        thing(
+        manifest(
             api, kind, "more", {"parentRef": parent, "listeners": [{"name": "web", "port": port, "protocol": "HTTP"}]}
         )
         for api, kind, port in (

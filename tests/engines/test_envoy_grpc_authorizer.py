@@ -18,7 +18,7 @@ from envoy.service.auth.v3 import external_auth_pb2
 from tests.labs.envoy_attacks import AGENT, SECRET, Attacked, Object, behind, call, calls, policy
 from tests.labs.http2_client import Answer, Header, Http2, post
 from tests.labs.waiting import HeldPort
-from tests.worlds.tool_objects import thing
+from tests.worlds.tool_objects import manifest
 from tierwall.engines.envoy.config import external_auth
 from tierwall.engines.envoy.config.options import SocketAddress
 from tierwall.engines.envoy.config.rbac import NO_AUTHORIZER
@@ -144,7 +144,7 @@ def objects() -> list[Object]:
     asks_web_body = asks_web()
     asks_web_body["externalAuth"]["forwardBody"] = {"maxSize": 200}
     return [
-        *(thing("v1", "Service", service, {"ports": [{"port": 9000}]}) for service in SERVICES),
+        *(manifest("v1", "Service", service, {"ports": [{"port": 9000}]}) for service in SERVICES),
         *(manifest for name in BACKENDS for manifest in behind(name)),
         every,
         policy("plain", "plain", [CALLS], **asks()),

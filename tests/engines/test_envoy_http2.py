@@ -27,7 +27,7 @@ from tests.labs.envoy_lab import PATH, Lab, lab
 from tests.labs.envoy_lab import policy as lab_policy
 from tests.labs.http2_client import JSON, PREFACE, Answer, Header, Http2, post
 from tests.labs.waiting import eventually
-from tests.worlds.tool_objects import thing
+from tests.worlds.tool_objects import manifest
 from tierwall.engines.envoy.config import listeners
 from tierwall.engines.envoy.config.names import FACT_HEADERS
 
@@ -627,12 +627,12 @@ def test_nobody_can_keep_requests_in_stock_for_after_a_revocation(shop: Lab) -> 
 def test_the_log_names_the_backend_that_a_denied_request_was_for(shop: Lab) -> None:
     """One of two backends of a route denies; which one a request is for is settled before policies are asked."""
     group = "agentic.networking.x-k8s.io"
-    spare = thing(f"{group}/v0alpha0", "XBackend", "spare", {"mcp": {"serviceName": "spare", "port": 80}})
+    spare = manifest(f"{group}/v0alpha0", "XBackend", "spare", {"mcp": {"serviceName": "spare", "port": 80}})
     closed = lab_policy("closed", "nothing", on="XBackend")
     closed["spec"]["targetRefs"][0]["name"] = "spare"
     refs = [{"group": group, "kind": "XBackend", "name": name} for name in ("orders", "spare")]
     rules = [{"matches": [{"path": {"value": "/either"}}], "backendRefs": refs}]
-    either = thing(f"{GATEWAY_API}/v1", "HTTPRoute", "either", {"parentRefs": [{"name": "agents"}], "rules": rules})
+    either = manifest(f"{GATEWAY_API}/v1", "HTTPRoute", "either", {"parentRefs": [{"name": "agents"}], "rules": rules})
     for made in (spare, either):
         made["metadata"]["namespace"] = "shop"
     shop.publish([lab_policy("gate", "half", "allowed"), spare, either, closed])

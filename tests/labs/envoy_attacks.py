@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 
 from tests.labs.waiting import PATIENCE_S
-from tests.worlds.tool_objects import thing
+from tests.worlds.tool_objects import manifest
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.probe.client import CertificateAuthority
@@ -40,7 +40,7 @@ def policy(name: str, backend: str, rules: list[Object], version: str = "v1alpha
     target = {"group": NETWORKING, "kind": "XBackend", "name": backend}
     action = {"action": "Allow"} if version == "v1alpha1" else {}
     listed = [{"name": f"r{number}", **rule} for number, rule in enumerate(rules)]
-    return thing(
+    return manifest(
         f"{NETWORKING}/{version}", "XAccessPolicy", name, {"targetRefs": [target], "rules": listed, **action, **spec}
     )
 
@@ -51,8 +51,8 @@ def behind(name: str) -> list[Object]:
     rule = {"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": [reference]}
     spec = {"mcp": {"serviceName": "s", "port": 80, "path": f"/{name}"}}
     return [
-        thing(f"{NETWORKING}/v0alpha0", "XBackend", name, spec),
-        thing(f"{GATEWAY_API}/v1", "HTTPRoute", name, {"parentRefs": [{"name": "gate"}], "rules": [rule]}),
+        manifest(f"{NETWORKING}/v0alpha0", "XBackend", name, spec),
+        manifest(f"{GATEWAY_API}/v1", "HTTPRoute", name, {"parentRefs": [{"name": "gate"}], "rules": [rule]}),
     ]
 
 
@@ -73,7 +73,7 @@ def objects(secure: bool = False) -> list[Object]:
     backends = ("mcp", "arguments", "named", "old", "asks", "some", "agents", "open")
     source = {"type": "SPIFFE", "spiffe": AGENT}
     return [
-        thing(
+        manifest(
             f"{GATEWAY_API}/v1",
             "Gateway",
             "gate",
@@ -86,7 +86,7 @@ def objects(secure: bool = False) -> list[Object]:
             },
         ),
         *(
-            thing(
+            manifest(
                 f"{NETWORKING}/v0alpha0",
                 "XBackend",
                 backend,
@@ -95,7 +95,7 @@ def objects(secure: bool = False) -> list[Object]:
             for backend in backends
         ),
         *(
-            thing(
+            manifest(
                 f"{GATEWAY_API}/v1",
                 "HTTPRoute",
                 backend,
@@ -147,7 +147,7 @@ def objects(secure: bool = False) -> list[Object]:
             **asks,
         ),
         policy("identities", "agents", [{"source": source}]),
-        thing("v1", "Service", "authorizer", {"ports": [{"port": 80}]}),
+        manifest("v1", "Service", "authorizer", {"ports": [{"port": 80}]}),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tests.labs.envoy_attacks import GATEWAY_API, Object
 from tests.labs.waiting import PATIENCE_S
-from tests.worlds.tool_objects import thing
+from tests.worlds.tool_objects import manifest
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.probe.client import CertificateAuthority
@@ -41,7 +41,7 @@ def route(name: str, host: str | Sequence[str], rules: list[Object], on: str = "
     spec: Object = {"parentRefs": [{"name": "gate", "sectionName": on}], "rules": rules}
     if hosts != ["*"]:
         spec["hostnames"] = hosts
-    out = thing(f"{GATEWAY_API}/v1", "HTTPRoute", name, spec)
+    out = manifest(f"{GATEWAY_API}/v1", "HTTPRoute", name, spec)
     out["metadata"]["creationTimestamp"] = f"2026-01-{created:02}T00:00:00Z"
     return out
 
@@ -66,8 +66,8 @@ class Routed:
         listeners += [
             {"name": name, "port": 80, "protocol": "HTTP", "hostname": host} for name, host in (hosts or {}).items()
         ]
-        gateway = thing(f"{GATEWAY_API}/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": listeners})
-        services = [thing("v1", "Service", name, {"ports": [{"port": 80}]}) for name in SERVICES]
+        gateway = manifest(f"{GATEWAY_API}/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": listeners})
+        services = [manifest("v1", "Service", name, {"ports": [{"port": 80}]}) for name in SERVICES]
         self.snapshot = Snapshot.of(load_objects([gateway, *services, *objects]))
         addresses = {f"Service/prod/{name}": recorder.address for name, recorder in self.recorders.items()}
         # Every XBackend is the first of them, too.

@@ -1,7 +1,7 @@
-"""The api plane as docs/semantics.md#api-plane tells it, read off line by line and evaluated by brute force.
+"""A reference model of the api plane: docs/semantics.md#api-plane line by line, evaluated by brute force.
 
-Whether an expression is true, false, an error or a residual in the first phase is found by evaluating it with the exact
-evaluator under every completion of the few fields that the random policies use. Names are those of `tierwall.api`.
+The exact evaluator tells whether an expression is true, false, an error or a residual in the first phase, with every
+completion of the few fields that the random policies use. Names are those of `tierwall.api`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tierwall.cel.evaluate.program import Program, compile
 Question = dict[str, Any]
 Data = dict[str, Any]
 
-# Every value a field of the object may have in a completion; None: the field is missing.
+# Every value that a field of the object may have in a completion; None is a missing field.
 FIELDS = {"a": (1, 2, 3, None), "b": (1, 2, None), "c": (1, 2, 3, None), "flag": (True, False, "text", None)}
 NAMES = ("n", "m", None)
 OPERATIONS = ("CREATE", "UPDATE")
 UNKNOWN = ("object", "oldObject", "options", "operation", "namespaceObject", "impersonatedRequest")
-# What a policy comes to: true, false, an error, or a residual.
+# The outcomes of a policy: true, false, an error, or a residual.
 T, F, E, R = "T", "F", "E", "R"
 
 
-class Policy(NamedTuple):
+class CelPolicy(NamedTuple):
     """An AuthorizationPolicy, or a ClusterAuthorizationPolicy without a namespace."""
 
     effect: str
@@ -36,8 +36,8 @@ class Policy(NamedTuple):
     namespace: str = ""
 
 
-class Member(NamedTuple):
-    """An authorizer of the chain: `CEL`, or what it always says (`AlwaysAllow`, `AlwaysDeny`)."""
+class AuthorizerConfig(NamedTuple):
+    """An authorizer of the chain: `CEL`, `AlwaysAllow` or `AlwaysDeny`."""
 
     type: str
     name: str
@@ -45,7 +45,7 @@ class Member(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What an authorizer says in the first phase; counts are those of its conditions, None where they are free."""
+    """The first phase of an authorizer, and how many conditions it has by effect; None if any number is right."""
 
     verdict: str
     error: bool = False
@@ -55,12 +55,12 @@ class Decision(NamedTuple):
 
     @property
     def can_become_allowed(self) -> bool:
-        """Allow, or Conditional with an Allow condition."""
+        """Whether it is Allow, or Conditional with an Allow condition."""
         return self.verdict == "Allow" or (self.verdict == "Conditional" and self.allow != 0)
 
 
-class Decided(NamedTuple):
-    """What a chain comes to. `final` is None where it is free, or hangs on data that is not given."""
+class TwoPhaseDecision(NamedTuple):
+    """The decision of a chain. `final` is None if any is right, or if it depends on data that is not given."""
 
     verdict: str
     final: str | None
@@ -77,8 +77,8 @@ def program(text: str) -> Program:
     return compile(text, ENVIRONMENT)
 
 
-def outcome(policy: Policy, question: Question, data: Data) -> str:
-    """T, F or E of a policy with everything known."""
+def outcome(policy: CelPolicy, question: Question, data: Data) -> str:
+    """Return T, F or E for a policy with everything known."""
     if policy.namespace and question.get("namespace", "") != policy.namespace:
         return F
     variables = {"request": request(question, data), **{name: data.get(name) for name in UNKNOWN}}
@@ -90,7 +90,7 @@ def outcome(policy: Policy, question: Question, data: Data) -> str:
 
 
 def request(question: Question, data: Data) -> dict[str, Any]:
-    """The variable `request`; what the question leaves out is empty."""
+    """Return the variable `request`; a missing attribute is empty."""
     keys = {"verb": "verb", "group": "apiGroup", "version": "apiVersion", "path": "path", "namespace": "namespace"}
     keys |= {"resource": "resource", "subresource": "subresource", "name": "name"}
     known: dict[str, Any] = {there: question.get(here, "") for here, there in keys.items()}
@@ -108,23 +108,23 @@ def is_name_unknown(question: Question) -> bool:
 
 
 def completions(expression: str) -> Iterator[Data]:
-    """Every completion of what the expression can look at."""
+    """Yield every completion of the fields that the expression reads."""
     fields = [name for name in FIELDS if f"object.{name}" in expression]
     names = NAMES if "request.name" in expression else (None,)
     operations = OPERATIONS if "operation" in expression else (None,)
     for values in itertools.product(*(FIELDS[field] for field in fields)):
         for name, operation in itertools.product(names, operations):
-            thing: dict[str, Any] = {
+            completed: dict[str, Any] = {
                 field: value for field, value in zip(fields, values, strict=True) if value is not None
             }
             if name is not None:
-                thing["metadata"] = {"name": name}
-            yield {"object": thing, "operation": operation}
+                completed["metadata"] = {"name": name}
+            yield {"object": completed, "operation": operation}
     yield {"object": None, "operation": None}
 
 
-def first_outcome(policy: Policy, question: Question) -> str:
-    """T, F, E or R of a policy in the first phase; an Allow that cannot become true is not returned."""
+def first_outcome(policy: CelPolicy, question: Question) -> str:
+    """Return T, F, E or R for a policy in the first phase; an Allow that cannot become true is F."""
     possible = {outcome(policy, question, data) for data in completions(policy.expression)}
     if len(possible) == 1:
         return possible.pop()
@@ -134,8 +134,8 @@ def first_outcome(policy: Policy, question: Question) -> str:
 # One authorizer -------------------------------------------------------------------------------------------------------
 
 
-def authorize(member: Member, policies: list[Policy], question: Question) -> Decision:
-    """The first phase of one authorizer, folded for a client that does not know conditions."""
+def authorize(member: AuthorizerConfig, policies: list[CelPolicy], question: Question) -> Decision:
+    """Decide the first phase of one authorizer, folded for a client that does not understand conditions."""
     if member.type == "AlwaysAllow":
         return Decision("Allow")
     if member.type == "AlwaysDeny":
@@ -149,8 +149,8 @@ def authorize(member: Member, policies: list[Policy], question: Question) -> Dec
     return decision
 
 
-def settle(member: Member, n: Callable[[str, str], int]) -> Decision:
-    """docs/semantics.md#what-one-cel-authorizer-answers, first line that fits."""
+def settle(member: AuthorizerConfig, n: Callable[[str, str], int]) -> Decision:
+    """Return the first line that applies of docs/semantics.md#what-one-cel-authorizer-answers."""
     deny_left, allows = n("Deny", R), n("Allow", T) + n("Allow", R)
     grants = n("Allow", R) if not n("Allow", T) else 1 if n("Allow", T) == 1 else None
     if n("Deny", T):
@@ -174,8 +174,8 @@ def settle(member: Member, n: Callable[[str, str], int]) -> Decision:
     return Decision("Conditional", no_opinion=n("NoOpinion", R), allow=grants)
 
 
-def evaluate(member: Member, policies: list[Policy], question: Question, data: Data) -> tuple[str, bool]:
-    """The verdict of an authorizer that has the data at once, and whether it is an error."""
+def evaluate(member: AuthorizerConfig, policies: list[CelPolicy], question: Question, data: Data) -> tuple[str, bool]:
+    """Return the verdict of an authorizer that has the data from the start, and whether it is an error."""
     if member.type != "CEL":
         return ("Allow" if member.type == "AlwaysAllow" else "NoOpinion"), False
     outcomes = {
@@ -195,29 +195,31 @@ def evaluate(member: Member, policies: list[Policy], question: Question, data: D
 # The chain ------------------------------------------------------------------------------------------------------------
 
 
-def decide(chain: list[Member], policies: list[Policy], question: Question, data: Data | None) -> Decided:
-    """Both phases: docs/semantics.md#how-a-chain-is-walked to docs/semantics.md#the-final-decision."""
+def decide(
+    chain: list[AuthorizerConfig], policies: list[CelPolicy], question: Question, data: Data | None
+) -> TwoPhaseDecision:
+    """Decide both phases: docs/semantics.md#how-a-chain-is-walked to docs/semantics.md#the-final-decision."""
     opinions = [(member.name, authorize(member, policies, question)) for member in chain]
     verdict, asked = first_phase([decision for _, decision in opinions])
     called = [member.name for member in chain[:asked]]
     if verdict != "Conditional":
-        return Decided(verdict, verdict, called, [])
+        return TwoPhaseDecision(verdict, verdict, called, [])
     entries = shown(opinions)
     if data is None:
         denies = any(decision.deny or decision.verdict == "Deny" for _, decision in entries)
         final = None if supports_conditions(question) else "Deny" if denies else "NoOpinion"
-        return Decided(verdict, final, called, entries)
+        return TwoPhaseDecision(verdict, final, called, entries)
     for number, member in enumerate(chain):
         if number >= asked:
             called.append(member.name)
-        said, _ = evaluate(member, policies, question, data)
-        if said != "NoOpinion":
-            return Decided(verdict, said, called, entries)
-    return Decided(verdict, "NoOpinion", called, entries)
+        final, _ = evaluate(member, policies, question, data)
+        if final != "NoOpinion":
+            return TwoPhaseDecision(verdict, final, called, entries)
+    return TwoPhaseDecision(verdict, "NoOpinion", called, entries)
 
 
 def first_phase(decisions: list[Decision]) -> tuple[str, int]:
-    """The verdict, and how many authorizers are asked for it."""
+    """Return the verdict, and how many authorizers are asked for it."""
     remembered = False
     for number, decision in enumerate(decisions, 1):
         if decision.verdict == "NoOpinion":
@@ -232,7 +234,7 @@ def first_phase(decisions: list[Decision]) -> tuple[str, int]:
 
 
 def shown(opinions: list[tuple[str, Decision]]) -> list[tuple[str, Decision]]:
-    """docs/semantics.md#condition-sets-of-an-answer."""
+    """Return the opinions that an answer shows: docs/semantics.md#condition-sets-of-an-answer."""
     entries = []
     for name, decision in opinions:
         if decision.verdict != "NoOpinion":
@@ -243,7 +245,7 @@ def shown(opinions: list[tuple[str, Decision]]) -> list[tuple[str, Decision]]:
 
 
 def supports_conditions(question: Question) -> bool:
-    """docs/semantics.md#which-requests-support-conditions."""
+    """Whether conditions can be enforced: docs/semantics.md#which-requests-support-conditions."""
     if question.get("path") or any("*" in question.get(key, "") for key in ("group", "version", "resource")):
         return False
     if question.get("verb") in ("create", "update", "patch", "delete", "deletecollection"):

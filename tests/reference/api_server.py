@@ -1,9 +1,9 @@
-"""An API server that knows conditions: the filter before a request, and admission after it.
+"""A model of an API server that understands conditions: its authorization filter, then admission.
 
 KEP-5681, "AuthorizationConditionsEnforcer", "Compound Authorization" and "deletecollection support". The filter lets a
-request through if it is allowed, or can become allowed and conditions can be enforced on it; admission then evaluates
-the conditions on the final object, and lets through only Allow. An update that turns out to create, and a connect
-request, are asked about twice, and both answers must come to Allow.
+request pass if it is allowed, or if it can become allowed and conditions can be enforced on it. Admission then
+evaluates the conditions on the final object, and lets only Allow pass. An update that turns into a create, and a
+connect request, need two decisions, and both must come to Allow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tierwall.api.decide import enforce_conditions
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a request: the answer, in which phase it fell, and the data it fell on if there was any."""
+    """The outcome of a request: the decision, its phase, and the data that decided it, if any."""
 
     decision: Decision
     phase: str
@@ -28,19 +28,19 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def is_allowed(self) -> bool:
-        """The request goes through."""
+        """Whether the request passes."""
         return self.decision.verdict is ALLOW
 
 
 def proceeds(attributes: Attributes, decision: ChainDecision) -> bool:
-    """Whether the filter lets a request on: allowed, or conditional where admission will enforce it."""
+    """Whether the filter lets a request pass: it is allowed, or admission will enforce its conditions."""
     if not decision.is_conditional:
         return decision.verdict is ALLOW
     return attributes.supports_conditions and decision.can_become_allowed
 
 
 def judge(chain: Chain, attributes: Attributes, *data: ConditionData) -> Outcome:
-    """A request through the filter and admission; every object in turn, the first that is refused ends it."""
+    """Send a request through the filter and admission, object by object; the first refusal ends it."""
     decision = chain.authorize(attributes)
     if not proceeds(attributes, decision):
         return Outcome(_refused(decision), "authorization")
@@ -66,10 +66,10 @@ def judge_write(
     options: Any = None,
     namespace_object: Any = None,
 ) -> Outcome:
-    """A create, update, patch or delete. An update or patch without a stored object is a create as well.
+    """Decide a create, update, patch or delete. An update or patch without a stored object is also a create.
 
-    A patch is an UPDATE to admission. What becomes a create is a CREATE to admission, and both the conditions of the
-    update and those of the create have to hold.
+    Admission sees a patch as an UPDATE, and a write that becomes a create as a CREATE. Then both the conditions of the
+    update and those of the create must come to Allow.
     """
     becomes_create = attributes.verb in ("update", "patch") and old_object is None
     data = ConditionData(
@@ -89,7 +89,7 @@ def judge_write(
 def judge_delete_collection(
     chain: Chain, attributes: Attributes, stored: Iterable[Any], options: Any = None
 ) -> Outcome:
-    """A deletecollection: every object is a DELETE of its own; the first that is refused ends it."""
+    """Decide a deletecollection: every object is a separate DELETE; the first refusal ends it."""
     data = (
         ConditionData(operation="DELETE", old_object=deleted, options=options, requester=attributes)
         for deleted in stored
@@ -98,7 +98,7 @@ def judge_delete_collection(
 
 
 def judge_connect(chain: Chain, attributes: Attributes, connect_options: Any) -> Outcome:
-    """A connect request: the verb it came with, and `create`, each on operation CONNECT and the connect options."""
+    """Decide a connect request: its own verb and `create`, each with operation CONNECT and the connect options."""
     data = ConditionData(operation="CONNECT", object=connect_options, requester=attributes)
     outcome = judge(chain, attributes, data)
     if outcome.is_allowed and attributes.verb != "create":

@@ -1,4 +1,4 @@
-"""What the CEL expressions of random tool policies mean, written by hand in Python."""
+"""The meaning of the CEL expressions in random tool policies, written by hand in Python."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Missing(Exception):
-    """A CEL error: something that the request does not have."""
+    """A CEL error: the request does not have this part."""
 
 
 def header(request: Mapping[str, Any], name: str) -> str:
@@ -35,7 +35,7 @@ def absorbing_or(left: Callable[[], bool], right: Callable[[], bool]) -> bool:
     return False
 
 
-# Each expression with its meaning; None where a controller would refuse it.
+# The meaning of each expression; None if a controller would refuse it.
 EXPRESSIONS: dict[str, Callable[[Mapping[str, Any]], bool] | None] = {
     "true": lambda r: True,
     "request.mcp.tool_name == 'add'": lambda r: tool(r) == "add",
@@ -59,8 +59,8 @@ EXPRESSIONS: dict[str, Callable[[Mapping[str, Any]], bool] | None] = {
 }
 
 
-def holds(cel: Mapping[str, str], request: Mapping[str, Any]) -> bool:
-    """Whether an expression is true of a request; one that fails does not hold."""
+def is_true(cel: Mapping[str, str], request: Mapping[str, Any]) -> bool:
+    """Whether an expression is true for a request; one that fails is not."""
     meaning = EXPRESSIONS[cel["expression"]]
     assert meaning is not None
     try:

@@ -1,9 +1,9 @@
 """Impersonation in stages (KEP-5681, "Constrained Impersonation through Conditional Authorization").
 
-1. `impersonate` is authorized like any verb; policies may ask about `impersonatedRequest`, which is unknown then.
-2. The impersonation filter knows that request: conditions are evaluated with it as far as they go.
-3. What is left concerns the object. It travels with the user, in the extra key `k8s.io/impersonation-conditions`, and
-   is read back as the first authorizer of the chain, which can only deny.
+1. `impersonate` is authorized like any verb; policies may read `impersonatedRequest`, which is still unknown.
+2. The impersonation filter knows that request: conditions are evaluated with it as far as possible.
+3. The residuals concern the object. They travel with the user in the extra key `k8s.io/impersonation-conditions`, and
+   become the first authorizer of the chain, which can only deny.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LATER = tuple(name for name in (*UNKNOWN, AUTHORIZER, "request.name") if name !
 
 
 def impersonate(chain: Chain, attributes: Attributes, impersonated_request: Mapping[str, Any]) -> ChainDecision:
-    """Stages 1 and 2: the answer to `impersonate` once the impersonated request is known; may still be conditional."""
+    """Decide `impersonate` in stages 1 and 2, with the impersonated request known; it may still be conditional."""
     first = chain.authorize(attributes)
     if not first.is_conditional:
         return first
@@ -58,7 +58,7 @@ def impersonate(chain: Chain, attributes: Attributes, impersonated_request: Mapp
 
 
 def staged(decision: Decision, impersonated_request: Mapping[str, Any]) -> Decision:
-    """An answer with the impersonated request put in."""
+    """Evaluate a decision with the impersonated request."""
     if not isinstance(decision, Conditional):
         return decision
     conditions = decision.conditions
@@ -67,15 +67,15 @@ def staged(decision: Decision, impersonated_request: Mapping[str, Any]) -> Decis
     for condition in conditions.conditions:
         try:
             tree = parse(condition_text(condition))
-            left = outcome_of(partial(tree, known, _LATER, boolean=True, environment=ENVIRONMENT))
+            outcome = outcome_of(partial(tree, known, _LATER, boolean=True, environment=ENVIRONMENT))
         except (ConditionError, ParseError, Failure, PartialError) as why:
-            left = FailedExpression(str(why))
-        settlement.add(condition, left)
+            outcome = FailedExpression(str(why))
+        settlement.add(condition, outcome)
     return settlement.decision()
 
 
 class _Stage(ConstantAuthorizer):
-    """An authorizer's answer after a stage; CEL conditions are all it has."""
+    """The decision of an authorizer after a stage, which has only CEL conditions."""
 
     condition_types = CEL_TYPES
 
@@ -84,9 +84,9 @@ class _Stage(ConstantAuthorizer):
 
 
 def carried(decision: ChainDecision) -> tuple[str, ...]:
-    """Stage 3, sending: the values of the extra key for a conditional answer; nothing for Allow.
+    """Return the values of the extra key for a conditional decision (stage 3, sending); none for Allow.
 
-    Only the conditions of one authorizer can travel; with more, and for any other answer, ValueError.
+    Only the conditions of one authorizer can travel: ValueError for more, and for any other decision.
     """
     if decision.verdict is ALLOW:
         return ()
@@ -99,7 +99,7 @@ def carried(decision: ChainDecision) -> tuple[str, ...]:
 
 
 def deny_only(conditions: ConditionSet) -> ConditionSet:
-    """Conditions that deny exactly where these do not come to Allow."""
+    """Return conditions that deny exactly where these do not come to Allow."""
     return ConditionSet(conditions.authorizer, tuple(_denials(conditions)), FailureMode.DENY)
 
 
@@ -112,9 +112,9 @@ def _denials(conditions: ConditionSet) -> Iterator[Condition]:
 
 
 class CarriedConditions:
-    """Stage 3, receiving: the conditions that came with the user, as the first authorizer of the chain.
+    """The conditions that came with the user, as the first authorizer of the chain (stage 3, receiving).
 
-    Only a front proxy whose headers are trusted may set the key; what cannot be read denies.
+    Only a front proxy with trusted headers may set the key; conditions that cannot be read deny.
     """
 
     condition_types = CEL_TYPES
@@ -123,19 +123,19 @@ class CarriedConditions:
         self.name = name
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """A conditional Deny if the user came with conditions, else no opinion."""
+        """Return a conditional Deny if the user came with conditions, else no opinion."""
         values = dict(attributes.extra).get(EXTRA_KEY)
         if values is None:
             return Decision(NO_OPINION, "not impersonated under conditions")
         try:
             (text,) = values
-            ((_, found),) = read_sets([msgspec.json.decode(text)])
+            ((_, decision),) = read_sets([msgspec.json.decode(text)])
         except (ValueError, msgspec.MsgspecError) as why:
             return fail_closed(self.name, DENY, f"`{EXTRA_KEY}` cannot be read: {why}")
-        if not isinstance(found, Conditional) or found.can_become_allowed:
-            return fail_closed(self.name, DENY, f"`{EXTRA_KEY}` holds something else than Deny conditions")
-        return conditional(self.name, found.conditions.conditions, FailureMode.DENY)
+        if not isinstance(decision, Conditional) or decision.can_become_allowed:
+            return fail_closed(self.name, DENY, f"`{EXTRA_KEY}` must hold Deny conditions only")
+        return conditional(self.name, decision.conditions.conditions, FailureMode.DENY)
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        """The second phase."""
+        """Decide the second phase."""
         return evaluate_conditions(conditions, data.variables())

@@ -1,6 +1,6 @@
-"""The tool plane as the AccessPolicy proposal and docs/semantics.md#tool-plane say it: short, slow, and on its own.
+"""A reference model of the tool plane: the AccessPolicy proposal and docs/semantics.md#tool-plane, short and slow.
 
-Only admission is taken from the library. The meanings of expressions are in a table of Python functions.
+Only admission comes from the library. A table of Python functions gives the meaning of expressions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tests.reference.expressions import EXPRESSIONS, holds
+from tests.reference.expressions import EXPRESSIONS, is_true
 from tierwall.resources.admission.admit import admit
 
 Object = dict[str, Any]
@@ -22,50 +22,55 @@ class Tier(NamedTuple):
     policies: list[Object]
 
 
-class Rule(NamedTuple):
-    """Where a rule is written, and its own name."""
+class AccessRule(NamedTuple):
+    """The place of a rule in its policy, and its own name."""
 
     label: str
     name: str | None
 
 
-class Evaluated(NamedTuple):
-    """What a policy says to a request; `rule` is the one that says so."""
+class PolicyEvaluation(NamedTuple):
+    """The evaluation of one policy; `rule` settled it."""
 
     policy: str
     verdict: str
-    rule: Rule
+    rule: AccessRule
 
 
-SPEC = Rule("spec", None)
+SPEC = AccessRule("spec", None)
 
 
 def decide(objects: list[Object], question: Mapping[str, Any]) -> dict[str, Any]:
-    """Verdict, `decidedBy`, `evaluated` and `level`: the first policy that denies ends it, else all have decided."""
+    """Verdict, `decidedBy`, `evaluated` and `level`: the first policy that denies decides alone, else all decide."""
     gateway, listener, backend = way(objects, question)
     request = request_of(question, backend, listener)
-    evaluated: list[Evaluated] = []
+    evaluated: list[PolicyEvaluation] = []
     level = "Default"
     for tier in stack(objects, gateway, listener, backend):
         for policy in tier.policies:
-            entry = evaluate(policy, request, question.get("externalAuth") or {})
-            evaluated.append(entry)
+            evaluation = evaluate(policy, request, question.get("externalAuth") or {})
+            evaluated.append(evaluation)
             level = tier.name
-            if entry.verdict == "Deny":
-                return answer("Deny", [entry], evaluated, level)
+            if evaluation.verdict == "Deny":
+                return answer("Deny", [evaluation], evaluated, level)
     return answer("Allow", evaluated, evaluated, level)
 
 
-def answer(verdict: str, settling: list[Evaluated], evaluated: list[Evaluated], level: str) -> dict[str, Any]:
-    named = ({"policy": entry.policy, "rule": entry.rule.label, "name": entry.rule.name} for entry in settling)
+def answer(
+    verdict: str, deciding: list[PolicyEvaluation], evaluated: list[PolicyEvaluation], level: str
+) -> dict[str, Any]:
+    named = (
+        {"policy": evaluation.policy, "rule": evaluation.rule.label, "name": evaluation.rule.name}
+        for evaluation in deciding
+    )
     decided_by = [{key: text for key, text in decider.items() if text} for decider in named]
-    references = [entry.policy for entry in evaluated]
+    references = [evaluation.policy for evaluation in evaluated]
     decided = decided_by or [{"policy": "Default"}]
     return {"verdict": verdict, "decidedBy": decided, "evaluated": references, "level": level}
 
 
 def stack(objects: list[Object], gateway: Object, listener: Object, backend: Object | None) -> list[Tier]:
-    """The policies on the Gateway, then those on the backend; the older first, then the smaller name."""
+    """Return the policies on the Gateway, then those on the backend, by age and then name."""
     policies = sorted((value for value in objects if value["kind"].endswith("AccessPolicy")), key=seniority)
     kept = [policy for policy in policies if not over_limit(policy, policies)]
     return [
@@ -88,7 +93,7 @@ def key(value: Object) -> tuple[str, str, str]:
 
 
 def way(objects: list[Object], question: Mapping[str, Any]) -> tuple[Object, Object, Object | None]:
-    """The Gateway, the listener and the XBackend asked about; a Service is none."""
+    """Return the Gateway, the listener and the XBackend of a question; None in place of a Service."""
     gateway = next(value for value in objects if key(value)[:2] == GATEWAY and name_of(value) == question["gateway"])
     wanted = question.get("listener", gateway["spec"]["listeners"][0]["name"])
     listener = next(value for value in gateway["spec"]["listeners"] if value["name"] == wanted)
@@ -97,7 +102,7 @@ def way(objects: list[Object], question: Mapping[str, Any]) -> tuple[Object, Obj
 
 
 def request_of(question: Mapping[str, Any], backend: Object | None, listener: Object) -> dict[str, Any]:
-    """The request with every default filled in."""
+    """Return the request with every default."""
     caller = question.get("caller")
     if isinstance(caller, dict):
         namespace, _, name = caller["serviceAccount"].partition("/")
@@ -130,18 +135,18 @@ def target_refs(policy: Object) -> Iterator[tuple[tuple[str, str, str], str | No
 
 
 def targets(policy: Object, target: Object, listener: Object) -> bool:
-    """Whether a policy names the target, or the listener asked about of it."""
+    """Whether a policy names the target, or its listener in question."""
     sections = [section for named, section in target_refs(policy) if named == key(target)]
     return None in sections or (target["kind"] == "Gateway" and listener["name"] in sections)
 
 
 def over_limit(policy: Object, policies: list[Object]) -> bool:
-    """Whether a target has five more senior policies, or a more senior one with action ExternalAuth too."""
+    """Whether a target has five senior policies, or a senior policy with the action ExternalAuth too."""
     seniors = policies[: next(number for number, other in enumerate(policies) if other is policy)]
     for target in {target for target, _ in target_refs(policy)}:
-        there = [senior for senior in seniors if target in {other for other, _ in target_refs(senior)}]
-        actions = [value["spec"].get("action") for value in (policy, *there)]
-        if len(there) >= 5 or (actions[0] == "ExternalAuth" and "ExternalAuth" in actions[1:]):
+        seniors_at_target = [senior for senior in seniors if target in {other for other, _ in target_refs(senior)}]
+        actions = [value["spec"].get("action") for value in (policy, *seniors_at_target)]
+        if len(seniors_at_target) >= 5 or (actions[0] == "ExternalAuth" and "ExternalAuth" in actions[1:]):
             return True
     return False
 
@@ -159,22 +164,22 @@ def invalid(policy: Object) -> bool:
     return False
 
 
-def evaluate(policy: Object, request: Mapping[str, Any], external_auth: Mapping[str, str]) -> Evaluated:
-    name, says = reference(policy), external_auth.get(reference(policy))
+def evaluate(policy: Object, request: Mapping[str, Any], external_auth: Mapping[str, str]) -> PolicyEvaluation:
+    name, authorizer_answer = reference(policy), external_auth.get(reference(policy))
     if invalid(policy):
-        return Evaluated(name, "Deny", SPEC)
+        return PolicyEvaluation(name, "Deny", SPEC)
     asked, granted = (v1alpha1 if policy["apiVersion"].endswith("v1alpha1") else v0alpha0)(policy, request)
-    if asked is not None and (says != "Allow" or granted is not None):
-        return Evaluated(name, "Allow" if says == "Allow" else "Deny", asked)
-    return Evaluated(name, "Deny" if granted is None else "Allow", granted or SPEC)
+    if asked is not None and (authorizer_answer != "Allow" or granted is not None):
+        return PolicyEvaluation(name, "Allow" if authorizer_answer == "Allow" else "Deny", asked)
+    return PolicyEvaluation(name, "Deny" if granted is None else "Allow", granted or SPEC)
 
 
-# The rule by which the authorizer is asked, and the rule that grants the request.
-Found = tuple[Rule | None, Rule | None]
+# The rule that asks the authorizer, and the rule that grants the request.
+MatchingRules = tuple[AccessRule | None, AccessRule | None]
 
 
-def v1alpha1(policy: Object, request: Mapping[str, Any]) -> Found:
-    """What some rule matches; without rules everything is granted, or asked about."""
+def v1alpha1(policy: Object, request: Mapping[str, Any]) -> MatchingRules:
+    """Return the rules that match; without rules everything is granted, or asked about."""
     namespace, listed = policy["metadata"]["namespace"], policy["spec"].get("rules")
     about = ((rule, value) for rule, value in named(policy) if source(value.get("source"), namespace, request))
     matching = (rule for rule, value in about if authorized(value, request))
@@ -183,36 +188,36 @@ def v1alpha1(policy: Object, request: Mapping[str, Any]) -> Found:
     return None, SPEC if listed is None else next(matching, None)
 
 
-def v0alpha0(policy: Object, request: Mapping[str, Any]) -> Found:
-    """Rules grant a caller that they name every method but calls, and the calls that they list."""
-    mine = [
+def v0alpha0(policy: Object, request: Mapping[str, Any]) -> MatchingRules:
+    """Return the rules that match: they grant their caller every method except calls, and the calls they list."""
+    of_caller = [
         (rule, value.get("authorization") or {"type": "InlineTools", "tools": value.get("tools", [])})
         for rule, value in named(policy)
         if source(value["source"], policy["metadata"]["namespace"], request)
     ]
     if request["method"] is None and not session(request):
         return None, None
-    asked = next((rule for rule, authorization in mine if authorization["type"] == "ExternalAuth"), None)
-    others = [(rule, authorization) for rule, authorization in mine if authorization["type"] != "ExternalAuth"]
+    asked = next((rule for rule, authorization in of_caller if authorization["type"] == "ExternalAuth"), None)
+    others = [(rule, authorization) for rule, authorization in of_caller if authorization["type"] != "ExternalAuth"]
     if not others:
         return asked, asked
     is_call = request["method"] == "tools/call"
     return asked, next((rule for rule, value in others if not is_call or granted_v0(value, request)), None)
 
 
-def named(policy: Object) -> list[tuple[Rule, Object]]:
+def named(policy: Object) -> list[tuple[AccessRule, Object]]:
     rules = policy["spec"].get("rules") or ()
-    return [(Rule(f"rules[{number}]", value.get("name")), value) for number, value in enumerate(rules)]
+    return [(AccessRule(f"rules[{number}]", value.get("name")), value) for number, value in enumerate(rules)]
 
 
 def granted_v0(authorization: Object, request: Mapping[str, Any]) -> bool:
     if authorization["type"] == "CEL":
-        return holds(authorization["cel"], request)
+        return is_true(authorization["cel"], request)
     return request["tool"] in authorization["tools"]
 
 
 def source(value: Object | None, namespace: str, request: Mapping[str, Any]) -> bool:
-    """All members given must be the caller's, and the one that `type` names must be given."""
+    """Whether every given member is the caller, and the member that `type` names is given."""
     if not value:
         return True
     ids = [value["spiffe"]] if "spiffe" in value else []
@@ -230,7 +235,7 @@ def authorized(rule: Object, request: Mapping[str, Any]) -> bool:
     if not http(authorization, request) or not mcp(authorization.get("mcp") or {}, request):
         return False
     is_call = request["method"] == "tools/call"
-    return authorization["type"] != "CEL" or (is_call and holds(authorization["cel"], request))
+    return authorization["type"] != "CEL" or (is_call and is_true(authorization["cel"], request))
 
 
 def mcp(value: Object, request: Mapping[str, Any]) -> bool:
@@ -259,7 +264,7 @@ def in_base_set(request: Mapping[str, Any]) -> bool:
 
 
 def session(request: Mapping[str, Any]) -> bool:
-    """GET, or DELETE of a session, on exactly the backend's path."""
+    """Whether it is GET, or DELETE of a session, on exactly the backend's path."""
     ends = request["http_method"] == "DELETE" and "mcp-session-id" in request["headers"]
     return (request["http_method"] == "GET" or ends) and request["path"].partition("?")[0] == request["home"]
 

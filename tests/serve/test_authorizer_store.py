@@ -53,7 +53,7 @@ spec: {effect: %s, expression: '%s'}
         (POLICY % ("Perhaps", "true"), "Perhaps"),
         (POLICY % ("Allow", "request.verb =="), "expression"),
         (CONFIGURATION % ("Telepathy", ""), "Telepathy"),
-        (CONFIGURATION % ("Webhook", WEBHOOK), "match condition"),
+        (CONFIGURATION % ("Webhook", WEBHOOK), "a CEL expression"),
     ],
 )
 def test_a_broken_edit_changes_nothing_and_is_told_everywhere(served: Served, text: str, word: str) -> None:
@@ -78,7 +78,7 @@ def test_everything_that_is_wrong_is_told_at_once(served: Served) -> None:
         (served.folder / f"broken-{number}.yaml").write_text(text)
     assert not served.reload()
     said = " ".join(problem.message for problem in served.store.trouble)
-    assert all(word in said for word in ("expected a value", "Perhaps", "match condition")), said
+    assert all(word in said for word in ("expected a value", "Perhaps", "a CEL expression")), said
 
 
 def test_policies_that_vanish_are_a_broken_edit(served: Served) -> None:

@@ -17,13 +17,13 @@ from tests.worlds.tool_objects import (
     gateway,
     guarded,
     inline,
+    manifest,
     mcp,
     on_backend,
     on_gateway,
     route,
     sa,
     spiffe,
-    thing,
     v0,
     v1,
 )
@@ -207,7 +207,7 @@ def test_an_identity_that_a_listener_without_tls_does_not_give() -> None:
     for protocol, expected in (("HTTP", ["TW412"]), ("HTTPS", [])):
         loaded = snapshot([gateway(protocol=protocol), backend(), v1("p", on_gateway(), {"source": sa()})])
         assert [finding.code for finding in tool.policies(loaded)] == expected
-    both = thing("gateway.networking.k8s.io/v1", "Gateway", "prod-gateway", {"gatewayClassName": "c"})
+    both = manifest("gateway.networking.k8s.io/v1", "Gateway", "prod-gateway", {"gatewayClassName": "c"})
     both["spec"]["listeners"] = [{"name": protocol, "port": 1, "protocol": protocol} for protocol in ("HTTP", "HTTPS")]
     assert [finding.code for finding in tool.policies(snapshot([both, v1("p", on_gateway(), {"source": sa()})]))] == []
 

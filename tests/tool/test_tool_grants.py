@@ -12,12 +12,12 @@ from tests.worlds.tool_objects import (
     backend,
     calls,
     gateway,
+    manifest,
     mcp,
     on_backend,
     on_gateway,
     route,
     sa,
-    thing,
     v1,
 )
 from tests.worlds.tool_worlds import snapshot
@@ -100,7 +100,7 @@ def test_a_backend_that_does_not_exist_is_an_unknown_name(backend_name: str, mes
 
 
 def test_a_service_behind_a_route_is_listed() -> None:
-    service = thing("v1", "Service", "payments", {"ports": [{"port": 80}]})
+    service = manifest("v1", "Service", "payments", {"ports": [{"port": 80}]})
     to_service: Object = route("s", "prod-gateway", "payments")
     to_service["spec"]["rules"][0]["backendRefs"] = [{"name": "payments", "port": 80}]
     granted = grants(snapshot([*PLAIN, service, to_service]), AGENT, backend="Service/prod/payments")

@@ -15,11 +15,11 @@ from tests.worlds.tool_objects import (
     backend,
     gateway,
     inline,
+    manifest,
     on_backend,
     on_gateway,
     prototype,
     sa,
-    thing,
     verdict,
 )
 from tierwall.resources.admission.admit import admit
@@ -44,7 +44,7 @@ def example(audit: str = "pay", region: str = "pay", admin: str = "pay", audited
     }
     return [
         gateway(),
-        thing("gateway.networking.k8s.io/v1", "HTTPRoute", "payment-route", route),
+        manifest("gateway.networking.k8s.io/v1", "HTTPRoute", "payment-route", route),
         backend(group=PROTOTYPE),
         prototype("gateway-policy-region", on_gateway(), rule(region), created=T2),
         prototype("backend-policy-admin", SERVICE, rule(admin), created="2025-01-01T00:00:00Z"),

@@ -17,11 +17,11 @@ from tests.worlds.tool_objects import (
     gateway,
     guarded,
     inline,
+    manifest,
     on_backend,
     on_gateway,
     sa,
     spiffe,
-    thing,
     v0,
     v1,
     verdict,
@@ -171,7 +171,7 @@ def test_a_listener_of_a_listener_set_is_found_and_policies_on_sections_do_not_r
     allowing = gateway()
     allowing["spec"]["allowedListeners"] = {"namespaces": {"from": "Same"}}
     spec = {"parentRef": {"name": "prod-gateway"}, "listeners": [{"name": "extra", "port": 9000, "protocol": "HTTP"}]}
-    added = thing("gateway.networking.k8s.io/v1", "ListenerSet", "set", spec)
+    added = manifest("gateway.networking.k8s.io/v1", "ListenerSet", "set", spec)
     whole = v1("whole", on_gateway(), {"authorization": {"type": "Inline", "ports": [9000]}})
     section = v1("section", on_gateway(section="extra"), {"source": spiffe("spiffe://td")})
     got = asked([allowing, added, backend(), whole, section], listener="extra", tool="x")
@@ -197,7 +197,7 @@ def test_a_backend_may_be_written_as_a_reference() -> None:
 
 
 def test_a_service_must_exist_where_services_are_known() -> None:
-    service = thing("v1", "Service", "pay", {})
+    service = manifest("v1", "Service", "pay", {})
     assert verdict(PLAIN, backend="Service/prod/any", tool="x") == "Allow"
     assert verdict([*PLAIN, service], backend="Service/prod/pay", tool="x") == "Allow"
     assert problems([*PLAIN, service], backend="Service/prod/pya") == [

@@ -23,13 +23,13 @@ from tests.worlds.tool_objects import (
     gateway,
     guarded,
     inline,
+    manifest,
     mcp,
     on_backend,
     on_gateway,
     prototype,
     sa,
     spiffe,
-    thing,
     v0,
     v1,
     verdict,
@@ -404,7 +404,7 @@ def test_a_target_reaches_a_backend_of_its_own_group_only(group: str, named: str
 
 
 def test_a_service_sees_gateway_policies_only() -> None:
-    service = thing("v1", "Service", "payment-service", {"ports": [{"port": 80}]})
+    service = manifest("v1", "Service", "payment-service", {"ports": [{"port": 80}]})
     policies = [v1("g", on_gateway(), ANY), v1("b", on_backend(), NOBODY_HERE)]
     got = asked([gateway(), backend(), service, *policies], backend="Service/prod/payment-service", tool="x")
     assert (got["verdict"], got["evaluated"]) == ("Allow", ["XAccessPolicy/prod/g"])

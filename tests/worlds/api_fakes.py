@@ -1,4 +1,4 @@
-"""Authorizers and conditions without a policy language: a condition is what the object has under its text."""
+"""Fake authorizers and conditions, without a policy language: a condition looks up its text in the object."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ LIST = Attributes(user="alice", verb="list", resource="pods", version="v1", name
 
 
 def condition(effect: str, text: str = "x", id: str = "") -> Condition:
-    """A condition that is what the object has under `text`: True, False, or anything else for an error."""
+    """Build a condition that looks up `text` in the object: True, False, or anything else for an error."""
     return Condition(id or f"{effect.lower()}-{text}", Effect(effect), text, FAKE_TYPE)
 
 
-def holds(one: Condition, data: ConditionData) -> bool:
-    """The result of a fake condition."""
-    found = data.object.get(one.text) if isinstance(data.object, dict) else None
-    if not isinstance(found, bool):
-        raise ConditionError(f"no bool under `{one.text}`")
-    return found
+def condition_is_true(condition: Condition, data: ConditionData) -> bool:
+    """Evaluate a fake condition."""
+    result = data.object.get(condition.text) if isinstance(data.object, dict) else None
+    if not isinstance(result, bool):
+        raise ConditionError(f"no bool under `{condition.text}`")
+    return result
 
 
 class Fake:
@@ -59,25 +59,25 @@ class Fake:
             self._decision = Decision({"Allow": ALLOW, "Deny": DENY, "NoOpinion": NO_OPINION}[answer])
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """The one answer."""
+        """Return the one answer."""
         self.calls += 1
         return self._decision
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        """The second phase."""
+        """Decide the second phase."""
         self.evaluations += 1
-        return conditions.evaluate(lambda one: holds(one, data))
+        return conditions.evaluate(lambda condition: condition_is_true(condition, data))
 
 
 def data(**results: object) -> ConditionData:
-    """Data under which the condition with text `x` is `results["x"]`."""
+    """Build data for which the condition with text `x` is `results["x"]`."""
     return ConditionData(object=results)
 
 
 def policy(
     name: str, effect: str, expression: str, authorizer: str = "policies", namespace: str = "", description: str = ""
 ) -> Resource:
-    """A ClusterAuthorizationPolicy, or an AuthorizationPolicy where a namespace is given."""
+    """Build a ClusterAuthorizationPolicy, or an AuthorizationPolicy if a namespace is given."""
     kind = "AuthorizationPolicy" if namespace else "ClusterAuthorizationPolicy"
     spec = {"authorizer": authorizer, "effect": effect, "expression": expression, "description": description}
     value = {"metadata": {"name": name}, "spec": spec}
@@ -85,7 +85,7 @@ def policy(
 
 
 def policies_text(policies: Iterable[tuple[str, str, str]], *others: dict[str, Any]) -> str:
-    """A file of ClusterAuthorizationPolicies, each by name, effect and expression, and other objects."""
+    """Write a file of ClusterAuthorizationPolicies, each by name, effect and expression, and other objects."""
     documents = [
         {
             "apiVersion": "tierwall.io/v1alpha1",
@@ -99,29 +99,29 @@ def policies_text(policies: Iterable[tuple[str, str, str]], *others: dict[str, A
 
 
 def configuration(*authorizers: dict[str, Any]) -> Resource:
-    """An AuthorizationConfiguration."""
+    """Build an AuthorizationConfiguration."""
     value = {"authorizers": list(authorizers)}
     return Resource("apiserver.config.k8s.io", "v1", "AuthorizationConfiguration", "", "", value)
 
 
 def document(snapshot: Snapshot, question: dict[str, Any]) -> dict[str, Any]:
-    """The decision document of a question in its YAML form."""
+    """Return the decision document of a question in its YAML form."""
     return ask(snapshot, ApiQuestion.from_dict(question)).to_dict()
 
 
 def objects(*values: dict[str, Any]) -> Snapshot:
-    """A snapshot of plain objects."""
-    found = []
+    """Build a snapshot of plain objects."""
+    resources = []
     for value in values:
         group, _, version = str(value["apiVersion"]).rpartition("/")
         metadata = value.get("metadata") or {}
-        found.append(
+        resources.append(
             Resource(group, version, value["kind"], metadata.get("namespace", ""), metadata.get("name", ""), value)
         )
-    return Snapshot.of(found)
+    return Snapshot.of(resources)
 
 
 def condition_sets(decision: ChainDecision) -> list[ConditionSet]:
-    """The condition sets of an answer, those of the authorizers that were not asked yet included."""
+    """Return the condition sets of a decision, with those of authorizers that were not asked yet."""
     entries = ask_the_rest(decision).entries
-    return [said.conditions for _, said in entries if isinstance(said, Conditional)]
+    return [opinion.conditions for _, opinion in entries if isinstance(opinion, Conditional)]

@@ -1,4 +1,4 @@
-"""Small builders for tool tests: objects, policies of each generation, and a question with its defaults."""
+"""Builders for tool tests: objects, policies of each generation, and a question with defaults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BASE = {"mcpBaseProtocolMethodsOption": "MATCH_BASE_PROTOCOL_METHODS"}
 T1, T2, T3 = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z", "2026-02-03T00:00:00Z"
 
 
-def thing(version: str, kind: str, name: str, spec: Object, namespace: str = "prod", **metadata: Any) -> Object:
+def manifest(version: str, kind: str, name: str, spec: Object, namespace: str = "prod", **metadata: Any) -> Object:
     return {
         "apiVersion": version,
         "kind": kind,
@@ -30,20 +30,20 @@ def gateway(name: str = "prod-gateway", *listeners: str, namespace: str = "prod"
     ports = enumerate(listeners or ("web",), 8080)
     spec = {
         "gatewayClassName": "c",
-        "listeners": [{"name": one, "port": port, "protocol": protocol} for port, one in ports],
+        "listeners": [{"name": listener, "port": port, "protocol": protocol} for port, listener in ports],
     }
-    return thing(f"{GATEWAY_API}/v1", "Gateway", name, spec, namespace)
+    return manifest(f"{GATEWAY_API}/v1", "Gateway", name, spec, namespace)
 
 
 def backend(name: str = "payment-service", group: str = NETWORKING, namespace: str = "prod", **mcp: Any) -> Object:
     spec = {"mcp": {"serviceName": "s", "port": 80, **mcp}}
-    return thing(f"{group}/v0alpha0", "XBackend", name, spec, namespace)
+    return manifest(f"{group}/v0alpha0", "XBackend", name, spec, namespace)
 
 
 def route(name: str, parent: str, *backends: str, group: str = NETWORKING) -> Object:
-    refs = [{"group": group, "kind": "XBackend", "name": one, "port": 80} for one in backends]
+    refs = [{"group": group, "kind": "XBackend", "name": backend, "port": 80} for backend in backends]
     spec = {"parentRefs": [{"name": parent}], "rules": [{"backendRefs": refs}]}
-    return thing(f"{GATEWAY_API}/v1", "HTTPRoute", name, spec)
+    return manifest(f"{GATEWAY_API}/v1", "HTTPRoute", name, spec)
 
 
 def on_gateway(name: str = "prod-gateway", section: str = "") -> Object:
@@ -64,35 +64,35 @@ def spiffe(text: str = AGENT) -> Object:
 
 
 def v1(name: str, target: Object | list[Object], *rules: Object, **spec: Any) -> Object:
-    """A v1alpha1 policy; rules get names. Give `rules=` to say none or an empty list."""
+    """Build a v1alpha1 policy; rules get names. `rules=` sets no rules or an empty list."""
     created = {"creationTimestamp": spec.pop("created")} if "created" in spec else {}
     kind = spec.pop("kind", "XAccessPolicy")
-    listed = [{"name": f"r{number}", **one} for number, one in enumerate(rules)]
+    listed = [{"name": f"r{number}", **rule} for number, rule in enumerate(rules)]
     body = {"targetRefs": target if isinstance(target, list) else [target], "action": "Allow", "rules": listed, **spec}
     if body["action"] == "ExternalAuth":
         body.setdefault("externalAuth", AUTHORIZER)
     if body["rules"] is None:
         del body["rules"]
-    return thing(f"{NETWORKING}/v1alpha1", kind, name, body, **created)
+    return manifest(f"{NETWORKING}/v1alpha1", kind, name, body, **created)
 
 
 def v0(name: str, target: Object | list[Object], *rules: Object, **metadata: Any) -> Object:
-    """A policy of `agentic.networking.x-k8s.io/v0alpha0`."""
+    """Build a policy of `agentic.networking.x-k8s.io/v0alpha0`."""
     created = {"creationTimestamp": metadata["created"]} if "created" in metadata else {}
-    listed = [{"name": f"r{number}", **one} for number, one in enumerate(rules)]
+    listed = [{"name": f"r{number}", **rule} for number, rule in enumerate(rules)]
     body = {"targetRefs": target if isinstance(target, list) else [target], "rules": listed}
-    return thing(f"{NETWORKING}/v0alpha0", "XAccessPolicy", name, body, **created)
+    return manifest(f"{NETWORKING}/v0alpha0", "XAccessPolicy", name, body, **created)
 
 
 def prototype(name: str, target: Object | list[Object], *rules: Object, **metadata: Any) -> Object:
-    """A policy of the proposal's own generation, in its spelling."""
+    """Build a policy of the proposal's own generation, in its spelling."""
     created = {"creationTimestamp": metadata["created"]} if "created" in metadata else {}
     body = {"targetRefs": target if isinstance(target, list) else [target], "rules": list(rules)}
-    return thing(f"{PROTOTYPE}/v0alpha0", "AccessPolicy", name, body, **created)
+    return manifest(f"{PROTOTYPE}/v0alpha0", "AccessPolicy", name, body, **created)
 
 
 def inline(*tools: str) -> Object:
-    """v0alpha0 authorization by a list of tools."""
+    """Build v0alpha0 authorization by a list of tools."""
     return {"type": "InlineTools", "tools": list(tools)}
 
 
@@ -101,8 +101,8 @@ def cel(text: str, **more: Any) -> Object:
 
 
 def mcp(*methods: str | Object, **more: Any) -> Object:
-    """v1alpha1 authorization by methods; a name alone is a method without params."""
-    listed = [{"name": one} if isinstance(one, str) else one for one in methods]
+    """Build v1alpha1 authorization by methods; a plain name is a method without params."""
+    listed = [{"name": method} if isinstance(method, str) else method for method in methods]
     return {"type": "Inline", "mcp": {"methods": listed, **more}}
 
 
@@ -111,9 +111,9 @@ def calls(*tools: str) -> Object:
 
 
 def asked(objects: list[Object], **question: Any) -> Object:
-    """The document of the answer to a question; Gateway, backend and caller are the usual ones unless given."""
-    usual: Object = {"gateway": "prod/prod-gateway", "backend": "prod/payment-service", "caller": AGENT}
-    whole = {**usual, **question}
+    """Ask a question and return the decision document; Gateway, backend and caller have defaults."""
+    defaults: Object = {"gateway": "prod/prod-gateway", "backend": "prod/payment-service", "caller": AGENT}
+    whole = {**defaults, **question}
     if "tool" in question and "method" not in question:
         whole["method"] = "tools/call"
     given = {key: value for key, value in whole.items() if value is not None}
@@ -125,5 +125,5 @@ def verdict(objects: list[Object], **question: Any) -> str:
 
 
 def guarded(*rules: Object, **spec: Any) -> list[Object]:
-    """A Gateway with one v1alpha1 policy, and a backend without."""
+    """Build a Gateway with rule v1alpha1 policy, and a backend without a policy."""
     return [gateway(), backend(), v1("p", on_gateway(), *rules, **spec)]

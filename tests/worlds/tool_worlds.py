@@ -63,12 +63,12 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.places = [one for namespace in NAMESPACES for one in self._places(namespace)]
+        self.places = [target for namespace in NAMESPACES for target in self._places(namespace)]
         # In a crowded cluster all policies guard one Gateway, so that its limits are reached.
         self.crowded = self.likely(20)
         names = dict.fromkeys((self.chance.choice("aaaaaaab"), name) for name in self.chance.sample(NAMES, len(NAMES)))
         number = len(NAMES) if self.crowded else self.chance.choice((0, 1, 1, 2, 3, 4, 5, 6, 8, 10))
-        self.policies = [self.policy(*one) for one in list(names)[:number]]
+        self.policies = [self.policy(namespace, name) for namespace, name in list(names)[:number]]
 
     @property
     def objects(self) -> list[Object]:
@@ -94,7 +94,7 @@ class World:
         return {name: make() for name, make in makers.items() if self.likely(percent)}
 
     def policy(self, namespace: str, name: str) -> Object:
-        """A policy of any generation."""
+        """Draw a policy of any generation."""
         generation = self.chance.choice(("prototype", "v0alpha0", "v1alpha1", "v1alpha1"))
         metadata: Object = {"name": name, "namespace": namespace}
         if created := self.chance.choice(TIMES):
@@ -125,7 +125,7 @@ class World:
         refs = [self.chance.choice(makers)() if self.likely(3) else make() for _ in range(number)]
         if not group and self.likely(2):
             refs = [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "r"}]
-        return list({repr(one): one for one in refs}.values())
+        return list({repr(ref): ref for ref in refs}.values())
 
     def gateway_ref(self) -> Object:
         ref = {"group": "gateway.networking.k8s.io", "kind": "Gateway"}
@@ -136,8 +136,12 @@ class World:
 
     def backend_ref(self, group: str) -> Object:
         name = self.chance.choice(("left", "left", "left", "right", "right", "missing"))
-        if group and not self.likely(5):  # the old generations know their own group only
-            name = next(one for one, of in BACKENDS.items() if of == group) if self.likely(90) else name
+        if group and not self.likely(5):  # the old generations accept only their own group
+            name = (
+                next(backend for backend, its_group in BACKENDS.items() if its_group == group)
+                if self.likely(90)
+                else name
+            )
             return {"group": group, "kind": "XBackend", "name": name}
         right = BACKENDS.get(name, NETWORKING) if self.likely(90) else self.chance.choice((PROTOTYPE, NETWORKING))
         return {"group": right, "kind": "XBackend", "name": name}
@@ -199,7 +203,7 @@ class World:
         return out
 
     def mcp(self) -> Object:
-        methods = {one["name"]: one for one in (self.mcp_method() for _ in range(self.chance.randint(0, 3)))}
+        methods = {method["name"]: method for method in (self.mcp_method() for _ in range(self.chance.randint(0, 3)))}
         option = self.chance.choice(("MATCH_BASE_PROTOCOL_METHODS", "SKIP_BASE_PROTOCOL_METHODS"))
         return self.optional(80, methods=lambda: list(methods.values()), mcpBaseProtocolMethodsOption=lambda: option)
 
@@ -222,19 +226,19 @@ class World:
         return {"name": name, "value": value, **self.optional(50, type=lambda: self.chance.choice(kinds))}
 
     def question(self) -> Object:
-        """A question that this cluster can be asked."""
+        """Draw a question about this cluster."""
         namespace, name = self.chance.choice("aaaaab"), self.chance.choice(("gw", "gw", "gw", "gw2"))
         asked: Object = {"gateway": f"{namespace}/{name}"}
         wanted = {"name": name, "namespace": namespace}
-        gateway = next(one for one in self.places if one["kind"] == "Gateway" and one["metadata"] == wanted)
-        listeners = [one["name"] for one in gateway["spec"]["listeners"]]
+        gateway = next(target for target in self.places if target["kind"] == "Gateway" and target["metadata"] == wanted)
+        listeners = [listener["name"] for listener in gateway["spec"]["listeners"]]
         if len(listeners) > 1 or self.likely(50):
             asked["listener"] = self.chance.choice(listeners)
         behind = self.chance.choice("aaaaab")
         asked["backend"] = self.chance.choice((f"{behind}/left", f"{behind}/left", f"{behind}/right", "Service/a/s"))
-        one = {"serviceAccount": "a/one"}
+        account = {"serviceAccount": "a/one"}
         asked |= self.optional(
-            90, caller=lambda: self.chance.choice((one, one, one, {"serviceAccount": "a/two"}, *CALLERS))
+            90, caller=lambda: self.chance.choice((account, account, account, {"serviceAccount": "a/two"}, *CALLERS))
         )
         asked |= self.optional(85, method=lambda: self.chance.choice(("tools/call",) * 12 + METHODS))
         asked |= self.optional(85, tool=lambda: self.chance.choice(TOOLS))
@@ -250,9 +254,10 @@ class World:
                 headers=lambda: self.chance.choice(HEADERS),
             )
         references = [
-            f"{one['kind']}/{one['metadata']['namespace']}/{one['metadata']['name']}" for one in self.policies
+            f"{policy['kind']}/{policy['metadata']['namespace']}/{policy['metadata']['name']}"
+            for policy in self.policies
         ]
-        answers = {one: self.chance.choice(("Allow", "Allow", "Deny")) for one in references if self.likely(75)}
+        answers = {policy: self.chance.choice(("Allow", "Allow", "Deny")) for policy in references if self.likely(75)}
         return asked | self.optional(80, externalAuth=lambda: answers)
 
 

@@ -1,10 +1,10 @@
-"""What is wrong with network policies, as KEP-2091 asks tools to say ("Risks and Mitigation").
+"""Checks of network policies: the mistakes that KEP-2091 asks tools to report ("Risks and Mitigation").
 
-Subjects and peers that select nothing, namespaces outside every domain of trust; and policies that disagree, override
-or shadow each other, for which every sort of subject is walked through its tiers. All is asked of classes of ends and
-pieces of ports, on the pods that exist and on stand-ins for pods that may come, so that a developer who sees one
-namespace still learns which admin policy overrides a rule of theirs. Each finding about a connection names one as a
-witness; what is said of all connections, `network_shadowed` has proved.
+They find subjects and peers that select nothing, namespaces outside every trust domain, and policies that disagree,
+override or shadow each other. For the last three, every kind of subject is walked through its tiers. The walk uses
+classes of endpoints and ranges of ports, on the pods that exist and on stand-ins for future pods, so that a developer
+who sees one namespace still learns which admin policy overrides their rule. A finding gives one connection as an
+example; `network_shadowed` proves what is said about all connections.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ from tierwall.resources.validity import is_understood
 MOST_PAIRS = 50
 MOST_NAMED = 5
 
-# Rules, each with the ends that it takes.
+# Rules, each with the bits of the endpoints that it decides.
 _Shares: TypeAlias = list[tuple[NetworkRule, int]]
 
 
 def network(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """All findings of the network plane."""
+    """Yield all findings of the network plane."""
     yield from shadow_notes(snapshot)
-    this = network_model(snapshot)
-    if not this.policies:
+    model = network_model(snapshot)
+    if not model.policies:
         return
-    # What admission refuses never comes to count, and of what is not known nobody can say more.
-    refused = {policy.reference for policy in this.policies if not is_understood(snapshot, policy.resource)}
+    # Refused policies have no effect, and nothing is certain about policies with unknown parts.
+    refused = {policy.reference for policy in model.policies if not is_understood(snapshot, policy.resource)}
     walk = RuleWalk(with_stand_ins(snapshot, named_ports=True))
-    findings = chain(_selecting_nothing(this), _without_tenancy_label(this), walk.findings())
+    findings = chain(_selecting_nothing(model), _without_tenancy_label(model), walk.findings())
     yield from (finding for finding in findings if finding.reference not in refused)
 
 
-def _selecting_nothing(this: NetworkModel) -> Iterator[Diagnostic]:
-    rows = Rows(EndpointClasses(this), False)
-    for policy in this.policies:
+def _selecting_nothing(model: NetworkModel) -> Iterator[Diagnostic]:
+    rows = Rows(EndpointClasses(model), False)
+    for policy in model.policies:
         selected = rows.membership.subjects(policy.namespaces, policy.pods)
         if not selected:
             path = ("spec", "podSelector" if policy.tier is TierName.NAMESPACE else "subject")
@@ -78,14 +78,16 @@ def _selecting_nothing(this: NetworkModel) -> Iterator[Diagnostic]:
         subjects = [member.one for member in rows.classes.members(selected)]
         for rule in policy.all_rules:
             for number, peer in enumerate(rule.peers or ()):
-                if _names_ends(peer) and not any(rows.membership.matching(peer, subject) for subject in subjects):
+                if _selects_endpoints(peer) and not any(
+                    rows.membership.matching(peer, subject) for subject in subjects
+                ):
                     side = rule.direction.peers_key
                     words = f"{side}[{number}] of {rule} selects no pod or node that exists"
                     yield rule.resource.diagnostic("TW205", words, (*rule.path, side, number))
 
 
-def _names_ends(peer: Peer) -> bool:
-    """Whether a peer is about pods or nodes; addresses and domain names may well be outside the cluster."""
+def _selects_endpoints(peer: Peer) -> bool:
+    """Whether a peer selects pods or nodes. Addresses and domain names may be outside the cluster."""
     match peer:
         case PodPeer() | NodePeer():
             return True
@@ -96,7 +98,7 @@ def _names_ends(peer: Peer) -> bool:
 
 
 def _compared_keys(peer: Peer) -> tuple[str, ...]:
-    """The labels that `notSameLabels` of a peer compares; none for other peers."""
+    """Return the labels that `notSameLabels` of a peer compares; none for other peers."""
     match peer:
         case PodPeer(Related(Relation.NOT_SAME_LABELS, keys)):
             return keys
@@ -106,16 +108,16 @@ def _compared_keys(peer: Peer) -> tuple[str, ...]:
             assert_never(peer)
 
 
-def _without_tenancy_label(this: NetworkModel) -> Iterator[Diagnostic]:
-    """Domains of trust: whom `notSameLabels` says nothing about, and where the KEP's other wording would differ."""
-    for policy in this.policies:
+def _without_tenancy_label(model: NetworkModel) -> Iterator[Diagnostic]:
+    """Find namespaces that `notSameLabels` never selects, and those that the KEP's other wording would select."""
+    for policy in model.policies:
         for rule in policy.all_rules:
             for number, peer in enumerate(rule.peers or ()):
                 keys = _compared_keys(peer)
                 lacking = sorted(
-                    name for name, labels in this.namespaces.items() if any(key not in labels for key in keys)
+                    name for name, labels in model.namespaces.items() if any(key not in labels for key in keys)
                 )
-                bare = [name for name in lacking if not any(key in this.namespaces[name] for key in keys)]
+                bare = [name for name in lacking if not any(key in model.namespaces[name] for key in keys)]
                 if lacking:
                     side = rule.direction.peers_key
                     shown = ", ".join(f"`{key}`" for key in keys)
@@ -129,7 +131,7 @@ def _without_tenancy_label(this: NetworkModel) -> Iterator[Diagnostic]:
 
 
 class Witness(Struct, frozen=True):
-    """A connection that shows a finding."""
+    """A connection that is an example of a finding."""
 
     subject: Endpoint
     other: Endpoint
@@ -138,7 +140,7 @@ class Witness(Struct, frozen=True):
 
 
 class _ConnectionCell(Struct, frozen=True):
-    """Connections of one subject in one direction, on ports and with others that all its rules treat alike."""
+    """Connections of one subject in one direction, on ports that all its rules treat alike."""
 
     subject: Endpoint
     direction: Direction
@@ -147,34 +149,34 @@ class _ConnectionCell(Struct, frozen=True):
 
 
 class _TakenEndpoints:
-    """What the rules of first-match tiers take of one cell of ports, as the walk tells it."""
+    """The endpoints that rules of first-match tiers decide on one cell of ports, as recorded during evaluation."""
 
-    def __init__(self, claims: Mapping[str, RuleEffects]) -> None:
+    def __init__(self, effects: Mapping[str, RuleEffects]) -> None:
         self.rules: set[NetworkRule] = set()
-        self._claims = claims
+        self._effects = effects
         self._taken: _Shares = []
 
-    def ask(self, tier: Tier[TieredPolicy], policy: TieredPolicy) -> list[RuleEffect]:
-        """The claims of one policy."""
-        return self._claims[tier.name](tier, policy)
+    def effects_of(self, tier: Tier[TieredPolicy], policy: TieredPolicy) -> list[RuleEffect]:
+        """Return the effects of the rules of a policy."""
+        return self._effects[tier.name](tier, policy)
 
-    def watch(self, tier: Tier[TieredPolicy], claim: RuleEffect, surely: int, maybe: int) -> None:
-        """Note a claim; the default's and those of isolation are nobody's rule."""
-        if claim.by is not None and not tier_isolates(tier):
-            self.rules.add(claim.by)
+    def record(self, tier: Tier[TieredPolicy], effect: RuleEffect, surely: int, maybe: int) -> None:
+        """Record the effect of a rule. Defaults and isolation have no rule."""
+        if effect.by is not None and not tier_isolates(tier):
+            self.rules.add(effect.by)
             if surely:
-                self._taken.append((claim.by, surely))
+                self._taken.append((effect.by, surely))
 
-    def of(self, action: RuleAction) -> _Shares:
-        """What rules with this action take."""
+    def by_action(self, action: RuleAction) -> _Shares:
+        """Return the rules with this action and the endpoints that they decide."""
         return [(rule, mask) for rule, mask in self._taken if rule.action is action]
 
 
 class RuleWalk:
-    """Every sort of subject, both directions, all ports: which rules ever count, and which undo which."""
+    """Walks every kind of subject through its tiers, to see which rules ever count and which override which."""
 
     def __init__(self, hypothetical: HypotheticalSnapshot) -> None:
-        self.sorts = hypothetical.sorts
+        self.stand_ins = hypothetical.sorts
         self.model = network_model(hypothetical.snapshot)
         self.classes = EndpointClasses(self.model)
         self.rows = Rows(self.classes, True)
@@ -182,14 +184,14 @@ class RuleWalk:
         self.counted: set[NetworkRule] = set()
         self.clashes: dict[tuple[NetworkRule, NetworkRule], Witness] = {}
         self.allowing: set[NetworkRule] = set()
-        self.undone: dict[NetworkRule, dict[NetworkRule, Witness]] = {}
+        self.overridden: dict[NetworkRule, dict[NetworkRule, Witness]] = {}
         self.opened: dict[tuple[TieredPolicy, NetworkRule], Witness] = {}
 
     def findings(self) -> Iterator[Diagnostic]:
-        """Everything that the walk shows."""
+        """Yield everything that the walk finds."""
         seen: set[Any] = set()
-        for end_class in self.classes.all:
-            subject = end_class.one
+        for endpoint_class in self.classes.all:
+            subject = endpoint_class.one
             if not subject.under_policy:
                 continue
             for direction in Direction:
@@ -197,12 +199,12 @@ class RuleWalk:
                 key = direction, *((tier, self.rows.seen(tier.policies, subject, direction)) for tier in stack)
                 if key not in seen:
                     seen.add(key)
-                    self._subject(subject, direction, stack)
+                    self._walk(subject, direction, stack)
         yield from self._equal_priorities()
         yield from self._overridden()
         yield from self._shadowed()
 
-    def _subject(self, subject: Endpoint, direction: Direction, stack: Stack[TieredPolicy]) -> None:
+    def _walk(self, subject: Endpoint, direction: Direction, stack: Stack[TieredPolicy]) -> None:
         matched = {tier.name: self.rows.membership.matched(tier, subject, direction) for tier in stack}
         alone = len(self.classes.of(subject).members) == 1
         others = self.classes.everybody & ~(1 << self.classes.of(subject).bit if alone else 0)
@@ -210,7 +212,7 @@ class RuleWalk:
         for ports in port_cells(self.rows.ports.everything, rules):
             cell = _ConnectionCell(subject, direction, ports, others)
             taken = _TakenEndpoints({name: RuleEffects(policies, ports) for name, policies in matched.items()})
-            evaluate(stack, others, taken.ask, True, taken.watch)
+            evaluate(stack, others, taken.effects_of, True, taken.record)
             self.counted |= taken.rules
             for tier in stack:
                 if tier.name == TierName.ADMIN:
@@ -219,7 +221,7 @@ class RuleWalk:
                     self._union(cell, tier, matched[tier.name], taken)
 
     def _clash(self, cell: _ConnectionCell, policies: Mapping[TieredPolicy, list[MatchedRule]]) -> None:
-        """Policies of one priority that would treat the same connection differently."""
+        """Find policies of equal priority that decide the same connection differently."""
         by_priority: dict[int, list[list[MatchedRule]]] = {}
         for policy, rules in policies.items():
             by_priority.setdefault(policy.priority, []).append(rules)
@@ -249,20 +251,20 @@ class RuleWalk:
         policies: Mapping[TieredPolicy, list[MatchedRule]],
         taken: _TakenEndpoints,
     ) -> None:
-        """What tiers above deny of what these policies allow, and allow of what they would drop."""
+        """Find connections that these policies allow and tiers above deny, and those that only tiers above allow."""
         permitted = 0
         for matched in (rule for rules in policies.values() for rule in rules):
-            mine = matched.on(cell.ports)[0] & cell.others
-            permitted |= mine
-            for rule, mask in taken.of(RuleAction.DENY):
-                if mask & mine:
-                    undone = self.undone.setdefault(matched.rule, {})
-                    if rule not in undone:
-                        undone[rule] = self._witness(cell, mask & mine)
-                    mine &= ~mask
-            if mine:
+            allowed = matched.on(cell.ports)[0] & cell.others
+            permitted |= allowed
+            for rule, mask in taken.by_action(RuleAction.DENY):
+                if mask & allowed:
+                    overriding = self.overridden.setdefault(matched.rule, {})
+                    if rule not in overriding:
+                        overriding[rule] = self._witness(cell, mask & allowed)
+                    allowed &= ~mask
+            if allowed:
                 self.allowing.add(matched.rule)
-        for rule, mask in taken.of(RuleAction.ALLOW):
+        for rule, mask in taken.by_action(RuleAction.ALLOW):
             opened = mask & cell.others & ~permitted
             if opened:
                 for policy in tier.policies:
@@ -276,42 +278,42 @@ class RuleWalk:
         first = next(self.rows.ports.ranges(cell.ports & -cell.ports))
         return Witness(cell.subject, other, cell.direction, f"{first.protocol} {first.first}")
 
-    def _words(self, witness: Witness) -> str:
-        subject, other = self._end(witness.subject), self._end(witness.other)
+    def _connection(self, witness: Witness) -> str:
+        subject, other = self._name(witness.subject), self._name(witness.other)
         source, destination = witness.direction.connection(subject, other)
         return f"{source} to {destination} on {witness.port}"
 
-    def _end(self, end: Endpoint) -> str:
-        sort = self.sorts.get((end.namespace, end.name))
-        return str(sort if sort is not None else end)
+    def _name(self, endpoint: Endpoint) -> str:
+        stand_in = self.stand_ins.get((endpoint.namespace, endpoint.name))
+        return str(endpoint if stand_in is None else stand_in)
 
     def _equal_priorities(self) -> Iterator[Diagnostic]:
         for (first, second), witness in list(self.clashes.items())[:MOST_PAIRS]:
             yield second.resource.diagnostic(
                 "TW201",
                 f"{second} ({second.action}) and {first} ({first.action}) have the same priority and both match "
-                f"{self._words(witness)}; {first.policy.name} goes first by name",
+                f"{self._connection(witness)}; {first.policy.name} goes first by name",
                 second.path,
                 hint="give one of the two policies another priority",
                 related=(("the other rule", first.resource.position(first.path)),),
             )
 
     def _overridden(self) -> Iterator[Diagnostic]:
-        for rule, undone in self.undone.items():
+        for rule, overriding in self.overridden.items():
             whole = rule not in self.allowing and bool(self.shadows.denied_before(rule))
-            by = ", ".join(str(denying) for denying in list(undone)[:MOST_NAMED])
-            witness = next(iter(undone.values()))
+            by = ", ".join(str(denying) for denying in list(overriding)[:MOST_NAMED])
+            witness = next(iter(overriding.values()))
             extent = "everything" if whole else "some of what"
             yield rule.resource.diagnostic(
                 "TW202" if whole else "TW203",
-                f"{by} denies {extent} {rule} allows, such as {self._words(witness)}",
+                f"{by} denies {extent} {rule} allows, such as {self._connection(witness)}",
                 rule.path,
-                related=tuple(("overridden here", denying.resource.position(denying.path)) for denying in undone),
+                related=tuple(("overridden here", denying.resource.position(denying.path)) for denying in overriding),
             )
         for (policy, rule), witness in self.opened.items():
             yield policy.resource.diagnostic(
                 "TW203",
-                f"{rule} allows what {policy.reference} would drop, such as {self._words(witness)}",
+                f"{rule} allows what {policy.reference} would drop, such as {self._connection(witness)}",
                 ("spec",),
                 related=(("overridden here", rule.resource.position(rule.path)),),
             )
@@ -322,9 +324,9 @@ class RuleWalk:
             for rule in policy.all_rules:
                 settlers = [] if rule in self.counted else self.shadows.settled_before(rule)
                 if settlers:
-                    yield self._in_vain(rule, settlers)
+                    yield self._shadowed_finding(rule, settlers)
 
-    def _in_vain(self, rule: NetworkRule, settlers: list[SettlingPart]) -> Diagnostic:
+    def _shadowed_finding(self, rule: NetworkRule, settlers: list[SettlingPart]) -> Diagnostic:
         names = [settler.decider.short for settler in settlers]
         return rule.resource.diagnostic(
             "TW207",
@@ -337,7 +339,7 @@ class RuleWalk:
 
 
 def _shares(rules: list[MatchedRule], ports: int, others: int) -> _Shares:
-    """What each rule of a policy takes where the policy is asked alone."""
+    """Return the endpoints that each rule of a policy would decide if it were the only policy."""
     shares: _Shares = []
     for matched in rules:
         hit = matched.on(ports)[0] & others

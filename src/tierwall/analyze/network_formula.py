@@ -1,7 +1,7 @@
-"""When a network rule matches and when it does not, as conditions on a case, and the search for a case that meets some.
+"""Formulas that say when a network rule matches, as conditions on a case, and the search for a case that meets them.
 
-The search takes a conjunction apart and tries the alternatives one by one, those that leave no choice first. It is
-bounded: where it would take too long, a case passes for possible.
+The search splits a conjunction and tries the alternatives in turn, those that leave no choice first. It has a limit: if
+it would take too long, a case counts as possible.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ CaseCondition: TypeAlias = Callable[[ConnectionCase], ConnectionCase | None]
 
 
 class AllOf(Struct, frozen=True):
-    """Every part holds."""
+    """All parts hold."""
 
     parts: tuple[Formula, ...]
 
 
 class AnyOf(Struct, frozen=True):
-    """Some part holds."""
+    """At least one part holds."""
 
     parts: tuple[Formula, ...]
 
@@ -63,11 +63,11 @@ ALWAYS, NEVER = AllOf(()), AnyOf(())
 
 
 class SearchTooLong(Exception):
-    """The search would take too long."""
+    """The search takes too long."""
 
 
 class RuleFormulas:
-    """The rules of a model as formulas; ports and addresses are bits over the pieces that its rules tell apart."""
+    """The rules of a model as formulas. Ports and addresses are bits over the ranges that its rules distinguish."""
 
     def __init__(self, model: NetworkModel) -> None:
         attention = RelevantAttributes(model)
@@ -75,38 +75,38 @@ class RuleFormulas:
         self._addresses = AddressSpace(attention.blocks)
 
     def anything(self) -> ConnectionCase:
-        """The case about which nothing is known."""
+        """Return the case without any condition."""
         return ConnectionCase({}, self._ports.everything, {})
 
     def may_match(self, policy: TieredPolicy, rule: NetworkRule) -> AllOf:
-        """The rule is about the subject and matches the connection, or may if DNS says so."""
+        """The policy selects the subject and the rule matches the connection, perhaps depending on DNS."""
         return self._matches(policy, rule, rule.peers)
 
     def matches(self, policy: TieredPolicy, rule: NetworkRule) -> AllOf:
-        """The rule is about the subject and matches the connection, whatever DNS says."""
+        """The policy selects the subject and the rule matches the connection, whatever DNS says."""
         sure = None if rule.peers is None else tuple(peer for peer in rule.peers if not isinstance(peer, DomainPeer))
         return self._matches(policy, rule, sure)
 
-    def _matches(self, policy: TieredPolicy, rule: NetworkRule, sorts: tuple[Peer, ...] | None) -> AllOf:
-        peers = ALWAYS if sorts is None else AnyOf(tuple(self._peer(peer, True) for peer in sorts))
+    def _matches(self, policy: TieredPolicy, rule: NetworkRule, selectors: tuple[Peer, ...] | None) -> AllOf:
+        peers = ALWAYS if selectors is None else AnyOf(tuple(self._peer(peer, True) for peer in selectors))
         ports = ALWAYS if rule.ports is None else AnyOf(tuple(self._port(port, True) for port in rule.ports))
         return AllOf((selects_subject(policy), peers, ports))
 
     def misses(self, policy: TieredPolicy, rule: NetworkRule) -> AnyOf:
-        """The rule is not about the subject, or does not surely match the connection."""
+        """The policy does not select the subject, or the rule may not match the connection."""
         peers = NEVER if rule.peers is None else AllOf(tuple(self._peer(peer, False) for peer in rule.peers))
         ports = NEVER if rule.ports is None else AllOf(tuple(self._port(port, False) for port in rule.ports))
         return AnyOf((*does_not_select_subject(policy).parts, peers, ports))
 
     def _peer(self, peer: Peer, holds: bool) -> Formula:
-        """The other end is such a peer, or surely is not."""
+        """The rule selects the peer of the connection, or certainly does not."""
         match peer:
             case PodPeer(wanted, pods):
                 if isinstance(wanted, Related):
                     where = _related(wanted, holds)
                 else:
-                    where = _selected("other's namespace", wanted, holds)
-                labels = where, _selected("other", pods, holds)
+                    where = _selected("peer's namespace", wanted, holds)
+                labels = where, _selected("peer", pods, holds)
                 if holds:
                     return AllOf((partial(ConnectionCase.selectable, pod=True), *labels))
                 return _any_of(*labels, AllOf((partial(ConnectionCase.selectable, pod=False), self._somewhere())))
@@ -128,7 +128,7 @@ class RuleFormulas:
         return partial(ConnectionCase.has_address, addresses=self._addresses.everything)
 
     def _port(self, port: Port, holds: bool) -> Formula:
-        """The port is one of these, or is not."""
+        """The port is selected, or is not."""
         match port:
             case PortRange():
                 return self._on(self._ports.mask(port), holds)
@@ -160,14 +160,17 @@ def _about(policy: TieredPolicy, holds: bool) -> Iterator[Formula]:
 
 
 def _selected(whose: Whose, selector: Selector, holds: bool) -> Formula:
-    """A selector selects these labels, or does not."""
+    """The selector selects these labels, or does not."""
     wanted = selector.requirements if holds else map(opposite, selector.requirements)
-    parts = tuple(partial(ConnectionCase.label, whose=whose, key=one.key, values=allowed_values(one)) for one in wanted)
+    parts = tuple(
+        partial(ConnectionCase.label, whose=whose, key=requirement.key, values=allowed_values(requirement))
+        for requirement in wanted
+    )
     return AllOf(parts) if holds else AnyOf(parts)
 
 
 def _related(wanted: Related, holds: bool) -> Formula:
-    """The namespace of the other end is so related to the subject's, or is not."""
+    """The namespaces of peer and subject have this relation, or do not."""
     match wanted.relation:
         case Relation.SELF:
             return partial(ConnectionCase.together, same=holds)
@@ -188,7 +191,7 @@ def _related(wanted: Related, holds: bool) -> Formula:
 
 
 def _labelled(wanted: Related, values: LabelValues) -> tuple[CaseCondition, ...]:
-    """Each key has such values on each of the two namespaces."""
+    """Each key has one of these values on each of the two namespaces."""
     return tuple(
         partial(ConnectionCase.label, whose=whose, key=key, values=values)
         for key in wanted.keys
@@ -201,23 +204,23 @@ def _compared(wanted: Related, equal: bool) -> tuple[CaseCondition, ...]:
 
 
 def _any_of(*formulas: Formula) -> AnyOf:
-    """Some of these holds; the parts of an alternative are alternatives themselves."""
+    """Join alternatives; the parts of an alternative are alternatives themselves."""
     nested = (formula.parts if isinstance(formula, AnyOf) else (formula,) for formula in formulas)
     return AnyOf(tuple(part for parts in nested for part in parts))
 
 
 class CaseSearch:
-    """Whether some case meets formulas; `steps` is how many conditions may still be tried."""
+    """Searches for a case that meets formulas. `steps` is how many conditions may still be tried."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
-    def meets(self, case: ConnectionCase, formulas: Iterable[Formula]) -> bool:
-        """Whether a case can be made to meet all formulas; TooMuch if that takes too long."""
-        found = self.narrowed(case, formulas)
-        if found is None:
+    def can_meet(self, case: ConnectionCase, formulas: Iterable[Formula]) -> bool:
+        """Whether a case can be narrowed to meet all formulas. Raises SearchTooLong."""
+        narrowed = self.narrow(case, formulas)
+        if narrowed is None:
             return False
-        case, choices = found
+        case, choices = narrowed
         while choices:
             fewest: list[Formula] | None = None
             rest: list[AnyOf] = []
@@ -234,48 +237,51 @@ class CaseSearch:
                 return True
             rest = [choice for choice in rest if choice is not chosen]
             if len(fewest) > 1:
-                return any(self.meets(case, (part, *rest)) for part in fewest)
-            found = self.narrowed(case, (fewest[0],))
-            if found is None:
+                return any(self.can_meet(case, (part, *rest)) for part in fewest)
+            narrowed = self.narrow(case, (fewest[0],))
+            if narrowed is None:
                 return False
-            case, more = found
+            case, more = narrowed
             choices = [*more, *rest]
         return True
 
-    def narrowed(self, case: ConnectionCase, formulas: Iterable[Formula]) -> tuple[ConnectionCase, list[AnyOf]] | None:
-        """The case with every condition that must hold, and the choices that remain."""
+    def narrow(self, case: ConnectionCase, formulas: Iterable[Formula]) -> tuple[ConnectionCase, list[AnyOf]] | None:
+        """Return the case with every condition that must hold, and the remaining choices; None if it is impossible."""
         choices: list[AnyOf] = []
         todo = list(formulas)
-        for one in todo:
-            if isinstance(one, AllOf):
-                todo += one.parts
-            elif isinstance(one, AnyOf):
-                choices.append(one)
+        for formula in todo:
+            if isinstance(formula, AllOf):
+                todo += formula.parts
+            elif isinstance(formula, AnyOf):
+                choices.append(formula)
             else:
-                found = self._tried(case, one)
-                if found is None:
+                narrowed = self._try(case, formula)
+                if narrowed is None:
                     return None
-                case = found
+                case = narrowed
         return case, choices
 
-    def fits(self, case: ConnectionCase, formula: Formula) -> bool:
-        """Whether a case may meet a formula, at a glance."""
-        found = self.narrowed(case, (formula,))
-        return found is not None and all(any(self.fits(found[0], part) for part in one.parts) for one in found[1])
+    def may_meet(self, case: ConnectionCase, formula: Formula) -> bool:
+        """Whether a case may meet a formula. Choices are checked one by one, not together."""
+        narrowed = self.narrow(case, (formula,))
+        if narrowed is None:
+            return False
+        case, choices = narrowed
+        return all(any(self.may_meet(case, part) for part in choice.parts) for choice in choices)
 
     def _open(self, case: ConnectionCase, choice: AnyOf) -> list[Formula] | None:
-        """The alternatives that are left; None if the case already meets one."""
+        """Return the alternatives that are still possible; None if the case already meets one."""
         out: list[Formula] = []
         for part in choice.parts:
-            found = self.narrowed(case, (part,))
-            if found is None:
+            narrowed = self.narrow(case, (part,))
+            if narrowed is None:
                 continue
-            if found[0] is case and not found[1]:
+            if narrowed[0] is case and not narrowed[1]:
                 return None
             out.append(part)
         return out
 
-    def _tried(self, case: ConnectionCase, condition: CaseCondition) -> ConnectionCase | None:
+    def _try(self, case: ConnectionCase, condition: CaseCondition) -> ConnectionCase | None:
         if self.steps <= 0:
             raise SearchTooLong
         self.steps -= 1

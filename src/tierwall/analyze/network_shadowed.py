@@ -1,9 +1,9 @@
-"""Which rules are in vain, whatever pods, namespaces and nodes come: proved, or not said.
+"""Proves that a rule has no effect, whatever pods, namespaces and nodes there will be.
 
-A rule of the Admin or Baseline tier is in vain when no connection that it matches ever gets to it, a NetworkPolicy
-rule when admin policies deny all that it allows. Both hold if no connection is possible that the rule matches and
-that gets past the rules before it. The search for one is exact on labels, ports and addresses; where it would take
-too long nothing is claimed.
+A rule of the Admin or Baseline tier has no effect if no connection that it matches ever reaches it; a rule of a
+NetworkPolicy, if admin policies deny everything that it allows. In both cases no connection is possible that the rule
+matches and that gets past the rules before it. The search for such a connection is exact on labels, ports and
+addresses. If it would take too long, nothing is claimed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tierwall.core.stack import Tier
 from tierwall.network.model.model import NetworkModel
 from tierwall.network.model.rules import NetworkRule, RuleAction, TieredPolicy, tier_isolates
 
-# How many conditions are tried for one rule, and for all of a model; and how many rules before it are looked at.
+# Limits: conditions tried per rule, conditions tried per model, and earlier rules considered per rule.
 MOST_STEPS = 10_000
 MOST_STEPS_OF_ALL = 200_000
 MOST_BEFORE = 64
@@ -43,46 +43,46 @@ class _PolicyRule(NamedTuple):
 
 
 class ShadowProver:
-    """The rules of one model, each asked what settles all that it matches before it comes to count."""
+    """Finds the rules and policies that settle everything a rule matches before the rule applies."""
 
     def __init__(self, model: NetworkModel) -> None:
         self._formulas = RuleFormulas(model)
         self._tiers = model.tiers
-        self._rules = {tier.name: list(_placed(tier.policies)) for tier in self._tiers}
-        self._home = {placed.rule: placed for rules in self._rules.values() for placed in rules}
-        self._left = MOST_STEPS_OF_ALL
+        self._rules = {tier.name: list(_policy_rules(tier.policies)) for tier in self._tiers}
+        self._policy_rules = {policy_rule.rule: policy_rule for rules in self._rules.values() for policy_rule in rules}
+        self._steps_left = MOST_STEPS_OF_ALL
 
     def settled_before(self, rule: NetworkRule) -> list[SettlingPart]:
-        """Who settles all that a rule of a first-match tier matches; nobody if it may ever count."""
-        return self._proved(rule, self._in_first_match)
+        """Return the parts that settle everything a rule of a first-match tier matches; none if the rule may apply."""
+        return self._prove(rule, self._in_first_match)
 
     def denied_before(self, rule: NetworkRule) -> list[SettlingPart]:
-        """The rules above that deny all that a rule of a NetworkPolicy allows; none if it may ever allow."""
-        return self._proved(rule, self._in_union)
+        """Return the rules that deny everything a rule of a NetworkPolicy allows; none if it may allow something."""
+        return self._prove(rule, self._in_union)
 
-    def _proved(self, rule: NetworkRule, ask: Callable[[_RuleInQuestion], list[SettlingPart]]) -> list[SettlingPart]:
-        search = CaseSearch(min(MOST_STEPS, self._left))
+    def _prove(self, rule: NetworkRule, prove: Callable[[_RuleInQuestion], list[SettlingPart]]) -> list[SettlingPart]:
+        search = CaseSearch(min(MOST_STEPS, self._steps_left))
         granted = search.steps
         try:
-            asked = _RuleInQuestion.of(self._formulas, search, self._home[rule])
-            # Mostly one rule takes all; to look at fewer rules proves less, never more.
+            asked = _RuleInQuestion.of(self._formulas, search, self._policy_rules[rule])
+            # Usually one rule settles everything. Considering fewer rules proves less, never more.
             while asked is not None:
-                found = ask(asked)
-                if found or asked.most >= MOST_BEFORE:
-                    return found
+                settlers = prove(asked)
+                if settlers or asked.most >= MOST_BEFORE:
+                    return settlers
                 asked = replace(asked, most=4 * asked.most)
         except SearchTooLong:
             pass
         finally:
-            self._left -= granted - search.steps
+            self._steps_left -= granted - search.steps
         return []
 
     def _above(self, rule: NetworkRule) -> list[Tier[TieredPolicy]]:
-        """The tiers above the one that a rule stands in."""
+        """Return the tiers above the tier of a rule."""
         return list(takewhile(lambda tier: tier.name != rule.tier, self._tiers))
 
     def _in_union(self, asked: _RuleInQuestion) -> list[SettlingPart]:
-        """A rule that only allows is undone where a tier above denies; one that allows there, too, does no harm."""
+        """Prove that tiers above deny everything an allowing rule matches. If one also allows it, nothing is lost."""
         ways: list[list[Formula]] = [[]]
         settlers: list[SettlingPart] = []
         for tier in self._above(asked.rule):
@@ -95,9 +95,9 @@ class ShadowProver:
         return settlers
 
     def _in_first_match(self, asked: _RuleInQuestion) -> list[SettlingPart]:
-        """A rule counts if some connection that it matches passes every tier above it and the rules before it."""
+        """Prove that no connection that a rule matches passes every tier above and every rule before it."""
         ways: list[list[Formula]] = [[]]
-        # What may settle it on the way, with the ways that lead there.
+        # The rules and policies that may settle a connection on the way, with the ways that lead there.
         passed: list[tuple[list[TieredPolicy] | list[_PolicyRule], list[list[Formula]]]] = []
         for tier in self._above(asked.rule):
             if tier_isolates(tier):
@@ -113,8 +113,8 @@ class ShadowProver:
             return []
         settlers: list[SettlingPart] = []
         for met, leading in passed:
-            placed = [one for one in met if isinstance(one, _PolicyRule)]
-            settlers += [rule for rule in asked.takers(placed, leading) if rule.action is not RuleAction.PASS]
+            rules_met = [part for part in met if isinstance(part, _PolicyRule)]
+            settlers += [rule for rule in asked.takers(rules_met, leading) if rule.action is not RuleAction.PASS]
             settlers += [
                 policy
                 for policy in met
@@ -125,9 +125,9 @@ class ShadowProver:
 
 
 class _RuleInQuestion(Struct, frozen=True):
-    """A rule that is asked about: the case that it matches, with the choices which that leaves.
+    """The rule in question: the case that it matches, with the choices that the case leaves.
 
-    Of each tier no more than the first `most` rules are looked at.
+    At most the first `most` rules of each tier are considered.
     """
 
     formulas: RuleFormulas
@@ -139,58 +139,64 @@ class _RuleInQuestion(Struct, frozen=True):
     most: int = 1
 
     @classmethod
-    def of(cls, formulas: RuleFormulas, search: CaseSearch, one: _PolicyRule) -> _RuleInQuestion | None:
-        """None for a rule that matches nothing in the first place: no other rule is to blame."""
-        found = search.narrowed(formulas.anything(), [formulas.may_match(*one)])
-        if found is None or not search.meets(*found):
+    def of(cls, formulas: RuleFormulas, search: CaseSearch, policy_rule: _PolicyRule) -> _RuleInQuestion | None:
+        """Return None for a rule that matches nothing by itself: no other rule is to blame."""
+        narrowed = search.narrow(formulas.anything(), [formulas.may_match(*policy_rule)])
+        if narrowed is None or not search.can_meet(*narrowed):
             return None
-        return cls(formulas, search, one.rule, *found, {})
+        return cls(formulas, search, policy_rule.rule, *narrowed, {})
 
     def concerned(self, tier: Iterable[_PolicyRule]) -> list[_PolicyRule]:
-        """The first rules of a tier, up to the one asked about, that may match something that it matches."""
-        before = takewhile(lambda one: one.rule is not self.rule, tier)
+        """Return the first rules of a tier, before the rule in question, that may match the same connections."""
+        before = takewhile(lambda policy_rule: policy_rule.rule is not self.rule, tier)
         return list(islice(filter(self._concerns, before), self.most))
 
-    def _concerns(self, one: _PolicyRule) -> bool:
-        same = one.rule.direction is self.rule.direction
-        return same and self._shares(one.policy) and self.search.fits(self.case, self.formulas.matches(*one))
+    def _concerns(self, policy_rule: _PolicyRule) -> bool:
+        policy, rule = policy_rule
+        same_direction = rule.direction is self.rule.direction
+        return (
+            same_direction
+            and self._shares_subject(policy)
+            and self.search.may_meet(self.case, self.formulas.matches(policy, rule))
+        )
 
     def is_isolated(self, policy: TieredPolicy) -> bool:
         """Whether a NetworkPolicy may isolate a subject of the rule."""
-        return policy.rules(self.rule.direction) is not None and self._shares(policy)
+        return policy.rules(self.rule.direction) is not None and self._shares_subject(policy)
 
-    def _shares(self, policy: TieredPolicy) -> bool:
-        """Whether a policy may be about a subject of the rule; asked once for all policies about the same pods."""
+    def _shares_subject(self, policy: TieredPolicy) -> bool:
+        """Whether a policy may select a subject of the rule. Policies with the same subject share the answer."""
         key = policy.namespaces, policy.pods
         if key not in self.subjects:
-            self.subjects[key] = self.search.fits(self.case, selects_subject(policy))
+            self.subjects[key] = self.search.may_meet(self.case, selects_subject(policy))
         return self.subjects[key]
 
     def possible(self, formulas: Iterable[Formula]) -> bool:
-        """Whether some connection that the rule matches meets these."""
-        return self.search.meets(self.case, [*self.choices, *formulas])
+        """Whether some connection that the rule matches can meet all these formulas."""
+        return self.search.can_meet(self.case, [*self.choices, *formulas])
 
     def past(self, before: Iterable[_PolicyRule]) -> list[Formula]:
-        """None of these rules matches."""
-        return [self.formulas.misses(*one) for one in before]
+        """Return the formulas that say that none of these rules matches."""
+        return [self.formulas.misses(*policy_rule) for policy_rule in before]
 
     def ways_on(self, before: list[_PolicyRule], onward: Collection[RuleAction]) -> Iterator[list[Formula]]:
-        """How a tier is left: no rule of it matches, or the first that does has one of these actions."""
+        """Yield the ways out of a tier: no rule of it matches, or the first that does has one of these actions."""
         yield self.past(before)
-        for number, one in enumerate(before):
-            if one.rule.action in onward:
-                yield [self.formulas.matches(*one), *self.past(before[:number])]
+        for number, policy_rule in enumerate(before):
+            if policy_rule.rule.action in onward:
+                yield [self.formulas.matches(*policy_rule), *self.past(before[:number])]
 
     def takers(self, before: list[_PolicyRule], ways: list[list[Formula]]) -> list[NetworkRule]:
-        """The rules that settle something that the rule asked about matches."""
-        return [
-            one.rule
-            for number, one in enumerate(before)
-            if any(self.possible([*way, self.formulas.matches(*one), *self.past(before[:number])]) for way in ways)
-        ]
+        """Return the rules that settle something that the rule in question matches."""
+        takers: list[NetworkRule] = []
+        for number, policy_rule in enumerate(before):
+            reached = [self.formulas.matches(*policy_rule), *self.past(before[:number])]
+            if any(self.possible([*way, *reached]) for way in ways):
+                takers.append(policy_rule.rule)
+        return takers
 
 
-def _placed(policies: Iterable[TieredPolicy]) -> Iterator[_PolicyRule]:
+def _policy_rules(policies: Iterable[TieredPolicy]) -> Iterator[_PolicyRule]:
     for policy in policies:
         for rule in policy.all_rules:
             yield _PolicyRule(policy, rule)

@@ -134,7 +134,7 @@ def test_a_control_plane_that_starts_anew_after_a_while_interrupts_nothing(runni
 
 
 def test_a_configuration_that_envoy_refuses_leaves_the_last_good_one_in_force(running: Lab) -> None:
-    good = running.controller.good
+    good = running.controller.in_force
     assert good is not None
     assert good.state is not None
     resources = good.state.resources
@@ -230,8 +230,8 @@ def test_connections_to_a_port_that_is_gone_are_ended(running: Lab) -> None:
 
 
 def test_a_proxy_that_never_acknowledges_keeps_nobody_from_anything(running: Lab) -> None:
-    assert running.controller.good is not None
-    [name] = compile(running.controller.good.snapshot, running.options)[0].routes
+    assert running.controller.in_force is not None
+    [name] = compile(running.controller.in_force.snapshot, running.options)[0].routes
     asked = discovery_pb2.DeltaDiscoveryRequest(type_url=ROUTE, resource_names_subscribe=[name])
     asked.node.id = "silent"
     stop = threading.Event()

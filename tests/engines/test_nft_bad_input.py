@@ -110,7 +110,7 @@ def test_without_the_program_its_package_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(programs, "_PATH", "/nowhere")
     done = tierwall("enforce", "nft", manifests)
     assert done.exit_code == 1
-    assert done.stderr.startswith("error[TW602]: the program `nft` is not on this machine")
+    assert done.stderr.startswith("error[TW602]: the program `nft` is not installed")
     assert "package nftables" in done.stderr
     with pytest.raises(InputError) as caught:
         list(ask_engine(suite(OBJECTS, [{"from": "shop/web-0", "to": "shop/db-0", "port": 80}]), Nftables()))

@@ -510,7 +510,7 @@ def test_while_policies_are_made_ready_reviews_are_answered_and_readiness_is_den
     served.app.warming = True
     assert status(served, access("bob"))["allowed"] is True
     page = served.get("/readyz")
-    assert (page.status, page.json["ready"], page.json["message"]) == (503, False, "policies are being made ready")
+    assert (page.status, page.json["ready"], page.json["message"]) == (503, False, "policies are being prepared")
     assert served.get("/healthz").status == 200
     served.app.warming = False
     assert served.get("/readyz").status == 200

@@ -77,7 +77,7 @@ def test_everything_that_is_wrong_is_told_at_once(served: Served) -> None:
     for number, text in enumerate(texts):
         (served.folder / f"broken-{number}.yaml").write_text(text)
     assert not served.reload()
-    said = " ".join(problem.message for problem in served.store.trouble)
+    said = " ".join(problem.message for problem in served.store.newest_errors)
     assert all(word in said for word in ("expected a value", "Perhaps", "a CEL expression")), said
 
 
@@ -85,7 +85,7 @@ def test_policies_that_vanish_are_a_broken_edit(served: Served) -> None:
     (served.folder / "policies.yaml").unlink()
     served.folder.rmdir()
     assert not served.reload()
-    assert served.store.trouble
+    assert served.store.newest_errors
 
 
 def test_nothing_starts_on_broken_policies(tmp_path: Path) -> None:

@@ -102,8 +102,8 @@ def test_good_loads_are_taken_and_no_news_is_no_load() -> None:
     seen = outcomes(follower, Told(namespaces("a"), None, namespaces("a", "b"), None, namespaces("b", "a")))
     assert seen[:2] == [(TAKEN, ["a"]), (TAKEN, ["a", "b"])]
     assert len(seen) == 3
-    assert follower.good is follower.latest
-    assert follower.trouble == ()
+    assert follower.in_force is follower.newest
+    assert follower.newest_errors == ()
 
 
 def test_a_load_is_taken_if_the_definitions_in_it_admit_what_tierwall_does_not_know() -> None:
@@ -113,8 +113,8 @@ def test_a_load_is_taken_if_the_definitions_in_it_admit_what_tierwall_does_not_k
     load = load_text(yaml.safe_dump_all(objects), "objects.yaml")
     unexplained = load_text(yaml.safe_dump_all(objects[1:]), "objects.yaml")
     assert [outcome for outcome, _ in outcomes(follower, Told(load, unexplained))] == [TAKEN, REFUSED]
-    assert follower.good is not None
-    assert [diagnostic.code for diagnostic in follower.good.diagnostics] == ["TW111", "TW111", "TW114", "TW112"]
+    assert follower.in_force is not None
+    assert [diagnostic.code for diagnostic in follower.in_force.diagnostics] == ["TW111", "TW111", "TW114", "TW112"]
 
 
 def test_a_load_that_says_what_is_in_force_is_no_change() -> None:
@@ -149,11 +149,11 @@ def test_a_bad_load_changes_nothing_and_the_next_good_one_counts(bad: Loaded | E
 
     async def main() -> None:
         async for load in follower.follow(Told(good, bad, bad, namespaces("b")), asyncio.Event()):
-            troubles.append([problem.code for problem in follower.trouble])
+            troubles.append([problem.code for problem in follower.newest_errors])
             assert follower.obeyed == (["b"] if len(troubles) == 4 else ["a"])
             if load.outcome is REFUSED:
-                assert follower.good is not None
-                assert follower.good.loaded is good
+                assert follower.in_force is not None
+                assert follower.in_force.loaded is good
                 assert load.state is None
 
     asyncio.run(main())
@@ -165,8 +165,8 @@ def test_a_bad_load_changes_nothing_and_the_next_good_one_counts(bad: Loaded | E
 def test_a_warning_keeps_nothing_out() -> None:
     follower = Names(prepare_a="TW652")
     assert outcomes(follower, Told(namespaces("a"))) == [(TAKEN, ["a"])]
-    assert follower.good is not None
-    assert [problem.code for problem in follower.good.diagnostics] == ["TW652"]
+    assert follower.in_force is not None
+    assert [problem.code for problem in follower.in_force.diagnostics] == ["TW652"]
 
 
 def test_a_start_with_a_bad_load_fails_with_everything_that_is_wrong() -> None:
@@ -177,7 +177,7 @@ def test_a_start_with_a_bad_load_fails_with_everything_that_is_wrong() -> None:
                 start(Told(bad, namespaces("a")))
             assert len(caught.value.diagnostics) == 2
             assert caught.value.read is bad
-            assert follower.good is None
+            assert follower.in_force is None
             assert follower.obeyed == []
 
 
@@ -191,7 +191,7 @@ def test_an_unforeseen_error_at_the_start_is_told_as_it_is() -> None:
 def test_an_unforeseen_error_names_its_place() -> None:
     follower = Names(prepare_b=KeyError("a mistake"))
     outcomes(follower, Told(namespaces("a"), namespaces("b")))
-    [problem] = follower.trouble
+    [problem] = follower.newest_errors
     assert problem.message.startswith("unexpected error at test_follower.py:")
     assert problem.message.endswith(": KeyError: 'a mistake'")
 
@@ -205,7 +205,7 @@ def test_an_unforeseen_error_while_objects_are_checked_keeps_the_load_out(monkey
 
     monkeypatch.setattr("tierwall.serve.follower.problems", fails)
     assert outcomes(follower, Told(namespaces("b"))) == [(REFUSED, ["a"])]
-    assert [problem.code for problem in follower.trouble] == ["TW635"]
+    assert [problem.code for problem in follower.newest_errors] == ["TW635"]
 
 
 def test_a_burst_of_changes_is_read_as_often_as_there_is_time_and_ends_in_the_last() -> None:

@@ -1,1 +1,1 @@
-"""Servers: HTTP, health, metrics and the decision log, for what runs beside an engine."""
+"""Processes that follow the policies: one per engine, with HTTP, health, metrics and the decision log."""

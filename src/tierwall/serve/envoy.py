@@ -74,7 +74,7 @@ class EnvoyController(Follower[Compilation]):
         """Which tools a caller may call at a place, by what is in force."""
         from tierwall.engines.envoy.control.toolslist import permitted
 
-        return permitted(self.good.snapshot, place, caller) if self.good is not None else None
+        return permitted(self.in_force.snapshot, place, caller) if self.in_force is not None else None
 
 
 class Envoy(Engine[Snapshot, ObjectSource, XdsResources]):

@@ -1,10 +1,11 @@
-"""How a load comes into force, for every engine alike: read, prepare, accept, or keep the last good state.
+"""How a load comes into force, the same way for every engine: read, prepare, accept, or keep the last good state.
 
-One rule for all (docs/semantics.md#a-broken-edit-changes-nothing): a file that cannot be read, an object that an API
-server would refuse, what the engine cannot prepare, and what it refuses in the end each keep the whole load out.
-Nothing of such a load is applied; the state before stays in force, and the load says why. A start without one fails.
+One rule for all (docs/semantics.md#a-broken-edit-changes-nothing). Each of these keeps the whole load out: a file that
+cannot be read, an object that an API server would refuse, a snapshot that the engine cannot prepare, and a state that
+it refuses to enforce. Nothing of such a load is applied. The previous state stays in force, and the load says why. A
+start without a previous state fails.
 
-An engine subclasses `Follower` and says how a snapshot is prepared and how what was prepared comes into force.
+An engine subclasses `Follower`. It says how to prepare a snapshot and how to enforce what was prepared.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tierwall.resources.load import Loaded
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    # Imported where something is followed: what comes into force once does without an event loop.
+    # Imported when something is followed: applying policies once needs no event loop.
     import asyncio
 
     from tierwall.resources.load import Loader
@@ -33,25 +34,25 @@ State = TypeVar("State")
 
 
 class ObjectSource(Protocol):
-    """Where objects come from: `FileSource`, or whatever else can be read again and tells of changes."""
+    """A source of objects: `FileSource`, or anything else that can be read again and reports changes."""
 
     def read(self) -> Loaded | None:
-        """Everything as it is now; None if that is what was read last. InputError if nothing can be read at all.
+        """Return all objects as they are now; None if nothing has changed. InputError if nothing can be read at all.
 
-        Called in a thread, one call after the other.
+        Called in a thread, never twice at the same time.
         """
 
     def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
-        """One item as soon as no change can be missed, then one whenever there may be news, until `stop` is set."""
+        """Yield once when no change can be missed any more, then on every possible change, until `stop` is set."""
 
     def nudge(self) -> None:
-        """Let the next item of `changes` come now."""
+        """Make `changes` yield now."""
 
 
 class FileSource:
-    """Files and folders as a source. `look`: seconds between looks where no change was heard of.
+    """Files and folders as a source. `look`: seconds between looks if the file system reports no change.
 
-    Only what has changed is read anew; the rest are the objects of the load before.
+    Only changed files are read anew; the other objects are those of the previous load.
     """
 
     def __init__(self, loader: Loader, look: float | None = None) -> None:
@@ -59,11 +60,11 @@ class FileSource:
         self._changed: asyncio.Event | None = None
 
     def read(self) -> Loaded | None:
-        """Everything as it is now; None if that is what the last reading found. Never raises: problems are told."""
+        """Return all objects as they are now; None if nothing has changed. Never raises: problems are diagnostics."""
         return self._loader.load_if_changed()
 
     def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
-        """One item when watching has begun, then one whenever the files may have changed, until `stop` is set."""
+        """Yield once when watching has begun, then whenever files may have changed, until `stop` is set."""
         from asyncio import Event
 
         from tierwall.serve.watch import changes
@@ -72,31 +73,31 @@ class FileSource:
         return changes(self._loader.paths, stop, self._changed, self._look)
 
     def nudge(self) -> None:
-        """Have the files looked at now, changed or not."""
+        """Look at the files now, whether they have changed or not."""
         if self._changed is not None:
             self._changed.set()
 
 
 class LoadOutcome(StrEnum):
-    """What became of a load."""
+    """The outcome of a load."""
 
     TAKEN = "taken"
-    # It says what is in force already.
+    # The load equals the state in force.
     UNCHANGED = "unchanged"
     REFUSED = "refused"
-    # It is good, and has to wait until the engine can take it.
+    # The load is good, but must wait until the engine can take it.
     WAITING = "waiting"
 
 
 class Prepared(NamedTuple, Generic[State]):
-    """What an engine made of a snapshot, and what it noticed; with an error among that it does not come into force."""
+    """The state that an engine prepared from a snapshot, and its diagnostics; an error among them keeps it out."""
 
     state: State
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
 class Load(Struct, Generic[State]):
-    """One reading of the source. `state` is absent where errors keep it out, `loaded` where nothing could be read."""
+    """One reading of the source. `state` is absent if errors keep the load out, `loaded` if nothing could be read."""
 
     loaded: Loaded | None
     diagnostics: tuple[Diagnostic, ...]
@@ -106,52 +107,52 @@ class Load(Struct, Generic[State]):
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
-        """What keeps the load from coming into force."""
+        """The errors that keep the load from coming into force."""
         return Diagnostics(self.diagnostics).errors
 
     @property
     def snapshot(self) -> Snapshot:
-        """The objects of a load that was read."""
+        """The objects of a load that could be read."""
         assert self.loaded is not None
         return self.loaded.snapshot
 
     def refuse(self, diagnostics: tuple[Diagnostic, ...]) -> None:
-        """Keep the load out for these reasons, beside those that there are."""
+        """Keep the load out, for these reasons and those it already has."""
         self.diagnostics = sorted_diagnostics((*self.diagnostics, *diagnostics))
         self.state, self.outcome = None, LoadOutcome.REFUSED
 
 
 def problems(loaded: Loaded) -> Diagnostics:
-    """What is wrong with objects, whoever enforces them: with an error among that they do not come into force."""
-    # Imported by the first reading: who only compiles does without the validation of every kind.
+    """Return what is wrong with objects, whichever engine enforces them; an error keeps them from coming into force."""
+    # Imported by the first reading: `compile` does without the validation of every kind.
     from tierwall.analyze.admission import admission_findings
 
     return sorted_diagnostics((*loaded.diagnostics, *admission_findings(loaded.snapshot)))
 
 
 class Follower(ABC, Generic[State]):
-    """Keeps an engine up with a source.
+    """Keeps an engine in step with a source.
 
-    INVARIANT: `look` may run in a thread, one call at a time; everything else happens in the event loop. What is in
-    force is replaced as a whole, so that other threads may look at it.
+    INVARIANT: `look` may run in a thread, one call at a time; everything else happens in the event loop. The load in
+    force is replaced as a whole, so other threads may read it.
     """
 
     def __init__(self, count: Callable[[Load[State]], None] | None = None) -> None:
-        """`count` is told of each load when it was taken or refused."""
+        """`count` is called with each load that was taken or refused."""
         self._count = count
-        # The load in force, and the one that was looked at last.
-        self.good: Load[State] | None = None
-        self.latest: Load[State] | None = None
-        # How many loads after the first became what.
+        # The load in force, and the newest one.
+        self.in_force: Load[State] | None = None
+        self.newest: Load[State] | None = None
+        # The number of loads by outcome, without the first.
         self.outcomes = {LoadOutcome.TAKEN: 0, LoadOutcome.UNCHANGED: 0, LoadOutcome.REFUSED: 0}
 
     @abstractmethod
     def prepare(self, snapshot: Snapshot) -> Prepared[State]:
-        """Make a snapshot ready, and change nothing; admission takes its objects. InputError says why it cannot be."""
+        """Prepare a snapshot that admission accepts, without changing anything; InputError says why it cannot be."""
 
     @abstractmethod
     def enforce(self, load: Load[State]) -> bool:
-        """Bring a prepared load into force, wholly or, with InputError, not at all; False if it was already."""
+        """Bring a prepared load into force; False if it already was. After an InputError nothing has changed."""
 
     @property
     def wait(self) -> float:
@@ -159,16 +160,16 @@ class Follower(ABC, Generic[State]):
         return 0.0
 
     @property
-    def trouble(self) -> tuple[Diagnostic, ...]:
-        """What is wrong with the newest load, if that is why an older one is in force."""
-        return self.latest.errors if self.latest is not None else ()
+    def newest_errors(self) -> tuple[Diagnostic, ...]:
+        """The errors of the newest load, if they are why an older one is in force."""
+        return self.newest.errors if self.newest is not None else ()
 
     def other_problems(self, snapshot: Snapshot) -> tuple[Diagnostic, ...]:
-        """What the engine has to say about a snapshot that is kept out already, so that all of it is told at once."""
+        """Return further problems of a snapshot that is kept out already, so that all of them are reported at once."""
         return ()
 
     def look(self, source: ObjectSource) -> Load[State] | None:
-        """Read, check and prepare what is there now; None if there is no news. Nothing comes into force."""
+        """Read, check and prepare the objects; None if nothing has changed. Nothing comes into force yet."""
         load: Load[State] = Load(None, ())
         try:
             load.loaded = source.read()
@@ -185,15 +186,15 @@ class Follower(ABC, Generic[State]):
         except InputError as error:
             load.refuse(error.diagnostics)
         except Exception as error:
-            # At the start there is nothing to keep, and the whole story helps to mend it.
-            if self.good is None:
+            # At the start there is no state to keep, and the whole traceback helps to fix the error.
+            if self.in_force is None:
                 raise
             load.refuse((_unexpected(error),))
         return load
 
     def accept(self, load: Load[State]) -> LoadOutcome:
-        """Bring a load into force if it can be; otherwise what is in force stays. InputError if nothing is."""
-        self.latest, first = load, self.good is None
+        """Bring a load into force if it has no errors, or else keep the state; InputError if there is no state."""
+        self.newest, first = load, self.in_force is None
         if load.errors:
             load.refuse(())
         else:
@@ -203,25 +204,25 @@ class Follower(ABC, Generic[State]):
                 load.refuse(error.diagnostics)
         assert load.outcome is not None
         if load.outcome is not LoadOutcome.REFUSED:
-            self.good = load
+            self.in_force = load
         self.outcomes[load.outcome] += not first
         if self._count is not None:
             self._count(load)
-        if self.good is None:
+        if self.in_force is None:
             raise InputError(load.diagnostics, load.loaded)
         return load.outcome
 
     def begin(self, source: ObjectSource) -> Load[State]:
-        """Bring what is there into force; InputError with everything that is wrong."""
+        """Bring the objects as they are now into force; InputError with everything that is wrong."""
         load = self.look(source)
-        assert load is not None, "the first reading is news"
+        assert load is not None, "the first reading always finds objects to load"
         self.accept(load)
         return load
 
     async def follow(self, source: ObjectSource, stop: asyncio.Event) -> AsyncGenerator[Load[State], None]:
-        """Each load when it was taken or refused, or has to wait; until `stop` is set.
+        """Yield each load once it was taken or refused, or has to wait; until `stop` is set.
 
-        Changes that come meanwhile are one. InputError if nothing is in force and the first load cannot be.
+        Changes that arrive meanwhile are read together. InputError if nothing is in force and the first load cannot be.
         """
         import asyncio
 
@@ -240,7 +241,7 @@ class Follower(ABC, Generic[State]):
 
 
 def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Do some work in an event loop of its own; SIGINT and SIGTERM set the event that tells it to stop."""
+    """Run a coroutine in an event loop of its own. SIGINT and SIGTERM set the event that tells it to stop."""
     import asyncio
     import signal
 
@@ -254,7 +255,7 @@ def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) 
 
 
 def _unexpected(error: Exception) -> Diagnostic:
-    """An error that nobody foresaw, with the place where it came up."""
+    """Return the diagnostic of an unexpected error, with the place where it was raised."""
     [place] = traceback.extract_tb(error.__traceback__)[-1:]
     where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
     return Diagnostic("TW635", f"unexpected error at {where}: {type(error).__name__}: {error}")

@@ -1,6 +1,6 @@
-"""nftables as an engine, and how it keeps the kernel up with policies and pods (docs/enforce-network.md).
+"""nftables as an engine, and how it keeps the kernel in step with policies and pods (docs/enforce-network.md).
 
-A change of pods alone becomes a change of elements; anything else is compiled and becomes one transaction.
+A change of pods alone becomes a change of set elements. Anything else is compiled and becomes one transaction.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from tierwall.serve.follower import Follower, Load, ObjectSource, Prepared, unti
 if TYPE_CHECKING:
     import asyncio
 
-# More pods at once than this, and compiling is no slower.
+# With more changed pods than this, compiling is as fast.
 _MOST_PODS = 200
 
 
 class KernelFollower(Follower[CompiledTable | PodStep]):
-    """Keeps the kernel up with policies and pods. `cuts`: open connections that policies forbid are cut."""
+    """Keeps the kernel in step with policies and pods. `cuts`: cut open connections that the policies forbid."""
 
     def __init__(self, options: TableOptions, cuts: bool) -> None:
         super().__init__()
         self._options, self._cuts = options, cuts
         self._enforcer = Enforcer()
         self._compiled: CompiledTable | None = None
-        # What the last load that came into force did to the kernel.
+        # The report on the last load that came into force.
         self._done = EngineReport("nothing yet")
 
     def prepare(self, snapshot: Snapshot) -> Prepared[CompiledTable | PodStep]:
-        """The elements that change with pods where that is all that differs from what is in force, or else a table."""
-        pods = pod_changes(self.good.snapshot, snapshot) if self.good is not None else None
+        """Prepare a change of elements if only pods differ from the load in force, or else compile the table."""
+        pods = pod_changes(self.in_force.snapshot, snapshot) if self.in_force is not None else None
         if pods is not None and len(pods) <= _MOST_PODS and (step := self._enforcer.step(pods)) is not None:
             return Prepared(step)
         compiled = compile_snapshot(snapshot, self._options)
         return Prepared(compiled, compiled.diagnostics)
 
     def enforce(self, load: Load[CompiledTable | PodStep]) -> bool:
-        """Bring the kernel up with a load, in one transaction; InputError leaves the last good table in force."""
+        """Bring the kernel to a load in one transaction. After an InputError, the last good table is in force."""
         state = load.state
         assert state is not None
         if isinstance(state, PodStep):
@@ -71,7 +71,7 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         return changed
 
     def report(self, load: Load[CompiledTable | PodStep]) -> EngineReport:
-        """What became of the load that was accepted last."""
+        """Return the report on the load that was accepted last."""
         if load.errors:
             return EngineReport("the last good table stays in force", load.diagnostics, load.loaded)
         return replace(self._done, read=load.loaded)
@@ -84,7 +84,7 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
             connections = cut(network_model(snapshot), self._compiled.compiler)
         except NetlinkError as error:
             words = f"the table is in force, but open connections cannot be cut: {str(error.strerror).lower()}"
-            hint = "the kernel needs CONFIG_NF_CT_NETLINK; --no-cut leaves them open"
+            hint = "use a kernel with CONFIG_NF_CT_NETLINK, or leave them open with --no-cut"
             return replace(done, diagnostics=(*done.diagnostics, Diagnostic("TW603", words, hint=hint)))
         return (
             replace(done, words=f"{done.words}; {count_noun(connections, 'connection')} cut") if connections else done
@@ -92,29 +92,29 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
 
 
 class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
-    """The kernel of this machine, or rather of the network namespace that its methods are called in."""
+    """The kernel of this machine: the network namespace in which its methods are called."""
 
     planes: ClassVar[tuple[str, ...]] = ("network",)
 
     def __init__(self, options: TableOptions | None = None, *, cuts: bool = True) -> None:
-        """`cuts`: open connections that policies forbid are cut."""
+        """`cuts`: cut open connections that the policies forbid."""
         self._options = options or TableOptions()
         self._cuts = cuts
         self._asker = PacketProbe()
 
     def compile(self, snapshot: Snapshot) -> CompiledTable:
-        """The table that enforces the policies."""
+        """Compile the table that enforces the policies."""
         return compile_snapshot(snapshot, self._options)
 
     def apply(self, source: ObjectSource) -> EngineReport:
-        """Put the table into the kernel in one transaction; InputError leaves the last good one in force."""
+        """Apply the table in one transaction. After an InputError, the last good one is in force."""
         keeper = KernelFollower(self._options, self._cuts)
         return keeper.report(keeper.begin(source))
 
     def follow(self, source: ObjectSource, tell: Callable[[EngineReport], None]) -> None:
-        """Keep the kernel up with a source until SIGINT or SIGTERM; InputError if it cannot begin.
+        """Keep the kernel in step with a source until SIGINT or SIGTERM; InputError if it cannot begin.
 
-        The table stays in force.
+        The table stays in force afterwards.
         """
         keeper = KernelFollower(self._options, self._cuts)
 
@@ -129,9 +129,9 @@ class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
         return self._asker.ask(snapshot, questions)
 
     def audit(self, seconds: float | None = None) -> Iterator[DecisionEvent]:
-        """What the table logs from now on; InputError says why the log cannot be read."""
+        """Yield what the table logs from now on; InputError says why the log cannot be read."""
         return events(self._options.group, seconds)
 
     def close(self) -> None:
-        """Let go of the namespaces that questions were asked in; they also go with the process."""
+        """Release the namespaces in which questions were asked; they also end with the process."""
         self._asker.close()

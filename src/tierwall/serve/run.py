@@ -173,13 +173,13 @@ class ControlPlane:
         self._tell(EngineReport(words))
 
     def _manifests(self) -> Readiness:
-        if self.controller.good is None:
+        if self.controller.in_force is None:
             return Readiness(False, "not read yet")
-        if trouble := self.controller.trouble:
+        if newest_errors := self.controller.newest_errors:
             # Still ready: the last good state is enforced, and taking the process away would not mend the edit.
-            words = f"the last edit is broken, the last good state is in force: {trouble[0].message}"
+            words = f"the last edit is broken, the last good state is in force: {newest_errors[0].message}"
             return Readiness(True, words)
-        return Readiness(True, f"{len(self.controller.good.snapshot)} objects")
+        return Readiness(True, f"{len(self.controller.in_force.snapshot)} objects")
 
     def _proxies(self) -> Readiness:
         condition = self.server.programmed
@@ -188,7 +188,7 @@ class ControlPlane:
         return Readiness(alone or condition.status == "True" or condition.reason == "Invalid", condition.message)
 
     async def _status(self, request: Request) -> Response:
-        latest = self.controller.latest
+        latest = self.controller.newest
         diagnostics = latest.diagnostics if latest is not None else ()
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return JSONResponse(proxies_document(self.server.programmed, self.server.proxy_statuses, diagnostics, now))

@@ -1,6 +1,6 @@
-"""Watching files and folders: when something in them may have changed, however the change is made.
+"""Watching files and folders for possible changes, however they are made.
 
-Standard input (`-`) is not watched: it is read once and counts for every load.
+Standard input (`-`) is not watched: it is read once and is part of every load.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 
 STDIN = "-"
-# Editors and `kubectl` write several files in a row: changes this close (in milliseconds) are one. `STEP` is how long
-# the folder must be quiet, `LONGEST` how long a stream of changes can put a load off.
+# Editors and `kubectl` write several files in a row: changes this close (in milliseconds) are read together. `STEP` is
+# how long the folder must be quiet, `LONGEST` how long a stream of changes can delay a load.
 STEP, LONGEST = 10, 100
-# A round of watching ends after so many milliseconds in which nothing changed; the first one says that it has begun.
+# A round of watching ends after so many milliseconds without a change. The first round shows that watching has begun.
 ROUND = 100
-# Seconds between looks at the files where no change was heard of: not every file system tells. `MEANWHILE` is that
-# where nothing can be watched, and how soon a folder is noticed that has taken the place of another.
+# Seconds between looks at the files if no change was reported: some file systems report none. `MEANWHILE` applies where
+# nothing can be watched. It is also how soon a folder that replaces another is noticed.
 LOOK, MEANWHILE = 10.0, 1.0
 
 
 async def changes(
     paths: Sequence[str], stop: asyncio.Event, changed: asyncio.Event | None = None, look: float | None = None
 ) -> AsyncGenerator[None, None]:
-    """One item when watching has begun, then one whenever files may have changed, until `stop` is set.
+    """Yield once when watching has begun, then whenever files may have changed, until `stop` is set.
 
-    What changes before the caller asks for the next item is in that: no change between looking and waiting is missed.
-    Whoever sets `changed` makes it one. `look`: seconds between looks where no change was heard of.
+    A change before the caller asks for the next item is part of that item, so no change between looking and waiting is
+    missed. Setting `changed` counts as a change. `look`: seconds between looks if no change was reported.
     """
     changed = changed or asyncio.Event()
     files = [path for path in paths if path != STDIN]
@@ -49,16 +49,16 @@ async def changes(
 
 
 class _Watcher:
-    """Sets `changed` on each change of those paths that are folders, or else of those that are not.
+    """Sets `changed` when one of the paths changes: only those that are folders, or only those that are not.
 
-    An editor replaces a file by another of its name, so what is watched for a file is the folder that it is in.
+    An editor replaces a file by another of the same name, so for a file its folder is watched.
     """
 
     def __init__(self, paths: Sequence[str], folders: bool, changed: asyncio.Event) -> None:
         self._paths = dict.fromkeys(Path(path).absolute() for path in paths)
         self._recursive, self._changed = folders, changed
         self.begun = asyncio.Event()
-        # Its own, because a watch that is cancelled sets the event that would end it.
+        # An event of its own, because a cancelled watch sets the event that would end it.
         self._over = asyncio.Event()
         self._task = asyncio.create_task(self._watch())
 
@@ -70,7 +70,7 @@ class _Watcher:
         while not self._over.is_set():
             watched = self._folders()
             if watched:
-                # A folder may go away before it is watched, or there may be no watches left.
+                # A folder may disappear before it is watched, or the system may have no watches left.
                 with suppress(OSError, RuntimeError):
                     await self._watch_folders(watched)
                 self._changed.set()
@@ -80,15 +80,15 @@ class _Watcher:
                     await asyncio.wait_for(self._over.wait(), MEANWHILE)
 
     async def _watch_folders(self, watched: dict[str, tuple[int, int]]) -> None:
-        """Until they are other folders: a watch stays with a folder, whatever becomes of its name."""
+        """Watch folders until other folders take their names: a watch stays with a folder, whatever it is called."""
         from watchfiles import awatch
 
         quiet: int | None = None
         async with aclosing(
             awatch(
                 *watched,
-                # Any change counts: what is read may be a link to what is passed over, and looking costs little. The
-                # filter that comes with it leaves out folders of some names, even if they are above those watched.
+                # Any change counts: a file that is read may be a link to one that is not, and looking costs little. The
+                # default filter leaves out folders of some names, even if they are above those watched.
                 watch_filter=None,
                 step=STEP,
                 debounce=LONGEST,
@@ -99,7 +99,7 @@ class _Watcher:
             )
         ) as rounds:
             async for changed_files in rounds:
-                # Of what changed before the first round nothing may have been heard.
+                # A change before the first round may have gone unnoticed.
                 if quiet is None or any(self._counts(Path(path)) for _, path in changed_files):
                     self._changed.set()
                 self.begun.set()
@@ -108,7 +108,7 @@ class _Watcher:
                     return
 
     def _folders(self) -> dict[str, tuple[int, int]]:
-        """The folders to watch, and which ones they are."""
+        """Return the folders to watch, with the device and inode of each."""
         out = {}
         for path in self._paths:
             if path.is_dir() is self._recursive:

@@ -1,1 +1,1 @@
-"""`tierwall authorizer`: the api plane as a webhook, and as a bridge to API servers that know no conditions."""
+"""`tierwall authorizer`: the api plane as a webhook, and as a bridge for API servers that know no conditions."""

@@ -1,6 +1,5 @@
-"""The HTTP face of the authorizer, as a plain ASGI application: every layer between would cost more than a decision.
-
-POST /authorize     SubjectAccessReview; AuthorizationConditionsReview, too, for callers with one address for both
+"""The HTTP interface of the authorizer, as a plain ASGI application: any framework would cost more than a decision.
+POST /authorize     SubjectAccessReview; also AuthorizationConditionsReview, for callers with one address for both
 POST /conditions    AuthorizationConditionsReview
 POST /admit         AdmissionReview (the bridge)
 GET  /healthz /readyz /metrics
@@ -23,7 +22,7 @@ from tierwall.render.engines import review_document
 from tierwall.render.json import diagnostic_document
 from tierwall.serve.authorizer.metrics import AuthorizerMetrics
 from tierwall.serve.authorizer.policies import PolicyFollower
-from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_OCTETS, ReviewReply, Reviews, too_long
+from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_BYTES, ReviewReply, Reviews, too_long
 from tierwall.serve.decisionlog import DecisionLog
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -33,9 +32,9 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 PHASES = {"/authorize": AUTHORIZE, "/conditions": CONDITIONS, "/admit": ADMIT}
 PAGES = ("/healthz", "/readyz", "/metrics")
 READ_SECONDS = 10.0
-# Reviews that wait for other servers at the same time; more of them wait for one of these to be answered.
+# The number of reviews that may wait for other servers at the same time. Further ones wait for a free place.
 MOST_ASKING = 16
-# What a body over its limit may have before the connection is cut: those who send a little too much are told so.
+# A body this far over its limit is cut off. Until then it is drained, so that its sender reads why it was refused.
 MOST_DRAINED = 32 << 20
 _JSON = (b"content-type", b"application/json")
 _NOT_ALLOWED = b'{"error":"method not allowed"}'
@@ -43,7 +42,7 @@ _CONDITIONS_KIND = condition_sets.KIND.encode()
 
 
 class UnreadBody(Exception):
-    """A body that was not taken: the HTTP status and the words for it."""
+    """A body that was not read, with the HTTP status and the reason."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -51,11 +50,11 @@ class UnreadBody(Exception):
 
 
 class CallerGone(Exception):
-    """The caller hung up."""
+    """The caller closed the connection."""
 
 
 class App:
-    """The application. `pages` is one of its own, for an address that answers nothing but health and metrics."""
+    """The application. `pages` is an application too, for an address that only serves health and metrics."""
 
     def __init__(
         self,
@@ -74,12 +73,12 @@ class App:
         self._read_seconds = read_seconds
         self._say = say
         self.stopping = False
-        # While policies are made ready for the first time: reviews are answered, but somebody else would be faster.
+        # While policies are prepared for the first time. Reviews are answered, but another replica would be faster.
         self.warming = False
         self._asking = ThreadPoolExecutor(MOST_ASKING, "tierwall-asking")
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request: a review, or one for a page."""
+        """Answer one request: a review or a page."""
         phase = PHASES.get(scope["path"]) if scope["type"] == "http" else None
         if phase is None:
             await self.pages(scope, receive, send)
@@ -89,7 +88,7 @@ class App:
             await _send(send, 405, _NOT_ALLOWED, _JSON, (b"allow", b"POST"))
 
     async def pages(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request for health or metrics."""
+        """Answer one request for health or metrics."""
         if scope["type"] != "http":
             return
         path, method = scope["path"], scope["method"]
@@ -108,7 +107,7 @@ class App:
         except CallerGone:
             return
         except UnreadBody as why:
-            # What is left of the body is not read, so the connection cannot be used again.
+            # The rest of the body is not read, so the connection cannot be used again.
             headers.append((b"connection", b"close"))
             reply = self._reviews.refusal(phase, why.status, why.words)
         else:
@@ -117,18 +116,18 @@ class App:
         self._remember(reply, perf_counter() - start)
 
     async def _answer(self, phase: str, body: bytes) -> ReviewReply:
-        """The answer; one that may wait for another server is made on a thread of its own."""
+        """Answer a review, on a thread of its own if the answer may have to wait for another server."""
         if not self._store.current.asks_others:
             return self._reviews.answer(phase, body)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._asking, self._reviews.answer, phase, body)
 
     async def _body(self, phase: str, receive: Receive) -> bytes:
-        # The kind is known only from the body, and callers with one address send both kinds to /authorize.
-        most = max(MOST_OCTETS[phase], MOST_OCTETS[CONDITIONS])
+        # Only the body tells the kind of review, and callers with one address send both kinds to /authorize.
+        most = max(MOST_BYTES[phase], MOST_BYTES[CONDITIONS])
         body = _Body(most)
         first = _StartedMessage(receive())
-        # What is there already, as nearly every body is, needs no timer.
+        # Nearly every body has arrived already and needs no timer.
         if first.message is None or not body.takes(first.message):
             try:
                 async with asyncio.timeout(self._read_seconds):
@@ -136,11 +135,11 @@ class App:
                     while not is_whole:
                         is_whole = body.takes(await receive())
             except TimeoutError:
-                raise UnreadBody(408, f"the body did not come within {self._read_seconds:g} s") from None
+                raise UnreadBody(408, f"the body did not arrive within {self._read_seconds:g} s") from None
         if body.size > most:
             raise UnreadBody(413, too_long(phase))
         whole = body.whole()
-        if body.size > MOST_OCTETS[phase] and _CONDITIONS_KIND not in whole:
+        if body.size > MOST_BYTES[phase] and _CONDITIONS_KIND not in whole:
             raise UnreadBody(413, too_long(phase))
         return whole
 
@@ -151,7 +150,7 @@ class App:
             try:
                 self._log.write(review_document(record, datetime.now(UTC), seconds))
             except OSError as why:
-                # A full disk must not stop authorization; the counter and the first message tell.
+                # A full disk must not stop authorization. The counter and the first message report it.
                 if self._metrics.log_failures._value.get() == 0:
                     self._say("decision log refused", why=str(why))
                 self._metrics.log_failures.inc()
@@ -165,7 +164,7 @@ class App:
         return 200 if readiness["ready"] else 503, b"application/json", msgspec.json.encode(readiness)
 
     def readiness(self) -> dict[str, Any]:
-        """What is in force, and what is wrong with the newest edit if it is not."""
+        """Return what is in force, and what is wrong with the newest edit if it is not in force."""
         store, policies = self._store, self._store.current
         page: dict[str, Any] = {
             "ready": not self.stopping and not self.warming,
@@ -175,19 +174,19 @@ class App:
             "bridge": self._reviews.bridged,
             # Superseded policies that are still enforced where they granted something.
             "retained": len(store.retained),
-            # The files hold something else than what is in force.
-            "stale": bool(store.trouble),
+            # The files differ from what is in force.
+            "stale": bool(store.newest_errors),
         }
-        if store.trouble:
+        if store.newest_errors:
             page["message"] = "the files hold policies that cannot be used; the last good ones are in force"
-            page["problems"] = [diagnostic_document(diagnostic) for diagnostic in store.trouble[:20]]
+            page["problems"] = [diagnostic_document(diagnostic) for diagnostic in store.newest_errors[:20]]
         elif self.warming:
-            page["message"] = "policies are being made ready"
+            page["message"] = "policies are being prepared"
         return page
 
 
 class _Body:
-    """What has come of a body."""
+    """The parts of a body that have arrived."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -195,11 +194,11 @@ class _Body:
         self.size = 0
 
     def takes(self, message: Message) -> bool:
-        """Take in one message; True if it is the last that is wanted."""
+        """Take in one message; True if no further one is wanted."""
         if message["type"] != "http.request":
             raise CallerGone
         self.size += len(part := message.get("body", b""))
-        # Of a body over the limit nothing is kept.
+        # Nothing is kept of a body over the limit.
         if self.size <= self._most:
             self._parts.append(part)
         else:
@@ -211,9 +210,9 @@ class _Body:
 
 
 class _StartedMessage:
-    """A message that is waited for only if it is not there yet: a timer for every request would cost more than that.
+    """A message that is only awaited if it has not arrived yet: a timer per request would cost more than the check.
 
-    The coroutine runs up to where it would wait; there it stays until this is awaited.
+    The coroutine runs until it would wait, and stays there until this object is awaited.
     """
 
     def __init__(self, coming: Awaitable[Message]) -> None:
@@ -228,7 +227,7 @@ class _StartedMessage:
         try:
             yield self._waits_for
         except BaseException as why:
-            # Told to stop while waiting: so is the coroutine, which cleans up.
+            # Cancelled while waiting: the coroutine is told, too, so that it cleans up.
             self._rest.throw(why)
             raise
         return (yield from self._rest)

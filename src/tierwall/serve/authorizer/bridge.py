@@ -1,9 +1,8 @@
-"""Conditional authorization on API servers that know no conditions: an authorizer and an admission webhook together.
+"""Conditional authorization on API servers without it: an authorizer and an admission webhook work together.
 
-The first phase answers the authorizer: what can become allowed is allowed where admission will see the object, and what
-can only be denied is left to the authorizers that follow. Admission then judges both phases anew from one set of
-policies, on the object:
-
+The first phase answers the authorizer. It allows a request that conditions can allow, provided that admission will see
+the object. It leaves a request that conditions can only deny to the authorizers that follow. Admission then judges both
+phases anew on the object, from one set of policies:
     Allow, or no opinion                        let pass: it was decided in the first phase
     Deny                                        refused
     conditional, comes to Allow                 let pass
@@ -11,13 +10,14 @@ policies, on the object:
     conditional, no opinion, could have allowed refused: the first phase had let it through
     conditional, no opinion, could only deny    let pass: another authorizer allowed it
 
-Where the current policies have nothing to say, a superseded set may have let the request through, whose answer the API
-server may have kept: its conditions must come to Allow.
+
+If the current policies have no opinion, a superseded set may have let the request through, and the API server may have
+cached that answer. Then the conditions of the superseded set must come to Allow.
 
 An AdmissionReview (`admission.k8s.io/v1`) does not say the verb. An UPDATE may have been an update or a patch (the API
-server turns PatchOptions into UpdateOptions), a CONNECT a get or a create; then each is judged. A CREATE that was an
-update or a patch says so only if its options do; it was authorized as a create as well, and is judged as that. A create
-in a collection had no name when it was authorized, nor a new Namespace a namespace, though admission knows both.
+server turns PatchOptions into UpdateOptions), and a CONNECT a get or a create. Each possible verb is judged. A CREATE
+that was an update or a patch shows it only in its options; it was authorized as a create as well, and is judged as one.
+When a create in a collection was authorized it had no name, and a new Namespace no namespace. Admission knows both.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from tierwall.api.decide import enforce_conditions
 from tierwall.api.wire.review import WireError
 from tierwall.serve.authorizer.policies import PolicySet
 
-# The API server lets these through before it asks any authorizer, so no condition of ours was part of it.
+# The API server lets this group through before it asks any authorizer, so our conditions had no part in it.
 PRIVILEGED = "system:masters"
-# Webhooks are not asked about their own configuration, and reviews are stored nowhere.
+# Webhooks are not asked about their own configuration, and reviews are never stored.
 UNSEEN_GROUPS = frozenset(("admissionregistration.k8s.io",))
 UNSEEN = frozenset(
     (
@@ -59,7 +59,7 @@ UNSEEN = frozenset(
 
 
 class AdmissionJudgement(msgspec.Struct, frozen=True):
-    """What admission is told, and the decision it rests on."""
+    """The answer to admission, and the decision it is based on."""
 
     allowed: bool
     message: str
@@ -69,20 +69,20 @@ class AdmissionJudgement(msgspec.Struct, frozen=True):
 
 
 def is_enforced(policies: PolicySet, attributes: Attributes) -> bool:
-    """Whether admission will be asked about the object of a request, and will know it for this request."""
+    """Whether admission will be asked about the object of a request, and will recognize the request."""
     if not attributes.supports_conditions or attributes.group in UNSEEN_GROUPS | policies.aggregated:
         return False
     if (attributes.group, attributes.resource) in UNSEEN:
         return False
-    # A proxied delete, say, is a CONNECT to admission, which would be taken for a get or a create.
+    # To admission, a proxied delete, for example, is a CONNECT, which would be judged as a get or a create.
     is_connect = not attributes.group and attributes.combined_resource in CONNECT_RESOURCES
     return not is_connect or attributes.verb in CONNECT_VERBS
 
 
 def first_answer(policies: PolicySet, attributes: Attributes, grants: bool = True) -> tuple[Decision, ChainDecision]:
-    """The concrete answer to the authorizer, and the chain's answer that it stands for.
+    """Return the concrete answer to the authorizer, and the chain's answer behind it.
 
-    Without `grants` nothing is let through on a condition (while replicas may still have other policies).
+    Without `grants` no condition lets a request through (while replicas may still have other policies).
     """
     asked = replace(attributes, conditions_mode=ConditionsMode.HUMAN_READABLE)
     decision = policies.chain.authorize(asked)
@@ -91,7 +91,7 @@ def first_answer(policies: PolicySet, attributes: Attributes, grants: bool = Tru
     if not is_enforced(policies, attributes):
         return failed_answer(ask_the_rest(decision), "conditional, and admission does not see it"), decision
     if attributes.label_selector is not None or attributes.field_selector is not None:
-        # Admission is not told selectors; what it will make of the request must be what is made of it here.
+        # Admission does not see selectors. It must come to the same result without them.
         decision = complete = ask_the_rest(decision)
         later = policies.chain.authorize(replace(asked, label_selector=None, field_selector=None))
         if not later.is_conditional or ask_the_rest(later).entries != complete.entries:
@@ -106,12 +106,12 @@ def first_answer(policies: PolicySet, attributes: Attributes, grants: bool = Tru
 
 
 def failed_answer(decision: CompleteDecision, reason: str) -> Decision:
-    """The answer where conditions cannot be enforced."""
+    """Return the answer for conditions that cannot be enforced."""
     return Decision(decision.failure, reason, decision.error)
 
 
 def judge(policies: PolicySet, retained: Sequence[PolicySet], request: AdmissionRequest) -> AdmissionJudgement:
-    """What admission makes of a request; every verb it may have been is judged, and the first refusal ends it."""
+    """Judge an admission request: every verb it may have been, up to the first refusal."""
     judged: AdmissionJudgement | None = None
     for attributes in request.attributes():
         judged = _judged(policies, retained, request, attributes)
@@ -174,7 +174,7 @@ class GroupVersionResource(msgspec.Struct, frozen=True):
 
 
 class UserInfo(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """The user who makes the request."""
 
     username: str = ""
     uid: str = ""
@@ -200,7 +200,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """The verbs that this may have been authorized as."""
+        """The verbs that this request may have been authorized as."""
         kind = self.options.get("kind") if isinstance(self.options, Mapping) else None
         match self.operation:
             case "CREATE":
@@ -213,15 +213,15 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
             case "CONNECT":
                 return ("get", "create")
             case other_operation:
-                raise WireError(f"unknown operation `{other_operation}`, expected CREATE, UPDATE, DELETE or CONNECT")
+                raise WireError(f"expected CREATE, UPDATE, DELETE or CONNECT as `operation`, found `{other_operation}`")
 
     @property
     def is_converted(self) -> bool:
-        """The objects are in another version than the one that was asked for."""
+        """Whether the objects are in another version than the request."""
         return self.request_resource is not None and self.request_resource != self.resource
 
     def attributes(self) -> tuple[Attributes, ...]:
-        """The requests that the authorizer was, or may have been, asked about."""
+        """Return the requests that the authorizer was, or may have been, asked about."""
         verbs = self.verbs
         asked = self.request_resource or self.resource
         subresource = self.request_sub_resource if self.request_resource is not None else self.sub_resource
@@ -246,7 +246,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
         )
 
     def data(self, requester: Attributes) -> ConditionData:
-        """What conditions are evaluated on. A review carries no namespace object: it is null."""
+        """Return the data for conditions. A review has no namespace object, so that is null."""
         return ConditionData(
             operation=self.operation,
             object=self.object,
@@ -267,16 +267,16 @@ T = TypeVar("T")
 
 
 def decoded(decode: Callable[[bytes], T], body: bytes, what: str) -> T:
-    """A body as a decoder reads it; WireError if it is no `what`."""
+    """Decode a body; WireError if it is not `what`."""
     try:
         return decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as why:
-        raise WireError(f"the body is no {what}: {why}") from None
+        raise WireError(f"the body is not {what}: {why}") from None
 
 
 def read_admission(body: bytes) -> AdmissionRequest:
-    """The request of a review; WireError says what is wrong with it."""
-    review = decoded(_decode_review, body, f"`{KIND}`")
+    """Return the request of a review; WireError says what is wrong with it."""
+    review = decoded(_decode_review, body, f"an `{KIND}`")
     if review.kind != KIND or review.api_version != API_VERSION:
         raise WireError(f"expected an `{KIND}` of `{API_VERSION}`, found `{review.kind}` of `{review.api_version}`")
     if review.request is None or not review.request.uid:
@@ -285,7 +285,7 @@ def read_admission(body: bytes) -> AdmissionRequest:
 
 
 def admission_request(value: Any) -> AdmissionRequest:
-    """An admission request that came inside another review; WireError says what is wrong with it."""
+    """Return an admission request from inside another review; WireError says what is wrong with it."""
     try:
         return msgspec.convert(value, AdmissionRequest)
     except msgspec.ValidationError as why:
@@ -293,7 +293,7 @@ def admission_request(value: Any) -> AdmissionRequest:
 
 
 def admission_reply(uid: str, allowed: bool, message: str = "", code: int = 403) -> dict[str, Any]:
-    """The review that answers."""
+    """Return the review that answers."""
     response: dict[str, Any] = {"uid": uid, "allowed": allowed}
     if not allowed:
         reason = {"reason": "Forbidden"} if code == 403 else {}

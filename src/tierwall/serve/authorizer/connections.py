@@ -1,10 +1,10 @@
-"""HTTPS connections: certificates that are reloaded in place, and clients that have to get on.
+"""HTTPS connections: certificates that are reloaded in place, and a time limit for headers.
 
-A new certificate, key or client CA counts from the next handshake on; files that do not fit together leave the old ones
-in force. Sessions are not resumed, or a client of a CA that was taken away could go on without showing a certificate.
+A new certificate, key or client CA counts from the next handshake on. Files that do not fit together leave the old ones
+in force. Sessions are not resumed, or else a client of a removed CA could go on without a certificate.
 
-Headers come within a time, from the first byte of the connection on. Uvicorn times idle kept-alive connections but not
-a client that never ends, or never begins, its headers.
+Headers must arrive within a time limit that starts with the connection. Uvicorn limits idle kept-alive connections, but
+not a client that never begins or never completes its headers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tierwall.core.diagnostics import Diagnostic, InputError
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """Where certificate, key and the CA of the clients are."""
+    """The files of the certificate, its key, and the CA of client certificates."""
 
     certificate: str
     key: str
@@ -30,11 +30,11 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All of them."""
+        """The paths of all files."""
         return tuple(path for path in (self.certificate, self.key, self.client_ca) if path is not None)
 
-    def octets(self) -> list[bytes]:
-        """What is in them; nothing where one cannot be read."""
+    def contents(self) -> list[bytes]:
+        """Return the contents of each file; empty if it cannot be read."""
         out = []
         for path in self.paths:
             try:
@@ -45,32 +45,32 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
 
 class Certificates:
-    """The certificates in force. `context` stays the same; each handshake goes on with the newest one."""
+    """The certificates in force. `context` stays the same; each handshake switches to the newest one."""
 
     def __init__(self, files: TlsFiles) -> None:
         self.files = files
-        # Read before what is made of it, so that a change in between is not missed.
-        self._octets = files.octets()
+        # Read before the context, so that a change in between is noticed later.
+        self._contents = files.contents()
         self._newest = read_context(files)
         self.context = read_context(files)
         self.context.sni_callback = self._switch
 
     def reload(self) -> bool:
-        """Read the files again; False if nothing has changed in them, InputError leaves what is in force."""
-        before, self._octets = self._octets, self.files.octets()
-        if self._octets == before:
+        """Read the files again; False if they have not changed. After an InputError, the old ones are in force."""
+        before, self._contents = self._contents, self.files.contents()
+        if self._contents == before:
             return False
         self._newest = read_context(self.files)
         return True
 
     def _switch(self, connection: Any, name: str | None, context: ssl.SSLContext) -> None:
-        # Called at every handshake, with or without a server name. Certificate, key and the store that client
-        # certificates are verified against are then those of the newest context.
+        # Called at every handshake, with or without a server name. The connection then uses the certificate, the key
+        # and the client CA of the newest context.
         connection.context = self._newest
 
 
 def read_context(files: TlsFiles) -> ssl.SSLContext:
-    """A server's context; InputError says which file is wrong."""
+    """Return the TLS context of a server; InputError says which file is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
@@ -97,20 +97,20 @@ HEADER_SECONDS = 10.0
 
 
 class TimedHttpProtocol(HttpToolsProtocol):
-    """Closes a connection whose next request's headers do not come in time."""
+    """Closes a connection whose next request's headers do not arrive in time."""
 
     header_seconds = HEADER_SECONDS
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Headers are due from now on."""
+        """Start the timer."""
         super().connection_made(transport)
         self._due()
 
     def data_received(self, data: bytes) -> None:
-        """Headers that came whole, as nearly all do, need no timer; the body is timed by the application."""
+        """Stop the timer once headers are complete; nearly all arrive whole and need none."""
         super().data_received(data)
-        # The scope is made when headers begin to come, and handed to a cycle when they are there.
+        # The scope is made when headers begin to arrive, and handed to a cycle when they are complete.
         if getattr(self.cycle, "scope", None) is not self.scope:
             if self._deadline is None:
                 self._due()
@@ -118,7 +118,7 @@ class TimedHttpProtocol(HttpToolsProtocol):
             self._done()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is due any more."""
+        """Stop the timer."""
         self._done()
         super().connection_lost(exc)
 
@@ -137,5 +137,5 @@ class TimedHttpProtocol(HttpToolsProtocol):
 
 
 def timed_protocol(header_seconds: float) -> type[Any]:
-    """The protocol with another time."""
+    """Return the protocol class with another time limit."""
     return type("PromptProtocol", (TimedHttpProtocol,), {"header_seconds": header_seconds})

@@ -1,10 +1,10 @@
-"""What an API server needs to ask the authorizer: configuration, kubeconfig, admission webhook and certificates.
+"""The files that an API server needs to ask the authorizer: configuration, kubeconfig, admission webhook, certificates.
 
-Everything fails closed: an authorizer that cannot be reached denies, admission that cannot be reached refuses. Allowed
-answers are not kept by the API server, so that a change of policies counts for the next request.
+Everything fails closed: if the authorizer cannot be reached, requests are denied; if admission cannot be reached, they
+are refused. The API server does not cache allowed answers, so a change of policies counts for the next request.
 
-Certificates for the two to know each other by are a CA, a server's and a client's. Keys are written readable by their
-owner only. What is there already is kept, so that printing the installation again does not cut running servers off.
+The certificates are a CA, a server certificate and a client certificate. Only the owner can read the keys. Existing
+files are kept, so printing the installation again does not cut off running servers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tierwall.core.diagnostics import Diagnostic, InputError
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted."""
+    """The wanted installation."""
 
     folder: str
     url: str
@@ -43,7 +43,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(wanted: Installation) -> str:
-    """Write everything into the folder; the text of what was written, certificates aside."""
+    """Write everything into the folder, and return the text of what was written, without certificates."""
     host = _check(wanted)
     folder = Path(wanted.folder).absolute()
     make_certificates(folder, tuple(dict.fromkeys((host, *wanted.hosts))), wanted.days)
@@ -72,7 +72,7 @@ def write(wanted: Installation) -> str:
 
 
 def _filled(value: Any, words: Mapping[str, str]) -> Any:
-    """A document with what is wanted in place of the words in dollars."""
+    """Fill the placeholders of a document."""
     if isinstance(value, dict):
         return {key: _filled(item, words) for key, item in value.items()}
     if isinstance(value, list):
@@ -93,15 +93,15 @@ def _exempt(document: dict[str, Any], groups: Sequence[str]) -> None:
 
 
 def _check(wanted: Installation) -> str:
-    """The host of the address; InputError names everything that cannot be used."""
+    """Return the host of the address; InputError names everything that cannot be used."""
     problems = []
     url = urlsplit(wanted.url)
     if url.scheme != "https" or not url.hostname:
         problems.append(f"expected an address like `https://HOST:PORT`, found `{wanted.url}`")
     if label_key_problem(f"{wanted.name}/x") is not None:
-        problems.append(f"name `{wanted.name}` is no DNS subdomain")
+        problems.append(f"expected a DNS subdomain as name, found `{wanted.name}`")
     problems += [
-        f"group `{group}` holds a character that cannot stand in a match condition"
+        f"group `{group}` has a character that a match condition cannot hold"
         for group in wanted.exempt
         if not group or "'" in group or "\\" in group or not group.isprintable()
     ]
@@ -120,7 +120,7 @@ CLIENT = "tierwall-api-server"
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], days: int) -> None:
-    """`ca`, `server` and `client`, each as `.crt` and `.key`."""
+    """Make `ca`, `server` and `client`, each as `.crt` and `.key`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         ca, ca_key = _authority(folder, days)
@@ -146,7 +146,7 @@ def _authority(folder: Path, days: int) -> tuple[x509.Certificate, ec.EllipticCu
     if (folder / "ca.crt").exists():
         key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("`ca.key` is no key of an elliptic curve")
+            raise ValueError("`ca.key` is not an elliptic-curve key")
         return x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()), key
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("tierwall-authorizer-ca")

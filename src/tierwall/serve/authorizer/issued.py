@@ -1,10 +1,10 @@
-"""Conditions leave sealed and are refused unless they come back as they left.
+"""Sealed conditions: they are refused unless they come back as they were sent.
 
 docs/semantics.md#conditions-come-back-as-they-left.
 
-What a wire shape changes on the way (one type a set; no failure mode where nothing denies) is settled before the seal
-is set, so that the seal fits what comes back. The key is given, or derived from the TLS private key, which replicas
-share; a random one serves a single process.
+Some wire shapes change conditions: one type per set, no failure mode if nothing denies. These changes are made before
+sealing, so that the seal fits what comes back. The key is given, or derived from the TLS private key that replicas
+share, or random for a single process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tierwall.api.wire.review import WireShape
 from tierwall.api.wire.seal import Sealer, SealError
 from tierwall.core.diagnostics import Diagnostic, InputError
 
-# Keys that conditions are still taken under after a change of the key; they live as long as a request.
+# The number of keys that conditions are accepted under after the key changes. Conditions live as long as a request.
 MOST_KEYS = 3
 MOST_KNOWN = 4096
 
@@ -34,10 +34,10 @@ class Issuer:
     def __init__(self, key: bytes) -> None:
         self._seals: tuple[Sealer, ...] = ()
         self._keys: tuple[bytes, ...] = ()
-        # Answers as they were sealed, for as long as their policies are in force.
+        # Sealed answers, as long as their policies are in force.
         self._known: dict[tuple[Decision, WireShape], Decision] = {}
         self._revision = ""
-        # Counts the changes of the key.
+        # The number of keys so far.
         self.generation = 0
         self.rekey(key)
 
@@ -48,27 +48,28 @@ class Issuer:
         self._known = {}
         self.generation += 1
 
-    def issued(self, decision: CompleteDecision, shape: WireShape, revision: str = "") -> tuple[ChainEntry, ...]:
-        """The entries of a conditional answer, by policies of some revision, as they go out in a shape."""
+    def issue(self, decision: CompleteDecision, shape: WireShape, revision: str = "") -> tuple[ChainEntry, ...]:
+        """Return the entries of a conditional answer as they are sent in a shape; `revision` is the policies'."""
         if revision != self._revision:
             self._known, self._revision = {}, revision
         return tuple([ChainEntry(name, self._sealed(opinion, shape)) for name, opinion in decision.entries])
 
     def _sealed(self, decision: Decision, shape: WireShape) -> Decision:
-        """An authorizer's answer under the newest key; those that come again are sealed once."""
-        # INVARIANT: taken before the seal, so that what an old key sealed gets into a table that is no longer in use.
+        """Return an authorizer's answer under the newest key. Repeated answers are sealed once."""
+        # INVARIANT: bound before sealing, so that an answer sealed with an old key goes into a dict that is no longer
+        # used.
         known = self._known
         key = decision, shape
         sealed = known.get(key)
         if sealed is None:
-            sealed = self._seals[0].seal(_settled(decision, shape))
+            sealed = self._seals[0].seal(_adapt_to_shape(decision, shape))
             if len(known) >= MOST_KNOWN:
                 known.clear()
             known[key] = sealed
         return sealed
 
-    def returned(self, chain: Chain, entries: Sequence[tuple[str, Decision]]) -> ChainDecision:
-        """Conditions that came back; SealError if they were not issued under these keys, or were changed."""
+    def take_back(self, chain: Chain, entries: Sequence[tuple[str, Decision]]) -> ChainDecision:
+        """Take back conditions; SealError if they were changed or not issued under these keys."""
         for seal in self._seals[:-1]:
             try:
                 return chain.recall([(name, seal.unseal(opinion)) for name, opinion in entries])
@@ -77,7 +78,7 @@ class Issuer:
         return chain.recall([(name, self._seals[-1].unseal(opinion)) for name, opinion in entries])
 
 
-def _settled(decision: Decision, shape: WireShape) -> Decision:
+def _adapt_to_shape(decision: Decision, shape: WireShape) -> Decision:
     if not isinstance(decision, Conditional):
         return decision
     conditions = decision.conditions
@@ -87,13 +88,13 @@ def _settled(decision: Decision, shape: WireShape) -> Decision:
     }:
         conditions = replace(conditions, conditions=tuple(map(pack_condition, conditions.conditions)))
     if shape is WireShape.SERIES and not conditions.of(Effect.DENY):
-        # This shape carries the failure mode only beside Deny conditions; without any it decides nothing.
+        # This shape carries the failure mode only beside Deny conditions. Without any, the mode decides nothing.
         conditions = replace(conditions, failure_mode=FailureMode.DENY)
     return replace(decision, conditions=conditions)
 
 
 def sealing_key(key_file: str | None, tls_key_file: str | None) -> bytes:
-    """The key that is given, else one derived from the TLS private key, else a random one."""
+    """Return the given key, or one derived from the TLS private key, or a random one."""
     if key_file is not None:
         key = _read(key_file, "the sealing key").strip()
         if len(key) < 16:
@@ -105,7 +106,7 @@ def sealing_key(key_file: str | None, tls_key_file: str | None) -> bytes:
 
 
 def derived_key(pem: bytes) -> bytes:
-    """A sealing key from a private key: the same for the same key, however its file is written."""
+    """Derive a sealing key from a private key: always the same, however the file is written."""
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 

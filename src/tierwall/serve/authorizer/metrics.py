@@ -1,6 +1,6 @@
-"""Counters of the authorizer: decisions by authorizer, verdict and phase, latencies, refusals, and reloads.
+"""Metrics of the authorizer: decisions by authorizer, verdict and phase, latencies, refusals, and reloads.
 
-Labels hold only names from the configuration and words of ours: a caller cannot make new series.
+Labels hold only names from the configuration and fixed words, so a caller cannot create new series.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ PREFIX = "tierwall_authorizer_"
 
 
 class _Tally(Collector):
-    """Decisions and how long they took, which every request counts: without locks, in one thread."""
+    """Counts decisions and their latencies for every request: without locks, in one thread."""
 
     def __init__(self) -> None:
         self._decisions: dict[tuple[str, str, str], int] = {}
-        # By phase: how many took at most so long as each bound says and longer than the one before, and all together.
+        # By phase: the number of decisions in each latency bucket, and the sum of latencies.
         self._spread: dict[str, list[int]] = {}
         self._seconds: dict[str, float] = {}
 
@@ -45,7 +45,7 @@ class _Tally(Collector):
         self._seconds[phase] += seconds
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus is told."""
+        """Yield the metrics for Prometheus."""
         decisions = CounterMetricFamily(
             f"{PREFIX}decisions",
             "Decisions by verdict, phase and the authorizer that settled them or set the first conditions.",
@@ -73,18 +73,18 @@ class AuthorizerMetrics:
         self._tally = _Tally()
         self.registry.register(self._tally)
         counter, gauge = partial(self._made, Counter), partial(self._made, Gauge)
-        refused = "Requests that were no reviews, by phase and HTTP status."
+        refused = "Requests that were not reviews, by phase and HTTP status."
         self._refused = counter("refused_requests", refused, "phase", "status")
-        self._errors = counter("evaluation_errors", "Decisions that an error took part in, by phase.", "phase")
+        self._errors = counter("evaluation_errors", "Decisions that an error had a part in, by phase.", "phase")
         self.log_failures = counter("log_failures", "Records that could not be logged.")
-        renewed = "Changes of the certificate files, by whether they came into force."
+        renewed = "Changes to the certificate files, by whether they came into force."
         self.certificate_reloads = counter("certificate_reloads", renewed, "outcome")
-        reloaded = "Changes of the policy files since the start, by what became of them."
+        reloaded = "Changes to the policy files since the start, by outcome."
         reloads = gauge("policy_reloads", reloaded, "outcome")
         for outcome in store.outcomes:
             reloads.labels(outcome.value).set_function(partial(store.outcomes.__getitem__, outcome))
         stale = "1 while the last good policies are in force because the files hold broken ones."
-        gauge("policies_stale", stale).set_function(lambda: bool(store.trouble))
+        gauge("policies_stale", stale).set_function(lambda: bool(store.newest_errors))
         gauge("policies", "Policies in force.").set_function(lambda: store.current.policies)
         retained = "Superseded sets of policies whose conditional grants are still enforced."
         gauge("retained_policy_sets", retained).set_function(lambda: len(store.retained))

@@ -1,9 +1,9 @@
-"""The policies in force and the ones they superseded.
+"""The policies in force and the sets they superseded.
 
-A set of policies is used whole or not at all: expressions that do not parse and a chain that cannot be used each make
-it unusable, with every reason at once. It never changes after it was made, so that a request is judged from exactly
-one. A superseded set is kept for a grace period, because an API server may still hold an allowed answer of it: what
-that answer was granted on has to be enforced by admission (`bridge`).
+A set of policies is used as a whole or not at all. An expression that does not parse, or a chain that cannot be used,
+makes it unusable, and all reasons are reported at once. A set never changes, so each request is judged from exactly one
+set. A superseded set is kept for a grace period, because an API server may still hold an allowed answer from it:
+admission must enforce the conditions of that answer (`bridge`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tierwall.serve.follower import Follower, Load, Prepared
 
 
 class PolicySet(msgspec.Struct, frozen=True, eq=False):
-    """The policies of one load. `revision` is a digest of their content: equal policies have equal ones everywhere."""
+    """The policies of one load. `revision` is a digest of their content, the same for equal policies anywhere."""
 
     chain: Chain
     revision: str
     objects: int = 0
     policies: int = 0
-    # API groups that another server serves (APIService with a service): this API server runs no admission on them.
+    # API groups served by another server (APIService with a service). This API server runs no admission for them.
     aggregated: frozenset[str] = frozenset()
 
     @property
@@ -40,14 +40,14 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
         return any(isinstance(member, WebhookAuthorizer) for member in self.chain.members())
 
     def warm(self) -> Iterator[None]:
-        """Make the policies ready in small steps; what is left undone is done by the first request that needs it."""
+        """Prepare the policies in small steps. A request that needs an unprepared policy prepares it itself."""
         for member in self.chain.members():
             if isinstance(member, CelAuthorizer):
                 yield from member.warm()
 
 
 def policy_set_of(snapshot: Snapshot) -> PolicySet:
-    """The policies of a snapshot whose objects admission takes; InputError with everything that is wrong."""
+    """Return the policies of a snapshot whose objects passed admission; InputError with everything that is wrong."""
     errors = list(_unreadable(snapshot))
     try:
         chain = _chain(snapshot)
@@ -88,7 +88,8 @@ def _aggregated(snapshot: Snapshot) -> frozenset[str]:
 
 # Longer than the API server's default `authorizedTTL` of five minutes.
 GRACE_SECONDS = 330.0
-# Superseded sets kept at once. A set may not be dropped early, so changes beyond this wait for the oldest to expire.
+# The number of superseded sets kept at once. None may be dropped early, so further changes wait for the oldest to
+# expire.
 MOST_RETAINED = 64
 
 
@@ -96,7 +97,7 @@ class PolicyFollower(Follower[PolicySet]):
     """Follows the policies. `clock` counts seconds; without `grace` no superseded set is kept.
 
     INVARIANT: `current` and the retained sets are replaced, never changed, and only in the event loop (`enforce`,
-    `wait`, `expire`). Other threads may look at them.
+    `wait`, `expire`). Other threads may read them.
     """
 
     # Absent until the first load is in force (`begin`).
@@ -106,12 +107,12 @@ class PolicyFollower(Follower[PolicySet]):
         super().__init__()
         self.grace = grace
         self._clock = clock
-        # With the end of its time, the oldest first.
+        # Each with the end of its grace period, the oldest first.
         self._superseded: tuple[tuple[float, PolicySet], ...] = ()
         self.since = clock()
 
     def other_problems(self, snapshot: Snapshot) -> tuple[Diagnostic, ...]:
-        """Why the chain cannot be used, beside whatever else is wrong."""
+        """Return why the chain cannot be used."""
         try:
             _chain(snapshot)
         except InputError as error:
@@ -119,15 +120,15 @@ class PolicyFollower(Follower[PolicySet]):
         return ()
 
     def prepare(self, snapshot: Snapshot) -> Prepared[PolicySet]:
-        """Put the chain of a snapshot together."""
+        """Build the chain of a snapshot."""
         return Prepared(policy_set_of(snapshot))
 
     def enforce(self, load: Load[PolicySet]) -> bool:
-        """Put a set in force; false if it is the one in force already."""
+        """Put a set in force; False if it already is."""
         policies = load.state
         assert policies is not None
         now = self._clock()
-        if self.good is not None:
+        if self.in_force is not None:
             before = self.current
             if policies.revision == before.revision:
                 return False
@@ -140,7 +141,7 @@ class PolicyFollower(Follower[PolicySet]):
 
     @property
     def retained(self) -> tuple[PolicySet, ...]:
-        """The superseded sets that an answer may still be out of, newest first."""
+        """The superseded sets whose answers an API server may still hold, newest first."""
         superseded = self._superseded
         if not superseded:
             return ()
@@ -148,7 +149,7 @@ class PolicyFollower(Follower[PolicySet]):
         return tuple(policies for end, policies in reversed(superseded) if end > now)
 
     def expire(self) -> None:
-        """Drop the sets whose time is over."""
+        """Drop the sets whose grace period is over."""
         now = self._clock()
         self._superseded = tuple((end, policies) for end, policies in self._superseded if end > now)
 

@@ -1,7 +1,7 @@
-"""What is remembered of a decision: for the decision log, and as labels of the counters.
+"""The record of a decision, for the decision log and as labels of the counters.
 
 A decision knows which policy settled it (`Decision.settled_by`). A condition that came back from outside has lost its
-policy, and is named by its id.
+policy, so its id names it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from tierwall.api.algebra.chain import ChainDecision, Opinions
 from tierwall.api.algebra.condition import Conditional
 from tierwall.api.algebra.request import Attributes
 
-# At most so many policies are named in a record.
+# The largest number of policies in a record.
 MOST_POLICIES = 16
 
 
 class DecisionRecord(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
-    """One decision. `verdict` is what the chain came to; `answer` what the caller was told, where that differs.
+    """One decision. `verdict` is the chain's; `answer` is what the caller was told, if that differs.
 
-    INVARIANT: `gc=False` holds because a record refers to texts alone; thousands are kept, and would be walked often.
+    INVARIANT: `gc=False` is safe because a record refers only to strings. Thousands are kept, and the garbage collector
+    would visit them often.
     """
 
     phase: str
@@ -29,7 +30,7 @@ class DecisionRecord(msgspec.Struct, omit_defaults=True, rename="camel", gc=Fals
     authorizer: str = ""
     policy: str = ""
     rule: str = ""
-    # The id of the deciding condition, where its policy is not known.
+    # The id of the deciding condition, if its policy is unknown.
     condition: str = ""
     # The policies whose conditions a conditional answer holds.
     policies: tuple[str, ...] = ()
@@ -53,12 +54,12 @@ class DecisionRecord(msgspec.Struct, omit_defaults=True, rename="camel", gc=Fals
 
 
 def brief_record(phase: str, decision: ChainDecision, revision: str) -> DecisionRecord:
-    """What the counters need of a chain's answer, where nobody keeps a log."""
+    """Return what the counters need to know about a chain's answer; used without a decision log."""
     return DecisionRecord(phase, decision.verdict.value, _authorizer(decision), error=decision.error, revision=revision)
 
 
 def full_record(phase: str, decision: ChainDecision, attributes: Attributes | None, revision: str) -> DecisionRecord:
-    """The record of a chain's answer."""
+    """Return the record of a chain's answer."""
     record = brief_record(phase, decision, revision)
     record.reason = decision.reason
     step = decision.settled_by
@@ -76,12 +77,12 @@ def full_record(phase: str, decision: ChainDecision, attributes: Attributes | No
 
 
 def _authorizer(decision: ChainDecision) -> str:
-    """Who settled it; of a conditional answer, the first whose opinion counts."""
+    """Return the authorizer that settled the answer, or the first one with a say in a conditional answer."""
     return decision.opinions[0][0].name if decision.is_conditional else decision.decided_by
 
 
 def _policies(opinions: Opinions) -> Iterator[str]:
-    """The policies that conditions came from."""
+    """Yield the policies that conditions came from."""
     for _, opinion in opinions:
         if isinstance(opinion, ChainDecision):
             yield from _policies(opinion.opinions)

@@ -1,9 +1,9 @@
 """Asking another authorizer over HTTPS: the webhooks of the chain, reached as their kubeconfig says.
 
-The kubeconfig's current context names the endpoint for SubjectAccessReviews. Conditions go to the context that
+The kubeconfig's current context names the endpoint for SubjectAccessReviews. Conditions go to the context named by
 `conditionsEndpointKubeConfigContext` (the KEP) or `conditionsReview.kubeConfigContextName` (the API server's commit
-series) names, or to the same endpoint. Whatever keeps an answer from coming is a WebhookError, which the failure policy
-of the webhook turns into a decision.
+series), or else to the same endpoint. Anything that prevents an answer is a WebhookError, which the failure policy of
+the webhook turns into a decision.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tierwall.api.authorizers.webhook import WebhookAuthorizer, WebhookError, re
 from tierwall.api.model import AuthorizerConfig, unreachable_webhook
 from tierwall.resources.read import read_paths
 
-# An answer longer than this is none of an authorizer.
-MOST_OCTETS = 1 << 20
+# A longer answer does not come from an authorizer.
+MOST_BYTES = 1 << 20
 
 
 def webhook(member: AuthorizerConfig) -> Authorizer:
-    """The authorizer of one webhook; one without a kubeconfig answers by its failure policy."""
+    """Return the authorizer of a webhook. Without a kubeconfig, its failure policy answers."""
     # INVARIANT: a chain with settings that cannot be read has been refused (`api.model`).
     settings, _ = read_settings(member.webhook)
     connection = member.webhook.get("connectionInfo")
@@ -46,7 +46,7 @@ def webhook(member: AuthorizerConfig) -> Authorizer:
 
 
 class HttpReviewClient:
-    """Sends reviews as a kubeconfig says; connections are kept open and made on first use."""
+    """Sends reviews as a kubeconfig says. Connections are made on first use and kept open."""
 
     def __init__(self, kubeconfig: str, conditions_context: str, timeout: float) -> None:
         self._kubeconfig = kubeconfig
@@ -56,11 +56,11 @@ class HttpReviewClient:
         self._making = Lock()
 
     def access(self, review: dict[str, Any]) -> Mapping[str, Any]:
-        """A SubjectAccessReview."""
+        """Send a SubjectAccessReview."""
         return self._post("", review)
 
     def conditions(self, review: dict[str, Any]) -> Mapping[str, Any]:
-        """An AuthorizationConditionsReview."""
+        """Send an AuthorizationConditionsReview."""
         return self._post(self._conditions_context, review)
 
     def _post(self, context: str, review: dict[str, Any]) -> Mapping[str, Any]:
@@ -72,24 +72,24 @@ class HttpReviewClient:
             reply = client.post(url, content=msgspec.json.encode(review), headers={"content-type": "application/json"})
             if reply.status_code not in (200, 201):
                 raise WebhookError(f"it answered with status {reply.status_code}")
-            if len(reply.content) > MOST_OCTETS:
-                raise WebhookError(f"its answer is longer than {MOST_OCTETS} octets")
+            if len(reply.content) > MOST_BYTES:
+                raise WebhookError(f"its answer is longer than {MOST_BYTES} bytes")
             value = msgspec.json.decode(reply.content)
         except httpx.HTTPError as why:
             raise WebhookError(f"it cannot be reached: {str(why) or type(why).__name__}") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise WebhookError("its answer is not JSON") from None
         if not isinstance(value, Mapping):
-            raise WebhookError("its answer is no review")
+            raise WebhookError("its answer is not a review")
         return value
 
     def _endpoint(self, context: str) -> tuple[str, httpx.Client]:
-        """The address and a client for one context of the kubeconfig."""
+        """Return the address and a client for one context of the kubeconfig."""
         try:
             cluster, user = _context(self._kubeconfig, context)
             server = cluster["server"]
             if not isinstance(server, str) or not server.startswith("https://"):
-                raise WebhookError(f"`server` of `{self._kubeconfig}` must be an https address, found `{server}`")
+                raise WebhookError(f"expected an https address as `server` in `{self._kubeconfig}`, found `{server}`")
             trust = _trust(cluster, user, Path(self._kubeconfig).parent)
         except (KeyError, TypeError, StopIteration, ValueError, OSError) as why:
             raise WebhookError(f"kubeconfig `{self._kubeconfig}` cannot be used: {why!r}") from None
@@ -115,11 +115,11 @@ def _named(entries: list[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
 
 
 def _trust(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
-    authority = _octets(cluster, "certificate-authority", folder)
+    authority = _contents(cluster, "certificate-authority", folder)
     context = ssl.create_default_context(cadata=authority.decode() if authority else None)
-    certificate, key = (_octets(user, name, folder) for name in ("client-certificate", "client-key"))
+    certificate, key = (_contents(user, name, folder) for name in ("client-certificate", "client-key"))
     if certificate and key:
-        # The ssl module reads a certificate from a file only; this one is private and gone at once.
+        # The ssl module reads a certificate only from a file; this one is private and deleted at once.
         with tempfile.NamedTemporaryFile(prefix="tierwall-client-") as file:
             file.write(certificate + b"\n" + key)
             file.flush()
@@ -127,8 +127,8 @@ def _trust(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) ->
     return context
 
 
-def _octets(entry: Mapping[str, Any], name: str, folder: Path) -> bytes:
-    """A file that is named, or given in the kubeconfig itself as `…-data`."""
+def _contents(entry: Mapping[str, Any], name: str, folder: Path) -> bytes:
+    """Return the contents of a named file, or of the kubeconfig's own `…-data`."""
     if data := entry.get(f"{name}-data"):
         return base64.b64decode(data, validate=True)
     return (folder / entry[name]).read_bytes() if entry.get(name) else b""

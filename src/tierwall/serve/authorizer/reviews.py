@@ -1,7 +1,7 @@
-"""Reviews in, reviews out: bytes to a status, bytes and a record. Pure, but for the policies in force.
+"""Answers to reviews: from bytes to a status, bytes and a record. Pure, apart from the policies in force.
 
-Whatever is wrong with a review, the answer is a closed one that says so: `denied`, or `allowed: false` from admission,
-beside an HTTP status that makes the API server apply its failure policy.
+A malformed review gets an answer that fails closed and says why: `denied`, or `allowed: false` from admission, with an
+HTTP status that makes the API server apply its failure policy.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tierwall.serve.authorizer.policies import PolicyFollower
 from tierwall.serve.authorizer.record import DecisionRecord, brief_record, full_record
 
 AUTHORIZE, CONDITIONS, ADMIT = "authorize", "conditions", "admit"
-# Answers that are kept as they are sent.
+# The number of encoded answers to keep.
 MOST_WRITTEN = 1024
-# Bodies longer than this are refused unread.
-MOST_OCTETS = {AUTHORIZE: 1 << 20, CONDITIONS: 8 << 20, ADMIT: 8 << 20}
+# Longer bodies are refused unread.
+MOST_BYTES = {AUTHORIZE: 1 << 20, CONDITIONS: 8 << 20, ADMIT: 8 << 20}
 
 
 class ReviewReply(NamedTuple):
-    """What goes back, and what is remembered of it."""
+    """The reply to a review, and the record of its decision."""
 
     status: int
     body: bytes
@@ -43,10 +43,10 @@ class ReviewReply(NamedTuple):
 class Reviews:
     """Answers reviews from the policies in force.
 
-    `bridged`: callers that know no conditions are API servers whose admission asks here, too. `shape` is how conditions
-    are written for callers that ask for them by `conditionalAuthorization`. Policies grant on conditions only after
-    they have been in force for `settle` seconds, so that every replica's admission knows them by then. Records of
-    access reviews say what was asked only if they are `logged`.
+    `bridged`: callers without conditional authorization are API servers whose admission asks here, too. `shape`: how
+    conditions are written for callers that ask for them by `conditionalAuthorization`. `settle`: policies grant on
+    conditions only after so many seconds in force, so that every replica's admission has them by then. `logged`:
+    records of access reviews say what was asked.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Reviews:
         }
 
     def answer(self, phase: str, body: bytes) -> ReviewReply:
-        """The reply to a review that came to the endpoint of a phase; never raises."""
+        """Answer a review that arrived at the endpoint of a phase; never raises."""
         try:
             return self._phases[phase](body)
         except WireError as why:
@@ -86,7 +86,7 @@ class Reviews:
             return self.refusal(phase, 500, f"internal error: {type(why).__name__}: {why}")
 
     def refusal(self, phase: str, status: int, why: str, uid: str = "") -> ReviewReply:
-        """A closed answer to something that is no review."""
+        """Return an answer that fails closed, to a body that is not a review."""
         closed = Decision(DENY, "failed closed", why)
         if phase == ADMIT:
             document = bridge.admission_reply(uid, False, why, status)
@@ -100,7 +100,7 @@ class Reviews:
     def _authorize(self, body: bytes) -> ReviewReply:
         grants = not self._settle or self._store.age >= self._settle
         if self._store.current.asks_others:
-            # Another server's answer holds for as long as its own settings say, and its failure not at all.
+            # Another server's answer holds as long as its own settings say. Its failure is not kept.
             return self._authorized(body, grants)
         state = (self._store.current.revision, self._issuer.generation, grants)
         kept = self._kept.get(state, body)
@@ -111,11 +111,11 @@ class Reviews:
         return kept
 
     def _authorized(self, body: bytes, grants: bool) -> ReviewReply:
-        received = bridge.decoded(self._decode_review, body, f"`{KIND}`")
+        received = bridge.decoded(self._decode_review, body, f"a `{KIND}`")
         if received.kind == condition_sets.KIND:
-            # A caller with one address for both kinds of review.
+            # The caller has one address for both kinds of review.
             return self._conditions(body)
-        if len(body) > MOST_OCTETS[AUTHORIZE]:
+        if len(body) > MOST_BYTES[AUTHORIZE]:
             return self.refusal(AUTHORIZE, 413, too_long(AUTHORIZE))
         review = decode_review(received)
         policies = self._store.current
@@ -138,16 +138,16 @@ class Reviews:
         if review.shape is WireShape.CONDITIONS_CHAIN and self._shape is not WireShape.CONDITIONS_CHAIN:
             review = replace(review, shape=self._shape)
         complete = ask_the_rest(decision)
-        entries = self._issuer.issued(complete, review.shape, policies.revision)
+        entries = self._issuer.issue(complete, review.shape, policies.revision)
         return ReviewReply(200, self._encode(access_reply(review, complete, entries)), record)
 
     def _concrete(self, api_version: str, decision: Decision) -> bytes:
-        """A concrete answer as it is sent; there are few, so nearly all were written before."""
+        """Return a concrete answer as it is sent. There are few, so nearly all were encoded before."""
         key = api_version, decision.verdict, decision.reason, decision.error
         written = self._written.get(key)
         if written is None:
             written = self._encode({"apiVersion": api_version, "kind": KIND, "status": concrete_status(decision)})
-            # What users can make up is in errors, which may be many and long.
+            # Errors may hold what users make up, so they may be many and long.
             if not decision.error:
                 if len(self._written) >= MOST_WRITTEN:
                     self._written.clear()
@@ -157,7 +157,7 @@ class Reviews:
     def _conditions(self, body: bytes) -> ReviewReply:
         value = bridge.decoded(self._decode, body, "JSON")
         if not isinstance(value, Mapping):
-            raise WireError("expected a review, found something that is no object")
+            raise WireError("expected a review, found a value that is not an object")
         try:
             review = ConditionsReview(value)
         except WireError as why:
@@ -167,7 +167,7 @@ class Reviews:
         if review.shape is WireShape.SERIES:
             data = _with_requester(data, value["request"]["admissionRequest"])
         try:
-            decision = self._issuer.returned(policies.chain, review.entries).evaluate(data)
+            decision = self._issuer.take_back(policies.chain, review.entries).evaluate(data)
         except SealError as why:
             decision = ChainDecision(verdict=DENY, reason="failed closed", error=str(why))
         record = full_record(CONDITIONS, decision, data.requester, policies.revision)
@@ -192,18 +192,18 @@ class Reviews:
 
 
 def too_long(phase: str) -> str:
-    """The words for a body over the limit."""
-    return f"the body is longer than {MOST_OCTETS[phase]:,} bytes"
+    """Return the message for a body over the limit."""
+    return f"the body is longer than {MOST_BYTES[phase]:,} bytes"
 
 
 def _knows_conditions(review: DecodedReview) -> bool:
-    """The caller speaks of conditions and wants none here, so it will enforce none either."""
+    """Whether the caller knows conditions but does not want them here, so it will not enforce any either."""
     spec = review.spec
     return spec is not None and (spec.conditional_authorization is not None or spec.authorization_options is not None)
 
 
 def _with_requester(data: ConditionData, request: Any) -> ConditionData:
-    """Who asks, for checks through `authorizer`; unknown if the request does not say it in full."""
+    """Add the requester, for checks through `authorizer`; unknown if the request does not name it in full."""
     try:
         return replace(data, requester=bridge.admission_request(request).attributes()[0])
     except WireError:
@@ -213,12 +213,12 @@ def _with_requester(data: ConditionData, request: Any) -> ConditionData:
 T = TypeVar("T")
 
 MOST_ENTRIES = 4096
-# A user can blow up a request; long ones are not kept, or a few users could fill the memory.
-LONGEST_OCTETS = 2048
+# A user can inflate a request. Long requests are not kept, or a few users could fill the memory.
+LONGEST_REQUEST = 2048
 
 
 class _Kept(NamedTuple, Generic[T]):
-    """The answers of one state."""
+    """The answers of one state, in two generations."""
 
     state: object
     young: dict[bytes, T]
@@ -226,12 +226,12 @@ class _Kept(NamedTuple, Generic[T]):
 
 
 class AnswerCache(Generic[T]):
-    """Answers by request, under one state of the world at a time.
+    """Answers by request, for one state at a time.
 
-    An access review is a pure function of its bytes, the policies and the sealing key. The API server is told to keep
-    no answers, so that a change of policies counts at once; here they are kept for exactly as long as the policies and
-    the key are in force. Two generations bound the memory: when the younger is full, it becomes the older, and what was
-    not asked for again since is forgotten. Policies that ask another server are no such function.
+    An access review is a pure function of its bytes, the policies and the sealing key. The API server is told not to
+    cache answers, so that a change of policies counts at once. Here they are kept for exactly as long as the policies
+    and the key are in force. Two generations bound the memory: when the younger is full, it becomes the older, and
+    answers that were not asked for again are forgotten. Policies that ask another server are not such a function.
 
     INVARIANT: a state and its answers are replaced together, so that no thread puts an answer of one state among those
     of another.
@@ -242,7 +242,7 @@ class AnswerCache(Generic[T]):
         self._kept: _Kept[T] = _Kept(None, {}, {})
 
     def get(self, state: object, request: bytes) -> T | None:
-        """The answer that was given in this state; another state forgets everything."""
+        """Return the answer given in this state; a new state forgets all answers."""
         kept = self._kept
         if state != kept.state:
             self._kept = _Kept(state, {}, {})
@@ -255,7 +255,7 @@ class AnswerCache(Generic[T]):
     def put(self, state: object, request: bytes, answer: T) -> None:
         """Keep an answer given in this state."""
         kept = self._kept
-        if state != kept.state or len(request) > LONGEST_OCTETS:
+        if state != kept.state or len(request) > LONGEST_REQUEST:
             return
         if len(kept.young) >= self._most:
             kept = self._kept = _Kept(state, {}, kept.young)

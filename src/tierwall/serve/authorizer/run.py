@@ -34,8 +34,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MOST_CONNECTIONS = 2048
 KEEP_ALIVE_SECONDS = 120
 STOP_SECONDS = 5
-# Policies are made ready before the process says that it is: for so many seconds of CPU at most, in slices between
-# which requests that come all the same are answered. For the rest, and after a change, there are pauses in between.
+# Policies are prepared before the process reports that it is ready, for at most so many seconds of CPU. Between slices,
+# requests are answered. What is left, and later policies, are prepared with pauses in between.
 WARM_SECONDS, WARM_SLICE = 5.0, 0.002
 
 
@@ -57,21 +57,21 @@ class AuthorizerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def say(event: str, **fields: Any) -> None:
-    """One line about the process itself, as JSON on standard error."""
+    """Write one line about the process itself, as JSON on standard error."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     sys.stderr.write(msgspec.json.encode({"time": now, "event": event, **fields}).decode() + "\n")
     sys.stderr.flush()
 
 
 def settle_memory() -> None:
-    """Take what lives on, policies above all, out of the collector's sight: it would walk all of it again and again."""
+    """Hide long-lived objects, above all policies, from the garbage collector, which would visit them often."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
 
 
 def run(source: ObjectSource, settings: AuthorizerSettings) -> None:
-    """Serve until SIGTERM or SIGINT, in a process that is for nothing else; InputError if it cannot begin."""
+    """Serve until SIGTERM or SIGINT, in a process that does nothing else; InputError if it cannot begin."""
     if settings.host not in LOOPBACK and (settings.tls is None or settings.tls.client_ca is None):
         where = f"{settings.host}:{settings.port}"
         why = f"listening on `{where}` needs --tls-cert, --tls-key and --client-ca: anyone who reaches it could ask"
@@ -86,7 +86,7 @@ def run(source: ObjectSource, settings: AuthorizerSettings) -> None:
 
 
 class AuthorizerServer:
-    """Everything one process holds."""
+    """Everything that one process holds."""
 
     def __init__(self, source: ObjectSource, settings: AuthorizerSettings) -> None:
         self.source, self.settings = source, settings
@@ -169,11 +169,11 @@ class AuthorizerServer:
                 case LoadOutcome.TAKEN:
                     say("policies taken", revision=policies.revision, policies=policies.policies)
                     loop.call_later(self.store.grace, self.store.expire)
-                    # Beside this, so that the next change need not wait for it.
+                    # In a task of its own, so that the next change need not wait for it.
                     self._warming = loop.create_task(self._warm(policies, policies.warm()))
 
     async def _begin(self) -> None:
-        """Make the first policies ready, and say so; what would hold up the start for long is done afterwards."""
+        """Prepare the first policies, and report readiness. What would delay the start for long is done afterwards."""
         policies = self.store.current
         steps, end = policies.warm(), process_time() + WARM_SECONDS
         while not (done := _done(steps, WARM_SLICE)) and process_time() < end and not self.stop.is_set():
@@ -183,10 +183,10 @@ class AuthorizerServer:
         self.begun.set()
         if not done:
             await self._warm(policies, steps)
-            gc.freeze()  # nothing is garbage yet, and a collection would hold up requests
+            gc.freeze()  # nothing is garbage yet, and a collection would delay requests
 
     async def _warm(self, policies: PolicySet, steps: Iterator[None]) -> None:
-        """Make policies ready between requests, as long as they are in force."""
+        """Prepare policies between requests, as long as they are in force."""
         while not _done(steps, WARM_SLICE):
             await asyncio.sleep(3 * WARM_SLICE)
             if self.stop.is_set() or self.store.current is not policies:
@@ -232,13 +232,13 @@ class AuthorizerServer:
 
 
 def _done(steps: Iterator[None], seconds: float) -> bool:
-    """Go on for a while; whether that was all. Of CPU: how busy the machine is otherwise makes no difference."""
+    """Take steps for so many seconds of CPU time, so that a busy machine makes no difference; True if none is left."""
     pause = process_time() + seconds
     return all(process_time() <= pause for _ in steps)
 
 
 class AuthorizerEngine(Engine[Snapshot, ObjectSource, PolicySet]):
-    """A process that API servers ask. Nothing holds while it is not there, so `apply` is absent."""
+    """A process that API servers ask. Nothing is enforced without it, so `apply` is absent."""
 
     planes: ClassVar[tuple[str, ...]] = ("api",)
 
@@ -246,13 +246,12 @@ class AuthorizerEngine(Engine[Snapshot, ObjectSource, PolicySet]):
         self._settings = settings or AuthorizerSettings()
 
     def compile(self, snapshot: Snapshot) -> PolicySet:
-        """The chain of authorizers, ready to be asked; InputError with everything that is wrong."""
+        """Build the chain of authorizers; InputError with everything that is wrong."""
         return policy_set_of(snapshot)
 
     def follow(self, source: ObjectSource, tell: Callable[[EngineReport], None]) -> None:
         """Serve until SIGTERM or SIGINT; InputError if it cannot begin.
 
-        The process writes about itself as JSON lines on standard error, and its decisions to the log that the settings
-        name.
+        The process writes about itself as JSON lines on standard error, and writes its decisions to the configured log.
         """
         run(source, self._settings)

@@ -25,7 +25,7 @@ class NetworkNamespace:
         try:
             if _libc.unshare(_CLONE_NEWNET) != 0:
                 code = ctypes.get_errno()
-                words = f"making a network namespace failed: {os.strerror(code).lower()}"
+                words = f"cannot create a network namespace: {os.strerror(code).lower()}"
                 hint = "run as root, or with CAP_SYS_ADMIN and CAP_NET_ADMIN"
                 raise InputError([Diagnostic("TW601", words, hint=hint)])
             self.descriptor = _current()

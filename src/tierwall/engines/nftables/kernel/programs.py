@@ -30,7 +30,7 @@ def find(program: str) -> str:
     """Return the path of a program; InputError names the package that has it."""
     path = shutil.which(program, path=_PATH)
     if path is None:
-        words = f"the program `{program}` is not on this machine"
+        words = f"the program `{program}` is not installed"
         hint = f"install the package {PACKAGES.get(program, program)}, for example with `make kernel-tools`"
         raise InputError([Diagnostic("TW602", words, hint=hint)])
     return path

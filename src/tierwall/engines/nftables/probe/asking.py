@@ -111,7 +111,7 @@ class PacketCases(EngineProbe[NetworkDetail]):
         if case.protocol == "SCTP" and (problem := sctp_problem()):
             return problem
         if case.verdict is Verdict.CONDITIONAL:
-            return "which addresses a domain name has is known only when DNS answers"
+            return "the addresses of a domain name are known only when DNS answers"
         if case.source is not case.destination and not _sharing_is_harmless(self._placement, case):
             return f"{case.source} or {case.destination} shares an address, and packets cannot tell who it is"
         if not self._placement.pairs(case.source, case.destination):
@@ -151,7 +151,7 @@ def _reply(
     if not errors and any(not result.arrived and not result.dropped for result in results):
         errors = ["a packet neither arrived nor was dropped by the table"]
     if len(seen) > 1:
-        errors = ["the addresses of an end were judged differently"]
+        errors = ["the addresses of an endpoint were judged differently"]
     if errors:
         return EngineReply(error=errors[0])
     judged = {judgement.direction: judgement for judgement in (decision.egress, decision.ingress)}

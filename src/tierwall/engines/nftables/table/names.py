@@ -44,7 +44,7 @@ class UniqueNames:
             name = f"{kind}_{digest[:length]}"
             if self._meanings.setdefault(name, meaning) == meaning:
                 return name
-        raise AssertionError("two texts with one SHA-256 digest")
+        raise AssertionError("two strings with the same SHA-256 digest")
 
 
 def comment(text: str, most: int = MOST_COMMENT) -> str:

@@ -1,1 +1,1 @@
-"""What every plane shares: verdicts, traces, references, labels, positions, diagnostics. No I/O, no plane."""
+"""The parts that all planes share: verdicts, answers, references, labels, positions, diagnostics. No I/O, no plane."""

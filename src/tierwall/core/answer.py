@@ -1,8 +1,8 @@
-"""The one form of answer that every plane gives (docs/reference/decision-document.md).
+"""The answer that every plane gives (docs/reference/decision-document.md).
 
-An `Answer` is a value: the verdict, who decided, the ordered steps of the walk, one sentence, and what was not
-considered. `detail` holds what only one plane has. Verdicts and reasons are data; `render` finds the words for them.
-Positions are looked up when somebody reads `Step.at`, so an answer that nobody shows costs nothing for them.
+An `Answer` is a value: the verdict, the deciders, the steps in order, one sentence, and what was not considered.
+`detail` has the fields of one plane. Verdicts and reasons are data; `render` puts them into words. `Step.at` looks its
+position up on demand, so an answer that is not shown does not pay for positions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tierwall.core.verdict import StepVerdict, Verdict
 
 
 class Reason(StrEnum):
-    """Why a step says what it says; stable words that scripts may compare."""
+    """The reason of a step's verdict; stable words that scripts may compare."""
 
     # On every plane.
     RULE_MATCHED = "RuleMatched"
@@ -58,39 +58,39 @@ class Reason(StrEnum):
 
 
 class Decider(msgspec.Struct, frozen=True, order=True):
-    """A policy and its rule that settled a question. `policy` is a text for authorizers and for `Default`."""
+    """A policy and its rule that settled a question. `policy` is a string for authorizers and for `Default`."""
 
     policy: Reference | str
     rule: str | None = None
-    # The rule's own name, where it has one.
+    # The rule's own name, if it has one.
     name: str | None = None
 
     @property
     def short(self) -> str:
-        """For sentences: a policy that decides as a whole is named alone."""
+        """The form for sentences: without the rule if the policy decides as a whole."""
         return str(self.policy) if self.rule == "spec" and not self.name else str(self)
 
     def __str__(self) -> str:
         return format_decider(self.policy, self.rule, self.name)
 
 
-# Stands in `decided_by` where no policy decided.
+# The decider if no policy decided.
 DEFAULT = Decider("Default")
 
 
 def format_decider(policy: Reference | str, rule: str | None, name: str | None) -> str:
-    """`AdminNetworkPolicy/guard egress[0] (deny-finance)`."""
+    """Format a decider: `AdminNetworkPolicy/guard egress[0] (deny-finance)`."""
     place = f"{policy} {rule}" if rule else str(policy)
     return f"{place} ({escape_unprintable(name)})" if name else place
 
 
 def escape_unprintable(name: str) -> str:
-    """A rule's name for texts: what cannot be printed is escaped, so that no name passes for another line."""
+    """Escape unprintable characters of a rule's name, so that no name can fake another line of output."""
     return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy, or the absence of one, that a question met on its way."""
+    """One policy, or the absence of any, that a question met on its way."""
 
     tier: str
     verdict: StepVerdict
@@ -100,13 +100,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     rule: str | None = None
     name: str | None = None
     note: str | None = None
-    # Where `at` is looked up: who can say it, and the path inside the object.
+    # The object that finds the position, and the path inside it.
     origin: Origin | None = None
     path: Path = ()
 
     @property
     def at(self) -> Position | None:
-        """Where the rule was written, if it was."""
+        """The position of the rule, or None if it was not written in a file."""
         return self.origin.position(self.path) if self.origin is not None else None
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Omission(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that could have changed the answer and did not take part."""
+    """Something that could have changed the answer but was not considered."""
 
     reason: str
     count: int
@@ -132,19 +132,19 @@ class Omission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a question comes to, and why. `verdict` is None on the gateway plane, which answers with settings."""
+    """The answer to a question. `verdict` is None on the gateway plane, which answers with settings."""
 
     plane: str
     verdict: Verdict | None
     sentence: str
     decided_by: tuple[Decider, ...]
     steps: tuple[Step, ...]
-    # What only this plane has: `NetworkDetail`, `ToolDetail`, `GatewayDetail`, `ApiDetail`.
+    # The fields of one plane: `NetworkDetail`, `ToolDetail`, `GatewayDetail` or `ApiDetail`.
     detail: Any = None
     not_considered: tuple[Omission, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that `tierwall explain … -o json` prints."""
+        """Return the document that `tierwall explain … -o json` prints."""
         from tierwall.render.json import answer_document
 
         return answer_document(self)
@@ -154,5 +154,5 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unique_deciders(candidates: Iterable[Decider]) -> tuple[Decider, ...]:
-    """Each decider once, in order; `Default` where there is none."""
+    """Drop repeated deciders; return `Default` if there are no deciders."""
     return tuple(dict.fromkeys(candidates)) or (DEFAULT,)

@@ -1,7 +1,7 @@
-"""The one catalogue of diagnostic codes, and what each means for the exit code. A code is never reused.
+"""The catalogue of all diagnostic codes, and what each means for the exit code. A code is never reused.
 
 Ranges: 0xx reading files, 1xx admission, 2xx network, 3xx attachment and gateway, 4xx tool, 5xx api, 6xx engines,
-7xx policy tests and questions. `docs/diagnostics.md` has one heading for each; a test keeps the two equal.
+7xx policy tests and questions. `docs/diagnostics.md` has a heading for each; a test keeps them equal.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class Severity(StrEnum):
-    """An error makes the input unusable or closes a target, a warning is very likely a mistake, a note informs."""
+    """An error makes the input unusable or closes a target. A warning is very likely a mistake. A note informs."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -24,9 +24,9 @@ class CodeInfo(Struct, frozen=True):
 
     severity: Severity
     title: str
-    # Something that was to be read was not, so nobody knows what it says.
+    # Some input could not be read, so its content is unknown.
     unreadable: bool = False
-    # About a field as such, not about its value.
+    # The problem is the field itself, not its value.
     at_key: bool = False
 
 

@@ -1,8 +1,7 @@
-"""What is wrong with the input: one diagnostic a problem, all of them at once, sorted by place.
+"""Diagnostics: one per problem with the input, all reported at once, sorted by position.
 
-The catalogue (`core.catalogue`) holds every code with its severity, its title and what follows from it; a diagnostic is
-a code at a place with the words for this case. Messages are lower case without a final period; user text stands in
-backticks.
+The catalogue (`core.catalogue`) has the severity, title and consequences of every code. A diagnostic is a code at a
+position with a message. Messages are lower case without a final full stop and quote user input in backticks.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tierwall.errors import TierwallError
 
 
 class Diagnostic(msgspec.Struct, frozen=True):
-    """One problem: its code, where it is, what was expected and found, and a hint for mending it."""
+    """One problem: its code, its position, what was expected, what was found, and a hint how to fix it."""
 
     code: str
     message: str
@@ -29,57 +28,57 @@ class Diagnostic(msgspec.Struct, frozen=True):
     actual: str = ""
     hint: str = ""
     reference: Reference | None = None
-    # Other places that belong to the finding (the rule that shadows this one, say), with a word on each.
+    # Other positions that belong to the problem (such as the rule that shadows this one), each with a label.
     related: tuple[tuple[str, Position | None], ...] = ()
 
     @property
     def severity(self) -> Severity:
-        """`error`, `warning` or `note`, as the catalogue says for this code."""
+        """The severity of the code in the catalogue: `error`, `warning` or `note`."""
         return CATALOGUE[self.code].severity
 
     @property
     def unreadable(self) -> bool:
-        """Whether something that was to be read was not, so that nobody knows what it says."""
+        """Whether some input could not be read, so that its content is unknown."""
         return CATALOGUE[self.code].unreadable
 
     @property
     def message_with_hint(self) -> str:
-        """The message, and the hint in brackets if there is one."""
+        """The message, followed by the hint in brackets if there is a hint."""
         return with_hint(self.message, self.hint)
 
     def sort_key(self) -> tuple[str, int, int, str, str, str]:
-        """By place, then code, then words; what has no place comes first."""
+        """Return a sort key: position, code, message. Diagnostics without a position come first."""
         place = self.at or Position("", 0, 0)
         return place.file, place.line, place.column, self.code, self.message, str(self.reference or "")
 
 
 class Diagnostics(tuple[Diagnostic, ...]):
-    """Several diagnostics, and what they mean together; the catalogue says what each code means."""
+    """A tuple of diagnostics with the groups that commands ask for."""
 
     __slots__ = ()
 
     @property
     def errors(self) -> Diagnostics:
-        """Those that are errors: nothing is done with input that has one."""
+        """The errors. Input with an error is not used."""
         return Diagnostics(diagnostic for diagnostic in self if diagnostic.severity is Severity.ERROR)
 
     @property
     def unreadable(self) -> Diagnostics:
-        """Those that say that something was not read."""
+        """The diagnostics about input that could not be read."""
         return Diagnostics(diagnostic for diagnostic in self if diagnostic.unreadable)
 
     @property
     def serious(self) -> Diagnostics:
-        """Errors and warnings, without the notes."""
+        """The errors and warnings, without the notes."""
         return Diagnostics(diagnostic for diagnostic in self if diagnostic.severity is not Severity.NOTE)
 
 
-# A diagnostic that is about what policies mean rather than about how they are written.
+# A diagnostic about what policies mean, not about how they are written.
 Finding: TypeAlias = Diagnostic
 
 
 class InputError(TierwallError):
-    """The input cannot be used; carries every diagnostic that says why, and the texts that they point into if known."""
+    """The input cannot be used; has every diagnostic that says why and, if known, the source texts."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic], read: Any = None) -> None:
         self.diagnostics = sorted_diagnostics(diagnostics)
@@ -88,36 +87,36 @@ class InputError(TierwallError):
 
     @property
     def summary(self) -> str:
-        """Everything on one line, hints included."""
+        """All messages and hints on one line."""
         return "; ".join(diagnostic.message_with_hint for diagnostic in self.diagnostics)
 
 
 class UnknownName(InputError):
-    """Nothing is wrong but names that do not exist; each diagnostic hints at the nearest that does."""
+    """The only problems are names that do not exist; each diagnostic hints at the nearest known name."""
 
 
 NO_SUCH_NAME = "TW704"
 
 
 def unknown_name_diagnostic(message: str, hint: str = "") -> Diagnostic:
-    """A problem with a name that does not exist."""
+    """Make a diagnostic for a name that does not exist."""
     return Diagnostic(NO_SUCH_NAME, message, hint=hint)
 
 
 def input_error(problems: Iterable[Diagnostic]) -> InputError:
-    """What to raise for these problems: `UnknownName` if each is a name that does not exist, else `InputError`."""
+    """Make the exception for these problems: `UnknownName` if all are unknown names, otherwise `InputError`."""
     problems = tuple(problems)
     unknown = problems and all(problem.code == NO_SUCH_NAME for problem in problems)
     return UnknownName(problems) if unknown else InputError(problems)
 
 
 def sorted_diagnostics(diagnostics: Iterable[Diagnostic]) -> Diagnostics:
-    """Sorted by place, repeats dropped."""
+    """Sort diagnostics by position and drop repeats."""
     return Diagnostics(sorted(dict.fromkeys(diagnostics), key=Diagnostic.sort_key))
 
 
 def unknown_keys(code: str, given: Iterable[object], known: Iterable[str], where: str) -> list[Diagnostic]:
-    """A problem for each key that is not known, with the nearest that is."""
+    """Make a diagnostic for each unknown key, with the nearest known key as hint."""
     words = tuple(known)
     return [
         Diagnostic(code, f"unknown key `{key}` in {where}", hint=near_miss(str(key), words))
@@ -127,10 +126,10 @@ def unknown_keys(code: str, given: Iterable[object], known: Iterable[str], where
 
 
 def near_miss(word: str, known: Iterable[str], lead: str = "did you mean") -> str:
-    """A hint naming the known word nearest to `word`, or nothing if none is near.
+    """Return a hint with the known word nearest to `word`, or an empty string if no word is near.
 
-    Letters of the other case count as near; only the first 5,000 known words are looked at, so that a typing mistake in
-    a cluster of 100,000 pods is still answered at once.
+    A word that differs only in case is near. Only the first 5,000 known words are compared, so that a typing mistake in
+    a cluster of 100,000 pods is still reported at once.
     """
     candidates = sorted(set(known))[:5000]
     folded = {candidate.lower(): candidate for candidate in reversed(candidates)}

@@ -1,7 +1,7 @@
-"""The one matcher for `expect` of a policy test (docs/semantics.md#expected-deciders).
+"""Compare an answer with `expect` of a policy test (docs/semantics.md#expected-deciders).
 
-`verdict`, `decidedBy` and `notConsidered` mean the same on every plane. A plane adds keys of its own, each with how it
-may be written and how it is compared with the answer. A malformed expectation is an error of the test, not a failure.
+`verdict`, `decidedBy` and `notConsidered` mean the same on every plane. A plane adds its own keys and says for each
+which values are valid and how to compare them. A malformed expectation is an error of the test, not a failure.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tierwall.core.verdict import Verdict
 
 
 class Expectation(Struct, frozen=True):
-    """One key of `expect`: what is wrong with a value as it is written, and how an answer differs from it."""
+    """One key of `expect`: how to check a value, and how to compare it with an answer."""
 
     problems: Callable[[str, Any], Iterable[Diagnostic]]
     differences: Callable[[str, Any, Answer], Iterable[str]]
 
 
 def mismatches(expect: Mapping[str, Any], answer: Answer, of_plane: Mapping[str, Expectation]) -> list[str]:
-    """What of an expectation does not hold, one line each; InputError if the expectation is malformed.
+    """Return one line for each expectation that does not hold; raise InputError if `expect` is malformed.
 
-    `of_plane` are the keys that only this plane has. An answer without a verdict has none to expect.
+    `of_plane` has the keys of one plane. The key `verdict` exists only if the answer has a verdict.
     """
     keys = {"decidedBy": DECIDED_BY, "notConsidered": NOT_CONSIDERED, **of_plane}
     if answer.verdict is not None:
@@ -41,13 +41,13 @@ def mismatches(expect: Mapping[str, Any], answer: Answer, of_plane: Mapping[str,
     return [line for key, value in known.items() for line in keys[key].differences(key, value, answer)]
 
 
-def malformed_expectation(key: str, expected: str, found: Any, hint: str = "") -> Diagnostic:
-    """A value of `expect` that cannot be compared with anything."""
-    return Diagnostic("TW701", f"expected {expected} as `{key}`, found `{found}`", hint=hint)
+def malformed_expectation(key: str, expected: str, actual: Any, hint: str = "") -> Diagnostic:
+    """Make a diagnostic for an invalid value of `expect`."""
+    return Diagnostic("TW701", f"expected {expected} as `{key}`, found `{actual}`", hint=hint)
 
 
 def one_of(words: Iterable[str], get: Callable[[Answer], str | None]) -> Expectation:
-    """A key that holds one word; `get` reads the answer's."""
+    """Return the expectation of one word; `get` reads the actual word from the answer."""
     known = tuple(map(str, words))
 
     def problems(key: str, value: Any) -> Iterator[Diagnostic]:
@@ -62,7 +62,7 @@ def one_of(words: Iterable[str], get: Callable[[Answer], str | None]) -> Expecta
 
 
 def list_of_strings(what: str, get: Callable[[Answer], Iterable[str]]) -> Expectation:
-    """A key that holds an exact, ordered list of texts."""
+    """Return the expectation of an exact, ordered list of strings."""
 
     def problems(key: str, value: Any) -> Iterator[Diagnostic]:
         if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
@@ -98,7 +98,7 @@ def _decided_by_differences(key: str, value: Any, answer: Answer) -> Iterator[st
 
 
 def _is_meant(wanted: str | Mapping[str, str], decider: Decider) -> bool:
-    """`reference`, `reference rule`, `reference name` and all three mean a decider, and so does its document."""
+    """Whether a decider is meant: by `reference`, `reference rule`, `reference name`, all three, or its document."""
     policy = str(decider.policy)
     if isinstance(wanted, Mapping):
         actual = {"policy": policy, "rule": decider.rule, "name": decider.name}
@@ -116,7 +116,7 @@ def _written(decider: Decider) -> str:
 
 def _not_considered_problems(key: str, value: Any) -> Iterator[Diagnostic]:
     if value != []:
-        yield malformed_expectation(key, "an empty list", value, "`[]` asks that nothing was left out")
+        yield malformed_expectation(key, "an empty list", value, "write `[]` to expect that nothing was left out")
 
 
 def _not_considered_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Label selectors with Kubernetes' rules (apimachinery `metav1.LabelSelector`).
+"""Label selectors by Kubernetes' rules (apimachinery `metav1.LabelSelector`).
 
 An empty selector selects everything. `NotIn` and `DoesNotExist` hold for an object without the key; `In` and `Exists`
-do not. All requirements must hold. Selectors are values: equal selectors compare and hash equal, whatever the order in
-which they were written, so that they can be interned and grouped.
+do not. All requirements must hold. Selectors are values: their order of requirements does not matter for equality and
+hashing, so they can be interned and grouped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Requirement(NamedTuple):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether one set of labels meets this requirement."""
+        """Whether a set of labels meets this requirement."""
         if self.operator == "In":
             return labels.get(self.key) in self.values
         if self.operator == "NotIn":
@@ -45,14 +45,14 @@ class Requirement(NamedTuple):
 
 
 class Selector(NamedTuple):
-    """A conjunction of requirements, sorted and unique; none selects everything."""
+    """Requirements that must all hold, sorted and unique; without any, everything is selected."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether one set of labels is selected."""
+        """Whether a set of labels is selected."""
         for requirement in self.requirements:
-            # Every decision comes through here, and almost every requirement is an `In`.
+            # Every decision calls this, and almost every requirement is an `In`.
             if requirement.operator == "In":
                 if labels.get(requirement.key) not in requirement.values:
                     return False
@@ -62,7 +62,7 @@ class Selector(NamedTuple):
 
     @property
     def keys(self) -> frozenset[str]:
-        """The label keys this selector looks at; labels under other keys never matter to it."""
+        """The label keys that this selector depends on."""
         return frozenset(requirement.key for requirement in self.requirements)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Selector(NamedTuple):
 
     @classmethod
     def parse(cls, value: object) -> Selector:
-        """Read a `metav1.LabelSelector` (`matchLabels`, `matchExpressions`); SelectorError if malformed."""
+        """Parse `matchLabels` and `matchExpressions` of a selector; raise SelectorError if it is malformed."""
         if value is None:
             return EVERYTHING
         if not isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""What policies say and what comes of it: claims, outcomes, and how a tier joins what lies below it.
+"""The effects of rules, the outcomes of cases, and how a tier combines with the tiers below it.
 
-A claim may be uncertain: nobody knows the addresses of a domain before DNS answers. Then the outcome is Conditional
-where it makes a difference. Sets of cases are whole numbers, one bit a case (`core.stack`).
+An effect may be uncertain: nobody knows the addresses of a domain before DNS answers. The outcome is then Conditional,
+if it makes a difference. Sets of cases are integers with one bit per case (`core.stack`).
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from tierwall.core.verdict import StepVerdict, Verdict
 
 ALLOW, DENY, PASS, CONDITIONAL = StepVerdict.ALLOW, StepVerdict.DENY, StepVerdict.PASS, StepVerdict.CONDITIONAL
 
-P = TypeVar("P")
+PolicyT = TypeVar("PolicyT")
 
 
 class RuleEffect(NamedTuple):
-    """What one rule or policy says: Allow, Deny or Pass, for the cases that it surely matches or may match."""
+    """The effect of one rule or policy, Allow, Deny or Pass, on the cases that it surely matches or may match."""
 
     by: Any
     verdict: StepVerdict
     cases: int
     maybe: int = 0
-    # What an uncertain claim hangs on.
+    # The conditions of an uncertain effect.
     conditions: tuple[str, ...] = ()
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a case is settled: the verdict, the tier, and who settled it. Nobody in `by`, or None, is the default."""
+    """How a case is settled: the verdict, the tier, and the policies that settled it. Empty or None is the default."""
 
     verdict: StepVerdict
     tier: str | None
@@ -37,14 +37,14 @@ class Outcome(msgspec.Struct, frozen=True):
     conditions: tuple[str, ...] = ()
 
 
-# Outcomes that do not say who settled them.
+# Outcomes that do not name the policies that settled them.
 UNNAMED = {verdict: Outcome(verdict, None) for verdict in (ALLOW, DENY)}
 # Disjoint sets of cases by outcome.
 OutcomeSets: TypeAlias = tuple[tuple[Outcome, int], ...]
 
 
 class TierResult(msgspec.Struct, frozen=True):
-    """What a tier makes of a set of cases: those it settles, those that go on, and the claims that may intervene."""
+    """The result of one tier: the cases it settles, the cases it passes on, and the effects that may intervene."""
 
     tier: str
     settled: OutcomeSets
@@ -53,83 +53,83 @@ class TierResult(msgspec.Struct, frozen=True):
 
     @property
     def cases_for_next_tier(self) -> int:
-        """The cases that the tiers below are asked about: an uncertain Pass may lead there, too."""
+        """The cases that the next tier is asked about: an uncertain Pass may lead there, too."""
         asked = self.passed_on
-        for claim in self.uncertain:
-            if claim.verdict is PASS:
-                asked |= claim.maybe
+        for effect in self.uncertain:
+            if effect.verdict is PASS:
+                asked |= effect.maybe
         return asked
 
 
 def merge_equal_outcomes(settled: list[tuple[Outcome, int]], named: bool) -> OutcomeSets:
-    """Each outcome once. Outcomes that name who settled them differ anyway."""
+    """Merge the cases of equal outcomes. Outcomes that name their policies always differ."""
     if named or len(settled) < 2:
         return tuple(settled)
     parts: dict[Outcome, int] = {}
-    for outcome, those in settled:
-        parts[outcome] = parts.get(outcome, 0) | those
+    for outcome, cases in settled:
+        parts[outcome] = parts.get(outcome, 0) | cases
     return tuple(parts.items())
 
 
-def with_tier_below(shares: TierResult, below: OutcomeSets, named: bool = True) -> OutcomeSets:
-    """A tier with what lies below it: cases that go on get the outcome there."""
-    if not shares.uncertain:
-        if not shares.settled:
+def with_tier_below(result: TierResult, below: OutcomeSets, named: bool = True) -> OutcomeSets:
+    """Combine a tier with the outcomes below it: cases that it passes on get the outcome there."""
+    if not result.uncertain:
+        if not result.settled:
             return below
-        if not shares.passed_on:
-            return shares.settled
-    parts = dict(shares.settled)
-    passed_on = shares.passed_on
-    for outcome, where in below:
-        if those := where & passed_on:
-            parts[outcome] = parts.get(outcome, 0) | those
-    # From the last to the first: each is asked before all that an outcome so far already stands for.
-    for claim in reversed(shares.uncertain):
-        parts = _intervening(parts, shares.tier, claim, below, named)
+        if not result.passed_on:
+            return result.settled
+    parts = dict(result.settled)
+    passed_on = result.passed_on
+    for outcome, cases_below in below:
+        if cases := cases_below & passed_on:
+            parts[outcome] = parts.get(outcome, 0) | cases
+    # From the last to the first, because each effect comes before those that are already part of the outcomes.
+    for effect in reversed(result.uncertain):
+        parts = _intervening(parts, result.tier, effect, below, named)
     return tuple(parts.items())
 
 
 def _intervening(
-    parts: dict[Outcome, int], tier: str, claim: RuleEffect, below: OutcomeSets, named: bool
+    parts: dict[Outcome, int], tier: str, effect: RuleEffect, below: OutcomeSets, named: bool
 ) -> dict[Outcome, int]:
-    """The outcomes when a claim may match some cases."""
+    """Return the outcomes if an effect may match some cases."""
     out: dict[Outcome, int] = {}
 
-    def put(outcome: Outcome, those: int) -> None:
+    def put(outcome: Outcome, cases: int) -> None:
         plain = outcome if named else Outcome(outcome.verdict, None, (), outcome.conditions)
-        out[plain] = out.get(plain, 0) | those
+        out[plain] = out.get(plain, 0) | cases
 
-    for outcome, those in parts.items():
-        if those & ~claim.maybe:
-            put(outcome, those & ~claim.maybe)
-        uncertain = those & claim.maybe
-        if claim.verdict is not PASS:
+    for outcome, cases in parts.items():
+        if cases & ~effect.maybe:
+            put(outcome, cases & ~effect.maybe)
+        uncertain = cases & effect.maybe
+        if effect.verdict is not PASS:
             if uncertain:
-                put(_either(outcome, tier, claim, None), uncertain)
+                put(_either(outcome, tier, effect, None), uncertain)
             continue
-        for lower, where in below:
-            if uncertain & where:
-                put(_either(outcome, tier, claim, lower), uncertain & where)
+        for lower, cases_below in below:
+            if uncertain & cases_below:
+                put(_either(outcome, tier, effect, lower), uncertain & cases_below)
     return out
 
 
-def _either(otherwise: Outcome, tier: str, claim: RuleEffect, below: Outcome | None) -> Outcome:
-    """The outcome when a claim may match: what it leads to, or `otherwise`.
+def _either(otherwise: Outcome, tier: str, effect: RuleEffect, below: Outcome | None) -> Outcome:
+    """Return the outcome if an effect may match: the conditional choice between its outcome and `otherwise`.
 
-    Where both come to the same verdict, what the claim hangs on does not matter.
+    If both have the same verdict, the conditions do not matter.
     """
-    matched = claim.verdict if below is None else below.verdict
+    matched = effect.verdict if below is None else below.verdict
     if matched is otherwise.verdict and matched is not CONDITIONAL:
         return otherwise
-    by = () if claim.verdict is PASS else (claim.by,)
+    by = () if effect.verdict is PASS else (effect.by,)
     lower = () if below is None else below.by or (None,)
-    conditions = {*claim.conditions, *(below.conditions if below is not None else ()), *otherwise.conditions}
+    conditions = {*effect.conditions, *(below.conditions if below is not None else ()), *otherwise.conditions}
     everyone = dict.fromkeys((*by, *lower, *(otherwise.by or (None,))))
     return Outcome(CONDITIONAL, tier, tuple(everyone), tuple(sorted(conditions)))
 
 
 class Opinion(Protocol):
-    """What an authorizer says."""
+    """The answer of one authorizer."""
 
     @property
     def verdict(self) -> Verdict: ...
@@ -137,13 +137,13 @@ class Opinion(Protocol):
     def can_become_allowed(self) -> bool: ...
 
 
-O = TypeVar("O", bound=Opinion)  # noqa: E741
+OpinionT = TypeVar("OpinionT", bound=Opinion)
 
 
-class ChainResult(NamedTuple, Generic[P, O]):
-    """How far a chain was asked: what each member that was asked says, and the opinions among that, which count."""
+class ChainResult(NamedTuple, Generic[PolicyT, OpinionT]):
+    """The answers of the members of a chain that were asked, and those among them that are opinions."""
 
-    said: list[O]
-    opinions: tuple[tuple[P, O], ...]
-    # Whether the last opinion alone settles the question, whatever conditions come to.
+    said: list[OpinionT]
+    opinions: tuple[tuple[PolicyT, OpinionT], ...]
+    # Whether the last opinion settles the question, whatever the conditions evaluate to.
     final: bool

@@ -1,7 +1,7 @@
-"""What a plane and an engine are: who calls each method, and what may be absent.
+"""The protocols of planes and engines: who calls each method, and what may be absent.
 
 A plane answers questions; its `question` module is the plane. An engine makes something else obey the same policies:
-the kernel, Envoy, an API server. Both are found by name in one table (`planes`, `engines.table`).
+the kernel, Envoy, an API server. Both are found by name in a table (`planes`, `engines.table`).
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from tierwall.core.expectation import Expectation
 from tierwall.core.question import Question
 from tierwall.core.verdict import StepVerdict
 
-# Long work tells it what is being done, how much of it is done, and how much there is; nobody has to listen.
+# Called during long work with the current activity, the amount done, and the total.
 Progress: TypeAlias = Callable[[str, int, int], None]
 
-S = TypeVar("S", contravariant=True)
-Source = TypeVar("Source", contravariant=True)
-C = TypeVar("C", covariant=True)
+SnapshotT = TypeVar("SnapshotT", contravariant=True)
+SourceT = TypeVar("SourceT", contravariant=True)
+ConfigurationT = TypeVar("ConfigurationT", covariant=True)
 
 
-class Plane(Protocol[S]):
-    """A module that answers one kind of question about a snapshot `S`."""
+class Plane(Protocol[SnapshotT]):
+    """A module that answers one kind of question about a snapshot `SnapshotT`."""
 
-    # The question class; commands, the library and policy tests make their questions with it.
+    # The question class. Commands, the library and policy tests make their questions with it.
     QUESTION: type[Question]
-    # The keys of `expect` beside `verdict`, `decidedBy` and `notConsidered`; read by policy tests.
+    # The keys of `expect` in policy tests besides `verdict`, `decidedBy` and `notConsidered`.
     EXPECTATIONS: Mapping[str, Expectation]
 
-    def ask(self, snapshot: S, question: Any, problems: Iterable[Diagnostic] = ()) -> Answer:
-        """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
+    def ask(self, snapshot: SnapshotT, question: Any, problems: Iterable[Diagnostic] = ()) -> Answer:
+        """Answer a question. Raise InputError with all its problems, after the `problems` that the caller found."""
 
 
 class EngineReply(msgspec.Struct, frozen=True):
-    """What an engine said to one question: an answer, or why it was not asked, or what went wrong."""
+    """An engine's reply to one question: an answer, or why it was not asked, or what went wrong."""
 
     answer: Answer | None = None
     skipped: str = ""
@@ -47,7 +47,7 @@ class EngineReply(msgspec.Struct, frozen=True):
 
 
 class EngineReport(msgspec.Struct, frozen=True):
-    """What an engine did, and what was noticed on the way; `read` has the texts that diagnostics point into."""
+    """A sentence about what an engine did, and its diagnostics; `read` has the source texts of the diagnostics."""
 
     words: str
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -55,9 +55,9 @@ class EngineReport(msgspec.Struct, frozen=True):
 
 
 class DecisionEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that an engine made, and who made it so (docs/enforce-network.md#audit, docs/run.md).
+    """A decision that an engine made, and the rules behind it (docs/enforce-network.md#audit, docs/run.md).
 
-    An `Answer` says how a question would be decided; an event says what an engine did. `render` writes it down, for the
+    An `Answer` says how a question would be decided; an event says what an engine did. `render` writes events for the
     audit trail and the decision log.
     """
 
@@ -65,40 +65,40 @@ class DecisionEvent(msgspec.Struct, frozen=True, kw_only=True):
     time: datetime
     verdict: StepVerdict
     decided_by: tuple[Decider, ...]
-    # Only a policy in shadow mode says so, and nothing was done.
+    # Only a policy in shadow mode decided this, so nothing was done.
     shadow: bool = False
-    # What only this plane has.
+    # The fields that only this plane has.
     detail: Any = None
 
 
-class Engine(Protocol[S, Source, C]):
-    """Something that enforces the policies of a snapshot `S`, or of what a `Source` of objects holds.
+class Engine(Protocol[SnapshotT, SourceT, ConfigurationT]):
+    """Enforces the policies of a snapshot `SnapshotT`, or of a source of objects `SourceT`.
 
-    An engine subclasses this and overrides what it can do. The rest is absent and raises NotImplementedError; the table
-    says which commands offer an engine, so that nobody is offered what is absent.
+    An engine subclasses this and overrides the methods that it supports; the others raise NotImplementedError. The
+    table of engines says which commands offer an engine, so that no command calls an absent method.
     """
 
-    # The planes whose questions it takes. Policy tests skip the others.
+    # The planes whose questions it answers. Policy tests skip the others.
     planes: ClassVar[tuple[str, ...]]
 
-    def compile(self, snapshot: S) -> C:
-        """The engine's own configuration; pure. Called by `compile`."""
+    def compile(self, snapshot: SnapshotT) -> ConfigurationT:
+        """Return the engine's configuration; pure. Called by `compile`."""
         raise _absent(self, "compile")
 
-    def apply(self, source: Source) -> EngineReport:
-        """Bring policies into force, wholly or not at all. Called by `enforce`; absent where a process must stay."""
+    def apply(self, source: SourceT) -> EngineReport:
+        """Bring all policies into force, or none. Called by `enforce`; absent if a process has to keep running."""
         raise _absent(self, "apply")
 
-    def follow(self, source: Source, tell: Callable[[EngineReport], None]) -> None:
-        """Keep the last good state in force until a signal comes. Called by `enforce --watch`, `run`, `authorizer`."""
+    def follow(self, source: SourceT, tell: Callable[[EngineReport], None]) -> None:
+        """Keep the last good state in force until a signal. Called by `enforce --watch`, `run` and `authorizer`."""
         raise _absent(self, "follow")
 
-    def ask(self, snapshot: S, questions: Sequence[Question]) -> Iterator[EngineReply]:
-        """Let the real engine answer, one reply for each question of its planes. Called by `test --engine`."""
+    def ask(self, snapshot: SnapshotT, questions: Sequence[Question]) -> Iterator[EngineReply]:
+        """Yield one reply of the real engine for each question of its planes. Called by `test --engine`."""
         raise _absent(self, "ask")
 
     def audit(self, seconds: float | None = None) -> Iterator[DecisionEvent]:
-        """What the engine decides, as it happens. Called by `audit`; absent where `follow` logs its decisions."""
+        """Yield the decisions of the engine as they happen. Called by `audit`; absent if `follow` logs decisions."""
         raise _absent(self, "audit")
 
 

@@ -1,6 +1,6 @@
-"""References: `Kind/namespace/name`, `Kind/name` if cluster-scoped; `#section` may follow (docs/concepts.md#glossary).
+"""References: `Kind/namespace/name` or `Kind/name`, optionally with `#section` (docs/concepts.md#glossary).
 
-A kind that is ambiguous carries its group, as kubectl writes it: `NetworkPolicy.crd.antrea.io/shop/web`.
+An ambiguous kind has its group, as in kubectl: `NetworkPolicy.crd.antrea.io/shop/web`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Reference(NamedTuple):
-    """One object, by its own spelling of the kind. `group` is given only where the kind alone is ambiguous."""
+    """A reference to one object, in the object's own spelling of the kind. `group` is set only for ambiguous kinds."""
 
     kind: str
     namespace: str
@@ -26,7 +26,7 @@ class Reference(NamedTuple):
 
     @classmethod
     def or_text(cls, text: str) -> Reference | str:
-        """The reference that a text spells; a text that spells none stays one."""
+        """Parse a reference; return a string that is not a reference unchanged."""
         try:
             reference = cls.parse(text)
         except ValueError:
@@ -35,7 +35,7 @@ class Reference(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Read a reference; ValueError says what is wrong with it."""
+        """Parse a reference; raise ValueError if it is malformed."""
         body, _, section = text.partition("#")
         parts = body.split("/")
         if not 2 <= len(parts) <= 3 or not all(parts):

@@ -1,4 +1,4 @@
-"""Where in the user's files a thing stands. Lines and columns count from 1, columns in code points."""
+"""Positions in the user's files. Lines and columns count from 1; columns count code points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Path: TypeAlias = Sequence[str | int]
 
 
 class Position(NamedTuple):
-    """A place in a file; sorts by file, then line, then column."""
+    """A position in a file; sorts by file, then line, then column."""
 
     file: str
     line: int
@@ -20,18 +20,17 @@ class Position(NamedTuple):
 
 
 class Origin(Protocol):
-    """Anything that can say where a node of it was written.
+    """An object that knows the positions of its nodes.
 
-    Positions are asked for only when something is shown to a person, so decisions carry an origin and a path, and
-    nothing is looked up until then.
+    Positions are needed only for output, so decisions carry an origin and a path, and look positions up late.
     """
 
     def position(self, path: Path = (), key: bool = False) -> Position | None:
-        """The place of the node at `path` (or of its key), or of its nearest ancestor that was written."""
+        """Return the position of the node at `path` or of its key; if it does not exist, of its nearest ancestor."""
 
 
 def format_path(path: Path) -> str:
-    """A path as Kubernetes prints it: `spec.ingress[0].from[1]`; keys that are not plain words are bracketed."""
+    """Format a path as Kubernetes does: `spec.ingress[0].from[1]`. Keys that are not plain words are in brackets."""
     out: list[str] = []
     for part in path:
         plain = isinstance(part, str) and (not out or part.replace("_", "").replace("-", "").isalnum())

@@ -2,9 +2,9 @@
 
 A tier is an ordered list of policies and a rule for combining what they say. A stack is an ordered list of tiers.
 
-The loop works on sets of cases. A set is a whole number with one bit a case, and a single question is the set `1`: one
-connection, all classes of pods at once, and one tool call fall through the same code. What policies say are claims,
-what comes of them are outcomes (`core.outcome`).
+The loop works on sets of cases. A set is an integer with one bit per case, and a single question is the set `1`: one
+connection, all classes of pods at once, and one tool call fall through the same code. Rules have effects, and cases get
+outcomes (`core.outcome`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tierwall.core.outcome import (
     PASS,
     UNNAMED,
     ChainResult,
-    O,
+    OpinionT,
     Outcome,
     OutcomeSets,
     RuleEffect,
@@ -29,25 +29,25 @@ from tierwall.core.outcome import (
 )
 from tierwall.core.verdict import Verdict
 
-P = TypeVar("P")
+PolicyT = TypeVar("PolicyT")
 
 
 class CombiningRule(StrEnum):
     """How the policies of one tier combine."""
 
-    # The first claim on a case settles it; a claim that passes hands the case to the next tier.
+    # The first effect on a case settles it; a Pass hands the case to the next tier.
     FIRST_MATCH = "first match"
-    # What any policy allows is allowed; a tier that has a policy denies everything else.
+    # What any policy allows is allowed; a tier with at least one policy denies everything else.
     UNION_WITH_ISOLATION = "union with isolation"
-    # The first policy that denies settles the case; what no policy denies goes on.
+    # The first policy that denies a case settles it; a case that no policy denies goes on.
     EVERY_ONE_MUST_ALLOW = "every one must allow"
-    # The last level that sets a field settles it, unless a level before it locks the field (`most_specific`).
+    # The last level that sets a field wins, unless an earlier level locks the field (`most_specific`).
     MOST_SPECIFIC = "most specific"
-    # The first opinion stands; a conditional one is remembered (`authorizer_chain`).
+    # The first opinion stands; a conditional opinion is remembered (`authorizer_chain`).
     AUTHORIZER_CHAIN = "authorizer chain"
 
 
-# Looked up here once, because every decision compares with them.
+# Looked up once, because every decision compares with them.
 _FIRST_MATCH: Final = CombiningRule.FIRST_MATCH
 _UNION: Final = CombiningRule.UNION_WITH_ISOLATION
 _EVERY_ONE: Final = CombiningRule.EVERY_ONE_MUST_ALLOW
@@ -56,37 +56,41 @@ _CHAIN: Final = CombiningRule.AUTHORIZER_CHAIN
 _NO_OPINION, _CONDITIONAL, _DENY = Verdict.NO_OPINION, Verdict.CONDITIONAL, Verdict.DENY
 
 
-class Tier(NamedTuple, Generic[P]):
-    """A name, the policies in the order they are asked, and the rule that combines them."""
+class Tier(NamedTuple, Generic[PolicyT]):
+    """A name, the policies in the order in which they are asked, and the rule that combines them."""
 
     name: str
-    policies: tuple[P, ...]
+    policies: tuple[PolicyT, ...]
     combining: CombiningRule
 
 
-Stack: TypeAlias = tuple[Tier[P], ...]
+Stack: TypeAlias = tuple[Tier[PolicyT], ...]
 
 
-# Where a question ends that no tier settles.
+# The tier for questions that no other tier settles.
 DEFAULT: Tier[Any] = Tier("Default", (), CombiningRule.FIRST_MATCH)
 DEFAULT_ALLOW = Outcome(ALLOW, DEFAULT.name)
-# Asks one policy of a tier: its claims, in order. Claims may be found lazily: nothing is asked for that is settled.
-AskPolicy: TypeAlias = Callable[[Tier[P], P], Iterable[RuleEffect]]
-# Told of each claim as it is met, with the cases that it takes and those that it may take. Isolation is a claim of all
-# policies of a tier together, and the default one of nobody.
+# Returns the effects of one policy of a tier, in order. They may be lazy: none is computed after all is settled.
+AskPolicy: TypeAlias = Callable[[Tier[PolicyT], PolicyT], Iterable[RuleEffect]]
+# Called for each effect with the cases that it settles and those that it may settle. Isolation is an effect of all
+# policies of a tier together; the default is an effect without a policy.
 EffectObserver: TypeAlias = Callable[[Tier[Any], RuleEffect, int, int], None]
 
 
 def evaluate(
-    stack: Iterable[Tier[P]], cases: int, ask: AskPolicy[P], named: bool = True, watch: EffectObserver | None = None
+    stack: Iterable[Tier[PolicyT]],
+    cases: int,
+    ask: AskPolicy[PolicyT],
+    named: bool = True,
+    watch: EffectObserver | None = None,
 ) -> OutcomeSets:
-    """Let cases fall through a stack. `named` says whether outcomes name who settled them."""
+    """Let cases fall through a stack. With `named`, outcomes name the policies that settled them."""
     walked: list[TierResult] = []
     for tier in stack:
-        shares = combine_tier(tier, cases, ask, named, watch)
-        if shares.settled or shares.uncertain:
-            walked.append(shares)
-        cases = shares.cases_for_next_tier if shares.uncertain else shares.passed_on
+        result = combine_tier(tier, cases, ask, named, watch)
+        if result.settled or result.uncertain:
+            walked.append(result)
+        cases = result.cases_for_next_tier if result.uncertain else result.passed_on
         if not cases:
             break
     parts: OutcomeSets = ()
@@ -94,15 +98,15 @@ def evaluate(
         parts = ((DEFAULT_ALLOW if named else UNNAMED[ALLOW], cases),)
         if watch is not None:
             watch(DEFAULT, RuleEffect(None, ALLOW, cases), cases, 0)
-    for shares in reversed(walked):
-        parts = with_tier_below(shares, parts, named)
+    for result in reversed(walked):
+        parts = with_tier_below(result, parts, named)
     return parts
 
 
 def combine_tier(
-    tier: Tier[P], cases: int, ask: AskPolicy[P], named: bool = True, watch: EffectObserver | None = None
+    tier: Tier[PolicyT], cases: int, ask: AskPolicy[PolicyT], named: bool = True, watch: EffectObserver | None = None
 ) -> TierResult:
-    """One tier, by its combining rule."""
+    """Evaluate one tier by its combining rule."""
     rule = tier.combining
     if rule is _UNION:
         return union_with_isolation(tier, cases, ask, named, watch)
@@ -113,26 +117,28 @@ def combine_tier(
     assert_never(rule)
 
 
-def first_match(tier: Tier[P], cases: int, ask: AskPolicy[P], named: bool, watch: EffectObserver | None) -> TierResult:
-    """Each claim takes what no claim before it has taken. Where only denials are claims, every one must allow."""
+def first_match(
+    tier: Tier[PolicyT], cases: int, ask: AskPolicy[PolicyT], named: bool, watch: EffectObserver | None
+) -> TierResult:
+    """Settle each case by the first effect on it. If all effects are denials, every policy must allow."""
     rest, passed = cases, 0
     settled: list[tuple[Outcome, int]] = []
     uncertain: list[RuleEffect] = []
     for policy in tier.policies:
-        for claim in ask(tier, policy):
-            by, verdict, surely, maybe, _ = claim
+        for effect in ask(tier, policy):
+            by, verdict, surely, maybe, _ = effect
             hit = rest & surely
             rest ^= hit
-            # What a rule surely matches is settled whatever its conditions come to; only the rest is uncertain.
+            # A sure match is settled whatever the conditions evaluate to; only the rest is uncertain.
             maybe &= rest
             if watch is not None and (hit or maybe):
-                watch(tier, claim, hit, maybe)
+                watch(tier, effect, hit, maybe)
             if verdict is PASS:
                 passed |= hit
             elif hit:
                 settled.append((Outcome(verdict, tier.name, (by,)) if named else UNNAMED[verdict], hit))
             if maybe:
-                uncertain.append(claim._replace(cases=0, maybe=maybe))
+                uncertain.append(effect._replace(cases=0, maybe=maybe))
             if not rest:
                 return TierResult(tier.name, merge_equal_outcomes(settled, named), passed, tuple(uncertain))
     if rest == cases and not uncertain:
@@ -141,24 +147,24 @@ def first_match(tier: Tier[P], cases: int, ask: AskPolicy[P], named: bool, watch
 
 
 def union_with_isolation(
-    tier: Tier[P], cases: int, ask: AskPolicy[P], named: bool, watch: EffectObserver | None
+    tier: Tier[PolicyT], cases: int, ask: AskPolicy[PolicyT], named: bool, watch: EffectObserver | None
 ) -> TierResult:
-    """Everything that some claim allows; all else is denied by every policy of the tier together."""
+    """Allow what some effect allows; all policies of the tier together deny everything else."""
     isolated = cases
-    # Disjoint sets of cases by who allows them.
+    # Disjoint sets of cases by the rules that allow them.
     allowing: list[tuple[tuple[Any, ...], int]] = []
     for policy in tier.policies:
-        for claim in ask(tier, policy):
-            allowed = claim.cases & cases
+        for effect in ask(tier, policy):
+            allowed = effect.cases & cases
             if watch is not None and allowed:
-                watch(tier, claim, allowed, 0)
+                watch(tier, effect, allowed, 0)
             if named and allowing:
-                split = ((((*by, claim.by), those & allowed), (by, those & ~allowed)) for by, those in allowing)
+                split = ((((*by, effect.by), share & allowed), (by, share & ~allowed)) for by, share in allowing)
                 allowing = [part for parts in split for part in parts if part[1]]
             if fresh := allowed & isolated:
-                allowing.append(((claim.by,), fresh))
+                allowing.append(((effect.by,), fresh))
                 isolated ^= fresh
-    settled = [(Outcome(ALLOW, tier.name, by) if named else UNNAMED[ALLOW], those) for by, those in allowing]
+    settled = [(Outcome(ALLOW, tier.name, by) if named else UNNAMED[ALLOW], share) for by, share in allowing]
     if isolated:
         settled.append((Outcome(DENY, tier.name, tier.policies) if named else UNNAMED[DENY], isolated))
         if watch is not None:
@@ -166,10 +172,11 @@ def union_with_isolation(
     return TierResult(tier.name, merge_equal_outcomes(settled, named), 0)
 
 
-def most_specific(stack: Stack[P], locks: Callable[[Tier[P]], bool]) -> tuple[int, bool]:
-    """Which tier of a field's stack, least specific first, settles it, and whether a lock ended the walk there.
+def most_specific(stack: Stack[PolicyT], locks: Callable[[Tier[PolicyT]], bool]) -> tuple[int, bool]:
+    """Return the number of the tier that settles a field, and whether it does so by a lock.
 
-    `locks` says whether a tier keeps more specific ones from the field. A field that adds up takes every tier so far.
+    The stack is ordered from the least specific tier to the most specific. `locks` says whether a tier keeps more
+    specific tiers from setting the field. A union field takes every tier up to the returned one.
     """
     for number, tier in enumerate(stack):
         if locks(tier):
@@ -177,13 +184,15 @@ def most_specific(stack: Stack[P], locks: Callable[[Tier[P]], bool]) -> tuple[in
     return len(stack) - 1, False
 
 
-def authorizer_chain(members: Sequence[P], ask: Callable[[P], O], *, eager: bool = False) -> ChainResult[P, O]:
-    """Ask authorizers in order. The first Allow or Deny ends the walk, and so does a conditional way to Allow.
+def authorizer_chain(
+    members: Sequence[PolicyT], ask: Callable[[PolicyT], OpinionT], *, eager: bool = False
+) -> ChainResult[PolicyT, OpinionT]:
+    """Ask authorizers in order. The first Allow or Deny ends the walk; so does an opinion that can become Allow.
 
-    A conditional Deny is remembered and the next is asked. An eager walk goes on to the first unconditional opinion.
+    After a conditional Deny the next authorizer is asked. An eager walk continues to the first unconditional opinion.
     """
-    said: list[O] = []
-    opinions: list[tuple[P, O]] = []
+    said: list[OpinionT] = []
+    opinions: list[tuple[PolicyT, OpinionT]] = []
     can_become_allowed = False
     for member in members:
         opinion = ask(member)

@@ -1,7 +1,7 @@
-"""The words of a decision (docs/semantics.md#verdicts-are-words): never a bare truth value in any output.
+"""The words of a decision (docs/semantics.md#verdicts-are-words). No output has a bare boolean.
 
-`Verdict` is what a question comes to. `StepVerdict` has the same words for one step of the walk, or one direction of a
-connection, and three more that only a part of an answer can have.
+`Verdict` is the answer to a question. `StepVerdict` has the same words for one step or one direction of a connection,
+and three more that only a part of an answer can have.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class Verdict(StrEnum):
 
 
 class StepVerdict(StrEnum):
-    """What one policy, rule or direction says on the way to an answer."""
+    """The verdict of one policy, rule or direction on the way to an answer."""
 
     ALLOW = "Allow"
     DENY = "Deny"
     CONDITIONAL = "Conditional"
     NO_OPINION = "NoOpinion"
-    # The rule matched and hands the question to the next tier.
+    # The rule matches and hands the question to the next tier.
     PASS = "Pass"
-    # Nothing in the policy is about this question.
+    # No rule of the policy matches the question.
     NO_MATCH = "NoMatch"
-    # That end of a connection, or that hop of a path, is not under policy.
+    # This side of a connection, or this hop of a path, is not under policy.
     NOT_APPLICABLE = "NotApplicable"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# A sentence names this many things and counts the rest; the document names them all.
+# A sentence names this many things and counts the rest. The document names them all.
 MOST_NAMED = 3
 
 
 def join_names(texts: Sequence[str], most: int | None = MOST_NAMED) -> str:
-    """`a`, `a and b`, `a, b and c`; with more than `most`, the first few and how many more: `a, b, c and 7 more`."""
+    """Join names: `a`, `a and b`, `a, b and c`; beyond `most` names, count the rest: `a, b, c and 7 more`."""
     shown = list(texts[:most])
     if len(texts) > len(shown):
         shown.append(f"{len(texts) - len(shown)} more")
@@ -18,10 +18,10 @@ def join_names(texts: Sequence[str], most: int | None = MOST_NAMED) -> str:
 
 
 def count_noun(number: int, noun: str) -> str:
-    """`1 pod`, `2 pods`."""
+    """Return the number with its noun: `1 pod`, `2 pods`."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def with_hint(message: str, hint: str) -> str:
-    """`message (hint)`, or the message alone."""
+    """Return `message (hint)`, or the message alone if there is no hint."""
     return f"{message} ({hint})" if hint else message

@@ -1,4 +1,4 @@
-"""Texts that stand for values all over Kubernetes: names, times, durations, addresses, formats.
+"""Values that Kubernetes writes as strings: names, times, durations, addresses, formats.
 
-Below every other package: CEL, admission and the planes must read the same text in the same way.
+This package imports no other: CEL, admission and the planes all parse these strings here, in the same way.
 """

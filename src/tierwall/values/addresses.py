@@ -1,6 +1,6 @@
-"""IP addresses and CIDR blocks as numbers on one line: IPv4 first, IPv6 after it, so the two never match each other.
+"""IP addresses and CIDR blocks as integers: IPv4 first, then IPv6, so that the two never match each other.
 
-Host bits of a CIDR are masked; an `except` is looked at for the same address that the block holds
+Host bits of a CIDR are masked. An `except` applies to the very address that the block contains
 (docs/semantics.md#any-address-of-an-end-counts).
 """
 
@@ -19,7 +19,7 @@ IP: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 # The first IPv6 address; every IPv4 address is below it.
 IPV6 = 1 << 32
 LAST_IPV4 = IPV6 - 1
-# What an IPv4 address written as IPv6 begins with (`::ffff:0:0/96`).
+# The prefix of an IPv4 address that is written as IPv6 (`::ffff:0:0/96`).
 _MAPPED = 0xFFFF
 LAST = IPV6 + (1 << 128) - 1
 
@@ -27,7 +27,7 @@ _LEADING_ZEROS = pattern(r"(?<![0-9a-fA-F])0+(?=[0-9]+(?:\.|$))", re.ASCII)
 
 
 class Span(NamedTuple):
-    """All addresses from `low` to `high`, both included."""
+    """All addresses from `low` to `high`, inclusive."""
 
     low: Address
     high: Address
@@ -37,18 +37,18 @@ class Span(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A CIDR without some others: `networks` items and `ipBlock`."""
+    """A CIDR with exceptions: an item of `networks`, or an `ipBlock`."""
 
     span: Span
     excepts: tuple[Span, ...] = ()
 
     def contains(self, address: Address) -> bool:
-        """Whether an address is in the block and in none of its exceptions."""
+        """Whether an address is in the block and not in an exception."""
         low, high = self.span
         return low <= address <= high and not any(low <= address <= high for low, high in self.excepts)
 
     def ranges(self) -> Iterator[Span]:
-        """What the block holds, as spans that do not overlap."""
+        """Yield the addresses of the block as spans that do not overlap."""
         low, high = self.span
         for except_low, except_high in sorted(self.excepts):
             if except_high < low or except_low > high:
@@ -61,7 +61,7 @@ class Block(NamedTuple):
 
 
 def parse_address(text: object) -> Address | None:
-    """An address, or None if the text is not one; IPv4 written as IPv6 (`::ffff:10.0.0.1`) is the IPv4 address."""
+    """Parse an address; None if it is invalid. IPv4 written as IPv6 (`::ffff:10.0.0.1`) is the IPv4 address."""
     ip = read_ip(text)
     if ip is None or ip.version == 4:
         return None if ip is None else int(ip)
@@ -70,7 +70,7 @@ def parse_address(text: object) -> Address | None:
 
 
 def parse_cidr(text: object) -> Span | None:
-    """A CIDR with its host bits masked, or None if the text is not one."""
+    """Parse a CIDR and mask its host bits; None if it is invalid."""
     cidr = read_cidr(text)
     if cidr is None:
         return None
@@ -85,7 +85,7 @@ def parse_cidr(text: object) -> Span | None:
 
 
 def read_ip(text: object) -> IP | None:
-    """An address without a zone, as Go's `net.ParseIP` reads it: no leading zeros; None if the text is not one."""
+    """Parse an address as Go's `net.ParseIP` does, without zone or leading zeros; None if it is invalid."""
     if not isinstance(text, str) or "%" in text or "/" in text:
         return None
     try:
@@ -95,16 +95,16 @@ def read_ip(text: object) -> IP | None:
 
 
 def read_ip_sloppily(text: str) -> IP | None:
-    """An address as Go before 1.17 read it, which fields older than that still are: numbers may begin with zeros."""
+    """Parse an address as Go did before 1.17, with leading zeros; Kubernetes still does so for old fields."""
     return read_ip(text) or (read_ip(_LEADING_ZEROS.sub("", text)) if "." in text else None)
 
 
 def read_cidr(text: object) -> tuple[IP, int] | None:
-    """The address and length of a CIDR as Go's sloppy parser reads it: host bits and leading zeros pass."""
+    """Parse the address and length of a CIDR as Go's sloppy parser does: host bits and leading zeros are valid."""
     if not isinstance(text, str):
         return None
     address, slash, bits = text.partition("/")
-    # Python refuses to read a number of thousands of digits.
+    # Python refuses to parse a number with thousands of digits.
     if not slash or not (bits.isascii() and bits.isdigit()) or len(bits) > 1000:
         return None
     ip = read_ip_sloppily(address)
@@ -113,15 +113,15 @@ def read_cidr(text: object) -> tuple[IP, int] | None:
 
 
 def format_address(address: Address) -> str:
-    """An address as people write it."""
+    """Format an address in the usual notation."""
     return str(ipaddress.IPv6Address(address - IPV6) if address >= IPV6 else ipaddress.IPv4Address(address))
 
 
 def merge_ranges(spans: Iterable[Span]) -> list[Span]:
-    """The same addresses as spans in order, those that overlap, and neighbours of one family, made one."""
+    """Sort spans, and merge those that overlap or are adjacent in one family."""
     out: list[Span] = []
     for low, high in sorted(spans):
-        # The last IPv4 address and the first IPv6 one are neighbours as numbers only.
+        # The last IPv4 address and the first IPv6 address are adjacent only as numbers.
         if out and low <= out[-1].high + (low != IPV6):
             out[-1] = Span(out[-1].low, max(high, out[-1].high))
         else:

@@ -1,7 +1,7 @@
 """OpenAPI formats of strings, as CRDs and CEL's `format` library check them (kube-openapi, `pkg/validation/strfmt`).
 
-A format has no reasons beyond its name. An API server ignores a format that is not in its table. `uri` is not here: it
-takes the reader of URLs, which is CEL's.
+The error for a value only names its format. An API server ignores a format that is not in its table. `uri` is not here,
+because it needs the URL parser of CEL.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tierwall.values.time import parse_duration
 
 
 def _matches(pattern: str, flags: int = 0) -> Callable[[str], bool]:
-    """Whether a whole text matches; the pattern is compiled when it is first needed."""
+    """Return a check that a whole string matches; the pattern is compiled on first use."""
     return lambda text: re.fullmatch(pattern, text, flags | re.ASCII) is not None
 
 
 _HEX = r"[0-9a-f]"
-# (.[0-9]+)? is upstream's: any character stands for the point.
+# (.[0-9]+)? is upstream's: any character may take the place of the point.
 _TIME = pattern(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))", re.ASCII)
 _DATE = pattern(r"([0-9]{4})-([0-9]{2})-([0-9]{2})", re.ASCII)
 _AMOUNT = pattern(r"(?<![0-9])([0-9]+)[\t\n\f\r ]*([A-Za-zµ]+)")
@@ -36,12 +36,12 @@ _MAX_INT = 2**63 - 1
 
 
 def is_date(text: str) -> bool:
-    """RFC 3339 full-date."""
+    """Whether the text is an RFC 3339 full-date."""
     match = _DATE.fullmatch(text)
     if match is None:
         return False
     try:
-        # The year 0 is one to Go; it is a leap year, as 4 is.
+        # Go accepts the year 0, a leap year like the year 4.
         date(int(match[1]) or 4, int(match[2]), int(match[3]))
     except ValueError:
         return False
@@ -49,7 +49,7 @@ def is_date(text: str) -> bool:
 
 
 def is_datetime(text: str) -> bool:
-    """RFC 3339 date-time in either case, with hours, minutes and seconds in range."""
+    """Whether the text is an RFC 3339 date-time in either case, with hours, minutes and seconds in range."""
     parts = text.lower().split("t")
     if len(text) < 4 or len(parts) < 2 or not is_date(parts[0]):
         return False
@@ -58,7 +58,7 @@ def is_datetime(text: str) -> bool:
 
 
 def is_duration(text: str) -> bool:
-    """A Go duration, or a text in which some number has a unit of time: `2 days`, as in Scala."""
+    """Whether the text is a Go duration, or has a number with a unit of time as in Scala: `2 days`."""
     if parse_duration(text) is not None:
         return True
     amounts = _AMOUNT.findall(text)
@@ -68,14 +68,14 @@ def is_duration(text: str) -> bool:
 
 
 def is_hostname(text: str) -> bool:
-    """A host name; letters and symbols of any script count, in the top-level domain letters only."""
+    """Whether the text is a host name of letters and symbols of any script; a top-level domain has only letters."""
     if len(text.encode("utf-8", "replace")) > 255:
         return False
     *labels, last = text.split(".")
     if any(len(label.encode("utf-8", "replace")) > 63 for label in (*labels, last)):
         return False
     if not labels:
-        # Upstream's pattern for a single label lets one dash through, in second place.
+        # Upstream's pattern for a single label accepts one dash, as the second character.
         rest = last[1:].removeprefix("-")
         return _is_host_character(last[:1]) and all(map(_is_host_character, rest)) and len(rest) <= 62
     if not 2 <= len(last) <= 63 or not all(map(_is_letter, last)):
@@ -103,13 +103,13 @@ def _is_host_character(char: str) -> bool:
 _ATOM_CHARACTER = r"A-Za-z0-9!#$%&'*+\-/=?^_`{|}~\x80-\U0010ffff"
 _QUOTED = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[\x20-\x7e\t\x80-\U0010ffff])+"'
 _DOT_ATOM = rf"[{_ATOM_CHARACTER}]+(?:\.[{_ATOM_CHARACTER}]+)*"
-# No two neighbours of a repetition may match the same text: a hostile address would take exponential time.
+# Adjacent parts of a repetition must not match the same text: a hostile address would take exponential time.
 _DISPLAY_NAME = rf"(?:[{_ATOM_CHARACTER}. \t]|{_QUOTED})*"
 _ADDRESS = rf"[ \t]*(?:{_DOT_ATOM}|{_QUOTED})@[ \t]*(?:{_DOT_ATOM}|\[([^\]]*)\])[ \t]*"
 
 
 def is_email(text: str) -> bool:
-    """One address, with or without a display name (`net/mail.ParseAddress`; comments and folded lines are not read)."""
+    """Whether `net/mail.ParseAddress` accepts the text as one address (comments and folded lines are not supported)."""
     text = text.strip(" \t")
     if text.endswith(">"):
         display, angle, text = text[:-1].rpartition("<")
@@ -120,7 +120,7 @@ def is_email(text: str) -> bool:
 
 
 def is_mac(text: str) -> bool:
-    """An IEEE 802 address of 6, 8 or 20 bytes: pairs parted by `:` or `-`, fours parted by `.`, or all in one."""
+    """Whether the text is a MAC address of 6, 8 or 20 bytes: `01:23:…`, `01-23-…`, `0123.4567.…` or `01234567…`."""
     separator = next((char for char in text if char in ":-."), "")
     width = 4 if separator == "." else 2 if separator else len(text)
     groups = text.split(separator) if separator else [text]
@@ -130,7 +130,7 @@ def is_mac(text: str) -> bool:
 
 
 def is_credit_card(text: str) -> bool:
-    """A card number of one of the known makes with its check digit (Luhn); what is not a digit is passed over."""
+    """Whether the digits of the text are a card number of a known brand with a valid check digit (Luhn)."""
     digits = [int(char) for char in text if char in "0123456789"]
     if not re.fullmatch(_CARD, "".join(map(str, digits))):
         return False
@@ -139,7 +139,7 @@ def is_credit_card(text: str) -> bool:
 
 
 def is_isbn10(text: str) -> bool:
-    """Ten digits, the last of which may be X, with the check digit."""
+    """Whether the text is ten digits, the last of which may be X, with a valid check digit."""
     text = re.sub(r"[\s-]+", "", text, flags=re.ASCII)
     if not re.fullmatch(r"[0-9]{9}[0-9X]", text):
         return False
@@ -147,7 +147,7 @@ def is_isbn10(text: str) -> bool:
 
 
 def is_isbn13(text: str) -> bool:
-    """Thirteen digits with the check digit."""
+    """Whether the text is thirteen digits with a valid check digit."""
     text = re.sub(r"[\s-]+", "", text, flags=re.ASCII)
     if not re.fullmatch(r"[0-9]{13}", text):
         return False

@@ -1,7 +1,7 @@
-"""Names, label keys and values, names of ports, with the API server's words for what is wrong.
+"""Check names, label keys and values, and port names, with the API server's error messages.
 
-The rules are apimachinery's (`pkg/api/validate/content`, `pkg/util/validation`); each gives every reason at once.
-Lengths are bytes, as Go counts them; whether the message says `characters` or `bytes` depends on who asks.
+The rules are those of apimachinery (`pkg/api/validate/content`, `pkg/util/validation`). Each function returns every
+reason why a string is invalid. Lengths count bytes as in Go, even where the message says `characters`.
 """
 
 from __future__ import annotations
@@ -62,34 +62,34 @@ def _too_long(text: str, limit: int, unit: str) -> list[str]:
 
 
 def dns_subdomain(text: str, unit: str = "characters") -> list[str]:
-    """RFC 1123 subdomain: the names of most objects."""
+    """Check an RFC 1123 subdomain, the name of most objects."""
     return _too_long(text, 253, unit) + ([] if _IS_SUBDOMAIN.fullmatch(text) else [_SUBDOMAIN_REASON])
 
 
 def dns_label(text: str, unit: str = "characters") -> list[str]:
-    """RFC 1123 label: the names of namespaces."""
+    """Check an RFC 1123 label, the name of a namespace."""
     if _IS_LABEL.fullmatch(text):
         return _too_long(text, 63, unit)
     return [*_too_long(text, 63, unit), "must not contain dots" if _IS_SUBDOMAIN.fullmatch(text) else _LABEL_REASON]
 
 
 def dns_label_1035(text: str, unit: str = "characters") -> list[str]:
-    """RFC 1035 label: the names of Services."""
+    """Check an RFC 1035 label, the name of a Service."""
     return _too_long(text, 63, unit) + ([] if _IS_LABEL_1035.fullmatch(text) else [_LABEL_1035_REASON])
 
 
 def path_segment(text: str) -> list[str]:
-    """A name that may stand in a URL: RBAC objects."""
+    """Check a name that may be part of a URL path, the name of an RBAC object."""
     return [f"may not be '{text}'"] if text in (".", "..") else path_segment_prefix(text)
 
 
 def path_segment_prefix(text: str) -> list[str]:
-    """What such a name may begin with."""
+    """Check the beginning of a name that may be part of a URL path."""
     return [f"may not contain '{part}'" for part in ("/", "%") if part in text]
 
 
 def label_key(text: str) -> list[str]:
-    """A label's key, Kubernetes' "qualified name": an optional DNS prefix and a name."""
+    """Check the key of a label, a "qualified name": an optional DNS prefix and a name."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         return [
@@ -108,17 +108,17 @@ def label_key(text: str) -> list[str]:
 
 
 def annotation_key(text: str) -> list[str]:
-    """As a label's key, but capitals are free in the prefix too."""
+    """Check the key of an annotation: like that of a label, but its prefix may have capitals."""
     return label_key(text.lower())
 
 
 def label_value(text: str) -> list[str]:
-    """A label's value."""
+    """Check the value of a label."""
     return _too_long(text, 63, "bytes") + ([] if _IS_VALUE.fullmatch(text) else [_VALUE_REASON])
 
 
 def port_name(text: str) -> list[str]:
-    """An IANA service name: named ports."""
+    """Check an IANA service name, the name of a port."""
     reasons = _too_long(text, 15, "characters")
     if not _IS_PORT_NAME.fullmatch(text):
         reasons.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
@@ -132,9 +132,9 @@ def port_name(text: str) -> list[str]:
 
 
 def prefix_of(reasons: Reasons) -> Reasons:
-    """The rule for a text that something is appended to: it may end in a dash.
+    """Return the check for a prefix to which something is appended: it may end in a dash.
 
-    As upstream does it, the dash goes with the byte before it, whatever that is (`maskTrailingDash`).
+    As upstream does, the dash is dropped together with the byte before it, whatever that is (`maskTrailingDash`).
     """
 
     def of(text: str) -> list[str]:

@@ -1,6 +1,6 @@
-"""Regular expressions that are compiled when they are first used.
+"""Regular expressions that are compiled on first use.
 
-Compiling takes longer than most uses, and a short command uses few of all that its modules have.
+Compiling takes longer than most uses, and a short command uses few of the patterns of its modules.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ class _Pattern:
         self._flags = flags
 
     def __getattr__(self, name: str) -> Any:
-        """Compile; from then on the methods are found without coming here."""
+        """Compile the pattern and store its methods, so that this is called only once."""
         compiled = re.compile(self._text, self._flags)
         vars(self).update({method: getattr(compiled, method) for method in _METHODS})
         return getattr(compiled, name)
 
 
 def pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """A pattern as `re.compile` makes it, compiled at its first use."""
+    """Like `re.compile`, but compile on first use."""
     return cast("re.Pattern[AnyStr]", _Pattern(text, flags))

@@ -1,4 +1,4 @@
-"""Times and durations as Go's `time` package reads them: RFC 3339 to the nanosecond, and `1h30m1.5s`."""
+"""Parse times and durations as Go's `time` package does: RFC 3339 to the nanosecond, and `1h30m1.5s`."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _PART = pattern(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 
 
 class ParsedTime(NamedTuple):
-    """A time as nanoseconds since 1970 in UTC, and the offset in seconds with which it was written."""
+    """A time as nanoseconds since 1970 in UTC, and the UTC offset in seconds with which it was written."""
 
     ns: int
     offset: int
 
 
-# What protobuf's Timestamp and Python's datetime can hold: the years 1 to 9999.
+# The range of protobuf's Timestamp and Python's datetime: the years 1 to 9999.
 FIRST_NS = (date(1, 1, 1).toordinal() - _EPOCH_DAY) * DAY * NANOS
 LAST_NS = (date(9999, 12, 31).toordinal() - _EPOCH_DAY + 1) * DAY * NANOS - 1
 
 
 def parse_time(text: object) -> ParsedTime | None:
-    """An RFC 3339 time with up to nine digits of fraction that count; None if the text is not one."""
+    """Parse an RFC 3339 time to nine digits of fraction; None if it is invalid."""
     match = _RFC3339.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         return None
@@ -62,13 +62,13 @@ def parse_time(text: object) -> ParsedTime | None:
 
 
 def parse_duration(text: object) -> int | None:
-    """Nanoseconds of a Go duration: signed, a sequence of decimal numbers with units; None if the text is not one."""
+    """Parse a Go duration, an optional sign and decimal numbers with units, to nanoseconds; None if it is invalid."""
     if not isinstance(text, str):
         return None
     body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
         return 0
-    # Go allows any number of parts; more than a few hundred characters say nothing more.
+    # Go allows any number of parts; no sensible duration has more than a few hundred characters.
     if not body or len(body) > 1000:
         return None
     total, position = 0, 0
@@ -91,6 +91,6 @@ def parse_duration(text: object) -> int | None:
 
 
 def parse_seconds(text: object) -> float | None:
-    """Seconds of a Go duration that is not negative; None if the text is not one."""
+    """Parse a Go duration to seconds; None if it is invalid or negative."""
     ns = parse_duration(text)
     return None if ns is None or ns < 0 else ns / NANOS

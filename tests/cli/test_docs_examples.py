@@ -16,24 +16,26 @@ from tierwall.cli.main import root
 PAGES = ("README.md", "docs/index.md", "docs/network.md", "docs/policy-tests.md")
 
 
-class Shown(NamedTuple):
+class PageExample(NamedTuple):
     page: str
     command: str
     output: tuple[str, ...]
 
 
-def shown() -> Iterator[Shown]:
+def page_examples() -> Iterator[PageExample]:
     """Yield the commands on the pages, each with the lines shown below it."""
     for page in PAGES:
         for block in re.findall(r"^```console\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE):
             for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
                 command, *output = part.rstrip("\n").split("\n")
                 if command.startswith("tierwall ") and "changed/" not in command:
-                    yield Shown(page, command, tuple(output))
+                    yield PageExample(page, command, tuple(output))
 
 
-@pytest.mark.parametrize("example", list(shown()), ids=lambda example: f"{example.page}: {example.command}"[:80])
-def test_a_command_prints_what_its_page_shows(example: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "example", list(page_examples()), ids=lambda example: f"{example.page}: {example.command}"[:80]
+)
+def test_a_command_prints_what_its_page_shows(example: PageExample, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(root, shlex.split(example.command, comments=True)[1:])
     # Denied, findings and conditional are answers; 1 and 2 mean that the page is wrong.

@@ -30,7 +30,7 @@ OUTPUTS = ROOT / "tests" / "golden" / "outputs"
 WORLDS = "tests/golden/worlds"
 
 
-class Shown(NamedTuple):
+class GoldenCommand(NamedTuple):
     """A command line with golden files: its entry in `FORMATS`, a name, the arguments and the exit code.
 
     `only` lists the formats that the options can be combined with.
@@ -53,56 +53,58 @@ API = "-n dev -f examples/api/policies"
 CREATE = f"--user alice --verb create --resource persistentvolumeclaims {API}"
 RESIDUAL = "'request.verb == \"create\" && object.spec.owner == request.user'"
 
-SHOWN = (
-    Shown("check", "nothing-wrong", "check examples/tool/manifests"),
-    Shown("check", "warnings", "check examples/shop/manifests", 4),
-    Shown("check", "errors", "check examples/shop/broken", 4),
-    Shown("check", "all-planes", f"check examples/tool examples/gateway examples/api {WORLDS}/changed", 4),
-    Shown("check", "unreadable", f"check {WORLDS}/unreadable.yaml", 1),
-    Shown("test", "passed", f"test {' '.join(TESTS)}"),
-    Shown("test", "failed", f"test {WORLDS}/failing.yaml", 4),
-    Shown(
+COMMANDS = (
+    GoldenCommand("check", "nothing-wrong", "check examples/tool/manifests"),
+    GoldenCommand("check", "warnings", "check examples/shop/manifests", 4),
+    GoldenCommand("check", "errors", "check examples/shop/broken", 4),
+    GoldenCommand("check", "all-planes", f"check examples/tool examples/gateway examples/api {WORLDS}/changed", 4),
+    GoldenCommand("check", "unreadable", f"check {WORLDS}/unreadable.yaml", 1),
+    GoldenCommand("test", "passed", f"test {' '.join(TESTS)}"),
+    GoldenCommand("test", "failed", f"test {WORLDS}/failing.yaml", 4),
+    GoldenCommand(
         "explain",
         "network-denied",
         f"explain network --from shop/web-0 {TO_DB}",
         3,
     ),
-    Shown(
+    GoldenCommand(
         "explain",
         "network-allowed",
         f"explain network --from shop/api-0 {TO_DB}",
     ),
-    Shown("explain", "tool-denied", f"explain tool --caller agents/shopper --tool refund {TOOL}", 3),
-    Shown(
+    GoldenCommand("explain", "tool-denied", f"explain tool --caller agents/shopper --tool refund {TOOL}", 3),
+    GoldenCommand(
         "explain",
         "tool-allowed",
         f"explain tool --caller agents/shopper --tool pay --external-auth XAccessPolicy/prod/fraud-desk=Allow {TOOL}",
     ),
-    Shown("explain", "gateway", f"explain gateway {ROUTE} {GATEWAY}"),
-    Shown("explain", "api-conditional", f"explain api {CREATE}", 5),
-    Shown("explain", "api-final", f"explain api {CREATE} --object examples/api/claim.yaml"),
-    Shown("effective", "place", f"effective {ROUTE} {GATEWAY}"),
-    Shown("effective --all", "every-place", "effective --all -f examples/gateway/manifests"),
-    Shown("can-i", "conditional", f"can-i create persistentvolumeclaims --as alice {API}", 5),
-    Shown("can-i", "no", f"can-i delete nodes --as eve {API}", 3),
-    Shown("can-i --list", "alice", f"can-i --list --as alice {API}"),
-    Shown("tools", "shopper", "tools --caller agents/shopper -f examples/tool/manifests"),
-    Shown("tools", "all", "tools --all --caller agents/shopper -f examples/tool/manifests"),
-    Shown("status", "all", "status -f examples/gateway/manifests"),
-    Shown("list", "shop", "list examples/shop/manifests"),
-    Shown("list", "explained", "list examples/shop/manifests --to shop/db --explain --denied"),
-    Shown("list", "pairs", "list examples/shop/manifests --pairs --port 5432", only=("text", "json", "csv", "md")),
-    Shown("list", "exposure", "list examples/shop/manifests --exposure", only=("text", "json", "csv", "md")),
-    Shown("diff", "changed", f"diff examples/shop/manifests {WORLDS}/changed", 4),
-    Shown("diff", "same", "diff examples/shop/manifests examples/shop/manifests"),
-    Shown("compile envoy", "plain", f"compile envoy -f {WORLDS}/plain-gateway.yaml"),
-    Shown("compile envoy", "without-certificate", "compile envoy -f examples/tool/manifests", 1),
-    Shown("compile nft", "shop", "compile nft -f examples/shop/manifests"),
-    Shown("crds", "policy", "crds AuthorizationPolicy"),
-    Shown("cel partial", "residual", f"cel partial {RESIDUAL} --known {WORLDS}/request.yaml --unknown object"),
-    Shown("cel eval", "value", 'cel eval \'{"a": [1, 2u, 3.0, b"x"], "b": duration("90s")}\''),
-    Shown("cel check", "type", "cel check 'names.all(n, n.size() < 10)' --var 'names:list(string)'"),
-    Shown("yaml", "policies", "yaml examples/shop/manifests/policies.yaml"),
+    GoldenCommand("explain", "gateway", f"explain gateway {ROUTE} {GATEWAY}"),
+    GoldenCommand("explain", "api-conditional", f"explain api {CREATE}", 5),
+    GoldenCommand("explain", "api-final", f"explain api {CREATE} --object examples/api/claim.yaml"),
+    GoldenCommand("effective", "place", f"effective {ROUTE} {GATEWAY}"),
+    GoldenCommand("effective --all", "every-place", "effective --all -f examples/gateway/manifests"),
+    GoldenCommand("can-i", "conditional", f"can-i create persistentvolumeclaims --as alice {API}", 5),
+    GoldenCommand("can-i", "no", f"can-i delete nodes --as eve {API}", 3),
+    GoldenCommand("can-i --list", "alice", f"can-i --list --as alice {API}"),
+    GoldenCommand("tools", "shopper", "tools --caller agents/shopper -f examples/tool/manifests"),
+    GoldenCommand("tools", "all", "tools --all --caller agents/shopper -f examples/tool/manifests"),
+    GoldenCommand("status", "all", "status -f examples/gateway/manifests"),
+    GoldenCommand("list", "shop", "list examples/shop/manifests"),
+    GoldenCommand("list", "explained", "list examples/shop/manifests --to shop/db --explain --denied"),
+    GoldenCommand(
+        "list", "pairs", "list examples/shop/manifests --pairs --port 5432", only=("text", "json", "csv", "md")
+    ),
+    GoldenCommand("list", "exposure", "list examples/shop/manifests --exposure", only=("text", "json", "csv", "md")),
+    GoldenCommand("diff", "changed", f"diff examples/shop/manifests {WORLDS}/changed", 4),
+    GoldenCommand("diff", "same", "diff examples/shop/manifests examples/shop/manifests"),
+    GoldenCommand("compile envoy", "plain", f"compile envoy -f {WORLDS}/plain-gateway.yaml"),
+    GoldenCommand("compile envoy", "without-certificate", "compile envoy -f examples/tool/manifests", 1),
+    GoldenCommand("compile nft", "shop", "compile nft -f examples/shop/manifests"),
+    GoldenCommand("crds", "policy", "crds AuthorizationPolicy"),
+    GoldenCommand("cel partial", "residual", f"cel partial {RESIDUAL} --known {WORLDS}/request.yaml --unknown object"),
+    GoldenCommand("cel eval", "value", 'cel eval \'{"a": [1, 2u, 3.0, b"x"], "b": duration("90s")}\''),
+    GoldenCommand("cel check", "type", "cel check 'names.all(n, n.size() < 10)' --var 'names:list(string)'"),
+    GoldenCommand("yaml", "policies", "yaml examples/shop/manifests/policies.yaml"),
 )
 
 SEEN = ObservedConnection(
@@ -136,11 +138,11 @@ HITS = tuple(
 REPORTED: dict[str, Iterable[Any]] = {"audit": EVENTS, "audit --hits": HITS}
 
 
-def outputs() -> Iterator[tuple[Shown, str]]:
+def outputs() -> Iterator[tuple[GoldenCommand, str]]:
     """Yield every command line in every format of its command."""
-    for shown in SHOWN:
-        for output in shown.only or formats(shown.arguments) or ("text",):
-            yield shown, output
+    for golden in COMMANDS:
+        for output in golden.only or formats(golden.arguments) or ("text",):
+            yield golden, output
 
 
 def formats(arguments: str) -> tuple[str, ...]:
@@ -171,19 +173,19 @@ def file_of(command: str, name: str, output: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("shown", "output"),
+    ("golden", "output"),
     list(outputs()),
-    ids=[file_of(shown.command, shown.name, output) for shown, output in outputs()],
+    ids=[file_of(golden.command, golden.name, output) for golden, output in outputs()],
 )
 def test_a_command_prints_its_golden_file(
-    shown: Shown, output: str, monkeypatch: pytest.MonkeyPatch, renew: bool
+    golden: GoldenCommand, output: str, monkeypatch: pytest.MonkeyPatch, renew: bool
 ) -> None:
     monkeypatch.chdir(ROOT)
-    arguments = shlex.split(shown.arguments)
-    chosen = ["-o", output] if formats(shown.arguments) else []
+    arguments = shlex.split(golden.arguments)
+    chosen = ["-o", output] if formats(golden.arguments) else []
     result = CliRunner().invoke(root, [*arguments, *chosen])
-    assert result.exit_code == shown.code, result.output
-    name = file_of(shown.command, shown.name, output)
+    assert result.exit_code == golden.code, result.output
+    name = file_of(golden.command, golden.name, output)
     compare_golden(name, result.stdout, renew)
     if result.stderr:
         compare_golden(f"{name}.stderr", result.stderr, renew)
@@ -201,8 +203,8 @@ def test_audit_prints_its_golden_file(command: str, output: str, renew: bool) ->
 
 
 def test_every_format_of_every_command_has_a_golden_file_and_no_file_is_left_over(renew: bool) -> None:
-    assert {shown.command for shown in SHOWN} | REPORTED.keys() >= FORMATS.keys()
-    names = {file_of(shown.command, shown.name, output) for shown, output in outputs()}
+    assert {golden.command for golden in COMMANDS} | REPORTED.keys() >= FORMATS.keys()
+    names = {file_of(golden.command, golden.name, output) for golden, output in outputs()}
     names |= {file_of(command, "events", output) for command in REPORTED for output in FORMATS[command]}
     there = {path.relative_to(OUTPUTS).as_posix(): path for path in OUTPUTS.rglob("*") if path.is_file()}
     gone = {name: path for name, path in there.items() if name.removesuffix(".stderr") not in names}

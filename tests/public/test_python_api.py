@@ -233,16 +233,16 @@ def test_a_plane_that_cannot_be_compared_is_an_error(shop: tierwall.World) -> No
 
 
 def test_progress_is_reported(shop: tierwall.World) -> None:
-    told: list[tuple[str, int, int]] = []
+    steps: list[tuple[str, int, int]] = []
     work = (
-        lambda: shop.check(progress=lambda *step: told.append(step)),
-        lambda: shop.connections(progress=lambda *step: told.append(step)),
-        lambda: tierwall.run_tests(ROOT / "examples" / "shop" / "tests", progress=lambda *step: told.append(step)),
+        lambda: shop.check(progress=lambda *step: steps.append(step)),
+        lambda: shop.connections(progress=lambda *step: steps.append(step)),
+        lambda: tierwall.run_tests(ROOT / "examples" / "shop" / "tests", progress=lambda *step: steps.append(step)),
     )
-    for long in work:
-        told.clear()
-        long()
-        assert [done for _, done, _ in told] == list(range(1, told[-1][2] + 1))
+    for run in work:
+        steps.clear()
+        run()
+        assert [done for _, done, _ in steps] == list(range(1, steps[-1][2] + 1))
 
 
 def test_the_library_does_not_touch_the_collector_threads_or_recursion_limit(tmp_path: Path) -> None:

@@ -81,17 +81,17 @@ class Served:
         self.clock = Clock()
         self.write(policies)
         self.files = FileSource(Loader([str(folder)]))
-        self.store = PolicyFollower(clock=self.clock)
-        self.store.begin(self.files)
+        self.follower = PolicyFollower(clock=self.clock)
+        self.follower.begin(self.files)
         self.issuer = Issuer(key)
-        self.reviews = Reviews(self.store, self.issuer, bridged=bridged, shape=shape, settle=settle)
-        self.metrics = AuthorizerMetrics(self.store)
+        self.reviews = Reviews(self.follower, self.issuer, bridged=bridged, shape=shape, settle=settle)
+        self.metrics = AuthorizerMetrics(self.follower)
         self.log = BytesIO() if log is None else log
         # What the process would tell its operator.
         self.said: list[str] = []
         self.app = App(
             self.reviews,
-            self.store,
+            self.follower,
             self.metrics,
             DecisionLog(self.log),
             read_seconds=read_seconds,
@@ -104,8 +104,8 @@ class Served:
 
     def reload(self) -> bool:
         """What the process does after a change; whether the policies came into force."""
-        load = self.store.look(self.files)
-        return load is not None and self.store.accept(load) is LoadOutcome.TAKEN
+        load = self.follower.look(self.files)
+        return load is not None and self.follower.accept(load) is LoadOutcome.TAKEN
 
     def post(self, path: str, value: Any) -> Answer:
         """Send a body: bytes as they are, anything else as JSON."""

@@ -442,7 +442,7 @@ def test_the_decision_log_names_the_deciding_policy(served: Served) -> None:
         "policies",
     )
     assert alice["policies"] == ["ClusterAuthorizationPolicy/alice-claims"]
-    assert alice["revision"] == served.store.current.revision
+    assert alice["revision"] == served.follower.current.revision
     assert bob["seconds"] >= 0
     assert "time" in bob
 
@@ -496,7 +496,7 @@ def test_a_log_that_cannot_be_written_stops_nothing_and_is_told_once(tmp_path: P
 
 
 def test_without_a_log_the_counters_say_the_same(served: Served) -> None:
-    plain = Reviews(served.store, served.issuer, logged=False)
+    plain = Reviews(served.follower, served.issuer, logged=False)
     for user in ("alice", "bob", "carol", "eve", "nobody"):
         body = json.dumps(access(user, **readable())).encode()
         whole, brief = served.reviews.answer("authorize", body), plain.answer("authorize", body)
@@ -517,7 +517,7 @@ def test_while_policies_are_made_ready_reviews_are_answered_and_readiness_is_den
 
 
 def test_the_latencies_add_up_as_prometheus_counts_them(served: Served) -> None:
-    metrics, plain = AuthorizerMetrics(served.store), CollectorRegistry()
+    metrics, plain = AuthorizerMetrics(served.follower), CollectorRegistry()
     name = "tierwall_authorizer_request_duration_seconds"
     words = "From the first byte of a review's body to its answer."
     histogram = Histogram(name, words, ("phase",), buckets=SECONDS, registry=plain)

@@ -57,10 +57,10 @@ spec: {effect: %s, expression: '%s'}
     ],
 )
 def test_a_broken_edit_changes_nothing_and_is_told_everywhere(served: Served, text: str, word: str) -> None:
-    before = served.store.current
+    before = served.follower.current
     (served.folder / "broken.yaml").write_text(text)
     assert not served.reload()
-    assert served.store.current is before
+    assert served.follower.current is before
     assert served.post("/authorize", access(verb="get")).json["status"]["allowed"] is True
     ready = served.get("/readyz")
     assert ready.status == 200, "the last good policies are in force"
@@ -77,7 +77,7 @@ def test_everything_that_is_wrong_is_told_at_once(served: Served) -> None:
     for number, text in enumerate(texts):
         (served.folder / f"broken-{number}.yaml").write_text(text)
     assert not served.reload()
-    said = " ".join(problem.message for problem in served.store.newest_errors)
+    said = " ".join(problem.message for problem in served.follower.newest_errors)
     assert all(word in said for word in ("expected a value", "Perhaps", "a CEL expression")), said
 
 
@@ -85,7 +85,7 @@ def test_policies_that_vanish_are_a_broken_edit(served: Served) -> None:
     (served.folder / "policies.yaml").unlink()
     served.folder.rmdir()
     assert not served.reload()
-    assert served.store.newest_errors
+    assert served.follower.newest_errors
 
 
 def test_nothing_starts_on_broken_policies(tmp_path: Path) -> None:
@@ -99,32 +99,32 @@ def test_the_revision_tells_content_not_files(tmp_path: Path) -> None:
     folder.mkdir()
     other_folder.mkdir()
     first, second = Served(folder, POLICIES), Served(other_folder, reversed(POLICIES))
-    assert first.store.current.revision == second.store.current.revision
+    assert first.follower.current.revision == second.follower.current.revision
     second.write(POLICIES[:2])
     assert second.reload()
-    assert first.store.current.revision != second.store.current.revision
+    assert first.follower.current.revision != second.follower.current.revision
 
 
 def test_superseded_policies_are_kept_for_the_grace_period(served: Served) -> None:
-    before = served.store.current
+    before = served.follower.current
     served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
     assert served.reload()
     served.clock.now += 329
-    assert list(served.store.retained) == [before]
+    assert list(served.follower.retained) == [before]
     served.clock.now += 2
-    assert not list(served.store.retained)
+    assert not list(served.follower.retained)
 
 
 def test_no_superseded_set_is_dropped_early_so_changes_wait(served: Served) -> None:
     for n in range(MOST_RETAINED):
-        assert served.store.wait == 0
+        assert served.follower.wait == 0
         served.write([(f"p{n}", "Allow", 'request.verb == "get"')])
         assert served.reload()
         served.clock.now += 1
-    assert len(served.store.retained) == MOST_RETAINED
-    assert served.store.wait == pytest.approx(330 - MOST_RETAINED)
-    served.clock.now += served.store.wait
-    assert served.store.wait == 0
+    assert len(served.follower.retained) == MOST_RETAINED
+    assert served.follower.wait == pytest.approx(330 - MOST_RETAINED)
+    served.clock.now += served.follower.wait
+    assert served.follower.wait == 0
 
 
 def test_an_edit_within_a_tick_of_the_clock_counts_though_time_and_size_stay(served: Served) -> None:
@@ -141,8 +141,8 @@ def test_an_edit_within_a_tick_of_the_clock_counts_though_time_and_size_stay(ser
 
 def test_files_that_say_the_same_again_are_no_news(served: Served) -> None:
     served.write(GOOD)
-    assert served.store.look(served.files) is None
-    assert served.store.outcomes == {"taken": 0, "unchanged": 0, "refused": 0}
+    assert served.follower.look(served.files) is None
+    assert served.follower.outcomes == {"taken": 0, "unchanged": 0, "refused": 0}
 
 
 def test_policies_that_were_in_force_twice_are_kept_once(served: Served) -> None:
@@ -151,21 +151,21 @@ def test_policies_that_were_in_force_twice_are_kept_once(served: Served) -> None
         served.write(policies)
         assert served.reload()
         served.clock.now += 100
-    assert [older.policies for older in served.store.retained] == [2, 1]
+    assert [older.policies for older in served.follower.retained] == [2, 1]
     served.clock.now += 131
-    assert [older.policies for older in served.store.retained] == [2], "for the longer time"
+    assert [older.policies for older in served.follower.retained] == [2], "for the longer time"
 
 
 def test_superseded_policies_share_what_has_not_changed_and_go_when_their_time_is_over(served: Served) -> None:
     served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
     assert served.reload()
-    before, after = (_expressions(policies) for policies in (*served.store.retained, served.store.current))
+    before, after = (_expressions(policies) for policies in (*served.follower.retained, served.follower.current))
     assert before["p"] is after["p"]
-    gone = weakref.ref(served.store.retained[0].chain)
+    gone = weakref.ref(served.follower.retained[0].chain)
     gc.disable()
     try:
         served.clock.now += 331
-        served.store.expire()
+        served.follower.expire()
         assert gone() is None
     finally:
         gc.enable()
@@ -181,10 +181,10 @@ def test_without_the_bridge_nothing_superseded_is_kept_and_no_change_waits(serve
         files = FileSource(Loader([str(served.folder)]))
         server = AuthorizerServer(files, AuthorizerSettings(bridge=bridge))
         served.write([("p", "Allow", f'request.verb == "{bridge}"')])
-        load = server.store.look(files)
+        load = server.follower.look(files)
         assert load is not None
-        assert server.store.accept(load) is LoadOutcome.TAKEN
-        assert len(server.store.retained) == int(bridge)
+        assert server.follower.accept(load) is LoadOutcome.TAKEN
+        assert len(server.follower.retained) == int(bridge)
 
 
 def test_an_edit_is_taken_once_however_often_it_is_looked_at(
@@ -196,7 +196,7 @@ def test_an_edit_is_taken_once_however_often_it_is_looked_at(
         following = asyncio.create_task(server.follow())
         served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
         async with asyncio.timeout(PATIENCE_S):
-            while not server.store.outcomes[LoadOutcome.TAKEN]:
+            while not server.follower.outcomes[LoadOutcome.TAKEN]:
                 files.nudge()
                 await asyncio.sleep(0.01)
         for _ in range(3):
@@ -207,7 +207,7 @@ def test_an_edit_is_taken_once_however_often_it_is_looked_at(
         return server
 
     server = asyncio.run(main())
-    assert server.store.outcomes == {"taken": 1, "unchanged": 0, "refused": 0}
+    assert server.follower.outcomes == {"taken": 1, "unchanged": 0, "refused": 0}
     assert capsys.readouterr().err.count("policies taken") == 1
 
 

@@ -59,7 +59,7 @@ class App:
     def __init__(
         self,
         reviews: Reviews,
-        store: PolicyFollower,
+        follower: PolicyFollower,
         metrics: AuthorizerMetrics,
         log: DecisionLog | None = None,
         *,
@@ -67,7 +67,7 @@ class App:
         say: Callable[..., None] = lambda event, **fields: None,
     ) -> None:
         self._reviews = reviews
-        self._store = store
+        self._follower = follower
         self._metrics = metrics
         self._log = log
         self._read_seconds = read_seconds
@@ -106,10 +106,10 @@ class App:
             body = await self._body(phase, receive)
         except CallerGone:
             return
-        except UnreadBody as why:
+        except UnreadBody as error:
             # The rest of the body is not read, so the connection cannot be used again.
             headers.append((b"connection", b"close"))
-            reply = self._reviews.refusal(phase, why.status, why.words)
+            reply = self._reviews.refusal(phase, error.status, error.words)
         else:
             reply = await self._answer(phase, body)
         await _send(send, reply.status, reply.body, *headers)
@@ -117,7 +117,7 @@ class App:
 
     async def _answer(self, phase: str, body: bytes) -> ReviewReply:
         """Answer a review, on a thread of its own if the answer may have to wait for another server."""
-        if not self._store.current.asks_others:
+        if not self._follower.current.asks_others:
             return self._reviews.answer(phase, body)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._asking, self._reviews.answer, phase, body)
@@ -149,10 +149,10 @@ class App:
         if self._log is not None:
             try:
                 self._log.write(review_document(record, datetime.now(UTC), seconds))
-            except OSError as why:
+            except OSError as error:
                 # A full disk must not stop authorization. The counter and the first message report it.
                 if self._metrics.log_failures._value.get() == 0:
-                    self._say("decision log refused", why=str(why))
+                    self._say("decision log refused", why=str(error))
                 self._metrics.log_failures.inc()
 
     def _page(self, path: str) -> tuple[int, bytes, bytes]:
@@ -165,7 +165,7 @@ class App:
 
     def readiness(self) -> dict[str, Any]:
         """Return what is in force, and what is wrong with the newest edit if it is not in force."""
-        store, policies = self._store, self._store.current
+        follower, policies = self._follower, self._follower.current
         page: dict[str, Any] = {
             "ready": not self.stopping and not self.warming,
             "revision": policies.revision,
@@ -173,13 +173,13 @@ class App:
             "objects": policies.objects,
             "bridge": self._reviews.bridged,
             # Superseded policies that are still enforced where they granted something.
-            "retained": len(store.retained),
+            "retained": len(follower.retained),
             # The files differ from what is in force.
-            "stale": bool(store.newest_errors),
+            "stale": bool(follower.newest_errors),
         }
-        if store.newest_errors:
+        if follower.newest_errors:
             page["message"] = "the files hold policies that cannot be used; the last good ones are in force"
-            page["problems"] = [diagnostic_document(diagnostic) for diagnostic in store.newest_errors[:20]]
+            page["problems"] = [diagnostic_document(diagnostic) for diagnostic in follower.newest_errors[:20]]
         elif self.warming:
             page["message"] = "policies are being prepared"
         return page
@@ -226,9 +226,9 @@ class _StartedMessage:
     def __await__(self) -> Generator[Any, Any, Message]:
         try:
             yield self._waits_for
-        except BaseException as why:
+        except BaseException as error:
             # Cancelled while waiting: the coroutine is told, too, so that it cleans up.
-            self._rest.throw(why)
+            self._rest.throw(error)
             raise
         return (yield from self._rest)
 

@@ -112,38 +112,38 @@ def failed_answer(decision: CompleteDecision, reason: str) -> Decision:
 
 def judge(policies: PolicySet, retained: Sequence[PolicySet], request: AdmissionRequest) -> AdmissionJudgement:
     """Judge an admission request: every verb it may have been, up to the first refusal."""
-    judged: AdmissionJudgement | None = None
+    judgement: AdmissionJudgement | None = None
     for attributes in request.attributes():
-        judged = _judged(policies, retained, request, attributes)
-        if not judged.allowed:
+        judgement = _judge_as(policies, retained, request, attributes)
+        if not judgement.allowed:
             break
-    assert judged is not None
-    return judged
+    assert judgement is not None
+    return judgement
 
 
-def _judged(
+def _judge_as(
     policies: PolicySet, retained: Sequence[PolicySet], request: AdmissionRequest, attributes: Attributes
 ) -> AdmissionJudgement:
     if PRIVILEGED in attributes.groups:
         passed = ChainDecision(verdict=NO_OPINION, reason=f"group `{PRIVILEGED}` is not subject to authorizers")
         return AdmissionJudgement(True, "", passed, attributes, policies.revision)
     first = policies.chain.authorize(attributes)
-    final = _evaluated(first, request, attributes)
+    final = _evaluate(first, request, attributes)
     if final.verdict is DENY:
-        return _refused(final, attributes, policies)
+        return _refusal(final, attributes, policies)
     if final.verdict is NO_OPINION:
         if first.is_conditional and first.can_become_allowed:
-            return _refused(final, attributes, policies)
+            return _refusal(final, attributes, policies)
         for older in retained:
             earlier = older.chain.authorize(attributes)
             if earlier.is_conditional and earlier.can_become_allowed and is_enforced(older, attributes):
-                then = _evaluated(earlier, request, attributes)
+                then = _evaluate(earlier, request, attributes)
                 if then.verdict is not ALLOW:
-                    return _refused(then, attributes, older)
+                    return _refusal(then, attributes, older)
     return AdmissionJudgement(True, "", final, attributes, policies.revision)
 
 
-def _evaluated(first: ChainDecision, request: AdmissionRequest, attributes: Attributes) -> ChainDecision:
+def _evaluate(first: ChainDecision, request: AdmissionRequest, attributes: Attributes) -> ChainDecision:
     if not first.is_conditional:
         return first
     if request.is_converted:
@@ -155,9 +155,9 @@ def _evaluated(first: ChainDecision, request: AdmissionRequest, attributes: Attr
     return ChainDecision(verdict=final.verdict, reason=final.reason, error=final.error, asked=first.asked)
 
 
-def _refused(final: ChainDecision, attributes: Attributes, policies: PolicySet) -> AdmissionJudgement:
-    why = final.reason if final.verdict is DENY else f"conditions do not hold: {final.reason}"
-    message = f"{attributes.sentence()}: {why}" + (f" ({final.error})" if final.error else "")
+def _refusal(final: ChainDecision, attributes: Attributes, policies: PolicySet) -> AdmissionJudgement:
+    reason = final.reason if final.verdict is DENY else f"conditions do not hold: {final.reason}"
+    message = f"{attributes.sentence()}: {reason}" + (f" ({final.error})" if final.error else "")
     return AdmissionJudgement(False, message, final, attributes, policies.revision)
 
 
@@ -263,15 +263,15 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
 
 
 _decode_review = msgspec.json.Decoder(_Review).decode
-T = TypeVar("T")
+Decoded = TypeVar("Decoded")
 
 
-def decoded(decode: Callable[[bytes], T], body: bytes, what: str) -> T:
+def decoded(decode: Callable[[bytes], Decoded], body: bytes, what: str) -> Decoded:
     """Decode a body; WireError if it is not `what`."""
     try:
         return decode(body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as why:
-        raise WireError(f"the body is not {what}: {why}") from None
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise WireError(f"the body is not {what}: {error}") from None
 
 
 def read_admission(body: bytes) -> AdmissionRequest:
@@ -288,8 +288,8 @@ def admission_request(value: Any) -> AdmissionRequest:
     """Return an admission request from inside another review; WireError says what is wrong with it."""
     try:
         return msgspec.convert(value, AdmissionRequest)
-    except msgspec.ValidationError as why:
-        raise WireError(f"`admissionRequest`: {why}") from None
+    except msgspec.ValidationError as error:
+        raise WireError(f"`admissionRequest`: {error}") from None
 
 
 def admission_reply(uid: str, allowed: bool, message: str = "", code: int = 403) -> dict[str, Any]:

@@ -88,8 +88,8 @@ def read_context(files: TlsFiles) -> ssl.SSLContext:
 def _try(what: str, load: Callable[[], None]) -> None:
     try:
         load()
-    except (OSError, ssl.SSLError, ValueError) as why:
-        reason = getattr(why, "reason", None) or getattr(why, "strerror", None) or str(why)
+    except (OSError, ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         raise InputError([Diagnostic("TW512", f"{what} cannot be used: {reason}")]) from None
 
 

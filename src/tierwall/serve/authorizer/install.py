@@ -57,7 +57,7 @@ def write(wanted: Installation) -> str:
     parts = []
     for file, entry in yaml.safe_load(Path(__file__).with_name("installation.yaml").read_bytes()).items():
         if wanted.bridge or not entry.get("bridge"):
-            document = _filled(entry["document"], words)
+            document = _fill(entry["document"], words)
             _exempt(document, wanted.exempt)
             text = f"# {file}: {entry['for']}\n{yaml.safe_dump(document, sort_keys=False)}"
             (folder / file).write_text(text)
@@ -71,12 +71,12 @@ def write(wanted: Installation) -> str:
     return "---\n".join(parts)
 
 
-def _filled(value: Any, words: Mapping[str, str]) -> Any:
+def _fill(value: Any, words: Mapping[str, str]) -> Any:
     """Fill the placeholders of a document."""
     if isinstance(value, dict):
-        return {key: _filled(item, words) for key, item in value.items()}
+        return {key: _fill(item, words) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(item, words) for item in value]
+        return [_fill(item, words) for item in value]
     return Template(value).substitute(words) if isinstance(value, str) else value
 
 
@@ -138,8 +138,8 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int) -> None:
                 if names:
                     builder = builder.add_extension(x509.SubjectAlternativeName([*map(_host, names)]), False)
                 _write(folder, file, builder.sign(ca_key, hashes.SHA256()), key)
-    except (OSError, ValueError, TypeError) as why:
-        raise InputError([Diagnostic("TW512", f"certificates in `{folder}` cannot be made: {why}")]) from why
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError([Diagnostic("TW512", f"certificates in `{folder}` cannot be made: {error}")]) from error
 
 
 def _authority(folder: Path, days: int) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

@@ -112,8 +112,8 @@ def derived_key(pem: bytes) -> bytes:
 
     try:
         private = serialization.load_pem_private_key(pem, None)
-    except (TypeError, ValueError) as why:
-        raise InputError([Diagnostic("TW512", f"the TLS private key cannot be read: {why}")]) from None
+    except (TypeError, ValueError) as error:
+        raise InputError([Diagnostic("TW512", f"the TLS private key cannot be read: {error}")]) from None
     plain = private.private_bytes(
         serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -123,5 +123,5 @@ def derived_key(pem: bytes) -> bytes:
 def _read(path: str, what: str) -> bytes:
     try:
         return Path(path).read_bytes()
-    except OSError as why:
-        raise InputError([Diagnostic("TW512", f"{what} `{path}` cannot be read: {why.strerror}")]) from why
+    except OSError as error:
+        raise InputError([Diagnostic("TW512", f"{what} `{path}` cannot be read: {error.strerror}")]) from error

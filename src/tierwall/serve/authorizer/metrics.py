@@ -19,7 +19,7 @@ from prometheus_client.utils import floatToGoString
 from tierwall.serve.authorizer.policies import PolicyFollower
 from tierwall.serve.authorizer.record import DecisionRecord
 
-M = TypeVar("M", Counter, Gauge)
+MetricType = TypeVar("MetricType", Counter, Gauge)
 
 SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0)
 PREFIX = "tierwall_authorizer_"
@@ -68,11 +68,11 @@ class _Tally(Collector):
 class AuthorizerMetrics:
     """The metrics of one process, in a registry of their own."""
 
-    def __init__(self, store: PolicyFollower) -> None:
+    def __init__(self, follower: PolicyFollower) -> None:
         self.registry = CollectorRegistry()
         self._tally = _Tally()
         self.registry.register(self._tally)
-        counter, gauge = partial(self._made, Counter), partial(self._made, Gauge)
+        counter, gauge = partial(self._metric, Counter), partial(self._metric, Gauge)
         refused = "Requests that were not reviews, by phase and HTTP status."
         self._refused = counter("refused_requests", refused, "phase", "status")
         self._errors = counter("evaluation_errors", "Decisions that an error had a part in, by phase.", "phase")
@@ -81,15 +81,15 @@ class AuthorizerMetrics:
         self.certificate_reloads = counter("certificate_reloads", renewed, "outcome")
         reloaded = "Changes to the policy files since the start, by outcome."
         reloads = gauge("policy_reloads", reloaded, "outcome")
-        for outcome in store.outcomes:
-            reloads.labels(outcome.value).set_function(partial(store.outcomes.__getitem__, outcome))
+        for outcome in follower.outcomes:
+            reloads.labels(outcome.value).set_function(partial(follower.outcomes.__getitem__, outcome))
         stale = "1 while the last good policies are in force because the files hold broken ones."
-        gauge("policies_stale", stale).set_function(lambda: bool(store.newest_errors))
-        gauge("policies", "Policies in force.").set_function(lambda: store.current.policies)
+        gauge("policies_stale", stale).set_function(lambda: bool(follower.newest_errors))
+        gauge("policies", "Policies in force.").set_function(lambda: follower.current.policies)
         retained = "Superseded sets of policies whose conditional grants are still enforced."
-        gauge("retained_policy_sets", retained).set_function(lambda: len(store.retained))
+        gauge("retained_policy_sets", retained).set_function(lambda: len(follower.retained))
 
-    def _made(self, kind: type[M], name: str, words: str, *labels: str) -> M:
+    def _metric(self, kind: type[MetricType], name: str, words: str, *labels: str) -> MetricType:
         return kind(f"{PREFIX}{name}", words, labels, registry=self.registry)
 
     def observe(self, record: DecisionRecord, seconds: float) -> None:

@@ -52,8 +52,8 @@ class HttpReviewClient:
         self._kubeconfig = kubeconfig
         self._conditions_context = conditions_context
         self._timeout = timeout
-        self._made: dict[str, tuple[str, httpx.Client]] = {}
-        self._making = Lock()
+        self._clients: dict[str, tuple[str, httpx.Client]] = {}
+        self._lock = Lock()
 
     def access(self, review: dict[str, Any]) -> Mapping[str, Any]:
         """Send a SubjectAccessReview."""
@@ -64,10 +64,10 @@ class HttpReviewClient:
         return self._post(self._conditions_context, review)
 
     def _post(self, context: str, review: dict[str, Any]) -> Mapping[str, Any]:
-        with self._making:
-            if context not in self._made:
-                self._made[context] = self._endpoint(context)
-        url, client = self._made[context]
+        with self._lock:
+            if context not in self._clients:
+                self._clients[context] = self._endpoint(context)
+        url, client = self._clients[context]
         try:
             reply = client.post(url, content=msgspec.json.encode(review), headers={"content-type": "application/json"})
             if reply.status_code not in (200, 201):
@@ -75,8 +75,8 @@ class HttpReviewClient:
             if len(reply.content) > MOST_BYTES:
                 raise WebhookError(f"its answer is longer than {MOST_BYTES} bytes")
             value = msgspec.json.decode(reply.content)
-        except httpx.HTTPError as why:
-            raise WebhookError(f"it cannot be reached: {str(why) or type(why).__name__}") from None
+        except httpx.HTTPError as error:
+            raise WebhookError(f"it cannot be reached: {str(error) or type(error).__name__}") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise WebhookError("its answer is not JSON") from None
         if not isinstance(value, Mapping):
@@ -91,8 +91,8 @@ class HttpReviewClient:
             if not isinstance(server, str) or not server.startswith("https://"):
                 raise WebhookError(f"expected an https address as `server` in `{self._kubeconfig}`, found `{server}`")
             trust = _trust(cluster, user, Path(self._kubeconfig).parent)
-        except (KeyError, TypeError, StopIteration, ValueError, OSError) as why:
-            raise WebhookError(f"kubeconfig `{self._kubeconfig}` cannot be used: {why!r}") from None
+        except (KeyError, TypeError, StopIteration, ValueError, OSError) as error:
+            raise WebhookError(f"kubeconfig `{self._kubeconfig}` cannot be used: {error!r}") from None
         token = user.get("token")
         headers = {"authorization": f"Bearer {token}"} if isinstance(token, str) else {}
         return server, httpx.Client(verify=trust, timeout=self._timeout, headers=headers, trust_env=False)
@@ -104,13 +104,13 @@ def _context(file: str, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]
         raise ValueError(read.diagnostics[0].message if read.diagnostics else "it is empty")
     value = read.documents[0].value
     wanted = name or value["current-context"]
-    context = _named(value["contexts"], wanted)["context"]
-    cluster = _named(value["clusters"], context["cluster"])["cluster"]
-    user = _named(value.get("users") or [], context["user"])["user"] if context.get("user") else {}
+    context = _entry(value["contexts"], wanted)["context"]
+    cluster = _entry(value["clusters"], context["cluster"])["cluster"]
+    user = _entry(value.get("users") or [], context["user"])["user"] if context.get("user") else {}
     return cluster, user
 
 
-def _named(entries: list[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+def _entry(entries: list[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
     return next(entry for entry in entries if entry["name"] == name)
 
 

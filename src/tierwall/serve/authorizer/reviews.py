@@ -27,7 +27,7 @@ from tierwall.serve.authorizer.record import DecisionRecord, brief_record, full_
 
 AUTHORIZE, CONDITIONS, ADMIT = "authorize", "conditions", "admit"
 # The number of encoded answers to keep.
-MOST_WRITTEN = 1024
+MOST_ENCODED = 1024
 # Longer bodies are refused unread.
 MOST_BYTES = {AUTHORIZE: 1 << 20, CONDITIONS: 8 << 20, ADMIT: 8 << 20}
 
@@ -51,7 +51,7 @@ class Reviews:
 
     def __init__(
         self,
-        store: PolicyFollower,
+        follower: PolicyFollower,
         issuer: Issuer,
         *,
         bridged: bool = False,
@@ -59,14 +59,14 @@ class Reviews:
         settle: float = 0.0,
         logged: bool = True,
     ) -> None:
-        self._store = store
+        self._follower = follower
         self._issuer = issuer
         self.bridged = bridged
         self._shape = shape
         self._settle = settle
         self._logged = logged
-        self._kept: AnswerCache[ReviewReply] = AnswerCache()
-        self._written: dict[tuple[str, str, str, str], bytes] = {}
+        self._cache: AnswerCache[ReviewReply] = AnswerCache()
+        self._encoded: dict[tuple[str, str, str, str], bytes] = {}
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder().decode
         self._decode_review = msgspec.json.Decoder(DecodedReview).decode
@@ -80,37 +80,37 @@ class Reviews:
         """Answer a review that arrived at the endpoint of a phase; never raises."""
         try:
             return self._phases[phase](body)
-        except WireError as why:
-            return self.refusal(phase, 400, str(why))
-        except Exception as why:
-            return self.refusal(phase, 500, f"internal error: {type(why).__name__}: {why}")
+        except WireError as error:
+            return self.refusal(phase, 400, str(error))
+        except Exception as error:
+            return self.refusal(phase, 500, f"internal error: {type(error).__name__}: {error}")
 
-    def refusal(self, phase: str, status: int, why: str, uid: str = "") -> ReviewReply:
+    def refusal(self, phase: str, status: int, reason: str, uid: str = "") -> ReviewReply:
         """Return an answer that fails closed, to a body that is not a review."""
-        closed = Decision(DENY, "failed closed", why)
+        closed = Decision(DENY, "failed closed", reason)
         if phase == ADMIT:
-            document = bridge.admission_reply(uid, False, why, status)
+            document = bridge.admission_reply(uid, False, reason, status)
         elif phase == CONDITIONS:
             document = condition_sets.response(closed)
         else:
             document = {"apiVersion": V1, "kind": KIND, "status": concrete_status(closed)}
-        record = DecisionRecord(phase, "Deny", error=why, status=status, revision=self._store.current.revision)
+        record = DecisionRecord(phase, "Deny", error=reason, status=status, revision=self._follower.current.revision)
         return ReviewReply(status, self._encode(document), record)
 
     def _authorize(self, body: bytes) -> ReviewReply:
-        grants = not self._settle or self._store.age >= self._settle
-        if self._store.current.asks_others:
+        grants = not self._settle or self._follower.age >= self._settle
+        if self._follower.current.asks_others:
             # Another server's answer holds as long as its own settings say. Its failure is not kept.
-            return self._authorized(body, grants)
-        state = (self._store.current.revision, self._issuer.generation, grants)
-        kept = self._kept.get(state, body)
-        if kept is None:
-            kept = self._authorized(body, grants)
-            if kept.status == 200 and kept.record.phase == AUTHORIZE:
-                self._kept.put(state, body, kept)
-        return kept
+            return self._decide_access(body, grants)
+        state = (self._follower.current.revision, self._issuer.generation, grants)
+        reply = self._cache.get(state, body)
+        if reply is None:
+            reply = self._decide_access(body, grants)
+            if reply.status == 200 and reply.record.phase == AUTHORIZE:
+                self._cache.put(state, body, reply)
+        return reply
 
-    def _authorized(self, body: bytes, grants: bool) -> ReviewReply:
+    def _decide_access(self, body: bytes, grants: bool) -> ReviewReply:
         received = bridge.decoded(self._decode_review, body, f"a `{KIND}`")
         if received.kind == condition_sets.KIND:
             # The caller has one address for both kinds of review.
@@ -118,14 +118,14 @@ class Reviews:
         if len(body) > MOST_BYTES[AUTHORIZE]:
             return self.refusal(AUTHORIZE, 413, too_long(AUTHORIZE))
         review = decode_review(received)
-        policies = self._store.current
+        policies = self._follower.current
         attributes = review.attributes
         if self.bridged and review.shape is WireShape.PLAIN and not _knows_conditions(received):
-            told, decision = bridge.first_answer(policies, attributes, grants)
+            answer, decision = bridge.first_answer(policies, attributes, grants)
             record = full_record(AUTHORIZE, decision, attributes, policies.revision)
-            if told is not decision:
-                record.answer, record.reason = told.verdict.value, told.reason
-            document = {"apiVersion": review.api_version, "kind": KIND, "status": concrete_status(told)}
+            if answer is not decision:
+                record.answer, record.reason = answer.verdict.value, answer.reason
+            document = {"apiVersion": review.api_version, "kind": KIND, "status": concrete_status(answer)}
             return ReviewReply(200, self._encode(document), record)
         decision = policies.chain.authorize(attributes)
         record = (
@@ -134,25 +134,25 @@ class Reviews:
             else brief_record(AUTHORIZE, decision, policies.revision)
         )
         if not decision.is_conditional:
-            return ReviewReply(200, self._concrete(review.api_version, decision), record)
+            return ReviewReply(200, self._encode_concrete(review.api_version, decision), record)
         if review.shape is WireShape.CONDITIONS_CHAIN and self._shape is not WireShape.CONDITIONS_CHAIN:
             review = replace(review, shape=self._shape)
         complete = ask_the_rest(decision)
         entries = self._issuer.issue(complete, review.shape, policies.revision)
         return ReviewReply(200, self._encode(access_reply(review, complete, entries)), record)
 
-    def _concrete(self, api_version: str, decision: Decision) -> bytes:
+    def _encode_concrete(self, api_version: str, decision: Decision) -> bytes:
         """Return a concrete answer as it is sent. There are few, so nearly all were encoded before."""
         key = api_version, decision.verdict, decision.reason, decision.error
-        written = self._written.get(key)
-        if written is None:
-            written = self._encode({"apiVersion": api_version, "kind": KIND, "status": concrete_status(decision)})
+        encoded = self._encoded.get(key)
+        if encoded is None:
+            encoded = self._encode({"apiVersion": api_version, "kind": KIND, "status": concrete_status(decision)})
             # Errors may hold what users make up, so they may be many and long.
             if not decision.error:
-                if len(self._written) >= MOST_WRITTEN:
-                    self._written.clear()
-                self._written[key] = written
-        return written
+                if len(self._encoded) >= MOST_ENCODED:
+                    self._encoded.clear()
+                self._encoded[key] = encoded
+        return encoded
 
     def _conditions(self, body: bytes) -> ReviewReply:
         value = bridge.decoded(self._decode, body, "JSON")
@@ -160,16 +160,16 @@ class Reviews:
             raise WireError("expected a review, found a value that is not an object")
         try:
             review = ConditionsReview(value)
-        except WireError as why:
-            return self.refusal(CONDITIONS, 400, str(why))
-        policies = self._store.current
+        except WireError as error:
+            return self.refusal(CONDITIONS, 400, str(error))
+        policies = self._follower.current
         data = review.data
         if review.shape is WireShape.SERIES:
             data = _with_requester(data, value["request"]["admissionRequest"])
         try:
             decision = self._issuer.take_back(policies.chain, review.entries).evaluate(data)
-        except SealError as why:
-            decision = ChainDecision(verdict=DENY, reason="failed closed", error=str(why))
+        except SealError as error:
+            decision = ChainDecision(verdict=DENY, reason="failed closed", error=str(error))
         record = full_record(CONDITIONS, decision, data.requester, policies.revision)
         record.operation, record.uid = data.operation or "", review.uid
         return ReviewReply(200, self._encode(review.reply(decision)), record)
@@ -179,15 +179,15 @@ class Reviews:
         if not self.bridged:
             return self.refusal(ADMIT, 404, "the bridge is off: start with --bridge", request.uid)
         try:
-            judged = bridge.judge(self._store.current, self._store.retained, request)
-        except WireError as why:
-            return self.refusal(ADMIT, 400, str(why), request.uid)
-        record = full_record(ADMIT, judged.decision, judged.attributes, judged.revision)
-        record.answer = "Allow" if judged.allowed else "Deny"
+            judgement = bridge.judge(self._follower.current, self._follower.retained, request)
+        except WireError as error:
+            return self.refusal(ADMIT, 400, str(error), request.uid)
+        record = full_record(ADMIT, judgement.decision, judgement.attributes, judgement.revision)
+        record.answer = "Allow" if judgement.allowed else "Deny"
         record.operation, record.uid = request.operation, request.uid
         if request.name and not record.name:
             record.name = request.name
-        document = bridge.admission_reply(request.uid, judged.allowed, judged.message)
+        document = bridge.admission_reply(request.uid, judgement.allowed, judgement.message)
         return ReviewReply(200, self._encode(document), record)
 
 
@@ -210,22 +210,22 @@ def _with_requester(data: ConditionData, request: Any) -> ConditionData:
         return data
 
 
-T = TypeVar("T")
+Answer = TypeVar("Answer")
 
 MOST_ENTRIES = 4096
 # A user can inflate a request. Long requests are not kept, or a few users could fill the memory.
 LONGEST_REQUEST = 2048
 
 
-class _Kept(NamedTuple, Generic[T]):
+class _Generations(NamedTuple, Generic[Answer]):
     """The answers of one state, in two generations."""
 
     state: object
-    young: dict[bytes, T]
-    old: dict[bytes, T]
+    young: dict[bytes, Answer]
+    old: dict[bytes, Answer]
 
 
-class AnswerCache(Generic[T]):
+class AnswerCache(Generic[Answer]):
     """Answers by request, for one state at a time.
 
     An access review is a pure function of its bytes, the policies and the sealing key. The API server is told not to
@@ -239,24 +239,24 @@ class AnswerCache(Generic[T]):
 
     def __init__(self, most: int = MOST_ENTRIES) -> None:
         self._most = most
-        self._kept: _Kept[T] = _Kept(None, {}, {})
+        self._generations: _Generations[Answer] = _Generations(None, {}, {})
 
-    def get(self, state: object, request: bytes) -> T | None:
+    def get(self, state: object, request: bytes) -> Answer | None:
         """Return the answer given in this state; a new state forgets all answers."""
-        kept = self._kept
-        if state != kept.state:
-            self._kept = _Kept(state, {}, {})
+        generations = self._generations
+        if state != generations.state:
+            self._generations = _Generations(state, {}, {})
             return None
-        answer = kept.young.get(request)
-        if answer is None and (answer := kept.old.get(request)) is not None:
+        answer = generations.young.get(request)
+        if answer is None and (answer := generations.old.get(request)) is not None:
             self.put(state, request, answer)
         return answer
 
-    def put(self, state: object, request: bytes, answer: T) -> None:
+    def put(self, state: object, request: bytes, answer: Answer) -> None:
         """Keep an answer given in this state."""
-        kept = self._kept
-        if state != kept.state or len(request) > LONGEST_REQUEST:
+        generations = self._generations
+        if state != generations.state or len(request) > LONGEST_REQUEST:
             return
-        if len(kept.young) >= self._most:
-            kept = self._kept = _Kept(state, {}, kept.young)
-        kept.young[request] = answer
+        if len(generations.young) >= self._most:
+            generations = self._generations = _Generations(state, {}, generations.young)
+        generations.young[request] = answer

@@ -74,8 +74,8 @@ def run(source: ObjectSource, settings: AuthorizerSettings) -> None:
     """Serve until SIGTERM or SIGINT, in a process that does nothing else; InputError if it cannot begin."""
     if settings.host not in LOOPBACK and (settings.tls is None or settings.tls.client_ca is None):
         where = f"{settings.host}:{settings.port}"
-        why = f"listening on `{where}` needs --tls-cert, --tls-key and --client-ca: anyone who reaches it could ask"
-        raise InputError([Diagnostic("TW513", why)])
+        message = f"listening on `{where}` needs --tls-cert, --tls-key and --client-ca: anyone who reaches it could ask"
+        raise InputError([Diagnostic("TW513", message)])
     try:
         import uvloop
     except ImportError:
@@ -91,21 +91,21 @@ class AuthorizerServer:
     def __init__(self, source: ObjectSource, settings: AuthorizerSettings) -> None:
         self.source, self.settings = source, settings
         # Only admission asks for superseded policies.
-        self.store = PolicyFollower(settings.grace if settings.bridge else 0.0)
-        self.store.begin(source)
+        self.follower = PolicyFollower(settings.grace if settings.bridge else 0.0)
+        self.follower.begin(source)
         self.certificates = Certificates(settings.tls) if settings.tls is not None else None
         self.issuer = Issuer(sealing_key(settings.seal_key, settings.tls.key if settings.tls is not None else None))
-        self.metrics = AuthorizerMetrics(self.store)
+        self.metrics = AuthorizerMetrics(self.follower)
         self.log = DecisionLog.open(settings.log) if settings.log is not None else None
         self.reviews = Reviews(
-            self.store,
+            self.follower,
             self.issuer,
             bridged=settings.bridge,
             shape=settings.shape,
             settle=settings.settle,
             logged=self.log is not None,
         )
-        self.app = App(self.reviews, self.store, self.metrics, self.log, read_seconds=settings.read_seconds, say=say)
+        self.app = App(self.reviews, self.follower, self.metrics, self.log, read_seconds=settings.read_seconds, say=say)
         self.app.warming = True
         self.begun, self.stop = asyncio.Event(), asyncio.Event()
         self._warming: asyncio.Task[None] | None = None
@@ -137,8 +137,8 @@ class AuthorizerServer:
             **({"health": addresses[1]} if settings.health is not None else {}),
             tls=self.certificates is not None,
             bridge=settings.bridge,
-            policies=self.store.current.policies,
-            revision=self.store.current.revision,
+            policies=self.follower.current.policies,
+            revision=self.follower.current.revision,
         )
         stopped = loop.create_task(self.stop.wait())
         await asyncio.wait((stopped, *tasks), return_when=asyncio.FIRST_COMPLETED)
@@ -157,24 +157,24 @@ class AuthorizerServer:
     async def follow(self) -> None:
         """Follow the policies until told to stop; a broken edit leaves the last good ones in force."""
         loop = asyncio.get_running_loop()
-        async for load in self.store.follow(self.source, self.stop):
-            policies = self.store.current
+        async for load in self.follower.follow(self.source, self.stop):
+            policies = self.follower.current
             match load.outcome:
                 case LoadOutcome.WAITING:
                     why = "too many changes within the grace period"
-                    say("policies wait", seconds=round(self.store.wait, 1), why=why)
+                    say("policies wait", seconds=round(self.follower.wait, 1), why=why)
                 case LoadOutcome.REFUSED:
                     problems = [diagnostic_document(diagnostic) for diagnostic in load.errors[:20]]
                     say("policies refused", kept=policies.revision, problems=problems)
                 case LoadOutcome.TAKEN:
                     say("policies taken", revision=policies.revision, policies=policies.policies)
-                    loop.call_later(self.store.grace, self.store.expire)
+                    loop.call_later(self.follower.grace, self.follower.expire)
                     # In a task of its own, so that the next change need not wait for it.
                     self._warming = loop.create_task(self._warm(policies, policies.warm()))
 
     async def _begin(self) -> None:
         """Prepare the first policies, and report readiness. What would delay the start for long is done afterwards."""
-        policies = self.store.current
+        policies = self.follower.current
         steps, end = policies.warm(), process_time() + WARM_SECONDS
         while not (done := _done(steps, WARM_SLICE)) and process_time() < end and not self.stop.is_set():
             await asyncio.sleep(0)
@@ -189,7 +189,7 @@ class AuthorizerServer:
         """Prepare policies between requests, as long as they are in force."""
         while not _done(steps, WARM_SLICE):
             await asyncio.sleep(3 * WARM_SLICE)
-            if self.stop.is_set() or self.store.current is not policies:
+            if self.stop.is_set() or self.follower.current is not policies:
                 return
 
     def renew(self) -> None:

@@ -38,7 +38,7 @@ class Batch:
     def answer(self, question: object) -> Answer:
         """Answer one question. Errors are answers too; only a malformed question raises `QuestionError`."""
         if not isinstance(question, dict) or not isinstance(question.get("expr"), str):
-            raise QuestionError("expected an object with a string `expr`")
+            raise QuestionError("expected an object with a string as `expr`")
         text: str = question["expr"]
         try:
             if question.get("check"):
@@ -61,7 +61,7 @@ class Batch:
         variables = {}
         for name, declared in declarations.items():
             if not isinstance(declared, str):
-                raise QuestionError(f"expected the type of `{name}` as a string")
+                raise QuestionError(f"expected a string as the type of `{name}`")
             try:
                 variables[name] = parse_type(declared)
             except TypeNameError as error:
@@ -103,11 +103,11 @@ def _value(value: object) -> Answer:
 def _mapping(question: dict[str, object], key: str) -> dict[str, object]:
     value = question.get(key, {})
     if not isinstance(value, dict):
-        raise QuestionError(f"expected `{key}` to be an object")
+        raise QuestionError(f"expected an object as `{key}`")
     return value
 
 
 def _names(value: object) -> list[str]:
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return value
-    raise QuestionError("expected `unknown` to be a list of names")
+    raise QuestionError("expected a list of names as `unknown`")

@@ -137,7 +137,7 @@ def _parse(text: str, position: int, depth: int) -> tuple[int, Type]:
         raise TypeNameError(f"type nested too deeply: expected at most {MAX_DEPTH} levels")
     name, position = _next(text, position)
     if not name or name in "(),":
-        raise TypeNameError(f"expected the name of a type, found `{name or 'end of text'}` in `{text[:80]}`")
+        raise TypeNameError(f"expected the name of a type, found `{name or 'end of input'}` in `{text[:80]}`")
     name = _ALIASES.get(name, name)
     params: list[Type] = []
     token, after = _next(text, position)
@@ -149,7 +149,7 @@ def _parse(text: str, position: int, depth: int) -> tuple[int, Type]:
             position = after
             break
         if token != ",":
-            raise TypeNameError(f"expected `,` or `)`, found `{token or 'end of text'}` in `{text[:80]}`")
+            raise TypeNameError(f"expected `,` or `)`, found `{token or 'end of input'}` in `{text[:80]}`")
     return position, _made(name, tuple(params))
 
 

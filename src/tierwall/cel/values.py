@@ -113,7 +113,7 @@ class OpaqueValue:
         return 1
 
     def notation(self) -> str | None:
-        """The string that stands for the value in JSON and in expressions; None if there is none."""
+        """The string that stands for the value in JSON and in expressions; None if it has no such string."""
         return None
 
     def __eq__(self, other: object) -> bool:

@@ -289,14 +289,14 @@ def no_overload(
     if not candidates:
         member = bool(function.members)
         style = f"value.{name}(…)" if member else f"{name}(…)"
-        return f"`{name}` cannot be called so: expected `{style}`", None
+        return f"`{name}` cannot be called like this: expected `{style}`", None
     if function.name in ("_==_", "_!=_"):
-        return f"`{name}` expected two values of one type, found {given_types}", _conversion(given)
+        return f"expected two values of one type in `{name}`, found {given_types}", _conversion(given)
     fitting = [overload for overload in candidates if len(overload.params) == len(given)] or list(candidates)
     closer = [overload for overload in fitting if given and overload.params[:1] == given[:1]]
     shown = list(dict.fromkeys(_listed(overload.params) for overload in closer or fitting))
     expected = " or ".join(shown[:_SHOWN]) + (" …" if len(shown) > _SHOWN else "")
-    return f"`{name}` expected {expected}, found {given_types}", _conversion(given)
+    return f"expected {expected} as arguments of `{name}`, found {given_types}", _conversion(given)
 
 
 def _listed(given: tuple[Type, ...]) -> str:

@@ -61,7 +61,7 @@ def decode(json: object, depth: int = 0) -> object:
 def _typed(json: dict[str, object], depth: int) -> object:
     name, value = json["$type"], json.get("$value")
     if name not in _TYPES:
-        raise EncodingError(f"expected `$type` to be one of {', '.join(_TYPES)}, found `{name}`")
+        raise EncodingError(f"expected one of {', '.join(_TYPES)} as `$type`, found `{name}`")
     if name == "optional":
         return OptionalValue(decode(value, depth + 1)) if "$value" in json else NONE
     try:
@@ -86,7 +86,7 @@ def _typed(json: dict[str, object], depth: int) -> object:
                 return TypeValue(_SHORT_NAMES.get(value, value))
     except (EvaluationError, TypeError, ValueError, OverflowError):
         pass
-    raise EncodingError(f"expected a {name} in `$value`, found `{str(value)[:80]}`")
+    raise EncodingError(f"expected a value of type {name} as `$value`, found `{str(value)[:80]}`")
 
 
 def encode(value: object, depth: int = 0) -> object:

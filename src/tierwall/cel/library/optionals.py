@@ -90,7 +90,7 @@ OVERLOADS: tuple[Overload, ...] = (
     _index("_[?_]", optional_of(_LIST), INT, _A),
     _index("_[?_]", _MAP, A, _B),
     _index("_[?_]", optional_of(_MAP), A, _B),
-    # A missing element of an optional container is none as well.
+    # A missing element of an optional container also gives `optional.none()`.
     _index("_[_]", optional_of(_LIST), INT, _A),
     _index("_[_]", optional_of(_MAP), A, _B),
     _of_list("first", (), _A, lambda items: OptionalValue(items[0]) if items else NONE),

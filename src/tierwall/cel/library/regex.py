@@ -54,7 +54,7 @@ def compile_pattern(pattern: str) -> re2._Regexp:
 
 @lru_cache(maxsize=128)
 def _compiled(pattern: str) -> re2._Regexp | str:
-    """The compiled pattern, or why there is none. Failing takes as long as compiling, so both are remembered."""
+    """The compiled pattern, or the error message. Failing takes as long as compiling, so both are remembered."""
     if len(pattern) > _LONGEST:
         return "too long"
     if _SINGLE_BYTE.search(pattern) and "\\Q" not in pattern:

@@ -2,8 +2,8 @@
 
 An unknown is a variable (`object`), a variable with a dotted name (`a.b`), or a path inside a known map: then
 `request.name`, `request["name"]`, `request.?name` and `has(request.name)` need it, and `request` as a whole is known
-except for that hole. The longest declared name wins, and an iteration variable hides what it is named after, unless a
-leading dot says otherwise.
+except for that hole. The longest declared name wins. An iteration variable hides a variable of the same name, unless a
+leading dot asks for the latter.
 
 A known map with a hole needs nothing special while it is used field by field. Used whole, it is written out, and the
 unknown entry is read from the unknown itself, if it is there: `{"verb": "create", ?"name": request.?name}`.
@@ -215,7 +215,7 @@ def stage_holed(specialiser: Specialiser, node: Expr, path: FieldPath) -> Run:
 
 
 def _chain(path: FieldPath) -> Expr:
-    """The path as optional selections, which are none where something is missing on the way."""
+    """The path as optional selections, which give no value where a field on the way is missing."""
     node: Expr = Ident(path.root)
     for field in path.fields:
         node = Select(node, field, True)

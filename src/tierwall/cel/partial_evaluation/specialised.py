@@ -141,7 +141,7 @@ class SpecialisedExpression:
         except RecursionError:
             raise PartialError(_TOO_DEEP) from None
         except ParseError as error:
-            raise PartialError(f"what is left of the expression could not be read back: {error.message}") from None
+            raise PartialError(f"the residual could not be parsed again: {error.message}") from None
         return partial_result
 
 

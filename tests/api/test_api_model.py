@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples
-from tests.reference.api import FIELDS, AuthorizerConfig, CelPolicy, decide, evaluate, outcome
+from tests.reference.api import FIELDS, Member, Policy, decide, evaluate, outcome
 from tests.worlds.api_fakes import configuration, document, policy
 from tierwall.resources.snapshot import Snapshot
 
@@ -77,12 +77,12 @@ def _field(atom: str) -> str:
 AUTHORIZERS = st.lists(
     st.one_of(
         st.builds(
-            AuthorizerConfig,
+            Member,
             st.just("CEL"),
             st.sampled_from(("one", "two", "three")),
             st.sampled_from(("Deny", "NoOpinion")),
         ),
-        st.sampled_from((AuthorizerConfig("AlwaysAllow", "yes"), AuthorizerConfig("AlwaysDeny", "silent"))),
+        st.sampled_from((Member("AlwaysAllow", "yes"), Member("AlwaysDeny", "silent"))),
     ),
     min_size=1,
     max_size=4,
@@ -90,7 +90,7 @@ AUTHORIZERS = st.lists(
 )
 POLICIES = st.lists(
     st.builds(
-        CelPolicy,
+        Policy,
         st.sampled_from(("Allow", "Allow", "Deny", "NoOpinion")),
         expressions(),
         st.sampled_from(("one", "one", "two", "three", "elsewhere")),
@@ -128,7 +128,7 @@ OBJECTS = st.one_of(
 DATA = st.fixed_dictionaries({"object": OBJECTS}, optional={"operation": st.sampled_from(("CREATE", "UPDATE"))})
 
 
-def snapshot(chain: list[AuthorizerConfig], policies: list[CelPolicy]) -> Snapshot:
+def snapshot(chain: list[Member], policies: list[Policy]) -> Snapshot:
     return Snapshot.of(
         (
             configuration(
@@ -148,7 +148,7 @@ def snapshot(chain: list[AuthorizerConfig], policies: list[CelPolicy]) -> Snapsh
 @settings(max_examples=examples(700))
 @given(AUTHORIZERS, POLICIES, QUESTIONS, st.one_of(st.none(), DATA))
 def test_every_answer_is_what_the_settled_semantics_say(
-    chain: list[AuthorizerConfig], policies: list[CelPolicy], question: dict[str, Any], data: dict[str, Any] | None
+    chain: list[Member], policies: list[Policy], question: dict[str, Any], data: dict[str, Any] | None
 ) -> None:
     want = decide(chain, policies, question, data)
     got = document(snapshot(chain, policies), {**question, **(data or {})})
@@ -170,7 +170,7 @@ def test_every_answer_is_what_the_settled_semantics_say(
 @settings(max_examples=examples(500))
 @given(AUTHORIZERS, POLICIES, QUESTIONS, DATA)
 def test_r008_two_phases_come_to_what_one_phase_comes_to(
-    chain: list[AuthorizerConfig], policies: list[CelPolicy], question: dict[str, Any], data: dict[str, Any]
+    chain: list[Member], policies: list[Policy], question: dict[str, Any], data: dict[str, Any]
 ) -> None:
     question["conditions"] = "HumanReadable"
     got = document(snapshot(chain, policies), {**question, **data})

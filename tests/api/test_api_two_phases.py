@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples
-from tests.reference.api import AuthorizerConfig, CelPolicy, evaluate
+from tests.reference.api import Member, Policy, evaluate
 from tests.worlds.api_fakes import configuration, document, policy
 from tierwall.resources.snapshot import Snapshot
 
@@ -92,7 +92,7 @@ def booleans(depth: int) -> st.SearchStrategy[str]:
 
 POLICIES = st.lists(
     st.builds(
-        CelPolicy,
+        Policy,
         st.sampled_from(("Allow", "Allow", "Deny", "NoOpinion")),
         booleans(3),
         st.sampled_from(("one", "two")),
@@ -141,9 +141,9 @@ MODES = st.sampled_from(("Deny", "NoOpinion"))
 @settings(max_examples=examples(600))
 @given(POLICIES, QUESTIONS, DATA, MODES, MODES)
 def test_r008_two_phases_come_to_what_one_phase_comes_to_over_all_of_cel(
-    policies: list[CelPolicy], question: dict[str, Any], data: dict[str, Any], first_mode: str, second_mode: str
+    policies: list[Policy], question: dict[str, Any], data: dict[str, Any], first_mode: str, second_mode: str
 ) -> None:
-    chain = [AuthorizerConfig("CEL", "one", first_mode), AuthorizerConfig("CEL", "two", second_mode)]
+    chain = [Member("CEL", "one", first_mode), Member("CEL", "two", second_mode)]
     made = [
         policy(f"p{n}", written.effect, written.expression, written.authorizer) for n, written in enumerate(policies)
     ]

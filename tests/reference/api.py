@@ -27,7 +27,7 @@ UNKNOWN = ("object", "oldObject", "options", "operation", "namespaceObject", "im
 T, F, E, R = "T", "F", "E", "R"
 
 
-class CelPolicy(NamedTuple):
+class Policy(NamedTuple):
     """An AuthorizationPolicy, or a ClusterAuthorizationPolicy without a namespace."""
 
     effect: str
@@ -36,7 +36,7 @@ class CelPolicy(NamedTuple):
     namespace: str = ""
 
 
-class AuthorizerConfig(NamedTuple):
+class Member(NamedTuple):
     """An authorizer of the chain: `CEL`, `AlwaysAllow` or `AlwaysDeny`."""
 
     type: str
@@ -77,7 +77,7 @@ def program(text: str) -> Program:
     return compile(text, ENVIRONMENT)
 
 
-def outcome(policy: CelPolicy, question: Question, data: Data) -> str:
+def outcome(policy: Policy, question: Question, data: Data) -> str:
     """Return T, F or E for a policy with everything known."""
     if policy.namespace and question.get("namespace", "") != policy.namespace:
         return F
@@ -123,7 +123,7 @@ def completions(expression: str) -> Iterator[Data]:
     yield {"object": None, "operation": None}
 
 
-def first_outcome(policy: CelPolicy, question: Question) -> str:
+def first_outcome(policy: Policy, question: Question) -> str:
     """Return T, F, E or R for a policy in the first phase; an Allow that cannot become true is F."""
     possible = {outcome(policy, question, data) for data in completions(policy.expression)}
     if len(possible) == 1:
@@ -134,7 +134,7 @@ def first_outcome(policy: CelPolicy, question: Question) -> str:
 # One authorizer -------------------------------------------------------------------------------------------------------
 
 
-def authorize(member: AuthorizerConfig, policies: list[CelPolicy], question: Question) -> Decision:
+def authorize(member: Member, policies: list[Policy], question: Question) -> Decision:
     """Decide the first phase of one authorizer, folded for a client that does not understand conditions."""
     if member.type == "AlwaysAllow":
         return Decision("Allow")
@@ -149,7 +149,7 @@ def authorize(member: AuthorizerConfig, policies: list[CelPolicy], question: Que
     return decision
 
 
-def settle(member: AuthorizerConfig, n: Callable[[str, str], int]) -> Decision:
+def settle(member: Member, n: Callable[[str, str], int]) -> Decision:
     """Return the first line that applies of docs/semantics.md#what-one-cel-authorizer-answers."""
     deny_left, allows = n("Deny", R), n("Allow", T) + n("Allow", R)
     grants = n("Allow", R) if not n("Allow", T) else 1 if n("Allow", T) == 1 else None
@@ -174,7 +174,7 @@ def settle(member: AuthorizerConfig, n: Callable[[str, str], int]) -> Decision:
     return Decision("Conditional", no_opinion=n("NoOpinion", R), allow=grants)
 
 
-def evaluate(member: AuthorizerConfig, policies: list[CelPolicy], question: Question, data: Data) -> tuple[str, bool]:
+def evaluate(member: Member, policies: list[Policy], question: Question, data: Data) -> tuple[str, bool]:
     """Return the verdict of an authorizer that has the data from the start, and whether it is an error."""
     if member.type != "CEL":
         return ("Allow" if member.type == "AlwaysAllow" else "NoOpinion"), False
@@ -195,9 +195,7 @@ def evaluate(member: AuthorizerConfig, policies: list[CelPolicy], question: Ques
 # The chain ------------------------------------------------------------------------------------------------------------
 
 
-def decide(
-    chain: list[AuthorizerConfig], policies: list[CelPolicy], question: Question, data: Data | None
-) -> TwoPhaseDecision:
+def decide(chain: list[Member], policies: list[Policy], question: Question, data: Data | None) -> TwoPhaseDecision:
     """Decide both phases: docs/semantics.md#how-a-chain-is-walked to docs/semantics.md#the-final-decision."""
     opinions = [(member.name, authorize(member, policies, question)) for member in chain]
     verdict, asked = first_phase([decision for _, decision in opinions])

@@ -74,7 +74,7 @@ class Clock:
         with (
             mock.patch.object(loading.Loader, "load", self.timed("load", loading.Loader.load)),
             mock.patch.object(loading, "read_paths", self.timed("read", read_paths)),
-            mock.patch.object(admitting, "admission", judge),
+            mock.patch.object(admitting, "admission_findings", judge),
             mock.patch.object(controlling, "compile", self.timed("compile", compile)),
             mock.patch.object(follower.Follower, "look", self.timed("look", follower.Follower.look)),
         ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.worlds.api_fakes import configuration, objects, policy
-from tierwall.analyze.api import api
+from tierwall.analyze.api import api_findings
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -13,7 +13,7 @@ ALICE = 'request.userInfo.username == "alice" && request.verb == "create" && req
 
 
 def codes(*resources: Resource) -> list[str]:
-    return sorted(finding.code for finding in api(Snapshot.of(resources)))
+    return sorted(finding.code for finding in api_findings(Snapshot.of(resources)))
 
 
 def test_a_good_policy_has_no_findings() -> None:
@@ -50,7 +50,9 @@ def test_tw502_an_allow_that_is_never_true(expression: str) -> None:
     ],
 )
 def test_tw503_a_deny_that_fails_on_a_missing_field_names_it(expression: str, field: str) -> None:
-    findings = [finding for finding in api(Snapshot.of([policy("p", "Deny", expression)])) if finding.code == "TW503"]
+    findings = [
+        finding for finding in api_findings(Snapshot.of([policy("p", "Deny", expression)])) if finding.code == "TW503"
+    ]
     assert [f"`{field}`" in finding.message for finding in findings] == [True]
 
 
@@ -115,7 +117,9 @@ def test_tw507_an_allow_beside_a_wider_one() -> None:
 
 def test_tw508_a_policy_of_no_authorizer() -> None:
     findings = [
-        finding for finding in api(Snapshot.of([policy("p", "Allow", "true", "policy")])) if finding.code == "TW508"
+        finding
+        for finding in api_findings(Snapshot.of([policy("p", "Allow", "true", "policy")]))
+        if finding.code == "TW508"
     ]
     assert findings[0].hint == "did you mean `policies`?"
 
@@ -136,7 +140,7 @@ def test_tw501_a_chain_that_cannot_be_used() -> None:
 
 def test_tw501_webhook_settings_that_cannot_be_read() -> None:
     settings = {"timeout": "3", "failurePolicy": "Maybe", "matchConditions": [{"expression": "request.user =="}, {}]}
-    findings = api(Snapshot.of([configuration({"type": "Webhook", "name": "w", "webhook": settings})]))
+    findings = api_findings(Snapshot.of([configuration({"type": "Webhook", "name": "w", "webhook": settings})]))
     words = [finding.message for finding in findings if finding.code == "TW501"]
     keys = sorted(message.rpartition(" as ")[2].split(",")[0] for message in words)
     assert keys == ["`expression`", "`expression`", "`failurePolicy`", "`timeout`"]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from tierwall.analyze.attachment import policies as unattached
+from tierwall.analyze.attachment import unattached_policies
 from tierwall.attach.status import MOST_ANCESTORS
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import UnknownName
@@ -162,7 +162,7 @@ def test_an_access_policy_on_a_kind_that_it_cannot_guard_is_not_accepted() -> No
     found = conditions("p", gateway(), route(), wrong)["route"]
     assert found["Accepted"] == (False, "Invalid", words)
     assert (found["Attached"][0], found["Programmed"][0]) == (False, False)
-    (finding,) = unattached(Snapshot.of(load_objects([gateway(), route(), wrong])))
+    (finding,) = unattached_policies(Snapshot.of(load_objects([gateway(), route(), wrong])))
     assert (finding.code, finding.message) == ("TW301", f"XAccessPolicy/ns/p attaches nowhere: {words}")
 
 

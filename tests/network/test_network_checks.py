@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.worlds.network_objects import admin, namespace, network_policy, pod, rule
 from tests.worlds.network_snapshots import snapshot
-from tierwall.analyze.network import network
+from tierwall.analyze.network import network_findings
 from tierwall.core.diagnostics import Diagnostic
 
 Object = dict[str, Any]
@@ -17,7 +17,7 @@ PODS = [namespace("shop", team="a"), pod("shop", "web", app="web"), pod("shop", 
 
 
 def findings(*objects: Object, code: str = "") -> list[Diagnostic]:
-    found = list(network(snapshot([*PODS, *objects])))
+    found = list(network_findings(snapshot([*PODS, *objects])))
     return [one for one in found if one.code.startswith(code)]
 
 

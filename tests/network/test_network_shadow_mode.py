@@ -15,7 +15,7 @@ from tests.worlds import network_objects
 from tests.worlds.network_clusters import clusters, ends
 from tests.worlds.network_objects import network_policy, pod
 from tests.worlds.network_snapshots import document, snapshot
-from tierwall.analyze.network import network
+from tierwall.analyze.network import network_findings
 from tierwall.cli.main import root
 from tierwall.network.reach.compare import compare_connections
 from tierwall.network.reach.connections import connections
@@ -106,7 +106,7 @@ def test_the_list_and_the_comparison_leave_policies_in_shadow_mode_out() -> None
 
 
 def test_the_checks_name_policies_in_shadow_mode_and_judge_only_the_others() -> None:
-    found = list(network(snapshot([*PODS, shadowed(admin("a", "Deny", 1)), admin("b", "Deny", 2)])))
+    found = list(network_findings(snapshot([*PODS, shadowed(admin("a", "Deny", 1)), admin("b", "Deny", 2)])))
     assert [(one.code, str(one.reference)) for one in found] == [("TW209", "AdminNetworkPolicy/a")]
 
 

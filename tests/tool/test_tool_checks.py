@@ -36,9 +36,9 @@ def findings(objects: list[Object]) -> list[Diagnostic]:
     loaded = snapshot(objects)
 
     def all_of_them() -> Iterator[Diagnostic]:
-        yield from tool.policies(loaded)
-        yield from tool.levels(loaded)
-        yield from tool.names(loaded)
+        yield from tool.policy_findings(loaded)
+        yield from tool.level_findings(loaded)
+        yield from tool.name_findings(loaded)
 
     return [finding for finding in all_of_them() if finding.code != "TW412"]
 
@@ -206,10 +206,12 @@ def test_a_rule_that_can_never_match() -> None:
 def test_an_identity_that_a_listener_without_tls_does_not_give() -> None:
     for protocol, expected in (("HTTP", ["TW412"]), ("HTTPS", [])):
         loaded = snapshot([gateway(protocol=protocol), backend(), v1("p", on_gateway(), {"source": sa()})])
-        assert [finding.code for finding in tool.policies(loaded)] == expected
+        assert [finding.code for finding in tool.policy_findings(loaded)] == expected
     both = manifest("gateway.networking.k8s.io/v1", "Gateway", "prod-gateway", {"gatewayClassName": "c"})
     both["spec"]["listeners"] = [{"name": protocol, "port": 1, "protocol": protocol} for protocol in ("HTTP", "HTTPS")]
-    assert [finding.code for finding in tool.policies(snapshot([both, v1("p", on_gateway(), {"source": sa()})]))] == []
+    assert [
+        finding.code for finding in tool.policy_findings(snapshot([both, v1("p", on_gateway(), {"source": sa()})]))
+    ] == []
 
 
 @given(seeds)

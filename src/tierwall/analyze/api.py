@@ -57,7 +57,7 @@ _TYPED = Environment(
 )
 
 
-def api(snapshot: Snapshot) -> Iterator[Diagnostic]:
+def api_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Every finding about authorization policies and their chain."""
     try:
         chain = chain_of(snapshot)

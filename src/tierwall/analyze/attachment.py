@@ -20,7 +20,7 @@ from tierwall.resources.snapshot import Snapshot
 NOWHERE, PARTLY, NO_PARENT = "TW301", "TW302", "TW308"
 
 
-def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
+def unattached_policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Policies that attach to none, or only to some, of their targets."""
     for kinds in (GATEWAY_POLICIES, ACCESS_POLICIES):
         for policy in attachments(snapshot, kinds, admitted=True).policies:
@@ -48,7 +48,7 @@ def _nowhere(policy: Resource, failed: list[TargetAttachment]) -> Diagnostic:
     )
 
 
-def parents(snapshot: Snapshot) -> Iterator[Diagnostic]:
+def unattached_routes(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Routes and ListenerSets with a parentRef that leads nowhere; a route may also be a child of another route."""
     for key in ROUTES:
         for route in snapshot.of_kind(*key):

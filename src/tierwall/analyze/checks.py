@@ -48,18 +48,18 @@ class Check(Struct, frozen=True):
 
 CHECKS = (
     Check("admit", "admission:admission_findings"),
-    Check("network", "network:network", _NETWORK),
-    Check("gateway", "attachment:policies", (*_SETTINGS, *_ACCESS)),
-    Check("gateway", "attachment:parents", _ROUTES),
+    Check("network", "network:network_findings", _NETWORK),
+    Check("gateway", "attachment:unattached_policies", (*_SETTINGS, *_ACCESS)),
+    Check("gateway", "attachment:unattached_routes", _ROUTES),
     Check("gateway", "gateway:settings_that_never_count", _SETTINGS),
     Check("gateway", "gateway:widened_authorization", _SETTINGS),
     Check("gateway", "gateway:lost_halves", _SETTINGS),
-    Check("gateway", "gateway:broken", _SETTINGS),
+    Check("gateway", "gateway:broken_expression_findings", _SETTINGS),
     Check("gateway", "gateway:profiles_that_differ", _SETTINGS),
-    Check("tool", "tool:policies", _ACCESS),
-    Check("tool", "tool:levels", _ACCESS),
-    Check("tool", "tool:names", _ACCESS),
-    Check("api", "api:api", _AUTHORIZATION),
+    Check("tool", "tool:policy_findings", _ACCESS),
+    Check("tool", "tool:level_findings", _ACCESS),
+    Check("tool", "tool:name_findings", _ACCESS),
+    Check("api", "api:api_findings", _AUTHORIZATION),
 )
 
 

@@ -137,7 +137,7 @@ def _halves(written: WrittenField, needed: Callable[[Iterable[bool]], bool]) -> 
     return {half for half in _HALVES if needed(isinstance(value, dict) and half in value for value in values)}
 
 
-def broken(snapshot: Snapshot) -> Iterator[Diagnostic]:
+def broken_expression_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Expressions that do not parse: the gateway leaves their setting out, and a condition never holds."""
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
         for one in broken_expressions(policy):

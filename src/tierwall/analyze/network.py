@@ -54,7 +54,7 @@ MOST_NAMED = 5
 _Shares: TypeAlias = list[tuple[NetworkRule, int]]
 
 
-def network(snapshot: Snapshot) -> Iterator[Diagnostic]:
+def network_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Yield all findings of the network plane."""
     yield from shadow_notes(snapshot)
     model = network_model(snapshot)

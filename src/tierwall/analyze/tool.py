@@ -50,7 +50,7 @@ OVER_LIMIT, NOT_PORTABLE, NEVER_RULE, NO_IDENTITY = "TW409", "TW410", "TW411", "
 _ARGUMENTS = ("request", "mcp", "arguments")
 
 
-def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
+def policy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """All findings about AccessPolicies one by one."""
     policies = model(snapshot)
     for resource in policies.resources:
@@ -245,7 +245,7 @@ class LevelStacks:
                 assert_never(rule.source)
 
 
-def levels(snapshot: Snapshot) -> Iterator[Diagnostic]:
+def level_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Tools that a rule grants and the other level never lets through."""
     stacks = LevelStacks(snapshot)
     for resource in stacks.model.resources:
@@ -294,7 +294,7 @@ def _one_level(
     return policy.resource.diagnostic(ONE_LEVEL, words, rule.path, hint="both levels must allow a request")
 
 
-def names(snapshot: Snapshot) -> Iterator[Diagnostic]:
+def name_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Tool names in policies on Gateways that several backends share, or that apply to no backend."""
     policies = model(snapshot)
     backends = [backend for kind in BACKENDS for backend in snapshot.of_kind(*kind)]

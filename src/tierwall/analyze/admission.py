@@ -1,4 +1,4 @@
-"""Everything an API server with these kinds would refuse, object by object."""
+"""Checks every object against admission: would an API server with these kinds refuse it?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tierwall.resources.validity import admission_problems, built_in_problems, i
 
 
 def admission_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """The problems admission has with each object of a kind that is ours to judge."""
-    # Whoever follows a source asks this of every object at every change, and few sources hold definitions.
+    """Yield the problems that admission has with each object of a known kind."""
+    # A follower runs this for every object at every change, and few sources hold definitions.
     defined = installed_definitions(snapshot)
     for resource in snapshot:
         yield from admission_problems(snapshot, resource) if defined else built_in_problems(resource)

@@ -1,4 +1,4 @@
-"""Checks of the api plane: policies that do not do what their author thinks (TW501 to TW509)."""
+"""Checks of the api plane: policies that do not do what their author expects (TW501 to TW509)."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _USER = ObjectType(
         "extra": map_of(STRING, list_of(STRING)),
     },
 )
-_TEXTS = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "namespace", "name", "path")
+_STRING_FIELDS = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "namespace", "name", "path")
 _REQUEST = ObjectType(
     "request",
     fields={
-        **dict.fromkeys(_TEXTS, STRING),
+        **dict.fromkeys(_STRING_FIELDS, STRING),
         "userInfo": _USER,
         "labelSelector": list_of(DYN),
         "fieldSelector": list_of(DYN),
@@ -58,7 +58,7 @@ _TYPED = Environment(
 
 
 def api_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Every finding about authorization policies and their chain."""
+    """Yield every finding about authorization policies and their chain."""
     try:
         chain = chain_of(snapshot)
     except InputError as error:
@@ -109,7 +109,7 @@ def _membership(policy: CelPolicy, chain: Chain) -> Iterator[Diagnostic]:
 
 
 def _reach(policy: CelPolicy, tree: Expr) -> Iterator[Diagnostic]:
-    """A namespaced policy that asks for what is not its own."""
+    """Find a namespaced policy that asks for other namespaces or for paths."""
     if not policy.namespace:
         return
     needed = demands(tree)
@@ -122,7 +122,7 @@ def _reach(policy: CelPolicy, tree: Expr) -> Iterator[Diagnostic]:
 
 
 def _never(policy: CelPolicy, tree: Expr) -> Iterator[Diagnostic]:
-    """An Allow that is true for no request and no object, as far as partial evaluation can tell."""
+    """Find an Allow that is false for every request and object, as far as partial evaluation can tell."""
     if policy.effect is not Effect.ALLOW:
         return
     empty = next((field for field, values in sorted(demands(tree).items()) if not values), None)
@@ -130,20 +130,20 @@ def _never(policy: CelPolicy, tree: Expr) -> Iterator[Diagnostic]:
         yield _finding("TW502", policy, f"no request can have the {empty} it asks for")
         return
     try:
-        found = partial(tree, {}, (*UNKNOWN, AUTHORIZER, "request"), boolean=True, environment=ENVIRONMENT)
+        outcome = partial(tree, {}, (*UNKNOWN, AUTHORIZER, "request"), boolean=True, environment=ENVIRONMENT)
     except (Failure, PartialError):
         return
-    if not found.can_be_true:
-        word = "false" if found.decided else "an error" if found.error is not None else "false or an error"
+    if not outcome.can_be_true:
+        word = "false" if outcome.decided else "an error" if outcome.error is not None else "false or an error"
         yield _finding("TW502", policy, f"the expression is {word} for every request and object")
 
 
 def _can_fail(policy: CelPolicy) -> Iterator[Diagnostic]:
     if policy.effect is not Effect.DENY:
         return
-    found = failing_field(policy)
-    if found is not None:
-        verb, path = found
+    witness = failing_field(policy)
+    if witness is not None:
+        verb, path = witness
         message = f"fails on a {verb} whose {path[0]} has no `{format_path(path[1:])}`"
         guard = f"has({format_path(path)})" if all(part.isidentifier() for part in path) else f'"{path[-1]}" in …'
         yield _finding("TW503", policy, message, f"guard it with `{guard}`")
@@ -162,22 +162,22 @@ def _versions(policy: CelPolicy, tree: Expr) -> Iterator[Diagnostic]:
 
 def _length(policy: CelPolicy, tree: Expr) -> Iterator[Diagnostic]:
     attributes = matching_request(policy)
-    found = Expression(tree).first_phase(attributes.request(), name_unknown=attributes.is_name_unknown)
-    if isinstance(found, ResidualExpression):
-        size = len(to_text(found.tree).encode("utf-8", "surrogatepass"))
+    residual = Expression(tree).first_phase(attributes.request(), name_unknown=attributes.is_name_unknown)
+    if isinstance(residual, ResidualExpression):
+        size = len(to_text(residual.tree).encode("utf-8", "surrogatepass"))
         if size > MAX_CONDITION_BYTES:
             yield _finding("TW504", policy, f"leaves a condition of {size:,} bytes, more than {MAX_CONDITION_BYTES:,}")
 
 
 def _wider(policy: CelPolicy, tree: Expr, chain: Chain) -> Iterator[Diagnostic]:
-    """A conditional Allow beside something that allows the same request without condition."""
+    """Find a conditional Allow beside a policy that allows the same request unconditionally."""
     needed = demands(tree)
     if policy.effect is not Effect.ALLOW or not ({"user", "groups"} & set(needed)) or "verb" not in needed:
         return
     for verb in sorted(needed["verb"])[:8]:
         attributes = matching_request(policy, verb)
-        found = Expression(tree).first_phase(attributes.request(), name_unknown=attributes.is_name_unknown)
-        if not isinstance(found, ResidualExpression) or not found.can_be_true:
+        residual = Expression(tree).first_phase(attributes.request(), name_unknown=attributes.is_name_unknown)
+        if not isinstance(residual, ResidualExpression) or not residual.can_be_true:
             continue
         for member in chain.members():
             answer = member.authorize(attributes)

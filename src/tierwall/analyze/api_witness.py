@@ -1,8 +1,8 @@
-"""An object for which a policy's expression fails, found by trying: every field it reads, missing in turn.
+"""Finds an object on which the expression of a policy fails, by leaving out each field that the expression reads.
 
-The object has all fields that the expression reads, with values that its own comparisons suggest; then one after the
-other is left out. A witness is only reported if the expression does not fail on the whole object, so that a wrong guess
-at a field's type is not taken for a fault of the policy.
+The full object has all these fields, with values that the comparisons of the expression suggest. Then each field is
+left out in turn. A failure is only reported if the expression does not fail on the full object, so that a wrong guess
+at the type of a field does not count as a fault of the policy.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from tierwall.cel.syntax.ast import Call, Comprehension, Expr, Has, Literal, bou
 
 Path = tuple[str, ...]
 _OBJECTS = ("object", "oldObject", "namespaceObject", "options")
-# What every stored object has.
+# Fields of every stored object.
 _ALWAYS = (("metadata",), ("metadata", "name"), ("apiVersion",), ("kind",))
 _OF_BOOLS = ("_&&_", "_||_", "!_", "_?_:_")
 MAX_FIELDS = 40
 
 
 def failing_field(policy: CelPolicy) -> tuple[str, Path] | None:
-    """The verb and the field whose absence makes a policy fail, or None if none was found."""
+    """Return the verb and the field whose absence makes a policy fail, or None if there is no such field."""
     if policy.tree is None:
         return None
     run = program_of(policy.tree)
     fields: dict[Path, Any] = {}
     for field, value in _fields(policy.tree):
-        fields.setdefault(field, value)  # a use comes before the mere mention
+        fields.setdefault(field, value)  # a use comes before a mere mention
     prefixes = sorted({path[:end] for path in fields for end in range(2, len(path) + 1)})[:MAX_FIELDS]
     for verb in sorted(demands(policy.tree).get("verb", WRITE_VERBS) & WRITE_VERBS):
         attributes = matching_request(policy, verb)
@@ -49,31 +49,31 @@ def failing_field(policy: CelPolicy) -> tuple[str, Path] | None:
 
 
 def matching_request(policy: CelPolicy, verb: str = "") -> Attributes:
-    """A request that meets what a policy demands outright."""
+    """Return a request that meets the unconditional demands of a policy."""
     needed = demands(policy.tree) if policy.tree is not None else {}
-    texts: dict[str, Any] = {field: min(values) for field, values in needed.items() if field != GROUPS and values}
+    attributes: dict[str, Any] = {field: min(values) for field, values in needed.items() if field != GROUPS and values}
     if policy.namespace:
-        texts["namespace"] = policy.namespace
+        attributes["namespace"] = policy.namespace
     if verb:
-        texts["verb"] = verb
+        attributes["verb"] = verb
     groups = tuple(sorted(needed.get(GROUPS, ())))
-    return Attributes(groups=groups, is_resource_request="path" not in texts, **texts)
+    return Attributes(groups=groups, is_resource_request="path" not in attributes, **attributes)
 
 
 def object_paths(tree: Expr) -> Iterator[Path]:
-    """Every path below an object that an expression reads."""
+    """Yield every path below an object that an expression reads."""
     return (path for path, _ in _fields(tree))
 
 
 def _fields(tree: Expr) -> Iterator[tuple[Path, Any]]:
-    """Every path below an object, with a value that fits how it is used."""
+    """Yield every path below an object, with a value that fits its use."""
     todo = [tree]
     if (root := _object_path(tree)) is not None:
         yield root, True
     while todo:
         node = todo.pop()
         if isinstance(node, Call) and node.function in _OF_BOOLS:
-            # Of `?:` only the condition is a bool for certain.
+            # Only the condition of `?:` is certainly a bool.
             for operand in node.args[:1] if node.function == "_?_:_" else node.args:
                 if (path := _object_path(operand)) is not None:
                     yield path, True
@@ -100,12 +100,12 @@ def _object_path(node: Expr) -> Path | None:
 
 
 def _data(fields: dict[Path, Any], verb: str) -> dict[str, Any]:
-    """Every field present; which object there is follows from the verb."""
-    found: dict[str, Any] = {"namespaceObject": _whole_object(), "options": {}}
-    found["object"] = _whole_object() if verb not in ("delete", "deletecollection") else None
-    found["oldObject"] = _whole_object() if verb != "create" else None
+    """Return the objects of a request with every field set. The verb decides which objects there are."""
+    objects: dict[str, Any] = {"namespaceObject": _whole_object(), "options": {}}
+    objects["object"] = _whole_object() if verb not in ("delete", "deletecollection") else None
+    objects["oldObject"] = _whole_object() if verb != "create" else None
     for path in sorted(fields, key=len):
-        place = found[path[0]]
+        place = objects[path[0]]
         for key in path[1:-1]:
             if not isinstance(place, dict):
                 break
@@ -114,7 +114,7 @@ def _data(fields: dict[Path, Any], verb: str) -> dict[str, Any]:
             place = place[key]
         if isinstance(place, dict) and len(path) > 1 and not isinstance(place.get(path[-1]), dict):
             place[path[-1]] = fields[path]
-    return {**found, "operation": OPERATIONS[verb]}
+    return {**objects, "operation": OPERATIONS[verb]}
 
 
 def _whole_object() -> dict[str, Any]:
@@ -125,8 +125,8 @@ def _without(value: Any, path: Path) -> Any:
     if not isinstance(value, dict):
         return value
     if len(path) == 1:
-        return {key: one for key, one in value.items() if key != path[0]}
-    return {key: _without(one, path[1:]) if key == path[0] else one for key, one in value.items()}
+        return {key: inner for key, inner in value.items() if key != path[0]}
+    return {key: _without(inner, path[1:]) if key == path[0] else inner for key, inner in value.items()}
 
 
 def _fails(run: Any, attributes: Attributes, data: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
-"""Policies, routes and ListenerSets that attach nowhere, or only partly, and why (for both planes that target).
+"""Checks that policies, routes and ListenerSets attach, for the gateway and the tool plane.
 
-An AccessPolicy whose backend no Gateway leads to is reported too: what it guards cannot be called, or is called on a
+An AccessPolicy on a backend that no Gateway routes to is reported too: its backend cannot be called, or is called in a
 way that the manifests do not show.
 """
 
@@ -21,14 +21,14 @@ NOWHERE, PARTLY, NO_PARENT = "TW301", "TW302", "TW308"
 
 
 def unattached_policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Policies that attach to none, or only to some, of their targets."""
+    """Find policies that attach to none, or only to some, of their targets."""
     for kinds in (GATEWAY_POLICIES, ACCESS_POLICIES):
         for policy in attachments(snapshot, kinds, admitted=True).policies:
-            found = attachment(snapshot, policy)
-            failed = [one for one in found if one.problem is not None]
+            targets = attachment(snapshot, policy)
+            failed = [target for target in targets if target.problem is not None]
             if not failed:
                 continue
-            if len(failed) == len(found):
+            if len(failed) == len(targets):
                 yield _nowhere(policy, failed)
             else:
                 for target in failed:
@@ -44,12 +44,12 @@ def _nowhere(policy: Resource, failed: list[TargetAttachment]) -> Diagnostic:
         first.path,
         actual=str(first.problem),
         hint=first.hint,
-        related=tuple((one.message, policy.position(one.path)) for one in rest),
+        related=tuple((target.message, policy.position(target.path)) for target in rest),
     )
 
 
 def unattached_routes(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Routes and ListenerSets with a parentRef that leads nowhere; a route may also be a child of another route."""
+    """Find routes and ListenerSets with a parentRef that does not attach. Other routes as parents are fine."""
     for key in ROUTES:
         for route in snapshot.of_kind(*key):
             listed = list(list_of_maps(route.spec.get("parentRefs")))

@@ -1,8 +1,8 @@
-"""The checks of `tierwall check`, by plane. Each is imported and run only where there is something it is about.
+"""The checks of `tierwall check`, by plane. A check is imported and run only if there are objects for it.
 
-Adding a check: write a function from a snapshot to diagnostics, and add a line here.
+To add a check, write a function from a snapshot to diagnostics and add a line here.
 
-A developer who owns one namespace sees its objects, what belongs to no namespace, and nothing of the others. KEP-2091,
+A developer who owns one namespace sees its objects and cluster-scoped ones, not those of other namespaces. KEP-2091,
 "Risks and Mitigation": a developer must learn that an admin policy overrides a NetworkPolicy of theirs without being
 able to read the rest of the cluster.
 """
@@ -32,7 +32,7 @@ _AUTHORIZATION = ("apiserver.config.k8s.io", "rbac.authorization.k8s.io", "tierw
 class Check(Struct, frozen=True):
     """A check of one plane, as `module:function` below `analyze`.
 
-    It is about objects of some API groups: without any of them it finds nothing. With no group it is about all objects.
+    `groups` are the API groups of the objects that it checks; without such objects it is skipped. No groups means all.
     """
 
     plane: str
@@ -40,7 +40,7 @@ class Check(Struct, frozen=True):
     groups: tuple[str, ...] = ()
 
     def findings(self, snapshot: Snapshot) -> Iterator[Diagnostic]:
-        """What the check finds."""
+        """Yield the findings of this check."""
         if not self.groups or not snapshot.groups.isdisjoint(self.groups):
             module, _, name = self.target.partition(":")
             yield from getattr(importlib.import_module(f"tierwall.analyze.{module}"), name)(snapshot)
@@ -64,7 +64,7 @@ CHECKS = (
 
 
 def check(snapshot: Snapshot, progress: Progress | None = None) -> Iterator[Diagnostic]:
-    """All findings of all checks, in no particular order; `progress` is told after each check how many are done."""
+    """Yield the findings of all checks, in no particular order. `progress` is called after each check."""
     for number, entry in enumerate(CHECKS, 1):
         yield from entry.findings(snapshot)
         if progress is not None:
@@ -72,7 +72,7 @@ def check(snapshot: Snapshot, progress: Progress | None = None) -> Iterator[Diag
 
 
 def visible_from(snapshot: Snapshot, namespace: str) -> Snapshot:
-    """The snapshot without the objects of other namespaces; UnknownName if nothing is in the namespace."""
+    """Return the snapshot without the objects of other namespaces. Raise UnknownName if the namespace is empty."""
     known = {_home(resource) for resource in snapshot} - {""}
     if namespace not in known:
         words = f"nothing is in namespace `{namespace}`"
@@ -81,7 +81,7 @@ def visible_from(snapshot: Snapshot, namespace: str) -> Snapshot:
 
 
 def concerns(finding: Diagnostic, namespace: str) -> bool:
-    """Whether it is about an object of the namespace, or about the text that was read."""
+    """Whether a finding is about an object of the namespace, or about a file and not an object."""
     subject = finding.reference
     if subject is None:
         return True

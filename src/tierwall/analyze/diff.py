@@ -1,6 +1,6 @@
-"""What a change of policies opens, closes or alters, one difference at a time, plane by plane.
+"""Compares two snapshots: what a change of policies opens, closes or alters, plane by plane.
 
-Only the network plane is compared today; asking for another plane is an error, not an empty answer.
+Only the network plane can be compared today. Asking for another plane is an error, not an empty answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VERBS = {"opens": "can now reach", "closes": "can no longer reach", "alters": "
 
 
 class SettledVerdict(Struct, frozen=True):
-    """How a question was settled before a change, or is after it."""
+    """The answer to a question before or after a change."""
 
     verdict: Verdict
     decided_by: tuple[Decider, ...]
@@ -36,7 +36,7 @@ class Difference(Struct, frozen=True):
 
     plane: str
     change: Change
-    # The question, by the keys that a policy test has for it; ends may be groups.
+    # The question, with the keys of a policy test. Its endpoints may be groups.
     question: Mapping[str, str]
     before: SettledVerdict | None
     after: SettledVerdict | None
@@ -47,7 +47,7 @@ class Difference(Struct, frozen=True):
 
 
 def differences(old: Snapshot, new: Snapshot, planes: Sequence[str] | None = None) -> Iterator[Difference]:
-    """Everything that differs, the network plane first; InputError for a plane that cannot be compared."""
+    """Yield everything that differs, the network plane first. Raise InputError for a plane that cannot be compared."""
     unknown = [plane for plane in planes or () if plane not in PLANES]
     if unknown:
         expected = f"expected one of {', '.join(PLANES)} as plane"

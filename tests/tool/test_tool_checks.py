@@ -164,7 +164,7 @@ def test_a_bare_name_that_two_backends_offer() -> None:
     (one,) = findings(routed(above, *grants, backends=("bank", "shop")))
     assert one.code == "TW407"
     assert "2 backends offer: prod/bank, prod/shop" in one.message
-    assert one.hint == "write `bank/pay` to mean the tool of that one backend"
+    assert one.hint == "write `bank/pay` for the tool of that backend"
     scoped = v1("g", on_gateway(), {"authorization": base(calls("bank/pay", "shop/pay"))})
     assert codes(routed(scoped, *grants, backends=("bank", "shop"))) == []
     assert codes(routed(above, grants[0], backends=("bank", "shop"))) == []

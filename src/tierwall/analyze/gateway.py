@@ -1,7 +1,7 @@
-"""Findings about gateway settings: what never takes effect, what is disputed, what is widened, what is half lost.
+"""Checks of gateway settings that never take effect, are disputed or widened, or lose a half.
 
-All are about places that requests can reach, whatever the request is (profile docs); the last is about where the
-documentation and the code of agentgateway part ways.
+They consider every place that requests can reach, whatever the request is, by the profile `docs`. The last check finds
+fields for which the documentation and the code of agentgateway disagree.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from tierwall.resources.snapshot import Snapshot
 NEVER, DISPUTED, WIDENED, HALF_LOST, BROKEN, PROFILES_DIFFER = "TW303", "TW304", "TW305", "TW306", "TW307", "TW309"
 
 _HALVES = ("request", "response")
-_NAMED = 5  # how many others a finding shows
+_MOST_SHOWN = 5  # how many other settings a finding shows
 
 
-def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Settings that another one replaces at every place, those to come included; and those of equal precedence."""
+def ineffective_settings(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Find settings that others replace at every place, future places included, and ties in precedence."""
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
-        for path, fate in policy_effects(snapshot).effects_of(policy).items():
-            before = [rival for rival, first in fate.rivals.values() if not first]
+        for path, effect in policy_effects(snapshot).effects_of(policy).items():
+            before = [rival for rival, first in effect.rivals.values() if not first]
             if before:
-                yield _disputed(path, fate.candidate, min(before, key=lambda rival: rival.resource.seniority))
-            # A tie that is lost has been reported as a dispute.
-            beaten = [lost for lost in fate.beaten_by.values() if not before or lost.reason is not Reason.LOSES_TIE]
-            if not fate.in_force and beaten and not _may_come(snapshot, policy, path):
+                yield _disputed(path, effect.candidate, min(before, key=lambda rival: rival.resource.seniority))
+            # A lost tie is already reported as a dispute.
+            beaten = [lost for lost in effect.beaten_by.values() if not before or lost.reason is not Reason.LOSES_TIE]
+            if not effect.in_force and beaten and not _may_take_effect(snapshot, policy, path):
                 first = min(beaten, key=lambda lost: str(lost.winner.source))
                 why = f"{first.winner.source} ({first.winner_level}) {BEATS[first.reason]}"
                 more = f", and {len(beaten) - 1} more elsewhere" if len(beaten) > 1 else ""
                 yield _finding(
                     NEVER,
-                    fate.candidate,
+                    effect.candidate,
                     f"`{path}` of {policy.reference} never takes effect: {why}{more}",
                     ((f"{lost.winner.source} sets it", lost.winner) for lost in beaten),
                 )
 
 
-def _may_come(snapshot: Snapshot, policy: Resource, path: str) -> bool:
-    """Whether a setting is a default for routes and ListenerSets that may be added."""
-    hoped = prospective_effects(snapshot).effects_of(policy).get(path)
-    return hoped is not None and hoped.in_force
+def _may_take_effect(snapshot: Snapshot, policy: Resource, path: str) -> bool:
+    """Whether a setting applies to routes and ListenerSets that may be added."""
+    effect = prospective_effects(snapshot).effects_of(policy).get(path)
+    return effect is not None and effect.in_force
 
 
 def _disputed(path: str, loser: Candidate, winner: Candidate) -> Diagnostic:
@@ -69,7 +69,7 @@ def _disputed(path: str, loser: Candidate, winner: Candidate) -> Diagnostic:
 
 
 def widened_authorization(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """An Allow that is joined to a less specific Allow lets requests through that the latter alone would deny."""
+    """Find an Allow that joins a less specific Allow and so admits requests that the latter alone would deny."""
     joined = (
         (path, overlap)
         for (_, _, path), overlap in policy_effects(snapshot).joined.items()
@@ -88,7 +88,7 @@ def widened_authorization(snapshot: Snapshot) -> Iterator[Diagnostic]:
 def _overlapping(
     code: str, overlaps: Iterable[tuple[str, FieldOverlap]], does: str, why: str, hint: str, other: str
 ) -> Iterator[Diagnostic]:
-    """What a setting does to less specific ones: all in one finding, so that a busy Gateway does not repeat it."""
+    """Yield one finding for all less specific settings that a setting affects: a busy Gateway has many."""
     by_upper: dict[tuple[str, Resource], list[FieldOverlap]] = {}
     for path, overlap in overlaps:
         by_upper.setdefault((path, overlap.upper.resource), []).append(overlap)
@@ -108,11 +108,11 @@ def _wider(overlap: FieldOverlap) -> bool:
 def _expressions(candidate: Candidate) -> set[str]:
     policy = candidate.written.value.get("policy")
     expressions = policy.get("matchExpressions") if isinstance(policy, dict) else None
-    return {str(text) for text in expressions} if isinstance(expressions, list) else set()
+    return {str(expression) for expression in expressions} if isinstance(expressions, list) else set()
 
 
 def lost_halves(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """A field is merged whole: one that sets the request half alone drops the response half of what it replaces."""
+    """Find fields that set only one of request and response, and drop the other half of the setting they replace."""
     for half in _HALVES:
         replaced = (
             (path, overlap)
@@ -132,47 +132,47 @@ def _has_halves(field: PolicyField) -> bool:
 
 
 def _halves(written: WrittenField, needed: Callable[[Iterable[bool]], bool]) -> set[str]:
-    """The halves that an object writes; of a conditional list those that any (or all) of its entries have."""
+    """Return the halves that an object writes; in a conditional list, those that any (or all) of its entries have."""
     values = [written.value] if written.entries is None else [entry.get("policy") for entry in written.entries]
     return {half for half in _HALVES if needed(isinstance(value, dict) and half in value for value in values)}
 
 
 def broken_expression_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Expressions that do not parse: the gateway leaves their setting out, and a condition never holds."""
+    """Find expressions that do not parse. The gateway drops such a setting, and such a condition is never true."""
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
-        for one in broken_expressions(policy):
-            message = f"`{'.'.join(map(str, one.path[1:]))}` is not a valid CEL expression: {one.message}"
-            shown = one.text if len(one.text) <= 80 else f"{one.text[:79]}…"
-            yield policy.diagnostic(BROKEN, message, one.path, actual=shown)
+        for broken in broken_expressions(policy):
+            message = f"`{'.'.join(map(str, broken.path[1:]))}` is not a valid CEL expression: {broken.message}"
+            shown = broken.text if len(broken.text) <= 80 else f"{broken.text[:79]}…"
+            yield policy.diagnostic(BROKEN, message, broken.path, actual=shown)
 
 
-def profiles_that_differ(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Where the published page and the code of agentgateway settle a field differently; once for each pair."""
+def profile_differences(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Find fields that the documentation and the code of agentgateway settle differently; each pair once."""
     seen = set()
     for phase in _phases(snapshot):
         docs, code = merger(snapshot, "docs", phase), merger(snapshot, "agentgateway", phase)
-        for asked in reachable_places(snapshot):
-            one, other = docs.merge_at(asked), code.merge_at(asked)
-            for path in dict.fromkeys((*one, *other)):
-                in_force = _in_force(one.get(path)), _in_force(other.get(path))
+        for place in reachable_places(snapshot):
+            by_docs, by_code = docs.merge_at(place), code.merge_at(place)
+            for path in dict.fromkeys((*by_docs, *by_code)):
+                in_force = _in_force(by_docs.get(path)), _in_force(by_code.get(path))
                 if in_force[0] == in_force[1] or (path, in_force) in seen:
                     continue
                 seen.add((path, in_force))
-                names = [", ".join(str(source) for source, _ in found) or "not set" for found in in_force]
-                party = (one.get(path) or other[path]).taken[-1]
-                words = f"`{path}` at {asked}: {names[0]} by the documentation, {names[1]} by the code of agentgateway"
-                yield _finding(PROFILES_DIFFER, party, words)
+                names = [", ".join(str(source) for source, _ in settings) or "not set" for settings in in_force]
+                setting = (by_docs.get(path) or by_code[path]).taken[-1]
+                words = f"`{path}` at {place}: {names[0]} by the documentation, {names[1]} by the code of agentgateway"
+                yield _finding(PROFILES_DIFFER, setting, words)
 
 
 def _phases(snapshot: Snapshot) -> tuple[Phase, ...]:
-    """The phases in which something can differ: PreRouting only if a policy is in it."""
+    """Return the phases in which the profiles can differ: PreRouting only if a policy uses it."""
     policies = attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies
-    early = any((one.spec.get("traffic") or {}).get("phase") == "PreRouting" for one in policies)
+    early = any((policy.spec.get("traffic") or {}).get("phase") == "PreRouting" for policy in policies)
     return PHASES if early else PHASES[:1]
 
 
 def _in_force(merged: MergedField | None) -> tuple[tuple[Reference, int | None], ...]:
-    """Who sets a field, and by which entry: the values are equal if these are."""
+    """Return the policies that set a field, with the entry. If these are equal, so are the values."""
     if merged is None:
         return ()
     return tuple((candidate.source, candidate.entry) for candidate in merged.taken if candidate.sets)
@@ -181,6 +181,8 @@ def _in_force(merged: MergedField | None) -> tuple[tuple[Reference, int | None],
 def _finding(
     code: str, setting: Candidate, message: str, related: Iterable[tuple[str, Candidate]] = (), hint: str = ""
 ) -> Diagnostic:
-    """A finding about a setting; of the settings that it is related to it shows a few."""
-    places = tuple((words, other.resource.position(other.path, key=True)) for words, other in islice(related, _NAMED))
+    """Return a finding about a setting, with the positions of the first few related settings."""
+    places = tuple(
+        (words, other.resource.position(other.path, key=True)) for words, other in islice(related, _MOST_SHOWN)
+    )
     return setting.resource.diagnostic(code, message, setting.path, key=True, hint=hint, related=places)

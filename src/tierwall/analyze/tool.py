@@ -1,5 +1,5 @@
-"""Findings about AccessPolicies: what closes them, rules that cannot do what they were written for, and what needs both
-levels: tools granted at one of them only, and names that mean more than one tool.
+"""Checks of AccessPolicies: reasons why they fail closed, rules that cannot work, tools that only one of the two levels
+grants, and tool names that are ambiguous.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ARGUMENTS = ("request", "mcp", "arguments")
 
 
 def policy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """All findings about AccessPolicies one by one."""
+    """Yield the findings about each AccessPolicy on its own."""
     policies = model(snapshot)
     for resource in policies.resources:
         yield from refusals(resource)
@@ -61,9 +61,9 @@ def policy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
         policy = policies.policy(resource)
         for rule in dict.fromkeys((*policy.allows.all, *policy.asks.all)):
             yield from _source(snapshot, policy, rule)
-            yield from _never(snapshot, policy, rule)
-            yield from _portable(policy, rule)
-        yield from _base(policy)
+            yield from _never_matches(snapshot, policy, rule)
+            yield from _not_portable(policy, rule)
+        yield from _cannot_initialize(policy)
 
 
 def _source(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule) -> Iterator[Diagnostic]:
@@ -72,39 +72,39 @@ def _source(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule) -> Itera
         case AnyCaller():
             return
         case NoCaller(why=why):
-            words = f"the source of {rule} matches nobody: {why}"
+            words = f"the source of {rule} matches no caller: {why}"
             yield policy.resource.diagnostic(
                 NEVER_SOURCE, words, path, hint="give the member that `type` names, and no other"
             )
         case CallerIdentity(spiffe=spiffe):
-            yield from _account(snapshot, policy, rule, spiffe)
+            yield from _missing_account(snapshot, policy, rule, spiffe)
             listeners = guarded_listeners(snapshot, policy)
             if listeners and all(listener.protocol == "HTTP" for listener in listeners):
                 words = f"{rule} asks for an identity, and {policy.reference} guards only listeners without TLS"
-                hint = "callers prove who they are by a client certificate, on HTTPS"
+                hint = "use an HTTPS listener, where callers prove their identity by a client certificate"
                 yield policy.resource.diagnostic(NO_IDENTITY, words, path, hint=hint)
         case _:
             assert_never(rule.source)
 
 
-def _account(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule, spiffe: str) -> Iterator[Diagnostic]:
-    """A ServiceAccount that its namespace, as far as the manifests show it, does not have."""
+def _missing_account(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule, spiffe: str) -> Iterator[Diagnostic]:
+    """Find a ServiceAccount that is missing from the manifests although they have others of its namespace."""
     parts = spiffe.removeprefix(f"spiffe://{TRUST_DOMAIN}/ns/").split("/")
     if len(parts) != 3 or parts[1] != "sa" or not spiffe.startswith(f"spiffe://{TRUST_DOMAIN}/ns/"):
         return
     namespace, name = parts[0], parts[2]
     if not name:
-        words = f"the source of {rule} matches nobody: its ServiceAccount has no name"
+        words = f"the source of {rule} matches no caller: its ServiceAccount has no name"
         yield policy.resource.diagnostic(NEVER_SOURCE, words, (*rule.path, "source"))
         return
     known = [account.name for account in snapshot.in_namespace("", "ServiceAccount", namespace)]
     if known and name not in (*known, "default"):  # every namespace has `default`
-        words = f"{rule} is about ServiceAccount `{namespace}/{name}`, which is not in the manifests"
+        words = f"{rule} names ServiceAccount `{namespace}/{name}`, which is not in the manifests"
         yield policy.resource.diagnostic(NO_ACCOUNT, words, (*rule.path, "source"), hint=near_miss(name, known))
 
 
 def guarded_listeners(snapshot: Snapshot, policy: AccessPolicy) -> list[Listener]:
-    """The listeners that a policy on Gateways guards."""
+    """Return the listeners that a policy on Gateways guards."""
     guarded: list[Listener] = []
     for target in attachments(snapshot, ACCESS_POLICIES, admitted=False).of(policy.resource):
         if target.resource is not None and target.place.key == GATEWAY:
@@ -117,7 +117,7 @@ def guarded_listeners(snapshot: Snapshot, policy: AccessPolicy) -> list[Listener
     return guarded
 
 
-def _never(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule) -> Iterator[Diagnostic]:
+def _never_matches(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule) -> Iterator[Diagnostic]:
     if not rule.clauses:
         words = f"{rule} can never match: its expression is about tools/call, which its `mcp` leaves out"
         yield policy.resource.diagnostic(
@@ -126,16 +126,16 @@ def _never(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule) -> Iterat
     listeners = guarded_listeners(snapshot, policy)
     if rule.http.ports and listeners and not any(listener.port in rule.http.ports for listener in listeners):
         ports = ", ".join(map(str, sorted({listener.port for listener in listeners})))
-        words = f"{rule} can never match: no listener of what it guards has one of its ports"
+        words = f"{rule} can never match: no listener that it guards has one of its ports"
         yield policy.resource.diagnostic(
-            NEVER_RULE, words, (*rule.path, "authorization", "ports"), hint=f"the listeners have {ports}"
+            NEVER_RULE, words, (*rule.path, "authorization", "ports"), hint=f"use a port of these listeners: {ports}"
         )
 
 
-def _portable(policy: AccessPolicy, rule: AccessRule) -> Iterator[Diagnostic]:
+def _not_portable(policy: AccessPolicy, rule: AccessRule) -> Iterator[Diagnostic]:
     for method in rule.methods:
         if method.condition is not None and _uses_arguments(method.condition.program.tree):
-            words = f"{rule} looks at `request.mcp.arguments`, which other implementations do not have"
+            words = f"{rule} reads `request.mcp.arguments`, which other implementations do not have"
             path = (*rule.path, "authorization", "cel", "expression")
             yield policy.resource.diagnostic(NOT_PORTABLE, words, path)
 
@@ -150,15 +150,15 @@ def _uses_arguments(tree: ast.Expr) -> bool:
     return False
 
 
-def _base(policy: AccessPolicy) -> Iterator[Diagnostic]:
-    """Callers that may call tools but cannot open a session, each source once."""
+def _cannot_initialize(policy: AccessPolicy) -> Iterator[Diagnostic]:
+    """Find callers that may call tools but cannot open a session; each source once."""
     seen: set[RuleSource] = set()
     for rule in policy.allows.all:
         source = rule.source
         if source in seen or isinstance(source, NoCaller) or not any(map(_grants_calls, rule.clauses)):
             continue
         seen.add(source)
-        if not _opens(policy.allows.of(named_caller(source))):
+        if not _can_initialize(policy.allows.of(named_caller(source))):
             words = f"{rule} lets {source} call tools, but no rule of {policy.reference} lets it initialize"
             hint = "set mcpBaseProtocolMethodsOption: MATCH_BASE_PROTOCOL_METHODS in a rule for the same source"
             yield policy.resource.diagnostic(NO_BASE, words, rule.path, hint=hint)
@@ -178,7 +178,7 @@ def _grants_calls(clause: Clause) -> bool:
             assert_never(clause)
 
 
-def _opens(rules: Iterable[AccessRule]) -> bool:
+def _can_initialize(rules: Iterable[AccessRule]) -> bool:
     """Whether some rule lets `initialize` through."""
     return any(_grants_initialize(clause) for rule in rules for clause in rule.clauses)
 
@@ -187,7 +187,7 @@ def _grants_initialize(clause: Clause) -> bool:
     match clause:
         case AnythingClause() | BaseProtocol() | AllButCalls():
             return True
-        case MethodClause() | MethodCategory() | SessionHttp():  # no rule can name it as its method
+        case MethodClause() | MethodCategory() | SessionHttp():  # a rule cannot list `initialize` as a method
             return False
         case _:
             assert_never(clause)
@@ -199,7 +199,7 @@ OTHER_LEVEL = {PolicyLevel.GATEWAY: PolicyLevel.BACKEND, PolicyLevel.BACKEND: Po
 
 
 class LevelStacks:
-    """The ways of routes by the policies on them, and what each level says to a caller and a tool."""
+    """The ways from Gateways to backends, the policies on each, and what each level decides for a caller and a tool."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -213,11 +213,11 @@ class LevelStacks:
                     self._ways.setdefault((tier.name, policy), []).append(way)
 
     def ways(self, level: PolicyLevel, policy: AccessPolicy) -> list[BackendWay]:
-        """The ways that a policy guards at a level."""
+        """Return the ways that a policy guards at a level."""
         return self._ways.get((level, policy), [])
 
     def tier(self, way: BackendWay, level: PolicyLevel) -> Tier[AccessPolicy]:
-        """The policies of one level of a way."""
+        """Return the policies of one level of a way."""
         return next(tier for tier in self._stacks[way] if tier.name == level)
 
     def denied(self, way: BackendWay, level: PolicyLevel, callers: Iterable[str | None], tool: str) -> bool:
@@ -227,12 +227,12 @@ class LevelStacks:
     def _denies(self, way: BackendWay, level: PolicyLevel, caller: str | None, tool: str) -> bool:
         key = way, level, caller, tool
         if key not in self._denied:
-            asked = tool_request(way.backend, caller, CALL, tool, port=way.listener.port)
-            self._denied[key] = possible((self.tier(way, level),), asked).verdict is Verdict.DENY
+            request = tool_request(way.backend, caller, CALL, tool, port=way.listener.port)
+            self._denied[key] = possible((self.tier(way, level),), request).verdict is Verdict.DENY
         return self._denied[key]
 
     def callers(self, way: BackendWay, level: PolicyLevel, rule: AccessRule) -> set[str | None]:
-        """Whom a rule at a level is about: its caller, or everybody whom the other level knows."""
+        """Return the callers of a rule at a level: its own, or all callers that the other level names."""
         match rule.source:
             case CallerIdentity(spiffe=spiffe):
                 return {spiffe}
@@ -246,7 +246,7 @@ class LevelStacks:
 
 
 def level_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Tools that a rule grants and the other level never lets through."""
+    """Find tools that a rule grants and the other level always denies."""
     stacks = LevelStacks(snapshot)
     for resource in stacks.model.resources:
         policy = stacks.model.policy(resource)
@@ -257,13 +257,13 @@ def level_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
         for rule in policy.allows.all:
             if isinstance(rule.source, NoCaller):
                 continue
-            dead = [tool for tool in _tools(rule) if _dead(stacks, ways, level, rule, tool)]
-            if dead:
-                yield _one_level(policy, rule, dead, ways, level)
+            denied = [tool for tool in _tools(rule) if _denied_elsewhere(stacks, ways, level, rule, tool)]
+            if denied:
+                yield _one_level_finding(policy, rule, denied, ways, level)
 
 
 def _tools(rule: AccessRule) -> list[ScopedTool | str]:
-    """The tools that a rule names, scoped ones with their backend."""
+    """Return the tools that a rule names, scoped ones with their backend."""
     tools: set[ScopedTool | str] = set()
     for method in rule.methods:
         if method.name == CALL and method.names is not None:
@@ -271,7 +271,7 @@ def _tools(rule: AccessRule) -> list[ScopedTool | str]:
     return sorted(tools, key=str)
 
 
-def _dead(
+def _denied_elsewhere(
     stacks: LevelStacks, ways: list[BackendWay], level: PolicyLevel, rule: AccessRule, tool: ScopedTool | str
 ) -> bool:
     """Whether the other level denies the tool on every way where the rule grants it."""
@@ -283,19 +283,19 @@ def _dead(
     return bool(ways) and all(stacks.denied(way, other, stacks.callers(way, level, rule), str(name)) for way in ways)
 
 
-def _one_level(
-    policy: AccessPolicy, rule: AccessRule, dead: list[ScopedTool | str], ways: list[BackendWay], level: PolicyLevel
+def _one_level_finding(
+    policy: AccessPolicy, rule: AccessRule, denied: list[ScopedTool | str], ways: list[BackendWay], level: PolicyLevel
 ) -> Diagnostic:
     on_gateway = level is PolicyLevel.GATEWAY
-    names = join_names([f"`{tool}`" for tool in dead], MOST_SHOWN)
+    names = join_names([f"`{tool}`" for tool in denied], MOST_SHOWN)
     others = {str(way.backend) if on_gateway else str(way.gateway.reference) for way in ways}
     where = "no backend behind the Gateway" if on_gateway else "no Gateway in front of the backend"
     words = f"{rule} grants {names} to {rule.source}, but {where} does: {', '.join(sorted(others)[:MOST_SHOWN])}"
-    return policy.resource.diagnostic(ONE_LEVEL, words, rule.path, hint="both levels must allow a request")
+    return policy.resource.diagnostic(ONE_LEVEL, words, rule.path, hint="grant them at the other level too")
 
 
 def name_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Tool names in policies on Gateways that several backends share, or that apply to no backend."""
+    """Find tool names in policies on Gateways that several backends share, or whose backend does not exist."""
     policies = model(snapshot)
     backends = [backend for kind in BACKENDS for backend in snapshot.of_kind(*kind)]
     offered = {backend: offered_tools(policies, backend) for backend in backends}
@@ -319,7 +319,7 @@ def name_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
                     continue
                 yield from _ambiguous(policy, rule, tool, [backend for backend in reached if tool in offered[backend]])
                 if "/" in tool and tool not in declared:
-                    yield _no_scope(snapshot, policy, rule, tool)
+                    yield _unknown_scope(snapshot, policy, rule, tool)
 
 
 def _ambiguous(policy: AccessPolicy, rule: AccessRule, tool: str, offering: list[Resource]) -> Iterator[Diagnostic]:
@@ -330,11 +330,11 @@ def _ambiguous(policy: AccessPolicy, rule: AccessRule, tool: str, offering: list
         is_near = first.namespace == policy.resource.namespace
         scope = first.name if is_near else f"{first.namespace}/{first.name}"
         yield policy.resource.diagnostic(
-            AMBIGUOUS, words, rule.path, hint=f"write `{scope}/{tool}` to mean the tool of that one backend"
+            AMBIGUOUS, words, rule.path, hint=f"write `{scope}/{tool}` for the tool of that backend"
         )
 
 
-def _no_scope(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule, tool: str) -> Diagnostic:
+def _unknown_scope(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule, tool: str) -> Diagnostic:
     scope = tool.rpartition("/")[0]
     namespace = policy.resource.namespace
     known: set[str] = set()
@@ -343,5 +343,7 @@ def _no_scope(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule, tool: 
             known.add(f"{backend.namespace}/{backend.name}")
             if backend.namespace == namespace:
                 known.add(backend.name)
-    words = f"{rule} names `{tool}`, but there is no XBackend `{scope}`: it is read as the tool's own name"
+    words = (
+        f"{rule} names `{tool}`, but there is no XBackend `{scope}`, so the whole string is read as the name of a tool"
+    )
     return policy.resource.diagnostic(NO_SCOPE, words, rule.path, hint=near_miss(scope, known))

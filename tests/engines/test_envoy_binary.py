@@ -40,7 +40,7 @@ def test_a_development_version_of_a_newer_one_will_do(tmp_path: Path) -> None:
 
 
 def test_one_that_is_not_there_or_no_envoy_is_told(tmp_path: Path) -> None:
-    assert problem(str(tmp_path / "none")) == f"Envoy `{tmp_path}/none` is not there"
-    assert "it says `hello`" in problem(script(tmp_path, "echo hello"))
+    assert problem(str(tmp_path / "none")) == f"Envoy `{tmp_path}/none` does not exist"
+    assert "found `hello`" in problem(script(tmp_path, "echo hello"))
     (tmp_path / "envoy").chmod(0o644)
     assert problem(str(tmp_path / "envoy")).endswith("cannot be run")

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from tests.labs.waiting import PATIENCE_S
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loaded, Loader
-from tierwall.serve.decisionlog import LONGEST_TEXT, DecisionLog
+from tierwall.serve.decisionlog import LONGEST_STRING, DecisionLog
 from tierwall.serve.follower import FileSource
 from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, bind, health
 
@@ -73,7 +73,7 @@ def test_the_decision_log_is_one_object_a_line_and_cuts_what_callers_make_long(t
     log.write({"verdict": "Allow", "tool": "line\nbreak"})
     log.close()
     first, second = (json.loads(line) for line in (tmp_path / "log").read_text().splitlines())
-    assert len(first["tool"]) == LONGEST_TEXT + 1
+    assert len(first["tool"]) == LONGEST_STRING + 1
     assert second == {"verdict": "Allow", "tool": "line\nbreak"}
 
 

@@ -1,1 +1,1 @@
-"""Compilers from policies to what real engines obey, and the code that applies and asks them."""
+"""Engines: compile policies for what enforces them, apply the result, and probe it."""

@@ -1,7 +1,6 @@
-"""Putting questions to a real engine: each is read, skipped with a reason, or asked, and the replies come in order.
+"""Puts questions to a real engine: each is asked, or skipped with a reason (docs/policy-tests.md#output).
 
-docs/policy-tests.md#output. What differs between engines is theirs: what they make of a question, why one cannot be
-asked, and how the others are.
+An engine says how it turns a question into a case, which cases it cannot be asked, and how to ask the others.
 """
 
 from __future__ import annotations
@@ -16,39 +15,39 @@ Case = TypeVar("Case")
 
 
 class EngineProbe(Protocol[Case]):
-    """How an engine is asked about one snapshot; a `Case` is what it makes of a question."""
+    """Asks an engine about one snapshot. A `Case` is a question in the engine's own form."""
 
     def read(self, question: Any) -> Case:
-        """A question of the engine's plane; InputError names everything wrong with it."""
+        """Turn a question of the engine's plane into a case; InputError names everything wrong with it."""
 
     def prepare(self, cases: Sequence[Case]) -> None:
-        """Called once with all cases, before `obstacle` and `ask`; most engines have nothing to do."""
+        """Prepare for all cases; called once, before `obstacle` and `ask`. Most engines do nothing."""
         return
 
     def obstacle(self, case: Case) -> str:
-        """Why a case cannot be put to the engine, or nothing."""
+        """Return why the engine cannot be asked a case, or an empty string."""
 
     def ask(self, cases: Sequence[Case]) -> Iterable[EngineReply]:
-        """One reply for each case without an obstacle; InputError if the engine cannot be asked."""
+        """Return one reply for each case without an obstacle; InputError if the engine cannot be asked at all."""
 
 
-def replies(asking: EngineProbe[Case], questions: Sequence[Any]) -> Iterator[EngineReply]:
-    """One reply for each question, in order; the engine is not started if none can be asked."""
+def replies(probe: EngineProbe[Case], questions: Sequence[Any]) -> Iterator[EngineReply]:
+    """Yield one reply for each question, in order; the engine is not started if it cannot be asked any of them."""
     out: dict[int, EngineReply] = {}
     cases: dict[int, Case] = {}
     for number, question in enumerate(questions):
         try:
-            cases[number] = asking.read(question)
+            cases[number] = probe.read(question)
         except InputError as error:
             out[number] = EngineReply(error=error.summary)
-    asking.prepare(list(cases.values()))
+    probe.prepare(list(cases.values()))
     for number, case in list(cases.items()):
-        if reason := asking.obstacle(case):
+        if reason := probe.obstacle(case):
             out[number] = EngineReply(skipped=f"not testable here: {reason}")
             del cases[number]
     if cases:
         try:
-            answered = list(asking.ask(list(cases.values())))
+            answered = list(probe.ask(list(cases.values())))
         except InputError as error:
             answered = [EngineReply(error=error.summary)] * len(cases)
         out |= zip(cases, answered, strict=True)

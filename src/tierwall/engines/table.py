@@ -1,7 +1,7 @@
-"""Every engine by name: where it is, which planes it answers for, and which commands offer it.
+"""All engines by name, with their classes, their planes, and the commands that offer them.
 
-Adding an engine: write a class that overrides what it can do of `core.protocols.Engine`, and add a line here. For
-`compile` and `enforce`, add commands of these names, with the options they take, to `cli/NAME.py`.
+To add an engine, write a class that overrides the methods of `core.protocols.Engine` that it supports, and add a line
+here. For `compile` and `enforce`, add commands of these names, with the options they take, to `cli/NAME.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class EngineEntry(NamedTuple):
-    """An engine: its class, as `module:name`, and what for it is there."""
+    """An engine: its class as `module:name`, its planes and commands, and a title."""
 
     target: str
     planes: tuple[str, ...]
     commands: tuple[str, ...]
     title: str
-    # What answers the questions of policy tests, where `test` offers it.
+    # What answers the questions of policy tests, if `test` offers the engine.
     answered_by: str = ""
 
 
@@ -57,17 +57,17 @@ ENGINES: Mapping[str, EngineEntry] = {
 
 
 def offered_by(command: str) -> dict[str, EngineEntry]:
-    """The engines that a command offers."""
+    """Return the engines that a command offers."""
     return {name: entry for name, entry in ENGINES.items() if command in entry.commands}
 
 
 def enforced_with() -> dict[str, str]:
-    """The command that makes each engine obey: `enforce`, or one of its own where a process must stay."""
+    """Return the command that puts policies in force, by engine: `enforce`, or its own if a process must stay."""
     commands = "enforce", "run", "authorizer"
     return {name: command for name, entry in ENGINES.items() for command in entry.commands if command in commands}
 
 
 def engine(name: str, **settings: Any) -> Engine[Any, Any, Any]:
-    """The engine of that name, imported on first use."""
+    """Return the engine of this name; its module is imported on first use."""
     module, _, attribute = ENGINES[name].target.partition(":")
     return cast("Engine[Any, Any, Any]", getattr(importlib.import_module(module), attribute)(**settings))

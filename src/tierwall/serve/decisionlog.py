@@ -1,7 +1,7 @@
-"""The decision log: one JSON object a line, for each decision that an engine made or a server gave.
+"""The decision log: one JSON object per line for each decision of an engine or a server.
 
-A record is flushed when it is written: a log that loses the last decisions before a crash is of no use. Text that a
-caller chose is cut, so that a caller cannot fill the disk with one request.
+Each record is flushed at once: a log that loses the last decisions before a crash is useless. Long strings are
+truncated, so that a caller cannot fill the disk with one request.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 
-LONGEST_TEXT = 2048
+LONGEST_STRING = 2048
 
 
 class DecisionLog:
-    """A log that is appended to; may be written to from any thread."""
+    """An append-only log that any thread may write to."""
 
     def __init__(self, stream: BinaryIO | None) -> None:
         self._stream = stream
@@ -29,7 +29,7 @@ class DecisionLog:
 
     @classmethod
     def open(cls, path: str | None) -> DecisionLog:
-        """The log at a path, `-` for standard output, None for none; InputError if it cannot be written."""
+        """Open the log at a path, `-` for standard output, None to log nothing; InputError if it cannot be written."""
         if path is None:
             return cls(None)
         if path == "-":
@@ -44,19 +44,19 @@ class DecisionLog:
         """Append one decision, as `render.engines` writes it."""
         if self._stream is None:
             return
-        line = self._encoder.encode({key: _cut(value) for key, value in document.items()}) + b"\n"
+        line = self._encoder.encode({key: _truncated(value) for key, value in document.items()}) + b"\n"
         with self._lock:
             self._stream.write(line)
             self._stream.flush()
 
     def close(self) -> None:
-        """Close the file, unless it is standard output."""
+        """Close the log; standard output stays open."""
         if self._stream is not None and self._stream is not sys.stdout.buffer:
             self._stream.close()
         self._stream = None
 
 
-def _cut(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        return value[:LONGEST_TEXT] + "…"
+def _truncated(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > LONGEST_STRING:
+        return value[:LONGEST_STRING] + "…"
     return value

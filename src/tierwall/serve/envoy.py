@@ -1,4 +1,4 @@
-"""Envoy as an engine, and how a load is compiled and handed to proxies (docs/enforce-tools.md, docs/run.md)."""
+"""Envoy as an engine: compiles loads and hands them to proxies (docs/enforce-tools.md, docs/run.md)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, ObjectSource, Prepared, until_signalled
 
 if TYPE_CHECKING:
-    # Who only compiles does without gRPC and an event loop.
+    # Compiling alone needs neither gRPC nor an event loop.
     from tierwall.engines.envoy.control.toolslist import May
     from tierwall.serve.run import RunSettings
 
 
 class Compilation(NamedTuple):
-    """What proxies are to be given, and the state that the next compilation goes on from."""
+    """A configuration for proxies, and the state for the next compilation."""
 
     resources: XdsResources
     state: CompileState
 
 
 class EnvoyController(Follower[Compilation]):
-    """Compiles loads, and publishes what comes into force."""
+    """Compiles loads, and publishes those that come into force."""
 
     def __init__(
         self,
@@ -38,7 +38,8 @@ class EnvoyController(Follower[Compilation]):
         self._options = options
         self._publish = publish
         self._state = CompileState()
-        # The last compilation that every proxy has taken. A number, as they may take one while another is prepared.
+        # The last compilation that every proxy has acknowledged. It may change while another is prepared, so it is kept
+        # apart from the state.
         self._acknowledged = 0
 
     def prepare(self, snapshot: Snapshot) -> Prepared[Compilation]:
@@ -47,38 +48,38 @@ class EnvoyController(Follower[Compilation]):
         return Prepared(compilation, compilation.resources.diagnostics)
 
     def enforce(self, load: Load[Compilation]) -> bool:
-        """Give the proxies what was compiled."""
+        """Publish the compiled configuration."""
         assert load.state is not None
         self.put(load.state)
         return True
 
     def acknowledge(self) -> None:
-        """Every proxy has what is in force."""
+        """Note that every proxy has acknowledged what is in force."""
         self._acknowledged = self._state.number
 
     @property
     def has_noncanonical_names(self) -> bool:
-        """Whether a control plane that starts anew would give other names than proxies have."""
+        """Whether a restarted control plane would give other names than proxies have."""
         return self._state.has_noncanonical_names
 
     def canonicalize(self) -> Compilation:
-        """What is in force with straight names. May run where `prepare` may, and not at the same time."""
+        """Return what is in force with canonical names. It may run where `prepare` may, but not at the same time."""
         return Compilation(*canonicalized(self._state.acknowledge(self._acknowledged)))
 
     def put(self, compilation: Compilation) -> None:
-        """Publish a compilation: it is in force."""
+        """Put a compilation in force and publish it."""
         self._state = compilation.state
         self._publish(compilation.resources)
 
     def permitted(self, place: Mapping[str, Any], caller: str | None) -> May | None:
-        """Which tools a caller may call at a place, by what is in force."""
+        """Return a test for the tools that a caller may call at a place, by what is in force."""
         from tierwall.engines.envoy.control.toolslist import permitted
 
         return permitted(self.in_force.snapshot, place, caller) if self.in_force is not None else None
 
 
 class Envoy(Engine[Snapshot, ObjectSource, XdsResources]):
-    """Envoys that are fed over xDS. Nothing holds without a process that feeds them, so `apply` is absent."""
+    """Envoys that are fed over xDS. A process must keep running to feed them, so `apply` is absent."""
 
     planes: ClassVar[tuple[str, ...]] = ("tool",)
 
@@ -87,14 +88,14 @@ class Envoy(Engine[Snapshot, ObjectSource, XdsResources]):
         self._settings = settings
 
     def compile(self, snapshot: Snapshot) -> XdsResources:
-        """Listeners, routes, clusters and secrets that enforce the policies."""
+        """Return the listeners, routes, clusters and secrets that enforce the policies."""
         resources, _ = compile(snapshot, self._options)
         return resources
 
     def follow(self, source: ObjectSource, tell: Callable[[EngineReport], None]) -> None:
-        """Feed Envoys, and run one, until SIGINT or SIGTERM; InputError if it cannot begin.
+        """Feed Envoys, and run one, until SIGINT or SIGTERM; InputError if it cannot start.
 
-        Decisions go to the decision log that the settings name.
+        Decisions go to the decision log of the settings.
         """
         from tierwall.serve.run import ControlPlane, RunSettings
 
@@ -102,7 +103,7 @@ class Envoy(Engine[Snapshot, ObjectSource, XdsResources]):
         until_signalled(lambda stop: run.run(source, stop))
 
     def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[EngineReply]:
-        """Send a real request for each question through an Envoy that is started for them."""
+        """Send a real request for each question through an Envoy that is started for this."""
         from tierwall.engines.envoy.probe.asking import EnvoyProbe
         from tierwall.engines.probe import replies
 

@@ -1,8 +1,8 @@
-"""What a process tells over HTTP, in the event loop of its owner: health and metrics, and whatever pages it adds.
+"""HTTP pages of a serving process: health, metrics, and pages that the process adds.
 
-Health as Kubernetes probes ask for it: `/healthz` says that the process lives, `/readyz` that it does its job. The
-latter answers 200 when every check holds and 503 otherwise; the body names each check and why it does not hold.
-Metrics are in Prometheus' text format at `/metrics`; every process has its own registry, so tests can have many.
+Health is for Kubernetes probes. `/healthz` says that the process is alive, `/readyz` that it does its job: 200 if every
+check passes, otherwise 503, with the message of each check in the body. Metrics are in Prometheus' text format at
+`/metrics`. Every process has its own registry, so tests can have several.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tierwall.serve.follower import Load, LoadOutcome
 
 
 class HttpServer:
-    """One listening address with some routes."""
+    """Serves routes on one address, in the event loop of its owner."""
 
     def __init__(self, routes: Sequence[BaseRoute]) -> None:
         self._app = Starlette(routes=list(routes))
@@ -35,7 +35,7 @@ class HttpServer:
         self.port = 0
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port. InputError if the address cannot be had."""
+        """Listen and return the port; InputError if the address cannot be used."""
         listening = bind(host, port)
         self.port = int(listening.getsockname()[1])
         config = uvicorn.Config(self._app, lifespan="off", log_config=None, access_log=False)
@@ -44,7 +44,7 @@ class HttpServer:
         return self.port
 
     async def stop(self) -> None:
-        """Finish what is being answered and stop."""
+        """Finish open requests and stop."""
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
             await self._task
@@ -52,16 +52,16 @@ class HttpServer:
 
 
 class SignallessServer(uvicorn.Server):
-    """Leaves signals to the owner."""
+    """A uvicorn server that leaves signals to its owner."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Catch none."""
+        """Capture no signals."""
         yield
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; InputError with the reason if the address cannot be had."""
+    """Return a listening socket; InputError with the reason if the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     out = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -75,22 +75,22 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Readiness(NamedTuple):
-    """Whether a part of the process does its job, and what there is to say about it."""
+    """The result of a readiness check, with a message."""
 
-    holds: bool
+    is_ready: bool
     message: str = ""
 
 
 def health(checks: Mapping[str, Callable[[], Readiness]]) -> list[Route]:
-    """`/healthz` and `/readyz`; a check must be quick and must not raise."""
+    """Return the routes `/healthz` and `/readyz`; checks must be quick and must not raise."""
 
     async def alive(request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def ready(request: Request) -> Response:
         answers = {name: check() for name, check in checks.items()}
-        body = {name: {"ready": answer.holds, "message": answer.message} for name, answer in answers.items()}
-        return JSONResponse(body, 200 if all(answer.holds for answer in answers.values()) else 503)
+        body = {name: {"ready": answer.is_ready, "message": answer.message} for name, answer in answers.items()}
+        return JSONResponse(body, 200 if all(answer.is_ready for answer in answers.values()) else 503)
 
     return [Route("/healthz", alive), Route("/readyz", ready)]
 
@@ -99,7 +99,7 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class RunMetrics:
-    """What every serving process counts. A plane or engine adds its own to `registry`."""
+    """Metrics of every serving process. A plane or engine adds its own to `registry`."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -124,7 +124,7 @@ class RunMetrics:
         self.objects = Gauge("tierwall_objects", "Objects in force.", registry=self.registry)
 
     def count(self, load: Load[Any]) -> None:
-        """Count a load that was taken or refused."""
+        """Count a load that came into force or was refused."""
         is_good = load.outcome is not LoadOutcome.REFUSED
         self.loads.labels("good" if is_good else "broken").inc()
         if is_good:
@@ -132,5 +132,5 @@ class RunMetrics:
             self.objects.set(len(load.snapshot))
 
     async def page(self, request: Request) -> Response:
-        """`/metrics`."""
+        """Answer `/metrics`."""
         return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,6 +1,6 @@
-"""`tierwall run`: manifests are watched, Envoy is fed and kept running, and what it decides is logged.
+"""`tierwall run`: watches manifests, feeds Envoy, keeps it running, and logs its decisions.
 
-Everything lives in one event loop; reading and compiling happen in a thread, so that proxies are answered meanwhile.
+Everything runs in one event loop, except that a thread reads and compiles, so that proxies are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from tierwall.serve.envoy import Compilation, EnvoyController
 from tierwall.serve.follower import Load, ObjectSource
 from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, bind, health
 
-# How long nothing must change before names are straightened, in seconds.
+# How long nothing must change before names are made canonical, in seconds.
 IDLE_S = 2.0
 
 
 class RunSettings(Struct, frozen=True, kw_only=True):
-    """Where to listen, and which Envoy to run."""
+    """Settings of `tierwall run`: the addresses to listen on, and the Envoy to run."""
 
     xds: tuple[str, int] = ("127.0.0.1", 0)
-    # For Envoys elsewhere: the certificate that the xDS server shows, and the authority of those that Envoys must show.
+    # For remote Envoys: the certificate of the xDS server, and the authority of the client certificates of Envoys.
     xds_certificate: Certificate | None = None
     xds_client_authority: bytes | None = None
     http: tuple[str, int] | None = ("127.0.0.1", 0)
-    # The binary; None: the installed one. `runs_envoy` false: Envoys are only fed.
+    # The binary, None for the installed one. Without `runs_envoy`, Envoys that others run are only fed.
     envoy: str | None = None
     runs_envoy: bool = True
     concurrency: int | None = None
@@ -54,7 +54,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
 
 
 class ControlPlane:
-    """One control plane with all that belongs to it."""
+    """A control plane with everything that belongs to it: xDS server, Envoy, decision log, health and metrics."""
 
     def __init__(self, options: EnvoyOptions, settings: RunSettings, tell: Callable[[EngineReport], None]) -> None:
         filters = (toolslist.http_filter(),) if settings.filters_lists else ()
@@ -72,11 +72,11 @@ class ControlPlane:
             self._publish,
             self.metrics.count,
         )
-        services = (accesslog.service(self._decided), toolslist.service(self.controller.permitted))
-        self.server = XdsServer(self._changed, services)
+        services = (accesslog.service(self._log_decision), toolslist.service(self.controller.permitted))
+        self.server = XdsServer(self._proxies_changed, services)
         self.process: EnvoyProcess | None = None
         self._last_words = ""
-        # How many resources the last load in force changed for the proxies.
+        # The number of resources that the last load in force changed for the proxies.
         self._changes = 0
         registry = self.metrics.registry
         connected = Gauge("tierwall_proxies", "Connected proxies.", registry=registry)
@@ -87,7 +87,7 @@ class ControlPlane:
         self.http = HttpServer([*health({"manifests": self._manifests, "proxies": self._proxies}), *pages])
 
     async def run(self, source: ObjectSource, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
-        """Until `stop` is set; InputError if it cannot even begin."""
+        """Run until `stop` is set; InputError if it cannot start."""
         begun = False
         try:
             envoy = find_envoy(self._settings.envoy) if self._settings.runs_envoy else None
@@ -103,7 +103,7 @@ class ControlPlane:
             await self.close()
 
     async def _canonicalize(self) -> None:
-        """Straighten names, if every proxy has what is in force."""
+        """Make names canonical, if every proxy has acknowledged everything."""
         if self.controller.has_noncanonical_names and self.server.is_acknowledged:
             self.controller.put(await asyncio.to_thread(self.controller.canonicalize))
 
@@ -111,7 +111,7 @@ class ControlPlane:
         self._changes = sum(map(len, self.server.publish(resources).values()))
 
     def _report(self, load: Load[Compilation]) -> None:
-        """Say what became of a load, and what is wrong with it."""
+        """Report the outcome of a load, and its problems."""
         if load.state is None:
             number = len(load.errors)
             words = f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force"
@@ -126,39 +126,39 @@ class ControlPlane:
         await self.server.start(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", self._credentials())
         self._say(f"xDS on {host}:{self.server.port}")
         if self._settings.http is not None:
-            where, wanted = self._settings.http
-            self._say(f"health and metrics on http://{where}:{await self.http.start(where, wanted)}")
+            http_host, http_port = self._settings.http
+            self._say(f"health and metrics on http://{http_host}:{await self.http.start(http_host, http_port)}")
         if envoy is None:
             return
         assert load.state is not None
         for listener in load.state.resources.listeners.values():
             address = listener.address.socket_address
-            # Envoy shares ports with other Envoys; asked without sharing, the kernel tells whether one is free.
+            # Envoy shares ports with other Envoys. Binding without sharing shows whether the port is free.
             bind(address.address, address.port_value).close()
         self.process = EnvoyProcess(envoy, host, self.server.port, "tierwall", self._say, self._settings.concurrency)
         await self.process.start()
 
     def _credentials(self) -> Any:
-        shown, authority = self._settings.xds_certificate, self._settings.xds_client_authority
-        if shown is None or authority is None:
+        certificate, authority = self._settings.xds_certificate, self._settings.xds_client_authority
+        if certificate is None or authority is None:
             return None
-        return grpc.ssl_server_credentials([(shown.key, shown.chain)], authority, require_client_auth=True)
+        return grpc.ssl_server_credentials([(certificate.key, certificate.chain)], authority, require_client_auth=True)
 
     async def close(self) -> None:
-        """End everything that was begun."""
+        """Stop everything that was started."""
         if self.process is not None:
             await self.process.stop()
         await self.http.stop()
         await self.server.stop()
         self.log.close()
 
-    def _decided(self, event: DecisionEvent) -> None:
+    def _log_decision(self, event: DecisionEvent) -> None:
         self.log.write(request_document(event))
         (decider,) = event.decided_by
         by = str(decider.policy), decider.rule or "", decider.name or ""
         self.metrics.decisions.labels(event.plane, str(event.verdict), *by).inc()
 
-    def _changed(self) -> None:
+    def _proxies_changed(self) -> None:
         if self.server.is_acknowledged:
             self.controller.acknowledge()
         condition = self.server.programmed
@@ -175,15 +175,15 @@ class ControlPlane:
     def _manifests(self) -> Readiness:
         if self.controller.in_force is None:
             return Readiness(False, "not read yet")
-        if newest_errors := self.controller.newest_errors:
-            # Still ready: the last good state is enforced, and taking the process away would not mend the edit.
-            words = f"the last edit is broken, the last good state is in force: {newest_errors[0].message}"
+        if errors := self.controller.newest_errors:
+            # Still ready: the last good state is enforced, and ending the process would not repair the edit.
+            words = f"the last edit is broken, the last good state is in force: {errors[0].message}"
             return Readiness(True, words)
         return Readiness(True, f"{len(self.controller.in_force.snapshot)} objects")
 
     def _proxies(self) -> Readiness:
         condition = self.server.programmed
-        # Without an Envoy of its own a control plane is ready for proxies as soon as it has something to tell them.
+        # Without its own Envoy, a control plane is ready as soon as it has a configuration for proxies.
         alone = not self._settings.runs_envoy and not self.server.proxy_statuses and self.server.cache.is_published
         return Readiness(alone or condition.status == "True" or condition.reason == "Invalid", condition.message)
 
@@ -195,7 +195,7 @@ class ControlPlane:
 
 
 class _IdleSource:
-    """A source; whenever nothing has changed for a while, something else is done first."""
+    """A source that calls `idle` whenever nothing has changed for a while."""
 
     def __init__(self, source: ObjectSource, idle: Callable[[], Awaitable[None]]) -> None:
         self.read, self.nudge = source.read, source.nudge

@@ -1,1 +1,1 @@
-"""Envoy: tool policies as its configuration, given to it over xDS, and what it says back."""
+"""Envoy: tool policies as its configuration (`config`), sent over xDS (`control`), and tested (`probe`)."""

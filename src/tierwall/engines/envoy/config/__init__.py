@@ -1,1 +1,1 @@
-"""What an Envoy is told, made of objects without any I/O: listeners, routes, clusters, secrets and policies."""
+"""Compiles objects to Envoy's configuration without I/O: listeners, routes, clusters, secrets and policies."""

@@ -1,12 +1,13 @@
-"""CEL expressions of rules as Envoy evaluates them: our tree as `cel.expr.ParsedExpr` (docs/tool.md#expressions).
+"""Translates CEL expressions of rules to `cel.expr.ParsedExpr`, which Envoy evaluates (docs/tool.md#expressions).
 
-Envoy knows other variables than AccessPolicy does, and fewer functions: no macros but `has`, no string building, no
-libraries. What it cannot say is `Inexpressible`; the rule is then closed and a diagnostic says so. `request.mcp` is
-read from what the MCP filter found: the tool from the header of our own, arguments from the filter's metadata. There,
-all numbers are doubles, so a whole number that an argument is compared with becomes one, too. Lists and objects are not
-there at all, as if they were missing. Reading them is an error, and an error never makes an expression true that would
-not be; but `has` would, under a negation: so `has` of an argument is an error where it is not true, and must stand
-where an error means the same as false.
+Envoy knows other variables than AccessPolicy does, and fewer functions: no macro except `has`, no string building, no
+libraries. Anything else is `Inexpressible`: the rule is then closed, and a diagnostic reports it. `request.mcp` is read
+from the results of the MCP filter: the tool name from Tierwall's own header, arguments from the filter's metadata.
+
+All numbers in that metadata are doubles, so an integer that an argument is compared with becomes a double, too. Lists
+and objects are absent from it, as if the argument were missing. Reading them is an error, and an error never makes an
+expression true that would not be. `has` could, under a negation. So `has` of an argument is an error unless it is
+true, and it is only allowed where an error means the same as false.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ _CONSTANTS = {
 }
 _FUNCTIONS = {"size": 1, "matches": 2, "timestamp": 1, "duration": 1}
 _REQUEST_FIELDS = frozenset(("method", "path", "url_path", "host", "time"))
-# A header that no request has: reading it is an error, as reading any missing header is.
+# A header that no request has. Reading it is an error, as with any missing header.
 _ABSENT = f"{HEADER_PREFIX}absent"
 _LARGEST_EXACT = 1 << 53
 _DEEPEST = 60
 
 
 class Inexpressible(Exception):
-    """Envoy has no way to say this; the text says what."""
+    """Envoy cannot express this; the message says what."""
 
 
 class ExpressionTranslator:
-    """One expression on its way. `arguments` collects the tool arguments that it reads, as paths."""
+    """Translates one expression. `arguments` collects the tool arguments that it reads, as paths."""
 
     def __init__(self) -> None:
         self.arguments: set[tuple[str, ...]] = set()
@@ -54,8 +55,8 @@ class ExpressionTranslator:
         self._depth = 0
 
     def parsed(self, tree: ast.Expr) -> Any:
-        """The whole expression; Inexpressible if Envoy cannot evaluate it."""
-        _no_doubtful_has(tree)
+        """Return the whole expression; raise Inexpressible if Envoy cannot evaluate it."""
+        _check_has(tree)
         return syntax_pb2.ParsedExpr(expr=self._expr(tree))
 
     def _node(self) -> Any:
@@ -96,7 +97,7 @@ class ExpressionTranslator:
                 raise Inexpressible("it has no maps, messages or optional values")
 
     def _variable(self, path: tuple[str, ...]) -> Any:
-        """`request.…` where everything after it is known by name."""
+        """Translate `request.…` with constant keys."""
         if path[:1] == ("headers",) and len(path) == 2:
             return self._index(self._request("headers"), _header_key(path[1]))
         if path == ("mcp", "tool_name"):
@@ -120,12 +121,12 @@ class ExpressionTranslator:
 
     def _has(self, path: tuple[str, ...] | None, field: str) -> Any:
         if path == ("headers",):
-            return self._called("@in", _header_key(field), self._request("headers"))
+            return self._call_of("@in", _header_key(field), self._request("headers"))
         if path == ("mcp",) and field == "tool_name":
-            return self._called("@in", NAME, self._request("headers"))
+            return self._call_of("@in", NAME, self._request("headers"))
         if path is not None and path[:2] == ("mcp", "arguments"):
             inside, key = self._argument((*path[2:], field)).call_expr.args
-            node, there, missing = self._called("_?_:_"), self._called("@in", key, inside), self._called("_==_")
+            node, there, missing = self._call_of("_?_:_"), self._call_of("@in", key, inside), self._call_of("_==_")
             missing.call_expr.args.extend((self._index(self._request("headers"), _ABSENT), self._literal("")))
             node.call_expr.args.extend((there, self._literal(True), missing))
             return node
@@ -147,18 +148,18 @@ class ExpressionTranslator:
         if function in ast.LOGICAL:
             joined = self._expr(args[0])
             for operand in args[1:]:
-                node = self._called(function, joined)
+                node = self._call_of(function, joined)
                 node.call_expr.args.append(self._expr(operand))
                 joined = node
             return joined
-        node = self._called(function)
+        node = self._call_of(function)
         if tree.target is not None:
             node.call_expr.target.CopyFrom(self._expr(tree.target))
         node.call_expr.args.extend([self._expr(arg) for arg in args])
         return node
 
-    def _called(self, function: str, *args: Any) -> Any:
-        """A call of a function; an argument that is a text is a literal."""
+    def _call_of(self, function: str, *args: Any) -> Any:
+        """Return a function call; string arguments become literals."""
         node = self._node()
         node.call_expr.function = function
         node.call_expr.args.extend([self._literal(arg) if isinstance(arg, str) else arg for arg in args])
@@ -187,11 +188,11 @@ class ExpressionTranslator:
         return node
 
     def _index(self, operand: Any, key: str) -> Any:
-        return self._called("_[_]", operand, key)
+        return self._call_of("_[_]", operand, key)
 
 
 def _path(tree: ast.Expr) -> tuple[str, ...] | None:
-    """The fields after `request` in `request.a.b` and `request["a"].b`, or None."""
+    """Return the fields after `request` in `request.a.b` and `request["a"].b`; None for other expressions."""
     fields: list[str] = []
     while True:
         match tree:
@@ -208,12 +209,15 @@ def _path(tree: ast.Expr) -> tuple[str, ...] | None:
 
 
 def _header_key(name: str) -> str:
-    """Keys are in small letters; Envoy would find others, too, and has headers that the client did not send."""
+    """Return the key of a header, or of an absent one.
+
+    Keys are in lower case in the model, but Envoy ignores case. It also has headers that the client did not send.
+    """
     return _ABSENT if name != name.lower() or name.startswith((":", HEADER_PREFIX)) else name
 
 
 def _presence(tree: ast.Expr) -> ast.Has | None:
-    """`"x" in request.headers` and `"x" in request.mcp.arguments.y` as the `has` that they are."""
+    """Return `"x" in request.headers` or `"x" in request.mcp.arguments.y` as the equivalent `has`."""
     match tree:
         case ast.Call(function="@in", args=(ast.Literal(value=str() as key), inside)):
             path = _path(inside)
@@ -227,23 +231,23 @@ def _is_argument(tree: ast.Expr) -> bool:
     return path is not None and path[:2] == ("mcp", "arguments")
 
 
-def _no_doubtful_has(tree: ast.Expr, plainly: bool = True) -> None:
-    """Inexpressible if `has` of an argument stands elsewhere than in `&&`, `||` and branches of `?:`."""
+def _check_has(tree: ast.Expr, error_is_false: bool = True) -> None:
+    """Raise Inexpressible if `has` of an argument is used elsewhere than in `&&`, `||` and branches of `?:`."""
     presence = tree if isinstance(tree, ast.Has) else _presence(tree)
-    if presence is not None and not plainly and _is_argument(ast.Select(presence.operand, presence.field)):
-        raise Inexpressible("it cannot tell an argument that is missing from a list or an object")
+    if presence is not None and not error_is_false and _is_argument(ast.Select(presence.operand, presence.field)):
+        raise Inexpressible("it cannot distinguish a missing argument from a list or an object")
     inside = ast.children(tree)
     for number, child in enumerate(inside):
         logical = isinstance(tree, ast.Call) and tree.function in (*ast.LOGICAL, ast.CONDITIONAL)
         condition = isinstance(tree, ast.Call) and tree.function == ast.CONDITIONAL and number == 0
-        _no_doubtful_has(child, plainly and logical and not condition)
+        _check_has(child, error_is_false and logical and not condition)
 
 
 def _as_double(tree: ast.Expr) -> ast.Expr:
     match tree:
         case ast.Literal(value=int() as value) if not isinstance(value, bool):
             if abs(int(value)) >= _LARGEST_EXACT:
-                raise Inexpressible(f"it reads numbers as doubles, and {value} is none")
+                raise Inexpressible(f"it reads numbers as doubles, and {value} is not exact as a double")
             return ast.Literal(float(int(value)), tree.at)
         case ast.Call(function="-_", args=(ast.Literal(value=int() as value),)) if not isinstance(value, bool):
             return _as_double(ast.Literal(-int(value), tree.at))

@@ -46,7 +46,7 @@ class AuthorizationService(NamedTuple):
 
 
 def authorization_service(snapshot: Snapshot, policy: Resource) -> AuthorizationService | str:
-    """Return the service that a policy asks, or why there is none."""
+    """Return the service that a policy asks, or why it cannot be asked."""
     value = _external_auth(policy)
     reference = value.get("backendRef") if value else None
     place = referenced_place(reference, policy.namespace) if isinstance(reference, dict) else None

@@ -121,7 +121,7 @@ def escaped(text: str) -> str:
 
 
 def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predicate | bool | None:
-    """Return the condition on the HTTP request: a predicate, None if there is none, False if the port never matches."""
+    """Return the condition on the HTTP request: a predicate, None for any request, False if the port never matches."""
     if match.ports and port not in match.ports:
         return False
     families: list[Predicate] = []

@@ -25,7 +25,7 @@ from tierwall.tool.model import model
 from tierwall.tool.request import Backend
 from tierwall.tool.rules import AccessPolicy
 
-# Finds the authorization service of a policy, or says why there is none.
+# Finds the authorization service of a policy, or says why it cannot be asked.
 FindAuthorizer = Callable[[Snapshot, Resource], AuthorizationService | str]
 
 

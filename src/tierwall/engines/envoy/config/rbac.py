@@ -78,7 +78,7 @@ def compile_policy(
 ) -> CompiledPolicy:
     """Compile a policy for requests from a listener's port to a backend.
 
-    `asks` is the service to ask, or the reason why there is none.
+    `asks` is the service to ask, or the reason why it cannot be asked.
     """
     translator = _PolicyTranslator(policy, port, backend, largest_pattern)
     if isinstance(asks, str) and not policy.closed:
@@ -124,7 +124,7 @@ class _PolicyTranslator:
             self.diagnostics.append(diagnostic)
 
     def condition(self, rule: AccessRule, clause: Clause, plain: bool, asks: bool) -> Predicate | bool | None:
-        """Return the condition besides caller, method and name: a predicate, None if there is none, False for never.
+        """Return the condition besides caller, method and name: a predicate, None for always, False for never.
 
         If Envoy cannot express a rule, the rule never matches. If the rule asks an authorizer, it always asks.
         """

@@ -1,5 +1,5 @@
-"""Envoys that run: one is kept alive, all are fed over aggregated, incremental xDS (Envoy API, "xDS protocol").
+"""Controls running Envoys: keeps one alive, and feeds any number over aggregated, incremental xDS ("xDS protocol").
 
-`cache` holds what is in force, `stream` the conversation with one proxy, and `server` all of them. `accesslog` takes in
-what proxies decided, and `toolslist` answers what they ask about lists of tools.
+`cache` holds the configuration in force, `stream` the exchange with one proxy, and `server` all exchanges. `accesslog`
+receives the decisions of proxies, and `toolslist` filters their lists of tools.
 """

@@ -1,8 +1,8 @@
-"""Decisions as Envoy made them, from its access log stream (gRPC ALS, `envoy.service.accesslog.v3`).
+"""Envoy's decisions, from its access log stream (gRPC ALS, `envoy.service.accesslog.v3`).
 
-An event says who called what, where, the verdict, and the policy and rule that gave it: the RBAC filter of each policy
-writes its verdict into dynamic metadata (`names.Slot`), and the routes say which Gateway, listener and backend it was
-about. Nothing in it is taken from what a client claims, but for the request itself.
+An event contains the caller, the request, the place, the verdict, and the policy and rule that gave the verdict. The
+RBAC filter of each policy writes its verdict to dynamic metadata (`names.Slot`). Routes provide the Gateway, listener
+and backend. Apart from the request itself, nothing in an event comes from the client.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Sink = Callable[[DecisionEvent], None]
 
 
 def access_log() -> Any:
-    """The access log that every listener writes."""
+    """Return the access log configuration of every listener."""
     tags = []
     for key in PLACE_KEYS:
         tag = custom_tag_pb2.CustomTag(tag=key)
@@ -43,7 +43,7 @@ def access_log() -> Any:
         tag.metadata.metadata_key.key = PLACE
         tag.metadata.metadata_key.path.add().key = key
         tags.append(tag)
-    # Of a route to several backends the one that was chosen; it is chosen before policies are asked.
+    # The backend that Envoy chose if a route has several; it chooses before it asks policies.
     tags.append(custom_tag_pb2.CustomTag(tag=_CLUSTER, value="%UPSTREAM_CLUSTER_RAW%"))
     common = als_pb2.CommonGrpcAccessLogConfig(
         log_name=PLACE, transport_api_version=config_source_pb2.ApiVersion.V3, custom_tags=tags
@@ -55,7 +55,7 @@ def access_log() -> Any:
 
 
 def service(sink: Sink) -> Any:
-    """The gRPC service that takes access logs in; `sink` gets each decision."""
+    """Return the gRPC service that receives access logs and passes each decision to `sink`."""
 
     async def stream(requests: AsyncIterator[Any], context: Any) -> Any:
         async for message in requests:
@@ -72,7 +72,7 @@ def service(sink: Sink) -> Any:
 
 
 def event(entry: Any) -> DecisionEvent:
-    """One request, and what Envoy made of it."""
+    """Return the event of a log entry."""
     common = entry.common_properties
     mcp = _metadata(common.metadata, MCP)
     params = mcp.get("params")
@@ -105,39 +105,40 @@ def event(entry: Any) -> DecisionEvent:
 
 
 class LoggedDecision(NamedTuple):
-    """How a request was settled: the policy that denied, or the last that allowed, and its level."""
+    """A decision on a request: the policy that denied, or the last that allowed, and its level."""
 
     verdict: StepVerdict
     decider: Decider = DEFAULT
     level: str | None = None
-    # Envoy refused it before every policy was asked.
+    # Envoy refused the request before every policy was asked.
     refused: bool = False
 
 
-def logged_decision(said: Mapping[str, Any], details: str, reached: bool = False) -> LoggedDecision:
-    """What dynamic metadata and `response_code_details` say of a request; `reached`: a backend got it."""
-    looked = list(_looked(said))
+def logged_decision(metadata: Mapping[str, Any], details: str, reached: bool = False) -> LoggedDecision:
+    """Return the decision from dynamic metadata and `response_code_details`; `reached` says that a backend got it."""
+    results = list(_results(metadata))
     is_allowed = reached or details.startswith(_PASSED)
-    is_denied_by_policy = bool(looked) and (looked[-1][1] == "denied" or details.startswith(_BY_AUTHORIZER))
-    if looked and (is_allowed or is_denied_by_policy):
-        level, _, told = looked[-1]
-        return LoggedDecision(StepVerdict.DENY if is_denied_by_policy else StepVerdict.ALLOW, decider(told), level)
+    is_denied_by_policy = bool(results) and (results[-1][1] == "denied" or details.startswith(_BY_AUTHORIZER))
+    if results and (is_allowed or is_denied_by_policy):
+        level, _, name = results[-1]
+        return LoggedDecision(StepVerdict.DENY if is_denied_by_policy else StepVerdict.ALLOW, decider(name), level)
     if is_allowed:
         return LoggedDecision(StepVerdict.ALLOW)
     return LoggedDecision(StepVerdict.DENY, refused=True)
 
 
-# What Envoy says (`response_code_details`) of requests that went on to a backend, and of those that an authorizer
-# denied or was not to get: a body that is too large for it is none for the backend, either.
+# The `response_code_details` of requests that Envoy forwarded to a backend, and of those that an authorizer denied or
+# that were too large for it: a body that the authorizer cannot get does not go to the backend, either.
 _PASSED = ("via_upstream", "upstream_", "response_timeout", "no_healthy_upstream")
 _BY_AUTHORIZER = ("ext_authz_", "request_payload_too_large")
 
 
-def _looked(said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _results(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the level, the result and the decider of each policy that Envoy asked."""
     for slot in SLOTS:
-        result = said.get(slot.result)
+        result = metadata.get(slot.result)
         if isinstance(result, str):
-            yield slot.level.capitalize(), result, str(said.get(slot.decider, ""))
+            yield slot.level.capitalize(), result, str(metadata.get(slot.decider, ""))
 
 
 def _metadata(metadata: Any, namespace: str) -> Mapping[str, Any]:

@@ -1,11 +1,12 @@
-"""What is in force: every resource with its version, which is the hash of its content, in the order of sending.
+"""The resources in force. The version of a resource is the hash of its content.
 
-Equal content has an equal version, also after a restart of the control plane: a proxy that reconnects is sent only what
-differs from what it has. A message that is the same Python object as before is not serialised again, so a compiler that
-keeps the messages of unchanged policies makes a change as cheap as what it changes.
+Equal content has an equal version, even after a restart of the control plane, so a proxy that reconnects is sent only
+what differs from what it has. A message that is the same Python object as before is not serialised again. So the cost
+of a change depends on its size, if the compiler keeps the messages of unchanged policies.
 
-What is referred to comes first: clusters, secrets and filter configurations, then listeners, then routes. Removals go
-the other way round, so that nothing that is still referred to goes away (xDS protocol, "Eventual consistency").
+Referenced resources are sent first: clusters, secrets and filter configurations, then listeners, then routes. Removals
+are sent in the opposite order, so that a resource is never removed while another refers to it (xDS protocol, "Eventual
+consistency").
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ EXTENSION: Final = f"{_PREFIX}.config.core.v3.TypedExtensionConfig"
 LISTENER: Final = f"{_PREFIX}.config.listener.v3.Listener"
 ROUTE: Final = f"{_PREFIX}.config.route.v3.RouteConfiguration"
 
-# The kinds in the order of sending, and where a configuration has the messages of each.
+# The kinds in sending order, with their fields in `XdsResources`.
 FIELDS: Final = {
     CLUSTER: "clusters",
     SECRET: "secrets",
@@ -35,17 +36,17 @@ FIELDS: Final = {
     ROUTE: "routes",
 }
 ORDER: Final = tuple(FIELDS)
-# A proxy that names none of these kinds' resources asks for all of them.
+# A proxy that subscribes to these kinds without names wants all their resources.
 WILDCARD: Final = frozenset((CLUSTER, LISTENER))
 
 
 def kind_name(type_url: str) -> str:
-    """A kind as people call it: `Listener`, `RouteConfiguration`."""
+    """Return the short name of a kind, such as `Listener` or `RouteConfiguration`."""
     return type_url.rpartition(".")[2]
 
 
 class CachedResource(NamedTuple):
-    """A resource in force. `message` is what the compiler made, `wire` what is sent."""
+    """A resource in force. `message` comes from the compiler, `wire` is what is sent."""
 
     version: str
     message: Any
@@ -53,7 +54,7 @@ class CachedResource(NamedTuple):
 
 
 class ResourceCache:
-    """The resources in force by type URL and name; nothing is in force before the first `publish`."""
+    """The resources in force, by type URL and name; empty before the first `publish`."""
 
     def __init__(self) -> None:
         self._items: dict[str, dict[str, CachedResource]] = {type_url: {} for type_url in ORDER}
@@ -61,15 +62,15 @@ class ResourceCache:
 
     @property
     def is_published(self) -> bool:
-        """Whether there is a configuration; until then no proxy is told anything, least of all to drop things."""
+        """Whether there is a configuration. Until then proxies are sent nothing, above all no removals."""
         return self.generation > 0
 
     def of(self, type_url: str) -> Mapping[str, CachedResource]:
-        """The resources of one kind."""
+        """Return the resources of a kind."""
         return self._items.get(type_url, {})
 
     def publish(self, resources: XdsResources) -> dict[str, set[str]]:
-        """Put a configuration in force; what was added, changed or removed, by type URL."""
+        """Put a configuration in force; return the names added, changed or removed, by type URL."""
         changed: dict[str, set[str]] = {}
         for type_url, field in FIELDS.items():
             before, messages = self._items[type_url], getattr(resources, field)

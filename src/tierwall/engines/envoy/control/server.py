@@ -1,7 +1,7 @@
 """The xDS server: one gRPC server for any number of proxies; access logs and external processing share its port.
 
-Proxies are independent of each other: each has its own stream and its own unanswered responses, so one that never
-acknowledges keeps nobody else from anything.
+Proxies are independent of each other. Each has its own stream and its own unacknowledged responses, so a proxy that
+never acknowledges does not delay the others.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tierwall.engines.envoy.control.cache import ResourceCache
 from tierwall.engines.envoy.control.stream import Proxy, XdsStream
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
-# A response holds what changed of one kind; the first holds all of it.
+# A response holds the changes of one kind; the first response holds all its resources.
 LARGEST_MESSAGE = 256 * 1024 * 1024
-# How long a proxy that hung up counts as one that will be back, in seconds, and how many do.
+# How long a disconnected proxy is expected back, in seconds, and how many such proxies are remembered.
 ABSENT_S, MOST_ABSENT = 600.0, 10_000
 
 
 class ProxyStatus(NamedTuple):
-    """How one proxy stands to what is in force."""
+    """The status of a proxy: whether it has everything in force, and what it refuses."""
 
     proxy: Proxy
     is_current: bool
@@ -42,7 +42,7 @@ class GatewayCondition(NamedTuple):
 
 
 def programmed(proxy_statuses: Sequence[ProxyStatus], is_published: bool) -> GatewayCondition:
-    """Whether every proxy obeys what is in force; a refusal is told in the proxy's own words."""
+    """Return the `Programmed` condition; a refusal contains the proxy's own message."""
     if not is_published:
         return GatewayCondition("False", "Pending", "no configuration is in force yet")
     refusing = [status for status in proxy_statuses if status.refusals]
@@ -60,7 +60,7 @@ def programmed(proxy_statuses: Sequence[ProxyStatus], is_published: bool) -> Gat
 
 
 class XdsServer:
-    """The control plane of some proxies. `changed` is called whenever a proxy comes, goes or answers."""
+    """Serves proxies. It calls `changed` whenever a proxy connects, disconnects or answers."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None, more: Iterable[Any] = ()) -> None:
         self.cache = ResourceCache()
@@ -72,12 +72,12 @@ class XdsServer:
         self.port = 0
 
     async def start(self, address: str = "127.0.0.1:0", credentials: Any = None) -> int:
-        """Listen; the port. InputError if the address cannot be had."""
+        """Listen and return the port; InputError if the address cannot be used."""
         options = [
             ("grpc.max_receive_message_length", LARGEST_MESSAGE),
             ("grpc.max_send_message_length", LARGEST_MESSAGE),
             ("grpc.so_reuseport", 0),
-            # A proxy whose machine went away is noticed, and proxies that look whether we live are not taken for rude.
+            # Notice proxies whose machine is gone, and accept the keepalive pings of proxies.
             ("grpc.keepalive_time_ms", 10_000),
             ("grpc.keepalive_timeout_ms", 5_000),
             ("grpc.keepalive_permit_without_calls", 1),
@@ -106,13 +106,13 @@ class XdsServer:
         return self.port
 
     async def stop(self, grace: float = 0.2) -> None:
-        """Hang up on everybody; the proxies keep what they have."""
+        """Disconnect all proxies; they keep their configuration."""
         if self._server is not None:
             await self._server.stop(grace)
             self._server = None
 
     def publish(self, resources: XdsResources) -> dict[str, set[str]]:
-        """Put a configuration in force; what changed, by type URL. Must be called in the server's event loop."""
+        """Put a configuration in force; return the changed names by type URL. Call it in the server's event loop."""
         first = not self.cache.is_published
         changed = self.cache.publish(resources)
         if changed or first:
@@ -123,7 +123,7 @@ class XdsServer:
 
     @property
     def proxy_statuses(self) -> list[ProxyStatus]:
-        """Every connected proxy, in the order of their ids."""
+        """The status of every connected proxy, sorted by id."""
         known = [
             ProxyStatus(stream.proxy, stream.is_current and self.cache.is_published, tuple(stream.refusals))
             for stream in self._streams
@@ -138,7 +138,7 @@ class XdsServer:
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether every proxy has all that is in force, also those that hung up lately and may have less."""
+        """Whether every proxy has acknowledged everything; a recently disconnected proxy may not have."""
         now = time.monotonic()
         self._absent = {name: since for name, since in self._absent.items() if now - since < ABSENT_S}
         return not self._absent and all(stream.is_acknowledged for stream in self._streams)

@@ -1,13 +1,13 @@
-"""The conversation with one proxy: its requests in, what it lacks out, kind by kind in the order of sending.
+"""The xDS exchange with one proxy: receives its requests, and sends what it lacks, kind by kind in sending order.
 
-At most one response of a kind is unanswered at a time (xDS protocol, "Incremental xDS"). Changes that come meanwhile
-are not queued: what is sent next is the difference between what the proxy was sent and what is then in force. So a
-proxy that never answers costs no memory, and one that is slow skips states in between.
+At most one response per kind is unacknowledged at a time (xDS protocol, "Incremental xDS"). Changes in the meantime are
+not queued: the next response is the difference between what the proxy was sent and what is in force at that time. So a
+proxy that never answers costs no memory, and a slow proxy skips intermediate states.
 
-A later kind never overtakes an earlier one that has changes and an unanswered response: a proxy works a stream off in
-order, so what it has not answered it has not read. Removals are sent after all additions, in the opposite order. Routes
-need filter configurations, so a proxy that has not taken those, or refuses them, keeps the routes that it has; and what
-it refuses may be in the place of something that needs clusters and secrets, so those stay, too.
+A later kind is never sent while an earlier kind has changes and an unacknowledged response: a proxy processes a stream
+in order, so it has not read what it has not acknowledged. Removals are sent after all additions, in the opposite order.
+Routes need filter configurations. A proxy that has not taken those, or refuses them, keeps its routes. What it keeps in
+place of a refused resource may need clusters and secrets, so those are not removed, either.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _REFERRED = (CLUSTER, SECRET)
 
 
 class Proxy(NamedTuple):
-    """Who is on the other end of a stream."""
+    """The proxy at the other end of a stream."""
 
     id: str
     version: str
 
     @classmethod
     def of(cls, node: Any) -> Proxy:
-        """A proxy from the node of its first request."""
+        """Return the proxy of a node, as in its first request."""
         number = node.user_agent_build_version.version
         return cls(node.id, f"{number.major_number}.{number.minor_number}.{number.patch}")
 
 
 class Subscription:
-    """One kind's part of the conversation with a proxy."""
+    """The state of one kind in the exchange with a proxy."""
 
     def __init__(self, type_url: str) -> None:
         self.type_url = type_url
@@ -63,22 +63,22 @@ class Subscription:
         self._answered = True
         self._nonce = 0
         self._sent_last: dict[str, str] = {}
-        # Of responses that were refused: what is sent again, one by one, because a proxy may have taken nothing of what
-        # came with something that it refuses.
+        # Resources of refused responses. They are sent again one by one, because a proxy may have dropped everything in
+        # a response with a resource that it refuses.
         self._suspects: set[str] = set()
-        # Whether the proxy was here before: it has brought along what it has.
+        # Whether the proxy was connected before: it told which resources it has.
         self.came_back = False
-        # Resources that the proxy refused, with the version it refused; and its own words for it.
+        # Resources that the proxy refused, with the refused version, and the proxy's error message.
         self.refused: dict[str, str] = {}
         self.words = ""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a response is unanswered."""
+        """Whether a response is unacknowledged."""
         return not self._answered
 
     def subscribe(self, subscribe: Iterable[str], unsubscribe: Iterable[str], has: Mapping[str, str]) -> None:
-        """Take in the names of a request; `has` are the versions that a proxy brings along from before."""
+        """Process the names of a request; `has` are the versions that a reconnecting proxy already has."""
         names = set(subscribe)
         if not self._begun:
             self._begun = True
@@ -90,7 +90,7 @@ class Subscription:
             self.is_wildcard = True
             names.discard("*")
         self._names |= names
-        # A name that is asked for is owed an answer, also if the proxy had one before.
+        # Every requested name must be answered, even if the proxy had the resource before.
         self._owed |= {name for name in names if name not in has}
         for name in unsubscribe:
             if name == "*":
@@ -104,7 +104,7 @@ class Subscription:
             raise OverflowError(f"more than {MOST_NAMES} names")
 
     def acknowledge(self, nonce: str, error: str | None) -> bool:
-        """Take in the ACK (no error) or NACK of a response; False if it is about an older response."""
+        """Process the ACK (no error) or NACK of a response; return False if it is for an older response."""
         if self._answered or nonce != str(self._nonce):
             return False
         self._answered = True
@@ -121,15 +121,15 @@ class Subscription:
             self.words = error
             if len(self._sent_last) > 1:
                 self._suspects |= sent.keys()
-                # What it has of these is not known.
+                # The proxy may or may not have these.
                 self._has |= dict.fromkeys(sent.keys() & self._has.keys(), "")
-            # Envoy acknowledges a filter that it has refused if it comes again, and does not take it.
+            # If Envoy gets a filter again that it has refused, it acknowledges the filter without taking it.
             if len(self._sent_last) == 1 or self.type_url == EXTENSION:
                 self.refused |= sent
         return True
 
     def pending(self, items: Mapping[str, CachedResource]) -> tuple[list[CachedResource], list[str]]:
-        """What the proxy must be sent next, and what it must be told to drop; both by name."""
+        """Return the resources to send next, and the names to remove; both sorted by name."""
         wanted = items if self.is_wildcard else {name: items[name] for name in self._names if name in items}
         news = [
             item
@@ -143,7 +143,7 @@ class Subscription:
         return news, sorted(gone)
 
     def respond(self, news: Iterable[CachedResource], gone: Iterable[str], generation: int) -> Any:
-        """The response that brings these; it counts as sent."""
+        """Return the response with these resources and removals, and count it as sent."""
         self._nonce += 1
         self._answered = False
         self._owes_first = False
@@ -165,15 +165,15 @@ class Subscription:
 
     @property
     def owes_first(self) -> bool:
-        """Whether the proxy waits for a first answer, be it an empty one."""
+        """Whether the proxy waits for a first response, even an empty one."""
         return self._owes_first and self.is_wildcard
 
     def is_refused(self, items: Mapping[str, CachedResource]) -> bool:
-        """Whether the proxy refused something that is in force."""
+        """Whether the proxy refused a resource that is in force."""
         return any(name in items and items[name].version == version for name, version in self.refused.items())
 
     def is_current(self, items: Mapping[str, CachedResource]) -> bool:
-        """Whether the proxy has taken everything in force that it asked for."""
+        """Whether the proxy has acknowledged everything in force that it subscribed to."""
         return not self.is_waiting and not self.refused and self.pending(items) == ([], [])
 
 
@@ -188,11 +188,11 @@ class XdsStream:
         self.proxy = Proxy("", "")
 
     def wake(self) -> None:
-        """Something is in force that was not before."""
+        """Send what is newly in force."""
         self._news.set()
 
     async def run(self, requests: AsyncIterator[Any], send: Send) -> None:
-        """Until the proxy hangs up."""
+        """Serve the proxy until it disconnects."""
         reading = asyncio.ensure_future(self._read(requests))
         writing = asyncio.ensure_future(self._write(send))
         try:
@@ -209,7 +209,7 @@ class XdsStream:
             self.receive(request)
 
     def receive(self, request: Any) -> None:
-        """Take in one request: names, and what the proxy says to the last response."""
+        """Process a request: its names, and the ACK or NACK of the last response."""
         if request.HasField("node"):
             self.proxy = Proxy.of(request.node)
         type_url = request.type_url
@@ -236,7 +236,7 @@ class XdsStream:
                     await send(response)
 
     def responses(self) -> list[Any]:
-        """What can be said now: additions in order, then removals in the opposite order."""
+        """Return the responses that can be sent now: additions in order, then removals in the opposite order."""
         out: list[Any] = []
         subscriptions = [self.subscriptions[type_url] for type_url in ORDER if type_url in self.subscriptions]
         for subscription in subscriptions:
@@ -259,7 +259,7 @@ class XdsStream:
     def _may_lack_filters(self) -> bool:
         filters = self.subscriptions.get(EXTENSION)
         if filters is None:
-            # One that comes back has routes, and asks for filters next.
+            # A reconnecting proxy has routes, and subscribes to filters next.
             return self.subscriptions[ROUTE].came_back and bool(self._cache.of(EXTENSION))
         return filters.is_waiting or filters.is_refused(self._cache.of(EXTENSION))
 
@@ -271,20 +271,22 @@ class XdsStream:
 
     @property
     def is_current(self) -> bool:
-        """Whether the proxy has acknowledged everything in force; one that has asked for nothing yet has not."""
+        """Whether the proxy has acknowledged everything in force; a proxy without subscriptions has not."""
         return bool(self.subscriptions) and all(
             subscription.is_current(self._cache.of(type_url)) for type_url, subscription in self.subscriptions.items()
         )
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether it is current, and has come to ask for filters and routes, if there are any."""
-        asked = all(type_url in self.subscriptions for type_url in (EXTENSION, ROUTE) if self._cache.of(type_url))
-        return asked and self.is_current
+        """Whether the proxy is current and has subscribed to filters and routes, if there are any."""
+        has_subscribed = all(
+            type_url in self.subscriptions for type_url in (EXTENSION, ROUTE) if self._cache.of(type_url)
+        )
+        return has_subscribed and self.is_current
 
     @property
     def refusals(self) -> list[str]:
-        """What the proxy refused, with its own words."""
+        """The refused resources, with the proxy's error messages."""
         return [
             f"{kind_name(type_url)} {', '.join(sorted(subscription.refused))}: {subscription.words}"
             for type_url, subscription in sorted(self.subscriptions.items())

@@ -1,8 +1,7 @@
-"""Filtering `tools/list`: a caller sees the tools that it may call (external processing, `envoy.service.ext_proc.v3`).
+"""Filters `tools/list`: a caller sees the tools that it may call (external processing, `envoy.service.ext_proc.v3`).
 
-Envoy asks only about responses to this one method; all other requests never leave it. A tool is shown if some call of
-it may pass, be it under conditions on arguments or headers. What cannot be read as a list is not passed on: the client
-gets an error instead.
+Envoy sends only the responses to this method here. A tool is shown if some call of it may pass, perhaps only with
+certain arguments or headers. A response that is not a readable list is replaced by an error.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ _CALLER, _CLUSTER = "connection.uri_san_peer_certificate", "xds.cluster_name"
 _CHAIN, _HOST = "xds.filter_chain_name", "xds.virtual_host_name"
 
 May = Callable[[str], bool]
-# The tools that a caller may call at a place (`gateway`, `listener`, `backend`); None for a place that is not known.
+# Returns the test for tools that a caller may call at a place (`gateway`, `listener`, `backend`); None if unknown.
 Permitted = Callable[[Mapping[str, Any], str | None], May | None]
 
 
 def permitted(snapshot: Snapshot, place: Mapping[str, Any], caller: str | None) -> May | None:
-    """Which tools a caller may call at a place, as the tool plane decides; None if there is no such place."""
+    """Return a test for the tools that a caller may call at a place; None if there is no such place."""
     problems: list[Diagnostic] = []
-    route = find_way(snapshot, place.get("gateway"), place.get("listener"), place.get("backend"), problems)
-    if route is None or problems:
+    way = find_way(snapshot, place.get("gateway"), place.get("listener"), place.get("backend"), problems)
+    if way is None or problems:
         return None
-    port = route.listener.port if route.listener is not None else 0
-    backend, stack = route.backend, route.stack
+    port = way.listener.port if way.listener is not None else 0
+    backend, stack = way.backend, way.stack
 
     def may(tool: str) -> bool:
         return possible(stack, tool_request(backend, caller, CALL, tool, port=port)).verdict is not Verdict.DENY
@@ -58,7 +57,7 @@ def permitted(snapshot: Snapshot, place: Mapping[str, Any], caller: str | None) 
 
 
 def http_filter() -> Any:
-    """The filter that asks, for `tools/list` alone; it stands behind the policies' own filters."""
+    """Return the filter that asks, only for `tools/list`; it runs after the policy filters."""
     mode = processing_mode_pb2.ProcessingMode
     asking = ext_proc_pb2.ExternalProcessor(
         processing_mode=mode(
@@ -74,8 +73,8 @@ def http_filter() -> Any:
     )
     asking.grpc_service.envoy_grpc.cluster_name = CONTROL_PLANE
     asking.message_timeout.FromMilliseconds(2000)
-    # A composite filter has the inner one only for requests that match when they get there: one that a policy denied
-    # never does, so a denial does not depend on whether anybody answers here.
+    # A composite filter runs the inner filter only for matching requests that reach it. A denied request never does, so
+    # denials work even if this service does not answer.
     run = composite_pb2.ExecuteFilterAction(typed_config={"name": FILTER, "typed_config": packed(asking)})
     asks = matcher_pb2.Matcher.OnMatch(action=extension_config("filter", run))
     wrapped = extension_matcher_pb2.ExtensionWithMatcher(
@@ -86,7 +85,7 @@ def http_filter() -> Any:
 
 
 def service(permitted: Permitted) -> Any:
-    """The gRPC service that Envoy asks."""
+    """Return the gRPC service that Envoy asks."""
 
     async def process(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         may: May | None = None
@@ -95,15 +94,15 @@ def service(permitted: Permitted) -> Any:
             answer = processor_pb2.ProcessingResponse()
             kind = message.WhichOneof("request")
             if kind == "request_headers":
-                may = _asked(message.attributes, permitted)
-                # A response that is compressed could not be read.
+                may = _may_call(message.attributes, permitted)
+                # A compressed response could not be read.
                 answer.request_headers.response.header_mutation.remove_headers.append("accept-encoding")
             elif kind == "response_headers":
                 headers = _headers(message.response_headers.headers)
                 content_type = headers.get("content-type", "")
                 if headers.get("content-encoding", "identity") != "identity":
                     content_type = "compressed"
-                # The body gets another length; what is left says so itself.
+                # The length of the body will change.
                 answer.response_headers.response.header_mutation.remove_headers.append("content-length")
             elif kind == "response_body":
                 body = filter_tools(message.response_body.body, content_type, may)
@@ -120,14 +119,14 @@ def service(permitted: Permitted) -> Any:
     return grpc.method_handlers_generic_handler(SERVICE, {"Process": handler})
 
 
-def _asked(attributes: Any, permitted: Permitted) -> May | None:
-    """What the caller of a request may call; Envoy tells who and where, the client cannot."""
+def _may_call(attributes: Any, permitted: Permitted) -> May | None:
+    """Return the test for a request's caller; the caller and the place come from Envoy, never from the client."""
     if EXT_PROC not in attributes:
         return None
-    said = {key: value.string_value for key, value in attributes[EXT_PROC].fields.items()}
-    where = place_of(said.get(_CHAIN, ""), said.get(_HOST, ""))
-    place = {**where, "backend": backend_of_cluster(said.get(_CLUSTER, ""))}
-    return permitted(place, said.get(_CALLER) or None)
+    strings = {key: value.string_value for key, value in attributes[EXT_PROC].fields.items()}
+    where = place_of(strings.get(_CHAIN, ""), strings.get(_HOST, ""))
+    place = {**where, "backend": backend_of_cluster(strings.get(_CLUSTER, ""))}
+    return permitted(place, strings.get(_CALLER) or None)
 
 
 def _headers(headers: Any) -> dict[str, str]:
@@ -135,9 +134,9 @@ def _headers(headers: Any) -> dict[str, str]:
 
 
 def filter_tools(body: bytes, content_type: str, may: May | None) -> bytes | None:
-    """The body, JSON or server-sent events, with only the tools that a caller may call; None if it may stay as it is.
+    """Return the body, JSON or server-sent events, with only the tools that a caller may call; None to keep it.
 
-    Whatever is not recognised is replaced by an error, so that a list in a form we do not know is not shown uncut.
+    An unknown body is replaced by an error, so that a list in an unknown format is never shown unfiltered.
     """
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type == "application/json":
@@ -158,7 +157,7 @@ def _message(text: bytes, may: May | None) -> bytes:
         return _refusal(None)
     result = value.get("result")
     if "result" not in value:
-        # An error, a request or a notification of the server: nothing to cut.
+        # An error, a request or a notification from the server: nothing to filter.
         return text
     tools = result.get("tools") if isinstance(result, dict) else None
     if may is None or not isinstance(result, dict) or not isinstance(tools, list):
@@ -177,7 +176,7 @@ def _refusal(identity: Any) -> bytes:
 
 
 def _events(body: bytes, may: May | None) -> Iterator[bytes]:
-    """Every event with its data cut; fields other than `data` stay as they are."""
+    """Yield every event with its data filtered; fields other than `data` stay the same."""
     kept: list[bytes] = []
     data: list[bytes] = []
     for line in [*body.removeprefix(b"\xef\xbb\xbf").splitlines(), b""]:

@@ -1,1 +1,1 @@
-"""Asking a real Envoy: one that is started for some questions, a backend that records, callers of every kind."""
+"""Puts questions to a real Envoy: a standalone Envoy, a client with any identity, and a backend that records."""

@@ -1,9 +1,9 @@
-"""Tool questions put to a real Envoy: a real request for each, through compiled policies, to a backend that records.
+"""Puts tool questions to a real Envoy: sends each as a real request through compiled policies to a recording backend.
 
-A question names a Gateway, a listener and a backend, not a route; so every way gets a route of its own. A caller with
-an identity connects by TLS with a certificate made for it, one without by plain HTTP: what a listener's own TLS does is
-not the question. The verdict is whether the request reached the backend; who decided is what Envoy says. Questions that
-no real request can put to Envoy are skipped with a reason (docs/policy-tests.md#output).
+A question names a Gateway, a listener and a backend, but no route. So every way gets its own route. A caller with an
+identity connects over TLS with a certificate made for it, and a caller without one over plain HTTP: the listener's own
+TLS is not part of the question. The verdict is whether the request reached the backend. Envoy reports who decided.
+Questions that no real request can put to Envoy are skipped with a reason (docs/policy-tests.md#output).
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from tierwall.tool.request import ToolRequest
 from tierwall.tool.rules import AccessPolicy, AccessRule
 from tierwall.tool.ways import GuardedWay
 
-WAY, TOLD, WHY = "x-tierwall-asked", "x-tierwall-told", "x-tierwall-why"
+WAY, RESULTS, WHY = "x-tierwall-asked", "x-tierwall-told", "x-tierwall-why"
 _BACKEND = "recorder"
 _ANY_PORT = SocketAddress("127.0.0.1", 0)
 _LARGEST_PATTERN = 10_000
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"))
-# Requests have these whatever a question says: the client must send them, or Envoy adds them.
+# Every request has these headers, whatever the question: the client must send them, or Envoy adds them.
 ALWAYS = frozenset(("accept", "content-type", "content-length", "host"))
 _OF_CONNECTIONS = frozenset(
     ("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect", "proxy-connection", "via")
@@ -69,7 +69,7 @@ _SPELT = frozenset(("tools/call", "tools/list", "prompts/get", "prompts/list", "
 
 
 class PolicySlot(NamedTuple):
-    """A policy on a way: its level, and the slot in which Envoy tells what it said."""
+    """A policy on a way: its level, and the slot in which Envoy reports its result."""
 
     level: str
     policy: AccessPolicy
@@ -77,7 +77,7 @@ class PolicySlot(NamedTuple):
 
 
 class EnvoyCase(NamedTuple):
-    """A question as a request: its way and the way's number, what authorizers say, whose turn it is."""
+    """A question as a request, with its way, the number of the way, and the answers of authorizers."""
 
     question: ToolQuestion
     number: int
@@ -87,18 +87,18 @@ class EnvoyCase(NamedTuple):
     external_auth: AuthorizerAnswers
 
     @property
-    def turns(self) -> tuple[PolicySlot, ...]:
-        """The policies on the way in their order; a checkpoint has those of a level that has any."""
-        guarded = [tier for tier in self.way.stack if tier.policies]
+    def policies(self) -> tuple[PolicySlot, ...]:
+        """The policies on the way, in order. Each level with policies has a checkpoint."""
+        tiers = [tier for tier in self.way.stack if tier.policies]
         return tuple(
             PolicySlot(tier.name, policy, slot)
-            for tier, checkpoint in zip(guarded, self.protection.checkpoints, strict=True)
+            for tier, checkpoint in zip(tiers, self.protection.checkpoints, strict=True)
             for policy, slot in zip(tier.policies, checkpoint.slots, strict=True)
         )
 
 
 class EnvoyProbe(EngineProbe[EnvoyCase]):
-    """Questions about one snapshot, as requests; every way that they name gets a route of its own."""
+    """Sends questions about one snapshot as requests; every way that they name gets its own route."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -108,12 +108,12 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
         self._ways: dict[Any, tuple[int, Protection]] = {}
 
     def _authorizer(self, snapshot: Snapshot, policy: Resource) -> AuthorizationService:
-        """The recorder answers for every authorizer; the policy's number in the path says for which."""
+        """Return the recording backend, which answers for every authorizer; the path contains the policy's number."""
         number = self._policies.setdefault(policy.reference, len(self._policies))
         return AuthorizationService(_BACKEND, policy, number, False, {"http": {"path": f"{AUTHORIZE}{number}"}})
 
     def read(self, question: ToolQuestion) -> EnvoyCase:
-        """The request of a question; InputError names everything wrong with it."""
+        """Return the request of a question; InputError names everything wrong with it."""
         way, request, external_auth = read_question(self._snapshot, question, [])
         key = way.gateway.reference, way.listener and way.listener.name, way.backend
         if key not in self._ways:
@@ -123,7 +123,7 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
         return EnvoyCase(question, number, way, protection, request, external_auth)
 
     def obstacle(self, case: EnvoyCase) -> str:
-        """Why a question cannot be put to Envoy as a request, or nothing."""
+        """Return why a question cannot be put to Envoy as a request, or an empty string."""
         return next(_obstacles(case), "")
 
     def ask(self, cases: Sequence[EnvoyCase]) -> Iterator[EngineReply]:
@@ -149,8 +149,8 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
         routes = empty_configuration("asked")
         routes.request_headers_to_remove.append(WAY)
         virtual = routes.virtual_hosts.add(name="asked", domains=["*"])
-        told = {"key": TOLD, "value": f"%DYNAMIC_METADATA({RBAC})%"}
-        routes.response_headers_to_add.add(header=told)
+        results = {"key": RESULTS, "value": f"%DYNAMIC_METADATA({RBAC})%"}
+        routes.response_headers_to_add.add(header=results)
         for number, protection in self._ways.values():
             route = route_components_pb2.Route(name=str(number))
             route.match.prefix = "/"
@@ -160,40 +160,40 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
         policies = PolicyFilters.of(self._compiler.checkpoints).messages
         manager = connection_manager("asked", routes, self._options, list(http_filters(self._options, policies)))
         for mapper in manager.local_reply_config.mappers:
-            mapper.headers_to_add.add(header=told)
+            mapper.headers_to_add.add(header=results)
             mapper.headers_to_add.add(header={"key": WHY, "value": "%RESPONSE_CODE_DETAILS%"})
         sock, _ = transport_socket(ListenerTls(authority.server(), authority.pem, True), "asked", static=True)
-        made = {
+        listeners = {
             "tls": listener("tls", _ANY_PORT, [filter_chain("tls", manager, sock, "")]),
             "plain": listener("plain", _ANY_PORT, [filter_chain("plain", manager, None, "")]),
         }
-        return XdsResources(made, clusters={_BACKEND: clusters.cluster(_BACKEND, recorder)})
+        return XdsResources(listeners, clusters={_BACKEND: clusters.cluster(_BACKEND, recorder)})
 
 
-def _answer(asked: EnvoyCase, status: int, headers: Mapping[str, str], body: bytes, reached: bool) -> EngineReply:
+def _answer(case: EnvoyCase, status: int, headers: Mapping[str, str], body: bytes, reached: bool) -> EngineReply:
     if reached != (headers.get(REACHED) == "1"):
         return EngineReply(error=f"the backend was {'' if reached else 'not '}reached, but the answer is {status}")
-    if not reached and status in (400, 413) and WHY not in headers and asked.turns:
+    if not reached and status in (400, 413) and WHY not in headers and case.policies:
         # Envoy did not read the message: the first policy denies it
         # (docs/semantics.md#messages-that-cannot-be-read-are-denied).
-        level, policy, _ = asked.turns[0]
+        level, policy, _ = case.policies[0]
         unread = PolicyEvaluation(level, policy, StepVerdict.DENY, Reason.NOT_READ_AS_MCP)
-        return EngineReply(answer(asked.way, ToolDecision(asked.request, Verdict.DENY, (unread,)), status))
-    said = headers.get(TOLD, "")
-    metadata: Mapping[str, str] = json.loads(said) if said.startswith("{") else {}
-    evaluated = list(_allowing(asked, metadata))
+        return EngineReply(answer(case.way, ToolDecision(case.request, Verdict.DENY, (unread,)), status))
+    results = headers.get(RESULTS, "")
+    metadata: Mapping[str, str] = json.loads(results) if results.startswith("{") else {}
+    evaluated = list(_allowing(case, metadata))
     if not reached:
-        denial = _denial(asked, evaluated, headers.get(WHY, ""))
+        denial = _denial(case, evaluated, headers.get(WHY, ""))
         if denial is None:
             return EngineReply(error=f"Envoy answers {status}: {body[:200].decode(errors='replace')}")
         evaluated = denial
     verdict = Verdict.ALLOW if reached else Verdict.DENY
-    return EngineReply(answer(asked.way, ToolDecision(asked.request, verdict, tuple(evaluated)), status))
+    return EngineReply(answer(case.way, ToolDecision(case.request, verdict, tuple(evaluated)), status))
 
 
-def _allowing(asked: EnvoyCase, metadata: Mapping[str, str]) -> Iterator[PolicyEvaluation]:
-    """The policies that Envoy says allowed the request, or asked their authorizer about it."""
-    for level, policy, slot in asked.turns:
+def _allowing(case: EnvoyCase, metadata: Mapping[str, str]) -> Iterator[PolicyEvaluation]:
+    """Yield the policies that, as Envoy reports, allowed the request or asked their authorizer about it."""
+    for level, policy, slot in case.policies:
         is_asked = metadata.get(slot.asks) == "allowed"
         name = metadata.get(slot.asked if is_asked else slot.decider)
         if name is None:
@@ -206,18 +206,18 @@ def _allowing(asked: EnvoyCase, metadata: Mapping[str, str]) -> Iterator[PolicyE
 
 
 def _rule(policy: AccessPolicy, name: str) -> AccessRule:
-    """The rule that Envoy calls by this name."""
+    """Return the rule with this name in Envoy."""
     return {rule_name(policy, rule): rule for rule in (*policy.allows.all, *policy.asks.all)}[name]
 
 
-def _denial(asked: EnvoyCase, evaluated: list[PolicyEvaluation], why: str) -> list[PolicyEvaluation] | None:
-    """What was evaluated with the policy that denied, which Envoy gives as reason; None if no policy did."""
-    turn = asked.turns[len(evaluated)] if len(evaluated) < len(asked.turns) else None
-    if turn is not None and why == f"rbac_access_denied_matched_policy[{denier_name(turn.policy)}]":
-        reason = Reason.FAILS_CLOSED if turn.policy.closed else Reason.NO_RULE_MATCHED
-        return [*evaluated, PolicyEvaluation(turn.level, turn.policy, StepVerdict.DENY, reason)]
+def _denial(case: EnvoyCase, evaluated: list[PolicyEvaluation], why: str) -> list[PolicyEvaluation] | None:
+    """Return the evaluations with that of the policy that denied, as Envoy reports it; None if no policy denied."""
+    slot = case.policies[len(evaluated)] if len(evaluated) < len(case.policies) else None
+    if slot is not None and why == f"rbac_access_denied_matched_policy[{denier_name(slot.policy)}]":
+        reason = Reason.FAILS_CLOSED if slot.policy.closed else Reason.NO_RULE_MATCHED
+        return [*evaluated, PolicyEvaluation(slot.level, slot.policy, StepVerdict.DENY, reason)]
     if evaluated and evaluated[-1].reason is Reason.AUTHORIZER_ALLOWED and why.startswith("ext_authz"):
-        # The authorizer that denied is the last that was asked.
+        # The last authorizer asked is the one that denied.
         *before, last = evaluated
         reason = Reason.AUTHORIZER_DENIED if why == "ext_authz_denied" else Reason.AUTHORIZER_UNREACHABLE
         return [*before, PolicyEvaluation(last.level, last.policy, StepVerdict.DENY, reason, last.rule)]
@@ -225,17 +225,18 @@ def _denial(asked: EnvoyCase, evaluated: list[PolicyEvaluation], why: str) -> li
 
 
 def _obstacles(case: EnvoyCase) -> Iterator[str]:
+    """Yield every reason why a case cannot be sent as it is."""
     request, protection = case.request, case.protection
     for diagnostic in protection.diagnostics:
         yield diagnostic.message
     if case.question.time is not None:
-        yield "Envoy takes the time of its clock"
+        yield "Envoy uses its own clock"
     if request.http_method not in METHODS:
         yield f"HTTP method `{request.http_method}` cannot be sent"
     if request.method is not None and request.http_method != "POST":
         yield f"MCP messages are sent by POST, not {request.http_method}"
     if request.method is None and request.http_method == "POST" and protection.is_needed:
-        yield "where policies are, every POST must be an MCP message"
+        yield "with policies, every POST must be an MCP message"
     if request.method is not None and _is_misspelt(request.method):
         yield f"method {request.method!r} is refused as a misspelling"
     if _has_empty_key(request.arguments):
@@ -268,21 +269,21 @@ def _has_empty_key(value: object) -> bool:
 def _header_obstacles(request: ToolRequest, stack: Stack[AccessPolicy]) -> Iterator[str]:
     for name, value in request.headers.items():
         if name in _OF_CONNECTIONS or name in ("host", "content-length") or name.startswith(_OF_ENVOY):
-            yield f"header `{name}` is not a caller's to send"
+            yield f"callers cannot send header `{name}`"
         elif not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            yield f"header `{name}` cannot be sent as it is"
-    looked_at = mentioned(stack)
+            yield f"header `{name}` cannot be sent unchanged"
+    tested = tested_headers(stack)
     for name in sorted(ALWAYS - request.headers.keys()):
-        if name in looked_at and (name != "host" or request.host is None):
+        if name in tested and (name != "host" or request.host is None):
             yield f"every request has a header `{name}`"
-    if any(name.startswith(_OF_ENVOY) for name in looked_at):
-        yield "Envoy sets a header that a rule looks at"
+    if any(name.startswith(_OF_ENVOY) for name in tested):
+        yield "Envoy sets a header that a rule tests"
     if request.host is not None and not re.fullmatch(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?", request.host):
         yield f"host `{request.host}` cannot be sent"
 
 
-def mentioned(stack: Stack[AccessPolicy]) -> set[str]:
-    """The headers that rules look at; `host` also where they look at the host."""
+def tested_headers(stack: Stack[AccessPolicy]) -> set[str]:
+    """Return the headers that rules test, including `host` if they test the host."""
     headers: set[str] = set()
     policies = [policy for tier in stack for policy in tier.policies]
     for rule in (rule for policy in policies for rule in (*policy.allows.all, *policy.asks.all)):
@@ -291,7 +292,7 @@ def mentioned(stack: Stack[AccessPolicy]) -> set[str]:
             if method.condition is not None:
                 text = method.condition.text
                 headers |= {name for name in ALWAYS if name in text} | {name for name in _OF_ENVOY if name in text}
-                # A request without this header has no such key; with capitals it is another key.
+                # The number of headers depends on those that every request has.
                 headers |= {"accept"} if "request.headers" in text and "size" in text else set()
     return headers
 
@@ -302,6 +303,6 @@ def _argument_obstacles(request: ToolRequest, protection: Protection) -> Iterato
         for key in path:
             value = value.get(key) if isinstance(value, Mapping) else None
         if isinstance(value, list | Mapping):
-            yield f"Envoy does not read lists and objects, which argument `{'.'.join(path)}` is"
+            yield f"Envoy does not read lists and objects, such as argument `{'.'.join(path)}`"
         if isinstance(value, int) and abs(value) >= 1 << 53:
             yield f"Envoy reads argument `{'.'.join(path)}` as a double"

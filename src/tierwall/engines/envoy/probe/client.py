@@ -1,4 +1,4 @@
-"""A client that asks an Envoy as any caller, with certificates made on the fly; keys never leave this process."""
+"""A client that can call an Envoy as any caller, with certificates made on the fly."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from tierwall.engines.envoy.config.options import Certificate
 from tierwall.tool.request import ToolRequest
 
 _LIFETIME = datetime.timedelta(hours=12)
-# Clocks differ a little.
+# Clocks may differ a little.
 _EARLIER = datetime.timedelta(minutes=5)
 _HOST = "tierwall.test"
 
 
 class CertificateAuthority:
-    """An authority of its own that vouches for callers (SPIFFE ids) and for the server on loopback."""
+    """An authority that issues certificates to callers (SPIFFE ids) and to the server on loopback."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tierwall")])
-        made = self._builder(self._name, self._key.public_key())
-        made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        self._certificate = made.sign(self._key, hashes.SHA256())
+        builder = self._builder(self._name, self._key.public_key())
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        self._certificate = builder.sign(self._key, hashes.SHA256())
         self.pem = self._certificate.public_bytes(Encoding.PEM)
 
     def server(self) -> Certificate:
-        """A certificate for 127.0.0.1."""
+        """Issue a certificate for 127.0.0.1."""
         return self._issue(x509.IPAddress(ip_address("127.0.0.1")))
 
     def caller(self, spiffe: str) -> Certificate:
-        """A certificate for a caller."""
+        """Issue a certificate for a caller."""
         return self._issue(x509.UniformResourceIdentifier(spiffe))
 
     def context(self, caller: str | None) -> ssl.SSLContext:
-        """How a caller connects; None has no certificate."""
+        """Return the TLS context of a caller; None connects without a certificate."""
         context = ssl.create_default_context(cadata=self.pem.decode())
         if caller is not None:
             certificate = self.caller(caller)
-            # The ssl module reads certificates from files only.
+            # The ssl module only reads certificates from files.
             with tempfile.TemporaryDirectory(prefix="tierwall-") as folder:
                 path = Path(folder) / "caller.pem"
                 path.touch(mode=0o600)
@@ -60,9 +60,9 @@ class CertificateAuthority:
 
     def _issue(self, name: x509.GeneralName) -> Certificate:
         key = ec.generate_private_key(ec.SECP256R1())
-        made = self._builder(x509.Name([]), key.public_key())
-        made = made.add_extension(x509.SubjectAlternativeName([name]), critical=True)
-        chain = made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
+        builder = self._builder(x509.Name([]), key.public_key())
+        builder = builder.add_extension(x509.SubjectAlternativeName([name]), critical=True)
+        chain = builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
         return Certificate(chain, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
@@ -73,7 +73,7 @@ class CertificateAuthority:
 
 
 class Client:
-    """Sends requests as any caller, over connections that are kept; `ports` are those of `plain` HTTP and of `tls`."""
+    """Sends requests as any caller, over persistent connections; `ports` are the ports for `plain` HTTP and `tls`."""
 
     def __init__(self, authority: CertificateAuthority, ports: Mapping[str, int]) -> None:
         self._authority = authority
@@ -81,7 +81,7 @@ class Client:
         self._open: dict[str | None, http.client.HTTPConnection] = {}
 
     def send(self, request: ToolRequest, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
-        """The answer to a request with some headers more: status code, headers and body."""
+        """Send a request with additional headers; return the status code, headers and body of the answer."""
         body = json.dumps(_message(request)).encode() if request.method is not None else b""
         headers = {**headers, "host": request.host or _HOST}
         if body:
@@ -103,7 +103,7 @@ class Client:
         return reply
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close all connections."""
         for connection in self._open.values():
             connection.close()
 
@@ -115,7 +115,7 @@ class Client:
 
 
 def _message(request: ToolRequest) -> dict[str, Any]:
-    """The JSON-RPC message of a request."""
+    """Return the JSON-RPC message of a request."""
     params: dict[str, Any] = {}
     if request.tool is not None:
         params["name"] = request.tool

@@ -1,4 +1,4 @@
-"""A backend that records what reaches it, and stands in for every authorizer; on loopback, for asking a real Envoy."""
+"""A backend on loopback that records requests and stands in for every authorizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST_LINE = 1 << 16
 
 
 class RecordedRequest(NamedTuple):
-    """A request as it arrived; header names in small letters."""
+    """A request as it arrived, with lower-case header names."""
 
     method: str
     path: str
@@ -25,7 +25,7 @@ class RecordedRequest(NamedTuple):
 
 
 class RecordingBackend:
-    """A running backend. `requests` is what reached it, `answers` what authorizers say, by policy number."""
+    """A running backend. `requests` are those that reached it, `answers` those of authorizers, by policy number."""
 
     def __init__(self) -> None:
         self.requests: list[RecordedRequest] = []
@@ -36,7 +36,7 @@ class RecordingBackend:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
-        """End it."""
+        """Stop the backend."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -44,18 +44,18 @@ class RecordingBackend:
 def _handler(recorder: RecordingBackend) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # Without it, answers in two parts wait for each other.
+        # With Nagle's algorithm, the second part of an answer would be delayed.
         disable_nagle_algorithm = True
 
         def _answer(self) -> None:
             body = self._body()
             headers = {name.lower(): value for name, value in self.headers.items()}
             if self.path.startswith(AUTHORIZE):
-                said = recorder.answers.get(int(self.path.removeprefix(AUTHORIZE).partition("/")[0]))
-                if said is None:
-                    self.close_connection = True  # nobody there
+                verdict = recorder.answers.get(int(self.path.removeprefix(AUTHORIZE).partition("/")[0]))
+                if verdict is None:
+                    self.close_connection = True  # as if the authorizer were down
                     return
-                self._send(200 if said is Verdict.ALLOW else 403, b"", {})
+                self._send(200 if verdict is Verdict.ALLOW else 403, b"", {})
                 return
             recorder.requests.append(RecordedRequest(self.command, self.path, headers, body))
             self._send(200, b'{"jsonrpc": "2.0", "id": 1, "result": {}}', {REACHED: "1"})

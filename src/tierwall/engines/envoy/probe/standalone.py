@@ -1,6 +1,6 @@
-"""An Envoy without a control plane: one configuration, from start to end, for tests of policies and for measuring.
+"""An Envoy without a control plane, with one fixed configuration, for policy tests and benchmarks.
 
-It listens on loopback only, and ends when its owner ends.
+It listens only on loopback, and ends with its owner.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PATIENCE_S = 60.0
 
 
 class StandaloneEnvoy:
-    """A running Envoy; InputError with its own words if it refuses the configuration."""
+    """A running Envoy; InputError with Envoy's own message if it refuses the configuration."""
 
     def __init__(self, resources: XdsResources, largest_pattern: int = 100) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tierwall-envoy-")
@@ -49,13 +49,13 @@ class StandaloneEnvoy:
         while self.ask("/ready")[0] != 200:
             if self.process.poll() is not None or time.monotonic() > end:
                 lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
-                said = [line for line in lines if line.startswith(("error", "critical"))] or lines[-3:]
-                words = " ".join(said)[:2000] or "it does not get ready"
-                raise InputError([Diagnostic(REFUSED, f"Envoy does not take the configuration: {words}")])
+                reported = [line for line in lines if line.startswith(("error", "critical"))] or lines[-3:]
+                words = " ".join(reported)[:2000] or "it does not become ready"
+                raise InputError([Diagnostic(REFUSED, f"Envoy refuses the configuration: {words}")])
             time.sleep(0.01)
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, str]:
-        """A page of the admin interface: the status code and the text; 0 if there is nobody."""
+        """Return the status code and body of an admin page; the status is 0 if nothing answers."""
         connection = _UnixConnection(self.admin)
         try:
             connection.request(method, path)
@@ -67,12 +67,12 @@ class StandaloneEnvoy:
             connection.close()
 
     def ports(self) -> dict[str, int]:
-        """The port of each listener; one that was given port 0 has taken a free one."""
+        """Return the port of each listener; a listener with port 0 has chosen a free port."""
         listed = json.loads(self.ask("/listeners?format=json")[1])["listener_statuses"]
         return {listener["name"]: listener["local_address"]["socket_address"]["port_value"] for listener in listed}
 
     def close(self) -> None:
-        """End it."""
+        """Stop Envoy."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()

@@ -130,7 +130,7 @@ def only(*objects: dict[str, Any]) -> Any:
             {"group": "", "kind": "Service", "name": "far"},
             "missing object",
             "Service ns/far not found",
-            "there is one in namespace other; targets are always in the policy's own",
+            "put the policy into namespace other, where its target is",
         ),
     ],
 )

@@ -187,7 +187,7 @@ def test_a_policy_over_the_limit() -> None:
     crowd = [v1(f"p{number}", on_gateway(), {"source": sa()}) for number in range(6)]
     (one,) = findings([gateway(), backend(), *crowd])
     assert one.code == "TW409"
-    assert "Gateway/prod/prod-gateway bears at most 5 policies" in one.message
+    assert "Gateway/prod/prod-gateway takes at most 5 policies" in one.message
 
 
 def test_an_expression_that_is_not_portable() -> None:

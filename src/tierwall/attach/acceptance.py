@@ -1,15 +1,15 @@
-"""What a controller refuses of a policy though the API server takes it: CEL, regular expressions, limits of a target.
+"""Find what a controller refuses although the API server accepts it: CEL, regular expressions, limits of a target.
 
-An AccessPolicy with an expression or pattern that cannot be used is as invalid as one that admission refuses: its
-targets are closed (docs/semantics.md#an-invalid-policy-closes-its-targets). The variables of its expressions
-(docs/tool.md#expressions) have types, so that one that cannot give a bool is found before it is asked;
-`request.mcp.arguments` is Tierwall's own. An AgentgatewayPolicy is taken in part (docs/gateway.md#status): the setting
-whose expression does not parse is left out. Which texts are CEL is derived from the schema.
+An AccessPolicy with an unusable expression or pattern is as invalid as one that admission refuses: it closes its
+targets (docs/semantics.md#an-invalid-policy-closes-its-targets). The variables of its expressions
+(docs/tool.md#expressions) are typed, so an expression that cannot return a bool is found before any request;
+`request.mcp.arguments` is Tierwall's own. An AgentgatewayPolicy is accepted in part (docs/gateway.md#status): a setting
+whose expression does not parse is left out. The schema says which strings are CEL.
 
-A target bears five AccessPolicies, one of them with action ExternalAuth (docs/semantics.md#five-policies-per-target).
-Seniority decides who stays: the older policy, then the smaller `namespace/name`. Every policy that names the target
-counts, refused ones too, and listener sections are not told apart. A policy that is over a limit on one target is
-rejected on all of its targets.
+A target takes five AccessPolicies, one of them with action ExternalAuth (docs/semantics.md#five-policies-per-target).
+The most senior policies stay: the older ones, then those with the smaller `namespace/name`. Every policy that names the
+target counts, even a refused one, and all listener sections of a target count together. A policy that exceeds a limit
+on one target is rejected on all of its targets.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ENVIRONMENT = Environment(variables={"request": _REQUEST})
 
 @per_resource
 def refusals(policy: Resource) -> tuple[Diagnostic, ...]:
-    """Every expression and pattern of an AccessPolicy that cannot be used."""
+    """Report every expression and pattern of an AccessPolicy that cannot be used."""
     return tuple(_refusals(policy))
 
 
@@ -77,7 +77,7 @@ def _refusals(policy: Resource) -> Iterator[Diagnostic]:
 
 @lru_cache(maxsize=1024)
 def expression_problems(text: str) -> tuple[tuple[str, str], ...]:
-    """What keeps an expression from being used, each with a hint; nothing if it gives a bool, or may."""
+    """Return why an expression cannot be used, each reason with a hint; nothing if it can return a bool."""
     try:
         result_type = compile_source(text, ENVIRONMENT).type
     except SourceError as error:
@@ -91,7 +91,7 @@ def expression_problems(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def pattern_problem(pattern: str) -> str:
-    """What keeps a regular expression from being used, or nothing."""
+    """Return why a regular expression cannot be used; empty if it can."""
     try:
         compile_pattern(pattern)
     except EvaluationError as error:
@@ -104,7 +104,7 @@ _FRAGMENT = "CELExpression"
 
 
 class BrokenExpression(NamedTuple):
-    """An expression that is no CEL, where it is written, and what is wrong with it."""
+    """An expression that is not CEL: its path, its text, and what is wrong with it."""
 
     path: tuple[str | int, ...]
     text: str
@@ -112,13 +112,13 @@ class BrokenExpression(NamedTuple):
 
     @property
     def setting(self) -> tuple[str | int, ...]:
-        """The section and property that it belongs to."""
+        """The section and property of the setting that has the expression."""
         return self.path[1:3]
 
 
 @per_resource
 def broken_expressions(policy: Resource) -> tuple[BrokenExpression, ...]:
-    """Every expression of the policy that does not parse, in the order they are written."""
+    """Return every expression of the policy that does not parse, in the order of the document."""
     return tuple(
         BrokenExpression(path, text, message)
         for path, text in _expressions(policy.value, schema_of("agentgateway.dev/v1alpha1", "AgentgatewayPolicy"), ())
@@ -154,7 +154,7 @@ MOST_EXTERNAL_AUTH = 1
 
 
 class ExceededLimit(NamedTuple):
-    """A target that had its fill before this policy came: the limit, and the policies that hold its places."""
+    """A limit of a target that a policy exceeds, and the more senior policies that are within the limit."""
 
     place: Place
     limit: int
@@ -164,17 +164,17 @@ class ExceededLimit(NamedTuple):
     def __str__(self) -> str:
         what = "policies with action ExternalAuth" if self.external_auth else "policies"
         held = ", ".join(str(holder.reference) for holder in self.holders)
-        return f"{self.place} bears at most {self.limit} {what}, and more senior are {held}"
+        return f"{self.place} takes at most {self.limit} {what}, and these are more senior: {held}"
 
 
 @per_snapshot
 def exceeded_limits(snapshot: Snapshot, policy: Resource) -> tuple[ExceededLimit, ...]:
-    """Each limit that a policy goes beyond, by target; none if it is within all of them."""
+    """Return each limit that a policy exceeds, by target."""
     return tuple(_excesses(snapshot, policy))
 
 
 def is_rejected(snapshot: Snapshot, policy: Resource) -> bool:
-    """Whether a policy is over a limit somewhere, and so counts nowhere."""
+    """Whether a policy exceeds a limit of any target, and so counts nowhere."""
     return bool(exceeded_limits(snapshot, policy))
 
 

@@ -1,4 +1,4 @@
-"""For each target of a policy: does it attach there, and if not, why (docs/gateway.md#where-a-policy-attaches)."""
+"""Find whether a policy attaches to each of its targets, or why not (docs/gateway.md#where-a-policy-attaches)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
-# What an AccessPolicy guards; the API server of the current generation takes any other kind too.
+# The kinds that an AccessPolicy guards. The current API version accepts any other kind as well.
 GUARDED = (GATEWAY, *((group, "XBackend") for group in ACCESS_GROUPS))
 
 
 class AttachmentProblem(StrEnum):
-    """Why a policy does not attach to a target."""
+    """The reasons why a policy does not attach to a target."""
 
     WRONG_KIND = "wrong kind"
     NO_OBJECT = "missing object"
@@ -30,14 +30,14 @@ class AttachmentProblem(StrEnum):
 
     @property
     def is_missing(self) -> bool:
-        """Whether the target itself is not there."""
+        """Whether the target itself does not exist."""
         return self not in (AttachmentProblem.NOT_REACHED, AttachmentProblem.WRONG_KIND)
 
 
 class TargetAttachment(NamedTuple):
-    """One target: the Gateways through which it is reached, or the problem with its words and a hint.
+    """One target: the Gateways that lead to it, or the problem with a message and a hint.
 
-    `place` is None only where a selector selects nothing.
+    `place` is None only if a selector selects nothing.
     """
 
     place: Place | None
@@ -50,7 +50,7 @@ class TargetAttachment(NamedTuple):
 
 @per_snapshot
 def attachment(snapshot: Snapshot, policy: Resource) -> tuple[TargetAttachment, ...]:
-    """Each target of a policy, places that are named twice once."""
+    """Return the attachment of a policy to each of its targets, each place once."""
     by_place: dict[Place | tuple[str | int, ...], TargetAttachment] = {}
     for entry in entries(policy):
         for attached in _entry(snapshot, policy, entry):
@@ -104,4 +104,4 @@ def _other_object(snapshot: Snapshot, place: Place) -> str:
     if hint:
         return hint
     elsewhere = sorted(resource.namespace for resource in snapshot.of_kind(*place.key) if resource.name == place.name)
-    return f"there is one in namespace {elsewhere[0]}; targets are always in the policy's own" if elsewhere else ""
+    return f"put the policy into namespace {elsewhere[0]}, where its target is" if elsewhere else ""

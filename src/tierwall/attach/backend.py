@@ -1,7 +1,8 @@
-"""References to backends: of the rules of a route, and of policies and backends themselves.
+"""References to backends in the rules of routes, in policies and in backends.
 
-A reference to another namespace needs a ReferenceGrant there. A backendRef to an HTTPRoute delegates: the child must be
-in the same namespace, or name the parent in its parentRefs, or be granted (docs/gateway.md#where-a-policy-attaches).
+A reference to another namespace needs a ReferenceGrant there. A backendRef to an HTTPRoute delegates to it. The child
+must be in the same namespace, name the parent in its parentRefs, or have a grant
+(docs/gateway.md#where-a-policy-attaches).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tierwall.resources.snapshot import Snapshot
 
 
 class BackendRef(NamedTuple):
-    """One backendRef of a rule, by numbers; `place` is what it refers to, `port` the port of a Service."""
+    """One backendRef of a rule; `place` is the object that it refers to, `port` the port of a Service."""
 
     route: Resource
     rule: int
@@ -27,11 +28,11 @@ class BackendRef(NamedTuple):
 
     @property
     def path(self) -> tuple[str | int, ...]:
-        """Where in the route it is written."""
+        """The path of the reference in the route."""
         return ("spec", "rules", self.rule, "backendRefs", self.number)
 
     def leads(self, snapshot: Snapshot) -> bool:
-        """Whether the reference is permitted and its object there."""
+        """Whether the reference is permitted and its object exists."""
         target = self.place.resource(snapshot)
         if target is None:
             return False
@@ -41,12 +42,12 @@ class BackendRef(NamedTuple):
 
     @property
     def delegates(self) -> bool:
-        """Whether this leads to another route."""
+        """Whether this refers to another route."""
         return self.place.key in ROUTES
 
 
 def referenced_place(value: Mapping[str, Any], namespace: str) -> Place | None:
-    """What a BackendObjectReference names; the core group, `Service` and the own namespace are the defaults."""
+    """Return the place that a BackendObjectReference names; the default is a Service in the same namespace."""
     group, kind, name = value.get("group") or "", value.get("kind") or "Service", value.get("name")
     target = value.get("namespace") or namespace
     if not all(isinstance(text, str) for text in (group, kind, name, target)):
@@ -55,7 +56,7 @@ def referenced_place(value: Mapping[str, Any], namespace: str) -> Place | None:
 
 
 def backend_refs(route: Resource) -> tuple[BackendRef, ...]:
-    """All backendRefs of all rules, in the order they are written."""
+    """Return the backendRefs of all rules, in the order of the document."""
     out = []
     for number, rule in enumerate(rules(route)):
         for index, value in enumerate(list_of_maps(rule.get("backendRefs"))):
@@ -81,7 +82,7 @@ def names_parent(child: Resource, parent: Resource) -> bool:
 
 
 def is_permitted(snapshot: Snapshot, source: Resource, target: Place) -> bool:
-    """Whether `source` may refer to `target`: in its own namespace always, elsewhere if a grant there says so."""
+    """Whether `source` may refer to `target`: always in its own namespace, elsewhere only with a grant there."""
     if source.namespace == target.namespace:
         return True
     for grant in snapshot.in_namespace(GATEWAY_API, "ReferenceGrant", target.namespace):
@@ -100,11 +101,11 @@ def is_permitted(snapshot: Snapshot, source: Resource, target: Place) -> bool:
     return False
 
 
-_DEEPEST = 40  # levels; no schema goes as deep
+_DEEPEST = 40  # levels; every schema is less deep
 
 
 class NestedBackendRef(NamedTuple):
-    """A `backendRef` somewhere in an object; `port` is 0 where it names none."""
+    """A `backendRef` anywhere in an object; `port` is 0 if it has none."""
 
     owner: Resource
     place: Place
@@ -112,7 +113,7 @@ class NestedBackendRef(NamedTuple):
     path: tuple[str | int, ...]
 
     def problem(self, snapshot: Snapshot) -> tuple[str, str] | None:
-        """The reason and message of `ResolvedRefs` where the reference does not lead anywhere."""
+        """Return reason and message of `ResolvedRefs` if the reference does not resolve."""
         name = f"{self.place.kind} {self.place.namespace}/{self.place.name}"
         if not is_permitted(snapshot, self.owner, self.place):
             return "RefNotPermitted", f"no ReferenceGrant in namespace {self.place.namespace} permits {name}"
@@ -122,7 +123,7 @@ class NestedBackendRef(NamedTuple):
 
 
 def nested_refs(owner: Resource) -> Iterator[NestedBackendRef]:
-    """Every `backendRef` inside an object's spec."""
+    """Yield every `backendRef` inside the spec of an object."""
     yield from _inside(owner, owner.spec, ("spec",))
 
 

@@ -1,4 +1,4 @@
-"""Listeners of Gateways and ListenerSets: which there are, which namespaces they let in, which host names they serve.
+"""Listeners of Gateways and ListenerSets, the namespaces that they admit, and the host names that they serve.
 
 Gateway API: `allowedListeners`, `from: Same | All | Selector | None`, `Listener.hostname` and `HTTPRoute.hostnames`.
 """
@@ -16,7 +16,7 @@ from tierwall.resources.snapshot import Snapshot
 
 
 class Listener(NamedTuple):
-    """One entry of `spec.listeners`; `owner` is the Gateway or ListenerSet that it is written in."""
+    """One entry of `spec.listeners` of its `owner`, a Gateway or ListenerSet."""
 
     owner: Resource
     number: int
@@ -31,7 +31,7 @@ class Listener(NamedTuple):
 
 
 def listeners(owner: Resource) -> tuple[Listener, ...]:
-    """The listeners of a Gateway or ListenerSet; a port that is left out, or no number, is 0."""
+    """Return the listeners of a Gateway or ListenerSet; a missing or invalid port is 0."""
     out = []
     for index, value in enumerate(list_of_maps(owner.spec.get("listeners"))):
         if isinstance(value.get("name"), str):
@@ -51,10 +51,10 @@ def listeners(owner: Resource) -> tuple[Listener, ...]:
 
 
 def parent_gateway(snapshot: Snapshot, listener_set: Resource) -> tuple[Resource | None, str]:
-    """The Gateway that a ListenerSet adds to, or None and the reason."""
+    """Return the Gateway that a ListenerSet adds listeners to, or None and the reason."""
     parent = nested_map(listener_set.spec, "parentRef")
     if (parent.get("group", GATEWAY_API), parent.get("kind", "Gateway")) != GATEWAY:
-        return None, "parentRef is no Gateway"
+        return None, "parentRef is not a Gateway"
     namespace, name = parent.get("namespace") or listener_set.namespace, parent.get("name")
     gateway = snapshot.get(*GATEWAY, str(namespace), str(name))
     if gateway is None:
@@ -74,7 +74,7 @@ def _allowed(gateway: Resource) -> Mapping[str, Any]:
 
 
 def listener_sets(snapshot: Snapshot, gateway: Resource) -> tuple[Resource, ...]:
-    """The ListenerSets that add listeners to a Gateway, in tie-break order."""
+    """Return the ListenerSets that add listeners to a Gateway, in tie-break order."""
     return _listener_sets(snapshot).get((gateway.namespace, gateway.name), ())
 
 
@@ -92,7 +92,7 @@ def _listener_sets(snapshot: Snapshot) -> Mapping[tuple[str, str], tuple[Resourc
 
 
 def gateway_listeners(snapshot: Snapshot, gateway: Resource) -> tuple[Listener, ...]:
-    """A Gateway's own listeners, then those of its ListenerSets."""
+    """Return the listeners of a Gateway, then those of its ListenerSets."""
     added = (listener for listener_set in listener_sets(snapshot, gateway) for listener in listeners(listener_set))
     return (*listeners(gateway), *added)
 
@@ -101,38 +101,38 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 def namespace_labels(snapshot: Snapshot, namespace: str) -> Mapping[str, str]:
-    """The labels of a namespace; one that no object declares exists with the label of its name alone."""
+    """Return the labels of a namespace; an undeclared namespace has only the label with its name."""
     declared = snapshot.get("", "Namespace", "", namespace)
     return {**(declared.labels if declared is not None else {}), NAME_LABEL: namespace}
 
 
 def namespace_allowed(snapshot: Snapshot, rule: Mapping[str, Any], default: str, namespace: str, other: str) -> bool:
-    """Whether a rule `{from, selector}` of an owner in namespace `own` lets the namespace `other` in."""
+    """Whether a rule `{from, selector}` of an owner in `namespace` admits the namespace `other`."""
     source = rule.get("from", default)
     if source == "Selector":
         try:
             selector = Selector.parse(rule.get("selector"))
         except SelectorError:
             return False
-        # Without a selector there is nothing that could let a namespace in.
+        # A rule without a selector admits no namespace.
         return rule.get("selector") is not None and selector.matches(namespace_labels(snapshot, other))
     return source == "All" or (source == "Same" and namespace == other)
 
 
 def narrower_hostname(first: str, other: str) -> str | None:
-    """The narrower of two host names if they meet, else None. `*.x` stands for every name below x, at any depth."""
+    """Return the narrower of two host names that overlap, or None. `*.x` is every name below x, at any depth."""
     first, other = first.lower(), other.lower()
     if first == other:
         return first
     for wide, narrow in ((first, other), (other, first)):
-        # `*.a.b` ends with `.b` too: of two wildcards the longer is the narrower.
+        # `*.a.b` also ends with `.b`: the longer of two wildcards is narrower.
         if wide.startswith("*.") and narrow.endswith(wide[1:]):
             return narrow
     return None
 
 
 def shared_hostnames(listener: str, route: Iterable[str]) -> tuple[str, ...] | None:
-    """The host names that a route serves on a listener (`()`: every one), or None if the two have none in common."""
+    """Return the host names that a route serves on a listener (`()`: all), or None if they share no name."""
     wanted = tuple(route)
     if not listener or not wanted:
         return wanted or ((listener,) if listener else ())

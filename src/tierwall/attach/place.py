@@ -1,4 +1,4 @@
-"""Places: what a policy attaches to, and what a question asks about (agentgateway, "Targeting rules")."""
+"""Places that policies attach to and that questions ask about (agentgateway, "Targeting rules")."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, resource: Resource, section: str = "", port: int = 0) -> Place:
-        """The place that is an object, or a part of it."""
+        """Return the place of an object, or of a section or port of it."""
         return cls(resource.group, resource.kind, resource.namespace, resource.name, section, port)
 
     @property
     def whole(self) -> Place:
-        """The object without the section."""
+        """The place of the whole object, without section and port."""
         return self._replace(section="", port=0)
 
     @property
@@ -51,11 +51,11 @@ class Place(NamedTuple):
 
     @property
     def reference(self) -> Reference:
-        """The place as output names it."""
+        """The reference that output uses for the place."""
         return Reference(self.kind, self.namespace, self.name, self.section or (str(self.port) if self.port else ""))
 
     def resource(self, snapshot: Snapshot) -> Resource | None:
-        """The object, if there is one."""
+        """Return the object, or None if it does not exist."""
         return snapshot.get(self.group, self.kind, self.namespace, self.name)
 
     def __str__(self) -> str:
@@ -63,6 +63,6 @@ class Place(NamedTuple):
 
 
 def service_port(section: object) -> str:
-    """A Service's section in its one spelling: `"08080"` and `8080` are the port `"8080"`."""
+    """Normalise the section of a Service: `"08080"` and `8080` are the port `"8080"`."""
     text = str(section)
     return str(int(text)) if text.isascii() and text.isdigit() and len(text) <= 20 else text

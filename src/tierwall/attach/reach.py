@@ -1,8 +1,8 @@
-"""What Gateways lead to: listeners, ListenerSets, routes, delegated routes, backends, and what those refer to in turn.
+"""The graph from Gateways to listeners, ListenerSets, routes, delegated routes, backends, and their references.
 
-A Service or AgentgatewayBackend is also reached where a policy at a reached place, or a reached backend, refers to it
-(an authorization service, a rate limit service, the Services behind an MCP backend): its settings matter there too
-(docs/gateway.md#where-a-policy-attaches).
+A Service or AgentgatewayBackend is also reached through a policy at a reached place or through a reached backend that
+refers to it: an authorization service, a rate limit service, the Services of an MCP backend. Its settings matter there,
+too (docs/gateway.md#where-a-policy-attaches).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
-# Routes may delegate to routes that delegate; real chains are short.
+# Routes may delegate to routes that delegate again; real chains are short.
 LONGEST_CHAIN = 16
 
 
 class RequestPath(NamedTuple):
-    """One way of a request: in at a listener, through a chain of routes (parent first), to a rule and its backend."""
+    """The path of a request: from a listener through a chain of routes (parent first) to a rule and its backend."""
 
     gateway: Resource
     listener: Listener
@@ -36,7 +36,7 @@ class RequestPath(NamedTuple):
 
 
 class GatewayGraph:
-    """The graph of one snapshot, from its Gateways on."""
+    """The graph of one snapshot that starts at its Gateways."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -60,23 +60,23 @@ class GatewayGraph:
             self._walk(gateway)
 
     def gateways(self, place: Place) -> tuple[Place, ...]:
-        """The Gateways that lead to the object of a place; for a Service's port, those that lead to the Service."""
+        """Return the Gateways that lead to the object of a place; for a port of a Service, those of the Service."""
         return tuple(sorted(self._gateways.get(place.whole, ())))
 
     def port_used(self, place: Place) -> bool:
-        """Whether something refers to this port of a Service (or to the Service without naming a port)."""
+        """Whether any reference has this port of a Service, or no port at all."""
         used = self._ports.get(place.whole, set())
         return not place.section or 0 in used or (place.section.isdigit() and int(place.section) in used)
 
     def routes(self, gateway: Resource, listener: Listener) -> tuple[Resource, ...]:
-        """The routes on a listener, by kind and name."""
+        """Return the routes on a listener, by kind and name."""
         return tuple(self._on.get((Place.of(gateway), Place.of(listener.owner), listener.number), ()))
 
     def request_paths(self) -> Iterator[RequestPath]:
-        """Every way from a listener to a backend; a rule that leads nowhere ends the way there.
+        """Yield every path from a listener to a backend; a rule without a valid backend ends its path.
 
-        A route that several others delegate to is walked once a listener, by the first chain that leads there: what
-        lies beyond is the same for all of them, and there may be exponentially many.
+        A route that several routes delegate to is visited once per listener, through the first chain. What follows is
+        the same for all chains, and there may be exponentially many.
         """
         for gateway in self.gateways_all:
             for listener in gateway_listeners(self._snapshot, gateway):
@@ -126,7 +126,7 @@ class GatewayGraph:
                 waiting.append(referred)
 
     def _referred(self, place: Place) -> Iterator[tuple[Place, int]]:
-        """What a reached object, or a policy on it or its sections, refers to."""
+        """Yield what a reached object, or a policy on it or its sections, refers to."""
         resource = place.resource(self._snapshot)
         if resource is None:
             return
@@ -143,13 +143,13 @@ class GatewayGraph:
 
 @per_snapshot
 def gateway_graph(snapshot: Snapshot) -> GatewayGraph:
-    """The graph of a snapshot."""
+    """Return the graph of a snapshot."""
     return GatewayGraph(snapshot)
 
 
 @per_snapshot
 def _policies_by_object(snapshot: Snapshot) -> Mapping[Place, tuple[Resource, ...]]:
-    """AgentgatewayPolicies by the object they target, sections not told apart."""
+    """Return AgentgatewayPolicies by the object that they target, all sections together."""
     index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
     by_object: dict[Place, dict[Resource, None]] = {}
     for policy in index.policies:
@@ -159,14 +159,14 @@ def _policies_by_object(snapshot: Snapshot) -> Mapping[Place, tuple[Resource, ..
 
 
 def _leading(snapshot: Snapshot, owner: Resource) -> Iterator[tuple[Place, int]]:
-    """What the references inside an object lead to."""
+    """Yield the places that references inside an object resolve to."""
     for ref in nested_refs(owner):
         if ref.problem(snapshot) is None:
             yield ref.place, ref.port
 
 
 def _selected_services(snapshot: Snapshot, backend: Resource) -> Iterator[tuple[Place, int]]:
-    """The Services that the selectors of an MCP backend's targets select; without `namespaces`, in its own."""
+    """Yield the Services that targets of an MCP backend select; without `namespaces`, in the backend's namespace."""
     for target in list_of_maps(nested_map(backend.spec, "mcp").get("targets")):
         selector: Any = target.get("selector")
         if not isinstance(selector, dict):

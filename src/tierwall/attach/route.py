@@ -1,7 +1,7 @@
-"""Which listeners a route attaches to: `parentRefs`, `allowedRoutes`, host names (Gateway API, route attachment).
+"""Find the listeners that a route attaches to: `parentRefs`, `allowedRoutes`, host names (Gateway API).
 
-A parentRef to a Gateway means the Gateway's own listeners; those of a ListenerSet are reached by a parentRef to the
-ListenerSet. A listener takes a route if its namespace and kind are allowed and the host names meet.
+A parentRef to a Gateway means the Gateway's own listeners; a route reaches those of a ListenerSet by a parentRef to the
+ListenerSet. A listener accepts a route if it allows the route's namespace and kind, and the host names overlap.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
-# The route kinds that a protocol takes where `allowedRoutes.kinds` does not say.
+# The default route kinds by protocol, if `allowedRoutes.kinds` is not set.
 _BY_PROTOCOL = {
     "HTTP": ("HTTPRoute", "GRPCRoute"),
     "HTTPS": ("HTTPRoute", "GRPCRoute"),
@@ -26,7 +26,7 @@ _BY_PROTOCOL = {
 
 
 class RouteOnListener(NamedTuple):
-    """A route on a listener of a Gateway, with the host names that it serves there (none: every one)."""
+    """A route on a listener of a Gateway, with the host names that it serves there (empty: all)."""
 
     route: Resource
     parent: int
@@ -36,7 +36,7 @@ class RouteOnListener(NamedTuple):
 
 
 class RefusedParentRef(NamedTuple):
-    """A parentRef through which a route attaches to nothing; `reason` is that of the Gateway API's `Accepted`."""
+    """A parentRef that does not attach the route; `reason` is the one of the Gateway API's `Accepted` condition."""
 
     route: Resource
     parent: int
@@ -48,7 +48,7 @@ class RefusedParentRef(NamedTuple):
 def attach_route(
     snapshot: Snapshot, route: Resource
 ) -> tuple[tuple[RouteOnListener, ...], tuple[RefusedParentRef, ...]]:
-    """The listeners a route attaches to, and the parentRefs that lead nowhere."""
+    """Return the listeners that a route attaches to, and the parentRefs that do not attach it."""
     on: list[RouteOnListener] = []
     refused: list[RefusedParentRef] = []
     for index, parent in enumerate(list_of_maps(route.spec.get("parentRefs"))):

@@ -1,7 +1,8 @@
 """The sections of objects that a `sectionName` may name (docs/gateway.md#where-a-policy-attaches).
 
-A Gateway or ListenerSet has listeners, a route its named rules, a Service port numbers, an AgentgatewayBackend its MCP
-targets, the providers of its groups, or the literal `backend` for its single provider; other backends have none.
+The sections of a Gateway or ListenerSet are its listeners, of a route its named rules, of a Service its port numbers.
+An AgentgatewayBackend has its MCP targets, the providers of its groups, or `backend` for its single provider. Other
+backends have no sections.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ WORDS = {
 
 @per_resource
 def rules(route: Resource) -> tuple[Mapping[str, Any], ...]:
-    """The rules of a route, by number; an HTTPRoute without rules has one, which the API server fills in."""
+    """Return the rules of a route; an HTTPRoute without rules has one empty rule, the API server's default."""
     return tuple(list_of_maps(route.spec.get("rules"))) or (({},) if route.kind == "HTTPRoute" else ())
 
 
 def rule_name(rule: Mapping[str, Any]) -> str:
-    """A rule's name, or nothing: a rule without one cannot be targeted."""
+    """Return the name of a rule; empty if it has no name and so cannot be targeted."""
     name = rule.get("name")
     return name if isinstance(name, str) else ""
 
 
 def service_ports(service: Resource) -> tuple[int, ...]:
-    """The port numbers of a Service."""
+    """Return the port numbers of a Service."""
     return tuple(port["port"] for port in list_of_maps(service.spec.get("ports")) if type(port.get("port")) is int)
 
 
 class SubBackend(NamedTuple):
-    """A part of an AgentgatewayBackend that has a name: with its inline policies and where they stand."""
+    """A named part of an AgentgatewayBackend, with its inline policies and their path."""
 
     name: str
     value: Mapping[str, Any]
@@ -52,7 +53,7 @@ class SubBackend(NamedTuple):
 
 
 def sub_backends(backend: Resource) -> Iterator[SubBackend]:
-    """MCP targets, AI providers of groups, or the single provider; in the order they are written."""
+    """Yield the MCP targets, the AI providers of groups or the single provider, in the order of the document."""
     for index, target in enumerate(list_of_maps(nested_map(backend.spec, "mcp").get("targets"))):
         if isinstance(target.get("name"), str):
             path: tuple[str | int, ...] = ("spec", "mcp", "targets", index, "static", "policies")
@@ -68,7 +69,7 @@ def sub_backends(backend: Resource) -> Iterator[SubBackend]:
 
 
 def sections(resource: Resource) -> tuple[str, ...]:
-    """The names that a `sectionName` may have for this object, in the order they are written."""
+    """Return the valid names for `sectionName` of this object, in the order of the document."""
     key = resource.group, resource.kind
     if key in (GATEWAY, LISTENER_SET, X_LISTENER_SET):
         return tuple(listener.name for listener in listeners(resource))
@@ -82,7 +83,7 @@ def sections(resource: Resource) -> tuple[str, ...]:
 
 
 def has_section(snapshot: Snapshot, resource: Resource, place: Place) -> bool:
-    """Whether the section or port of a place is there; a Gateway's ports are also those of its ListenerSets."""
+    """Whether the section or port of a place exists; a Gateway also has the ports of its ListenerSets."""
     if place.port:
         return any(gateway_listener.port == place.port for gateway_listener in gateway_listeners(snapshot, resource))
     return not place.section or place.section in sections(resource)

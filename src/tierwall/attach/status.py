@@ -1,8 +1,8 @@
-"""The status that a controller would write on a policy, in Gateway API form (`PolicyStatus`).
+"""Compute the status that a controller would write on a policy, in Gateway API form (`PolicyStatus`).
 
-AgentgatewayPolicy: one ancestor a Gateway through which it takes effect, and `StatusSummary` for targets that it does
-not reach. AccessPolicy: one ancestor a target (docs/gateway.md#status). A status is a function of the snapshot alone: a
-policy that is corrected, or whose senior is removed, recovers.
+An AgentgatewayPolicy has one ancestor per Gateway through which it takes effect, and `StatusSummary` for targets that
+it does not reach. An AccessPolicy has one ancestor per target (docs/gateway.md#status). A status depends only on the
+snapshot: a policy recovers when it is corrected or when a more senior policy is removed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ CONTROLLERS = {
     **dict.fromkeys(ACCESS_POLICIES, "sigs.k8s.io/kube-agentic-networking-controller"),
 }
 MOST_ANCESTORS = 16
-# Why an AccessPolicy closes its targets (docs/semantics.md#an-invalid-policy-closes-its-targets); one over a limit is
-# passed over instead (docs/semantics.md#evaluated-lists-every-policy-looked-at).
+# The reasons for which an AccessPolicy closes its targets (docs/semantics.md#an-invalid-policy-closes-its-targets). A
+# policy that exceeds a limit is ignored instead (docs/semantics.md#evaluated-lists-every-policy-looked-at).
 CLOSING = ("Invalid", "InvalidCEL")
 
 
 class StatusCondition(NamedTuple):
-    """A condition without its times."""
+    """A status condition without its times."""
 
     type: str
     status: bool
@@ -39,7 +39,7 @@ class StatusCondition(NamedTuple):
 
 
 class AncestorRef(NamedTuple):
-    """Which object an ancestor is; the summary of targets that are not reached has no namespace."""
+    """The object of an ancestor. The summary of targets that are not reached has no namespace."""
 
     group: str
     kind: str
@@ -51,7 +51,7 @@ SUMMARY = AncestorRef(AGENTGATEWAY, "AgentgatewayPolicy", "StatusSummary")
 
 
 class Ancestor(NamedTuple):
-    """What is said of a policy with respect to one ancestor."""
+    """The conditions of a policy for one ancestor."""
 
     ref: AncestorRef
     conditions: tuple[StatusCondition, ...]
@@ -65,23 +65,23 @@ class PolicyStatus(NamedTuple):
 
     @property
     def controller(self) -> str:
-        """The name of the controller that would write it."""
+        """The name of the controller that would write the status."""
         return CONTROLLERS[self.policy.group, self.policy.kind]
 
 
 class MergeStatus(NamedTuple):
-    """What merging found out about a policy: by field, who shares its precedence, and who replaces it everywhere."""
+    """The result of merging for one policy: conflicts and overrides by field, each with a message."""
 
     conflicts: Mapping[str, str] = {}
     overridden: Mapping[str, str] = {}
-    # Whether nothing that the policy sets takes effect anywhere.
-    wholly: bool = False
+    # Whether no setting of the policy takes effect anywhere.
+    never_effective: bool = False
 
 
-def ancestors(snapshot: Snapshot, policy: Resource, standing: MergeStatus) -> tuple[Ancestor, ...]:
-    """The ancestors of a policy with their conditions, Gateways and targets in order of name."""
+def ancestors(snapshot: Snapshot, policy: Resource, merge_status: MergeStatus) -> tuple[Ancestor, ...]:
+    """Return the ancestors of a policy with their conditions, sorted by Gateway and target."""
     is_access_policy = (policy.group, policy.kind) in ACCESS_POLICIES
-    every = tuple((_access_policy if is_access_policy else _gateway_policy)(snapshot, policy, standing))
+    every = tuple((_access_policy if is_access_policy else _gateway_policy)(snapshot, policy, merge_status))
     if len(every) <= MOST_ANCESTORS:
         return every
     kept, ignored = every[: MOST_ANCESTORS - 1], len(every) - MOST_ANCESTORS + 1
@@ -89,7 +89,7 @@ def ancestors(snapshot: Snapshot, policy: Resource, standing: MergeStatus) -> tu
     return (*kept, Ancestor(SUMMARY, (StatusCondition("StatusSummarized", True, "StatusSummary", message),)))
 
 
-def _gateway_policy(snapshot: Snapshot, policy: Resource, standing: MergeStatus) -> Iterator[Ancestor]:
+def _gateway_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStatus) -> Iterator[Ancestor]:
     accepted = _gateway_accepted(snapshot, policy)
     if not accepted.status:
         pending = StatusCondition("Attached", False, "Pending", "Policy is not attached due to invalid status")
@@ -106,7 +106,7 @@ def _gateway_policy(snapshot: Snapshot, policy: Resource, standing: MergeStatus)
         through = ", ".join(str(target.place) for target in by_gateway[gateway])
         words = "Attached to all targets" if not failed else f"Attached to {through}"
         attached = StatusCondition("Attached", True, "Attached", words)
-        rest = (_programmed(accepted, attached), _conflicted(standing), _overridden(standing))
+        rest = (_programmed(accepted, attached), _conflicted(merge_status), _overridden(merge_status))
         yield Ancestor(_ref(gateway), (accepted, attached, resolved, *rest))
     if failed:
         words = "\n".join(f"Policy is not attached: {target.message}" for target in failed)
@@ -135,15 +135,15 @@ def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
     return StatusCondition("Accepted", True, "PartiallyValid", words)
 
 
-def _access_policy(snapshot: Snapshot, policy: Resource, standing: MergeStatus) -> Iterator[Ancestor]:
+def _access_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStatus) -> Iterator[Ancestor]:
     rejected = _access_rejected(snapshot, policy)
     resolved = _resolved(snapshot, policy)
     over = [excess for excess in exceeded_limits(snapshot, policy) if excess.external_auth]
-    conflicted = StatusCondition("Conflicted", False, "NoConflicts", "No other policy holds the same place")
+    conflicted = StatusCondition("Conflicted", False, "NoConflicts", "No other policy conflicts with this one")
     if over:
         conflicted = StatusCondition("Conflicted", True, "ExternalAuthHeld", "\n".join(map(str, over)))
     overridden = StatusCondition(
-        "Overridden", False, "NotOverridden", "All policies of a target must allow, none overrides"
+        "Overridden", False, "NotOverridden", "All policies of a target must allow; none overrides another"
     )
     seen = set()
     for target in attachment(snapshot, policy):
@@ -172,7 +172,7 @@ def _access_policy(snapshot: Snapshot, policy: Resource, standing: MergeStatus) 
 
 
 def _access_rejected(snapshot: Snapshot, policy: Resource) -> StatusCondition | None:
-    """A policy that is rejected on one target is rejected on all (docs/semantics.md#five-policies-per-target)."""
+    """Return the condition of a rejected policy: on all targets alike (docs/semantics.md#five-policies-per-target)."""
     if refused := objections(snapshot, policy):
         return StatusCondition("Accepted", False, "Invalid", "\n".join(refused))
     if over := exceeded_limits(snapshot, policy):
@@ -195,18 +195,20 @@ def _programmed(accepted: StatusCondition, attached: StatusCondition) -> StatusC
     return StatusCondition("Programmed", False, "Pending", "Policy is not in force: it is not accepted and attached")
 
 
-def _conflicted(standing: MergeStatus) -> StatusCondition:
-    if not standing.conflicts:
+def _conflicted(merge_status: MergeStatus) -> StatusCondition:
+    if not merge_status.conflicts:
         return StatusCondition("Conflicted", False, "NoConflicts", "No policy of equal precedence sets the same field")
-    words = "\n".join(f"{field}: {said}" for field, said in standing.conflicts.items())
+    words = "\n".join(f"{field}: {said}" for field, said in merge_status.conflicts.items())
     return StatusCondition("Conflicted", True, "EqualPrecedence", words)
 
 
-def _overridden(standing: MergeStatus) -> StatusCondition:
-    if not standing.overridden:
+def _overridden(merge_status: MergeStatus) -> StatusCondition:
+    if not merge_status.overridden:
         return StatusCondition("Overridden", False, "NotOverridden", "Every setting takes effect somewhere")
-    words = "\n".join(f"{field}: {said}" for field, said in standing.overridden.items())
-    return StatusCondition("Overridden", True, "Overridden" if standing.wholly else "PartiallyOverridden", words)
+    words = "\n".join(f"{field}: {said}" for field, said in merge_status.overridden.items())
+    return StatusCondition(
+        "Overridden", True, "Overridden" if merge_status.never_effective else "PartiallyOverridden", words
+    )
 
 
 def _ref(place: Place) -> AncestorRef:

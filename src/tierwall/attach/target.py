@@ -1,9 +1,9 @@
-"""What policies target, and by place which policies do (docs/gateway.md#where-a-policy-attaches).
+"""Find the targets of policies, and the policies of a place (docs/gateway.md#where-a-policy-attaches).
 
-`targetRefs` name, `targetSelectors` select by label, always in the policy's own namespace. One reading for
-AgentgatewayPolicy and AccessPolicy. Several entries that name one place are one target
-(docs/semantics.md#equal-precedence-is-a-conflict). Policies that admission refuses are read as far as they can be,
-because the tool plane closes what such a policy was meant to guard. The policies of a place stand in tie-break order
+`targetRefs` name targets and `targetSelectors` select them by label, always in the policy's own namespace. This holds
+for AgentgatewayPolicy and AccessPolicy. Several entries for one place are one target
+(docs/semantics.md#equal-precedence-is-a-conflict). Policies that admission refuses are read as far as possible, because
+the tool plane closes what such a policy was meant to guard. The policies of a place are in tie-break order
 (docs/semantics.md#ties-go-by-age-then-name).
 """
 
@@ -23,7 +23,7 @@ from tierwall.resources.validity import is_understood
 
 
 class TargetEntry(NamedTuple):
-    """One entry of `targetRefs` (`name`) or `targetSelectors` (`selector`) as it was written."""
+    """One entry of `targetRefs` (with a `name`) or `targetSelectors` (with a `selector`)."""
 
     group: str
     kind: str
@@ -35,7 +35,7 @@ class TargetEntry(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A place that a policy targets; `resource` is None where there is no such object."""
+    """A place that a policy targets; `resource` is None if the object does not exist."""
 
     place: Place
     resource: Resource | None
@@ -43,7 +43,7 @@ class Target(NamedTuple):
 
 
 def entries(policy: Resource) -> Iterator[TargetEntry]:
-    """The entries of both lists, in order; what cannot be read is left out."""
+    """Yield the entries of both lists in order; leave out invalid entries."""
     for field in ("targetRefs", "targetSelectors"):
         for index, value in enumerate(list_of_maps(policy.spec.get(field))):
             if (entry := _entry(field, index, value)) is not None:
@@ -73,7 +73,7 @@ def _entry(field: str, index: int, value: Mapping[str, Any]) -> TargetEntry | No
 
 
 def resolve(snapshot: Snapshot, policy: Resource, entry: TargetEntry) -> tuple[Target, ...]:
-    """The targets of one entry; a selector that selects nothing has none."""
+    """Return the targets of one entry; empty if its selector selects nothing."""
     if entry.selector is None:
         place = Place(entry.group, entry.kind, policy.namespace, entry.name, entry.section, entry.port)
         return (Target(place, place.resource(snapshot), entry.path),)
@@ -85,7 +85,7 @@ def resolve(snapshot: Snapshot, policy: Resource, entry: TargetEntry) -> tuple[T
 
 
 def targets(snapshot: Snapshot, policy: Resource) -> tuple[Target, ...]:
-    """All targets of a policy, each place once."""
+    """Return all targets of a policy, each place once."""
     by_place: dict[Place, Target] = {}
     for entry in entries(policy):
         for target in resolve(snapshot, policy, entry):
@@ -118,29 +118,31 @@ class AttachedPolicies:
         self._by_whole = {place: tuple(policies) for place, policies in by_whole.items()}
 
     def at(self, place: Place) -> tuple[Resource, ...]:
-        """The policies that target a place, oldest first, then by name; each once."""
+        """Return the policies that target a place, oldest first, then by name."""
         return self._by_place.get(place, ())
 
     def on(self, whole: Place) -> tuple[Resource, ...]:
-        """The policies that target an object or any section of it, in the same order."""
+        """Return the policies that target an object or any section of it, in the same order."""
         return self._by_whole.get(whole, ())
 
     def of(self, policy: Resource) -> tuple[Target, ...]:
-        """The targets of one of these policies."""
+        """Return the targets of one of these policies."""
         return self._targets[policy]
 
-    def updated_to(self, snapshot: Snapshot, gone: Iterable[Resource], come: Iterable[Resource]) -> AttachedPolicies:
-        """The index of a snapshot that differs only in policies: some are gone, some have come."""
+    def updated_to(
+        self, snapshot: Snapshot, removed: Iterable[Resource], added: Iterable[Resource]
+    ) -> AttachedPolicies:
+        """Return the index of a snapshot that differs only in policies: some were removed, some were added."""
         out = copy.copy(self)
         out._targets, out._by_place, out._by_whole = dict(self._targets), dict(self._by_place), dict(self._by_whole)
-        lost = set(gone)
-        added = list(come)
-        policies = [policy for policy in self.policies if policy not in lost]
+        removed = set(removed)
+        added = tuple(added)
+        policies = [policy for policy in self.policies if policy not in removed]
         for policy in added:
             insort(policies, policy, key=policy_order)
         out.policies = tuple(policies)
         touched: set[Place] = set()
-        for policy in lost:
+        for policy in removed:
             touched |= {target.place for target in out._targets.pop(policy)}
         for policy in added:
             policy_targets = out._targets[policy] = targets(snapshot, policy)
@@ -150,7 +152,7 @@ class AttachedPolicies:
             (out._by_whole, {place.whole for place in touched}, whole_objects),
         ):
             for place in places:
-                stay = [policy for policy in index.pop(place, ()) if policy not in lost]
+                stay = [policy for policy in index.pop(place, ()) if policy not in removed]
                 new = [policy for policy in added if place in named(out._targets[policy])]
                 if stay or new:
                     index[place] = tuple(sorted((*stay, *new), key=policy_order))
@@ -163,7 +165,7 @@ class AttachedPolicies:
 
 
 def whole_objects(targets: Iterable[Target]) -> tuple[Place, ...]:
-    """The objects that targets are, or are sections of; each once."""
+    """Return the objects of targets without their sections, each once."""
     return tuple(dict.fromkeys(target.place.whole for target in targets))
 
 
@@ -172,12 +174,12 @@ def _places(targets: Iterable[Target]) -> tuple[Place, ...]:
 
 
 def policy_order(policy: Resource) -> tuple[Seniority, str, str]:
-    """The sort key of policies of several kinds: by age, then name, then kind."""
+    """Return the sort key of policies of several kinds: age, then name, then kind."""
     return policy.seniority, policy.kind, policy.group
 
 
 def attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], *, admitted: bool) -> AttachedPolicies:
-    """The index of all policies of these kinds; with `admitted`, of those that admission takes and Tierwall knows."""
+    """Index all policies of these kinds; with `admitted`, only those that admission accepts and Tierwall knows."""
     return _attachments(snapshot, kinds, admitted)
 
 
@@ -190,8 +192,12 @@ def _attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], admitted: bool)
 
 
 def follow(
-    before: Snapshot, snapshot: Snapshot, kinds: tuple[KindKey, ...], gone: Iterable[Resource], come: Iterable[Resource]
+    before: Snapshot,
+    snapshot: Snapshot,
+    kinds: tuple[KindKey, ...],
+    removed: Iterable[Resource],
+    added: Iterable[Resource],
 ) -> None:
-    """Make the index of all policies of these kinds from that of a snapshot which differs only in them."""
-    made = attachments(before, kinds, admitted=False).updated_to(snapshot, gone, come)
+    """Derive the index of all policies of these kinds from a snapshot that differs only in such policies."""
+    made = attachments(before, kinds, admitted=False).updated_to(snapshot, removed, added)
     provide(made, _attachments, snapshot, kinds, False)

@@ -58,7 +58,7 @@ def check(tree: ast.Expr, environment: Environment, source: str = "") -> Checked
     """Check a tree; `source` is the text it came from, for the places of problems. Raises `CheckError`."""
     checker = _Checker(environment, source)
     try:
-        return checker.whole(tree)
+        return checker.check_expression(tree)
     except RecursionError:
         # Happens only where the caller's stack is deep already: the parser has bounded the tree.
         raise CheckError((problem_at(source, 0, "expression nested too deeply"),)) from None
@@ -76,7 +76,7 @@ class _Checker(Inference):
         self.types: dict[ast.Expr, Type] = {}
         self.locals: dict[str, Type] = {}
 
-    def whole(self, tree: ast.Expr) -> CheckedExpression:
+    def check_expression(self, tree: ast.Expr) -> CheckedExpression:
         result = self.check(tree)
         types = self.types
         if self.open:
@@ -108,7 +108,7 @@ class _Checker(Inference):
         local = None if name.startswith(".") else self.locals.get(name)
         if local is not None:
             return local
-        declared = self.declared(plain)
+        declared = self.declared_type(plain)
         if declared is not None:
             return declared
         known = (*self.locals, *self.environment.variables)
@@ -118,7 +118,7 @@ class _Checker(Inference):
         self.report(node.at, f"undeclared variable `{name}`", hint)
         return ERROR
 
-    def declared(self, name: str) -> Type | None:
+    def declared_type(self, name: str) -> Type | None:
         return self.environment.variables.get(name) or self.environment.type_names.get(name)
 
     def select(self, node: ast.Select) -> Type:
@@ -132,7 +132,7 @@ class _Checker(Inference):
         if type(root) is ast.Ident:
             first = root.name.removeprefix(".")
             if first in self.environment.dotted and root.name not in self.locals:
-                given = self.dotted(first, chain)
+                given = self.dotted_variable(first, chain)
         if given is None:
             if not chain:
                 return self.field(self.check(node.operand), node.field, node.at, True)
@@ -143,11 +143,11 @@ class _Checker(Inference):
             self.types[selection] = given
         return given
 
-    def dotted(self, first: str, chain: list[ast.Select]) -> Type | None:
+    def dotted_variable(self, first: str, chain: list[ast.Select]) -> Type | None:
         """The type of the longest declared name; takes the selections that are part of it from the chain."""
         name = ".".join([first, *(selection.field for selection in reversed(chain))])
         for place, selection in enumerate(chain):
-            declared = self.declared(name)
+            declared = self.declared_type(name)
             if declared is not None:
                 self.types[selection] = declared
                 del chain[place:]
@@ -191,7 +191,7 @@ class _Checker(Inference):
                 return BOOL
             declared = self.environment.lookup(function)
             if declared is None:
-                return self.undeclared(node)
+                return self.report_undeclared(node)
             return self.resolve(node, declared, declared.plain, args)
         prefix = ast.dotted_name(node.target)
         if prefix is not None:
@@ -211,9 +211,9 @@ class _Checker(Inference):
                 self.report(node.at, f"undeclared function `{prefix}.{function}`", hint)
                 return ERROR
         # One mistake gives one problem: the target is wrong already.
-        return ERROR if target is ERROR else self.undeclared(node)
+        return ERROR if target is ERROR else self.report_undeclared(node)
 
-    def undeclared(self, node: ast.Call) -> Type:
+    def report_undeclared(self, node: ast.Call) -> Type:
         hint = unknown_function(node.function.removeprefix("."), self.environment)
         self.report(node.at, f"undeclared function `{node.function}`", hint)
         return ERROR
@@ -235,7 +235,7 @@ class _Checker(Inference):
         for place, element in enumerate(node.elements):
             given = self.check(element)
             if place in node.optional:
-                given = self.unwrapped(given, element)
+                given = self.unwrap_optional(given, element)
             joined = self.join(joined, given)
         return list_of(self.new_variable() if joined is None else joined)
 
@@ -246,20 +246,20 @@ class _Checker(Inference):
             keys = self.join(keys, self.check(entry.key))
             given = self.check(entry.value)
             if entry.optional:
-                given = self.unwrapped(given, entry.value)
+                given = self.unwrap_optional(given, entry.value)
             values = self.join(values, given)
         if keys is None or values is None:
             keys, values = self.new_variable(), self.new_variable()
-        return self.bounded(map_of(keys, values), node)
+        return self.check_size(map_of(keys, values), node)
 
-    def bounded(self, given: Type, node: ast.Expr) -> Type:
+    def check_size(self, given: Type, node: ast.Expr) -> Type:
         """`given`, unless it is too large; only maps can double the size of a type."""
         if is_oversized(given):
             self.report(node.at, "type too large: expected fewer nested maps")
             return ERROR
         return given
 
-    def unwrapped(self, given: Type, node: ast.Expr) -> Type:
+    def unwrap_optional(self, given: Type, node: ast.Expr) -> Type:
         if given.name == "optional_type":
             return given.params[0]
         if given.name != "dyn":
@@ -283,7 +283,7 @@ class _Checker(Inference):
 
     def comprehension(self, node: ast.Comprehension) -> Type:
         target = self.check(node.target)
-        first, second = self.elements(node.target, target, len(node.variables))
+        first, second = self.element_types(node.target, target, len(node.variables))
         outer = self.locals
         self.locals = {**outer, node.variables[0]: first}
         if len(node.variables) == 2:
@@ -303,7 +303,7 @@ class _Checker(Inference):
             self.expect(BOOL, given[0], node.args[0])
         value = given[-1]
         if macro == "transformMap":
-            return self.bounded(map_of(self.with_known_variables(first), self.with_known_variables(value)), node)
+            return self.check_size(map_of(self.with_known_variables(first), self.with_known_variables(value)), node)
         if macro == "transformMapEntry":
             entry = map_of(self.new_variable(), self.new_variable())
             if not self.assign(value, entry):
@@ -315,12 +315,12 @@ class _Checker(Inference):
         """The type of a macro's variable where cel-go's expansion reads it: `.v` would be a declared variable there."""
         if not name.startswith("."):
             return given
-        declared = self.declared(name[1:])
+        declared = self.declared_type(name[1:])
         if declared is None:
             self.report(at, f"undeclared variable `{name}`")
         return declared or ERROR
 
-    def elements(self, target: ast.Expr, given: Type, variables: int) -> tuple[Type, Type]:
+    def element_types(self, target: ast.Expr, given: Type, variables: int) -> tuple[Type, Type]:
         """The types of the iteration variables over `target`, which has type `given`."""
         given = self.with_known_variables(given)
         if given.name == "list":

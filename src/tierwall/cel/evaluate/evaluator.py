@@ -147,7 +147,7 @@ class Planner:
         if node.optional:
 
             def optional(frame: Frame) -> object:
-                return steps.selected_optional(frame, operand(frame), field)
+                return steps.select_optional(frame, operand(frame), field)
 
             return optional
 
@@ -159,7 +159,7 @@ class Planner:
                 if field_value is not _MISSING:
                     return field_value
             elif type(value) is OptionalValue:
-                return steps.selected_optional(frame, value, field)
+                return steps.select_optional(frame, value, field)
             raise no_such_key(field)
 
         return select
@@ -176,27 +176,27 @@ class Planner:
         if function in MATCHING and type(args[1]) is ast.Literal:
             called = called.with_cost(literal_cost)
         if function in ast.INDEX:
-            return steps.invoking(called, [self._operand(args[0]), self._branch(args[1])])
+            return steps.call_function(called, [self._operand(args[0]), self._branch(args[1])])
         planned = list(map(self.plan, args))
         if function in ("_==_", "_!=_"):
             return steps.equality(planned[0], planned[1], negated=function == "_!=_")
         if function == "@in" and type(args[1]) is not ast.Literal and is_constant(args[1]):
             return steps.membership(*planned)
         if function in LAZY and len(planned) == 2:
-            return steps.lazy(called, *planned)
+            return steps.value_or_default(called, *planned)
         if function in _FOLDED and len(args) == 1 and type(args[0]) is ast.Literal:
-            return steps.folded(called, args[0].value)
-        return steps.invoking(called, planned)
+            return steps.fold_conversion(called, args[0].value)
+        return steps.call_function(called, planned)
 
     def _operand(self, node: ast.Expr) -> Closure:
         """The operand of a selection; selecting costs 1, unless the operand is itself a name or a selection."""
         planned = self.plan(node)
-        return planned if is_selection(node) else steps.costing(planned, cost.NAME)
+        return planned if is_selection(node) else steps.with_extra_cost(planned, cost.NAME)
 
     def _branch(self, node: ast.Expr) -> Closure:
         """A branch of `?:` or a key in `[…]`: cel-go does not charge for the name at the root of one."""
         planned = self.plan(node)
-        return steps.costing(planned, -cost.NAME) if is_attribute(node) else planned
+        return steps.with_extra_cost(planned, -cost.NAME) if is_attribute(node) else planned
 
     def _list(self, node: ast.ListExpr) -> Closure:
         marks = [place in node.optional for place in range(len(node.elements))]
@@ -241,23 +241,23 @@ class Planner:
     def _comprehension(self, node: ast.Comprehension) -> Closure:
         target = self.plan(node.target)
         slots, arguments = self.within(node.variables, node.args)
-        loop = steps.looping(target, slots)
+        loop = steps.loop_over(target, slots)
         price = steps.ADD_CONSTANT if type(node.args[-1]) is ast.Literal else steps.ADD
         match node.macro, arguments:
             case "all" | "exists", [predicate]:
-                return steps.quantifier(loop, predicate, settled=node.macro == "exists")
+                return steps.quantifier(loop, predicate, settling=node.macro == "exists")
             case "exists_one" | "existsOne", [predicate]:
                 return steps.exists_one(loop, predicate)
             case "filter", [predicate]:
-                return steps.keeping(loop, predicate, slots[-1])
+                return steps.filter_elements(loop, predicate, slots[-1])
             case "map" | "transformList", [*tests, transform]:
-                return steps.transforming(loop, tests, transform, price)
+                return steps.transform_list(loop, tests, transform, price)
             case "transformMap", [*tests, transform]:
-                return steps.transforming_values(loop, tests, transform, slots[0])
+                return steps.transform_map(loop, tests, transform, slots[0])
             case "transformMapEntry", [*tests, transform]:
-                return steps.transforming_entries(loop, tests, transform)
+                return steps.transform_map_entries(loop, tests, transform)
             case "sortBy", [key]:
-                return steps.sorting(target, slots[0], key, price)
+                return steps.sort_by(target, slots[0], key, price)
         raise AssertionError(f"unknown macro {node.macro}")
 
     def _bind(self, node: ast.Bind) -> Closure:

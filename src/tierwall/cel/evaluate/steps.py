@@ -55,7 +55,7 @@ def too_deep(frame: Frame) -> NoReturn:
     raise CostExceeded("operation cancelled: nested too deeply") from None
 
 
-def costing(step: Closure, amount: int) -> Closure:
+def with_extra_cost(step: Closure, amount: int) -> Closure:
     """The step at an extra cost."""
 
     def charged(frame: Frame) -> object:
@@ -65,7 +65,7 @@ def costing(step: Closure, amount: int) -> Closure:
     return charged
 
 
-def selected_optional(frame: Frame, value: object, field: str) -> OptionalValue:
+def select_optional(frame: Frame, value: object, field: str) -> OptionalValue:
     """`value.?field`, charged for where there is one."""
     result = optional_field(value, field)
     frame.cost += result.present
@@ -141,7 +141,7 @@ def membership(item: Closure, items: Closure) -> Closure:
     return member
 
 
-def lazy(dispatcher: Dispatcher, target: Closure, default: Closure) -> Closure:
+def value_or_default(dispatcher: Dispatcher, target: Closure, default: Closure) -> Closure:
     """`or` and `orValue`, which evaluate their argument only where the target has no value."""
 
     def choose(frame: Frame) -> object:
@@ -155,7 +155,7 @@ def lazy(dispatcher: Dispatcher, target: Closure, default: Closure) -> Closure:
     return choose
 
 
-def folded(dispatcher: Dispatcher, value: object) -> Closure:
+def fold_conversion(dispatcher: Dispatcher, value: object) -> Closure:
     """A conversion of a literal, which costs nothing."""
 
     def fold(frame: Frame) -> object:
@@ -164,7 +164,7 @@ def folded(dispatcher: Dispatcher, value: object) -> Closure:
     return fold
 
 
-def invoking(dispatcher: Dispatcher, steps: list[Closure]) -> Closure:
+def call_function(dispatcher: Dispatcher, steps: list[Closure]) -> Closure:
     """A call through the function table."""
     invoke = dispatcher.invoke
     match steps:
@@ -202,7 +202,7 @@ def iterate_pairs(value: object) -> list[tuple[object, object]]:
     raise no_such_overload("comprehension", value)
 
 
-def looping(target: Closure, slots: tuple[int, ...]) -> Loop:
+def loop_over(target: Closure, slots: tuple[int, ...]) -> Loop:
     """Set the variables to each element in turn."""
     if len(slots) == 1:
         (slot,) = slots
@@ -225,9 +225,9 @@ def looping(target: Closure, slots: tuple[int, ...]) -> Loop:
     return double
 
 
-def quantifier(loop: Loop, predicate: Closure, settled: bool) -> Closure:
+def quantifier(loop: Loop, predicate: Closure, settling: bool) -> Closure:
     """`exists` if true settles it, `all` if false does; an error counts only where nothing settles it."""
-    name, step, stop = ("exists", _EXISTS_STEP, _EXISTS_STOP) if settled else ("all", _ALL_STEP, _ALL_STOP)
+    name, step, stop = ("exists", _EXISTS_STEP, _EXISTS_STOP) if settling else ("all", _ALL_STEP, _ALL_STOP)
 
     def quantify(frame: Frame) -> object:
         failure: EvaluationError | None = None
@@ -242,16 +242,16 @@ def quantifier(loop: Loop, predicate: Closure, settled: bool) -> Closure:
             except EvaluationError as error:
                 failure = failure or error
                 continue
-            if value is settled:
+            if value is settling:
                 decided = True
             elif type(value) is not bool and failure is None:
                 failure = no_such_overload(name, value)
         frame.charge(_RESULT)
         if decided:
-            return settled
+            return settling
         if failure is not None:
             raise failure
-        return not settled
+        return not settling
 
     return quantify
 
@@ -265,7 +265,7 @@ def _test(value: object) -> bool:
 Gathered = TypeVar("Gathered")
 
 
-def gathering(
+def gather_elements(
     loop: Loop, tests: list[Closure], start: Callable[[], Gathered], take: Callable[[Frame, Gathered], None]
 ) -> Callable[[Frame], Gathered]:
     """Gather with `take` from the elements that pass the tests."""
@@ -293,7 +293,7 @@ def exists_one(loop: Loop, predicate: Closure) -> Closure:
         passed.append(None)
         frame.cost += _FOUND
 
-    gather = gathering(loop, [predicate], list, take)
+    gather = gather_elements(loop, [predicate], list, take)
 
     def is_one(frame: Frame) -> object:
         passed = gather(frame)
@@ -303,54 +303,54 @@ def exists_one(loop: Loop, predicate: Closure) -> Closure:
     return is_one
 
 
-def keeping(loop: Loop, predicate: Closure, slot: int) -> Closure:
+def filter_elements(loop: Loop, predicate: Closure, slot: int) -> Closure:
     """`filter`."""
 
     def take(frame: Frame, kept: list[object]) -> None:
         kept.append(frame.locals[slot])
         frame.cost += _KEEP
 
-    return gathering(loop, [predicate], list, take)
+    return gather_elements(loop, [predicate], list, take)
 
 
-def transforming(loop: Loop, tests: list[Closure], transform: Closure, step: int) -> Closure:
+def transform_list(loop: Loop, tests: list[Closure], transform: Closure, step: int) -> Closure:
     """`map` and `transformList`."""
 
-    def take(frame: Frame, made: list[object]) -> None:
-        made.append(transform(frame))
+    def take(frame: Frame, results: list[object]) -> None:
+        results.append(transform(frame))
         frame.cost += step
 
-    return gathering(loop, tests, list, take)
+    return gather_elements(loop, tests, list, take)
 
 
-def transforming_values(loop: Loop, tests: list[Closure], transform: Closure, slot: int) -> Closure:
+def transform_map(loop: Loop, tests: list[Closure], transform: Closure, slot: int) -> Closure:
     """`transformMap`."""
 
-    def take(frame: Frame, made: dict[object, object]) -> None:
+    def take(frame: Frame, results: dict[object, object]) -> None:
         key = frame.locals[slot]
-        made[map_key(key)] = transform(frame)
+        results[map_key(key)] = transform(frame)
         frame.cost += _INSERT
 
-    return gathering(loop, tests, dict, take)
+    return gather_elements(loop, tests, dict, take)
 
 
-def transforming_entries(loop: Loop, tests: list[Closure], transform: Closure) -> Closure:
+def transform_map_entries(loop: Loop, tests: list[Closure], transform: Closure) -> Closure:
     """`transformMapEntry`."""
 
-    def take(frame: Frame, made: dict[object, object]) -> None:
+    def take(frame: Frame, results: dict[object, object]) -> None:
         entries = transform(frame)
         if type(entries) is not dict:
-            raise no_such_overload("cel.@mapInsert", made, entries)
+            raise no_such_overload("cel.@mapInsert", results, entries)
         frame.charge(_INSERT_ENTRY + len(entries) // 10)
         for stored, value in entries.items():
-            if stored in made:
+            if stored in results:
                 raise EvaluationError(f"insert failed: key {next(map_keys({stored: None}))} already exists")
-            made[stored] = value
+            results[stored] = value
 
-    return gathering(loop, tests, dict, take)
+    return gather_elements(loop, tests, dict, take)
 
 
-def sorting(target: Closure, slot: int, key: Closure, step: int) -> Closure:
+def sort_by(target: Closure, slot: int, key: Closure, step: int) -> Closure:
     """`sortBy`."""
 
     def sort(frame: Frame) -> object:

@@ -6,7 +6,7 @@ Costs are known before the call is made, so the limit also bounds the time and m
 
 Where that model lets an expression do a lot for almost nothing, ours charges more, always beyond what a sane expression
 does: concatenating long lists, comparing or printing values of more than a thousand nodes, regular expressions that
-compile to large programs, loops whose bodies are constants. Strings beyond `MAX_TEXT` are never made.
+compile to large programs, loops whose bodies are constants. Strings beyond `MAX_STRING` are never made.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME: Final = 1
 LIST: Final = 10
 MAP: Final = 30
 # The longest string or list that a call may make.
-MAX_TEXT: Final = 16_000_000
+MAX_STRING: Final = 16_000_000
 MAX_LIST: Final = 4_000_000
 _FREE_NODES: Final = 1_000
 _MAX_NODES: Final = 1_000_000
@@ -87,7 +87,7 @@ def large_value_surcharge(value: object) -> int:
 def scan_both(left: object, right: object) -> int:
     """Copying two strings into one."""
     size = size_of(left) + size_of(right)
-    check_text_size(size)
+    check_string_size(size)
     return -(-size // 10)
 
 
@@ -162,10 +162,10 @@ def self_compare(items: object) -> int:
     return (21 * squared // 10 if textual else 2 * squared) + 1 + LIST + size * large_value_surcharge(items)
 
 
-def check_text_size(size: int) -> None:
+def check_string_size(size: int) -> None:
     """Refuse to make a string larger than the cost limit stands for."""
-    if size > MAX_TEXT:
-        raise CostExceeded(f"operation cancelled: a string of {size} characters exceeds {MAX_TEXT}")
+    if size > MAX_STRING:
+        raise CostExceeded(f"operation cancelled: a string of {size} characters exceeds {MAX_STRING}")
 
 
 def check_list_size(size: int) -> None:

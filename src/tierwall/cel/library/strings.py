@@ -50,7 +50,7 @@ def format_text(template: str, arguments: list[object]) -> str:
         parts.append(_clause(match, arguments[used]))
         used += 1
         size += len(parts[-1])
-        cost.check_text_size(size)
+        cost.check_string_size(size)
     parts.append(template[position:])
     return "".join(parts)
 
@@ -203,7 +203,7 @@ def replace(text: str, old: str, new: str, count: int = -1) -> str:
     occurrences = text.count(old) if old else len(text) + 1
     if count >= 0:
         occurrences = min(occurrences, count)
-    cost.check_text_size(len(text) + occurrences * (len(new) - len(old)))
+    cost.check_string_size(len(text) + occurrences * (len(new) - len(old)))
     return text.replace(old, new, occurrences)
 
 
@@ -247,7 +247,7 @@ def quote(text: str) -> str:
 
 def _join_cost(texts: list[object], separator: str = "") -> int:
     size = sum(len(text) for text in texts if type(text) is str) + len(separator) * max(len(texts) - 1, 0)
-    cost.check_text_size(size)
+    cost.check_string_size(size)
     return -(-size // 5)
 
 

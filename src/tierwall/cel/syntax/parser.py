@@ -41,7 +41,7 @@ def parse(source: str, syntax: Syntax = DEFAULT) -> ast.Expr:
     parser = _Parser(source, syntax)
     tree: ast.Expr | None = None
     try:
-        tree = parser.whole()
+        tree = parser.parse_source()
     except _Stop:
         pass
     except RecursionError:
@@ -64,7 +64,7 @@ class _Parser:
         # How deep the parser stands in three rules of the grammar: cel-go counts each rule by itself.
         self.exprs = self.relations = self.calcs = 1
 
-    def whole(self) -> ast.Expr:
+    def parse_source(self) -> ast.Expr:
         if not self.source.isascii() and any("\ud800" <= char <= "\udfff" for char in self.source):
             self.report(0, "expression is not valid Unicode: it holds a lone surrogate")
             raise _Stop
@@ -207,7 +207,7 @@ class _Parser:
         elif kind == "[":
             left = self.list_literal()
         elif kind == "{":
-            left = self.entries(starts[i])
+            left = self.map_or_message(starts[i])
         else:
             left = self.constant(signed)
         while True:
@@ -227,7 +227,7 @@ class _Parser:
             elif kind == "[":
                 left = self.index(left)
             elif kind == "{" and lexer.is_type_name(kinds, first, i):
-                left = self.entries(starts[first], "".join(texts[first:i]))
+                left = self.map_or_message(starts[first], "".join(texts[first:i]))
             else:
                 return left
 
@@ -281,7 +281,7 @@ class _Parser:
         self.i += optional
         field, start = self.field_name()
         if optional:
-            self.need_optionals(at)
+            self.require_optionals(at)
         return ast.Select(left, field, optional, start)
 
     def field_name(self) -> tuple[str, int]:
@@ -292,7 +292,7 @@ class _Parser:
         self.i += 1
         return text[1:-1] if kind == ESCAPED else text, start
 
-    def need_optionals(self, at: int) -> None:
+    def require_optionals(self, at: int) -> None:
         if not self.syntax.optionals:
             self.report(at, "optional values (`?`) are not part of this environment: expected Kubernetes 1.28 or later")
 
@@ -309,7 +309,7 @@ class _Parser:
     def optional_mark(self) -> bool:
         if self.kinds[self.i] != "?":
             return False
-        self.need_optionals(self.starts[self.i])
+        self.require_optionals(self.starts[self.i])
         self.i += 1
         return True
 
@@ -319,19 +319,19 @@ class _Parser:
         elements: list[ast.Expr] = []
         optional: list[int] = []
         self.descend()
-        while self.more(elements, "]"):
+        while self.has_more(elements, "]"):
             if self.optional_mark():
                 optional.append(len(elements))
             elements.append(self.expression(0))
         self.ascend()
         return ast.ListExpr(tuple(elements), tuple(optional), at)
 
-    def entries(self, at: int, message: str | None = None) -> ast.Expr:
+    def map_or_message(self, at: int, message: str | None = None) -> ast.Expr:
         """A map literal, or a message of the type named; the token at hand is its `{`."""
         self.i += 1
         entries: list[ast.MapEntry] = []
         self.descend()
-        while self.more(entries, "}"):
+        while self.has_more(entries, "}"):
             optional = self.optional_mark()
             key = self.expression(0) if message is None else ast.Literal(*self.field_name())
             self.expect(":", f"`:` and the {'key' if message is None else 'field'}'s value")
@@ -339,7 +339,7 @@ class _Parser:
         self.ascend()
         return ast.MapExpr(tuple(entries), at) if message is None else ast.MessageExpr(message, tuple(entries), at)
 
-    def more(self, items: list[ast.Expr] | list[ast.MapEntry], close: str) -> bool:
+    def has_more(self, items: list[ast.Expr] | list[ast.MapEntry], close: str) -> bool:
         """Whether another item follows in a list, map or message; a comma may stand before the end, even alone."""
         if self.kinds[self.i] == close:
             self.i += 1

@@ -11,8 +11,7 @@ value, or an error where the original has one.
 
 from __future__ import annotations
 
-from tierwall.cel.partial_evaluation.outcomes import PartialError
-from tierwall.cel.partial_evaluation.specialised import (
+from tierwall.cel.partial_evaluation.entry_points import (
     PartialResult,
     SpecialisedExpression,
     partial,
@@ -20,6 +19,7 @@ from tierwall.cel.partial_evaluation.specialised import (
     partial_well_typed,
     specialise,
 )
+from tierwall.cel.partial_evaluation.outcomes import PartialError
 
 __all__ = [
     "PartialError",

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    for module in sorted(found.name for found in pkgutil.iter_modules([str(Path(__file__).parent)])):
+    for module in sorted(iter_module.name for iter_module in pkgutil.iter_modules([str(Path(__file__).parent)])):
         if module.startswith("_") or (sys.argv[1:] and module not in sys.argv[1:]):
             continue
         loaded = importlib.import_module(f"bench.{module}")

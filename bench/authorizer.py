@@ -182,7 +182,7 @@ def authorizer(count: int, *options: str) -> Iterator[tuple[int, int]]:
     """`tierwall authorizer` over so many policies: its process and port."""
     with tempfile.TemporaryDirectory() as folder:
         documents = [
-            {"apiVersion": f"{one.group}/{one.version}", "kind": one.kind, **one.value} for one in policies(count)
+            {"apiVersion": f"{policy.group}/{policy.version}", "kind": policy.kind, **policy.value} for policy in policies(count)
         ]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
         Path(folder, "policies.json").write_text(text)

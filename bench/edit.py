@@ -100,7 +100,7 @@ def nftables() -> None:
 
 def authorizer() -> None:
     """One policy takes turns between two users."""
-    values = [{"apiVersion": f"{one.group}/{one.version}", "kind": one.kind, **one.value} for one in policies(POLICIES)]
+    values = [{"apiVersion": f"{policy.group}/{policy.version}", "kind": policy.kind, **policy.value} for policy in policies(POLICIES)]
     attributes = {"verb": "get", "version": "v1", "namespace": "dev", "resource": "pods"}
     whole: list[float] = []
     spent: list[float] = []

@@ -98,7 +98,7 @@ def parsing(*reading: str) -> Make:
     """The filters that read messages, as hardened as ever, and nothing else."""
 
     def make(backend: SocketAddress, port: int, authority: CertificateAuthority) -> XdsResources:
-        filters = {one.name: one for one in http_filters(EnvoyOptions(static=True), PolicyFilters.of({}).messages)}
+        filters = {http_filter.name: http_filter for http_filter in http_filters(EnvoyOptions(static=True), PolicyFilters.of({}).messages)}
         those = [filters[name] for name in (*reading, ROUTER)]
         return resources(NO_PROTECTION, those, backend, port, authority, reading)
 
@@ -121,7 +121,7 @@ def with_python(authorizer: SocketAddress) -> Make:
     """The MCP filter, and an authorizer in Python that is asked about every call over HTTP."""
 
     def make(backend: SocketAddress, port: int, authority: CertificateAuthority) -> XdsResources:
-        filters = {one.name: one for one in http_filters(EnvoyOptions(static=True), PolicyFilters.of({}).messages)}
+        filters = {http_filter.name: http_filter for http_filter in http_filters(EnvoyOptions(static=True), PolicyFilters.of({}).messages)}
         asking = external_auth.slot_filter(BACKEND_SLOTS[0])
         asking.ClearField("filter_enabled_metadata")
         asking.http_service.server_uri.uri = "http://authorizer"
@@ -170,7 +170,7 @@ def started(stack: ExitStack, authorize: bool) -> tuple[SocketAddress, int]:
 def processor_time(pid: int) -> float:
     """Seconds of processor time that a process has had, in user and system."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(one.read_text().split()[0]) for one in threads) / 1e9
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def connect(port: int, context: ssl.SSLContext) -> Connection:
@@ -260,9 +260,9 @@ def main() -> None:
         chains["ext_authz in Python"] = Chain(stack, with_python(authorizer), backend, python, "tool-0", decides=True)
         for at_once in AT_ONCE:
             for _ in range(ROUNDS):
-                for one in chains.values():
-                    one.measure(at_once)
-            show({name: one.least() for name, one in chains.items()}, at_once)
+                for chain in chains.values():
+                    chain.measure(at_once)
+            show({name: chain.least() for name, chain in chains.items()}, at_once)
 
 
 def show(found: dict[str, list[float]], at_once: int) -> None:

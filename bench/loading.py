@@ -138,10 +138,10 @@ def _measure(way: str, file: str) -> tuple[float, float]:
 def _compare(title: str, file: str, ways: tuple[str, ...]) -> None:
     rounds = [[_measure(way, file) for way in ways] for _ in range(ROUNDS)]
     print(f"{title}: {Path(file).stat().st_size / 1e6:.0f} MB")
-    own = min(one[-1][0] for one in rounds)
+    own = min(round[-1][0] for round in rounds)
     for index, way in enumerate(ways):
-        times = [one[index][0] for one in rounds]
-        peak = max(one[index][1] for one in rounds)
+        times = [round[index][0] for round in rounds]
+        peak = max(round[index][1] for round in rounds)
         ratio = "" if way == ways[-1] else f"   ours is {own / min(times):.2f} x this"
         print(f"  {way:20} {min(times):6.2f} s  [{min(times):.2f}-{max(times):.2f}]  peak {peak:5.0f} MB{ratio}")
 

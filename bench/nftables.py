@@ -94,7 +94,7 @@ def traffic() -> None:
     from tierwall.values.addresses import parse_address
 
     ends = [parse_address(one) for one in (CLIENT, SERVER)]
-    topology = Topology([(one,) for one in ends if one is not None])
+    topology = Topology([(end,) for end in ends if end is not None])
     client, server = topology.hosts
     with server.entered():
         listener = socket.create_server((SERVER, PORT), backlog=1024)

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    for module in sorted(iter_module.name for iter_module in pkgutil.iter_modules([str(Path(__file__).parent)])):
-        if module.startswith("_") or (sys.argv[1:] and module not in sys.argv[1:]):
+    for name in sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])):
+        if name.startswith("_") or (sys.argv[1:] and name not in sys.argv[1:]):
             continue
-        loaded = importlib.import_module(f"bench.{module}")
+        loaded = importlib.import_module(f"bench.{name}")
         run = getattr(loaded, "run", None) or getattr(loaded, "main", None)
         if run is not None:
             run()

@@ -35,7 +35,7 @@ CONDITIONS = (
 
 def policies(count: int) -> list[Resource]:
     """Policies as people write them: most about one user, some about a group, every tenth a Deny."""
-    found = []
+    resources = []
     for n in range(count):
         who = f'request.userInfo.username == "user-{n}"' if n % 3 else f'"team-{n}" in request.userInfo.groups'
         verbs = ", ".join(f'"{verb}"' for verb in VERBS[: 1 + n % 4])
@@ -45,14 +45,14 @@ def policies(count: int) -> list[Resource]:
         text = f'request.apiGroup == "" && {text}'
         effect = "Deny" if n % 10 == 9 else "Allow"
         value = {"metadata": {"name": f"p{n}"}, "spec": {"effect": effect, "expression": text}}
-        found.append(Resource("tierwall.io", "v1alpha1", "ClusterAuthorizationPolicy", "", f"p{n}", value))
-    return found
+        resources.append(Resource("tierwall.io", "v1alpha1", "ClusterAuthorizationPolicy", "", f"p{n}", value))
+    return resources
 
 
 def reviews(count: int, number: int = 1000) -> list[dict[str, Any]]:
     """Reviews, half of them about something that a policy is about."""
     draw = random.Random(7)
-    found = []
+    requests = []
     for _ in range(number):
         n = draw.randrange(count)
         attributes = {
@@ -63,7 +63,7 @@ def reviews(count: int, number: int = 1000) -> list[dict[str, Any]]:
         }
         if draw.random() < 0.5:
             attributes["resource"] = draw.choice(RESOURCES)
-        found.append(
+        requests.append(
             {
                 "apiVersion": "authorization.k8s.io/v1",
                 "kind": "SubjectAccessReview",
@@ -75,7 +75,7 @@ def reviews(count: int, number: int = 1000) -> list[dict[str, Any]]:
                 },
             }
         )
-    return found
+    return requests
 
 
 def microseconds(work: Callable[[Any], object], items: Iterable[Any], rounds: int = 5) -> float:
@@ -104,10 +104,10 @@ def run() -> None:
         asked = reviews(count)
         attributes = [decode_review(msgspec.convert(review, DecodedReview)).attributes for review in asked]
         first = microseconds(chain.authorize, attributes)
-        conditional = [one for one in map(chain.authorize, attributes) if one.is_conditional]
-        second = microseconds(lambda one: one.evaluate(data), conditional)
+        conditional = [decision for decision in map(chain.authorize, attributes) if decision.is_conditional]
+        second = microseconds(lambda decision: decision.evaluate(data), conditional)
         cold = microseconds(partial(_cold, data), conditional, rounds=1)
-        raw = [json.dumps(one).encode() for one in asked]
+        raw = [json.dumps(question).encode() for question in asked]
         whole = microseconds(partial(_review, chain), raw)
         print(
             f"  {count:>6} policies: first phase {first:7.1f}  second {second:6.1f} (cold {cold:6.1f})  "

@@ -83,11 +83,11 @@ def served(command: list[str]) -> Iterator[tuple[int, int]]:
         process = subprocess.Popen(command, stderr=said)
         try:
             end = time.monotonic() + 60
-            while not (found := re.search(r"127\.0\.0\.1:(\d+)", _read(said))):
+            while not (match := re.search(r"127\.0\.0\.1:(\d+)", _read(said))):
                 if time.monotonic() > end or process.poll() is not None:
                     raise RuntimeError(_read(said))
                 time.sleep(0.05)
-            yield process.pid, int(found[1])
+            yield process.pid, int(match[1])
         finally:
             process.terminate()
             process.wait(20)
@@ -106,13 +106,13 @@ def posted(path: str, review: object) -> bytes:
 
 def requests(count: int, number: int = 1_000, bridged: bool = False) -> list[bytes]:
     """Reviews of at most `USERS` users, no two alike: each has an uid of its own."""
-    found = []
+    times = []
     for n, review in enumerate(reviews(min(count, USERS), number)):
         review["spec"]["uid"] = f"uid-{n}"
         if bridged:
             del review["spec"]["conditionalAuthorization"]
-        found.append(posted("/authorize", review))
-    return found
+        times.append(posted("/authorize", review))
+    return times
 
 
 async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
@@ -142,13 +142,13 @@ async def paced(port: int, wanted: list[bytes]) -> list[float]:
     for _ in range(64):
         lanes.put_nowait(await asyncio.open_connection("127.0.0.1", port))
     loop = asyncio.get_running_loop()
-    found: list[float] = []
+    latencies: list[float] = []
 
     async def one(due: float, request: bytes) -> None:
         lane = await lanes.get()
         await exchange(*lane, request)
         lanes.put_nowait(lane)
-        found.append(loop.time() - due)
+        latencies.append(loop.time() - due)
 
     start = loop.time()
     tasks = []
@@ -160,21 +160,21 @@ async def paced(port: int, wanted: list[bytes]) -> list[float]:
     await asyncio.wait_for(asyncio.gather(*tasks), 120)
     while not lanes.empty():
         lanes.get_nowait()[1].close()
-    return sorted(found)
+    return sorted(latencies)
 
 
 def microseconds(servers: list[tuple[int, int]], wanted: list[bytes]) -> list[float]:
     """CPU time of each server (process, port) for one request: the median of some rounds, in turns, after a warm-up."""
     for _, port in servers:
         asyncio.run(flood(port, wanted, WARM_UP))
-    found: list[list[float]] = [[] for _ in servers]
+    latencies: list[list[float]] = [[] for _ in servers]
     for n in range(ROUNDS):
         part = wanted[WARM_UP + n * REQUESTS :][:REQUESTS] or wanted
-        for (pid, port), mine in zip(servers, found, strict=True):
+        for (pid, port), mine in zip(servers, latencies, strict=True):
             before = cpu(pid)
             asyncio.run(flood(port, part, REQUESTS))
             mine.append(cpu(pid) - before)
-    return [statistics.median(mine) / REQUESTS * 1e6 for mine in found]
+    return [statistics.median(mine) / REQUESTS * 1e6 for mine in latencies]
 
 
 @contextmanager
@@ -182,7 +182,8 @@ def authorizer(count: int, *options: str) -> Iterator[tuple[int, int]]:
     """`tierwall authorizer` over so many policies: its process and port."""
     with tempfile.TemporaryDirectory() as folder:
         documents = [
-            {"apiVersion": f"{policy.group}/{policy.version}", "kind": policy.kind, **policy.value} for policy in policies(count)
+            {"apiVersion": f"{policy.group}/{policy.version}", "kind": policy.kind, **policy.value}
+            for policy in policies(count)
         ]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
         Path(folder, "policies.json").write_text(text)
@@ -198,7 +199,7 @@ def second_phase(port: int, wanted: list[bytes]) -> list[bytes]:
 
     async def ask() -> list[bytes]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        found = []
+        latencies = []
         for request in wanted:
             chain = json.loads(await exchange(reader, writer, request))["status"].get("conditionsChain")
             if chain:
@@ -211,9 +212,9 @@ def second_phase(port: int, wanted: list[bytes]) -> list[bytes]:
                         "object": {"metadata": {"name": "x", "labels": {"env": "dev"}}, "spec": {"class": "dev"}},
                     },
                 }
-                found.append(posted("/conditions", review))
+                latencies.append(posted("/conditions", review))
         writer.close()
-        return found
+        return latencies
 
     return asyncio.run(ask())
 
@@ -243,8 +244,8 @@ def run() -> None:
             show("1,000 policies, bridge and decision log", server, requests(1_000, number, True))
     for count in (1_000, 10_000):
         with authorizer(count) as (_, port):
-            found = asyncio.run(paced(port, requests(count, RATE * RATE_SECONDS)))
-            at = {share: found[int(len(found) * share) - 1] * 1e3 for share in (0.5, 0.9, 0.99)}
+            latencies = asyncio.run(paced(port, requests(count, RATE * RATE_SECONDS)))
+            at = {share: latencies[int(len(latencies) * share) - 1] * 1e3 for share in (0.5, 0.9, 0.99)}
             words = "  ".join(f"p{share * 100:g} {value:.2f} ms" for share, value in at.items())
             print(f"  {count:,} policies, {RATE:,} a second for {RATE_SECONDS} s after the start: {words}")
     print(f"  load average {os.getloadavg()[0]:.1f}")

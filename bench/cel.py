@@ -94,7 +94,7 @@ def rate(evaluate: Callable[[dict[str, Any]], object], inputs: list[dict[str, An
 
 
 def run() -> None:
-    """Print one line an expression."""
+    """Print one line per expression."""
     from cel_expr_python import cel as peer
 
     inputs = questions()

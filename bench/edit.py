@@ -38,9 +38,9 @@ def saved(objects: list[dict[str, Any]]) -> Iterator[list[Path]]:
     """A folder of a file an object, which have been left alone for a while."""
     with tempfile.TemporaryDirectory() as at:
         files = []
-        for number, one in enumerate(objects):
+        for number, value in enumerate(objects):
             files.append(Path(at, f"{number:04}.json"))
-            files[-1].write_text(json.dumps(one))
+            files[-1].write_text(json.dumps(value))
         time.sleep(STEP / 1e9 + 0.1)
         yield files
 
@@ -56,7 +56,7 @@ def nftables() -> None:
     from tierwall.serve.follower import LoadOutcome
 
     objects = list(cluster(PODS, NAMESPACES))
-    at = next(number for number, one in enumerate(objects) if one["kind"] == "NetworkPolicy")
+    at = next(number for number, value in enumerate(objects) if value["kind"] == "NetworkPolicy")
     took: dict[str, list[float]] = {}
 
     def timed(part: str, work: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,7 +100,10 @@ def nftables() -> None:
 
 def authorizer() -> None:
     """One policy takes turns between two users."""
-    values = [{"apiVersion": f"{policy.group}/{policy.version}", "kind": policy.kind, **policy.value} for policy in policies(POLICIES)]
+    values = [
+        {"apiVersion": f"{policy.group}/{policy.version}", "kind": policy.kind, **policy.value}
+        for policy in policies(POLICIES)
+    ]
     attributes = {"verb": "get", "version": "v1", "namespace": "dev", "resource": "pods"}
     whole: list[float] = []
     spent: list[float] = []
@@ -132,14 +135,14 @@ def authorizer() -> None:
 
 
 def answer(connection: socket.socket, review: object) -> Any:
-    """What the authorizer says now."""
+    """Ask the authorizer, and return its answer."""
     connection.sendall(posted("/authorize", review))
-    found = b""
-    while not (end := found.find(b"\r\n\r\n")) + 1 or not found[end + 4 :].endswith(b"}"):
+    received = b""
+    while not (end := received.find(b"\r\n\r\n")) + 1 or not received[end + 4 :].endswith(b"}"):
         part = connection.recv(65536)
         assert part, "the authorizer hung up"
-        found += part
-    return json.loads(found[end + 4 :])
+        received += part
+    return json.loads(received[end + 4 :])
 
 
 def milliseconds(values: list[float]) -> str:

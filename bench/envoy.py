@@ -1,7 +1,7 @@
 """Envoy's CPU for a tool call: parsing only, with policies of 10 to 10,000 rules, and with an authorizer in Python.
 
 There are two yardsticks: the MCP filter alone, and with the script that refuses what a lenient server might read
-differently, which is no policy's but needed to decide about any. Calls go over mTLS, one at a time and sixteen at once
+differently. No policy asks for that script, but every decision needs it. Calls go over mTLS, one at a time and sixteen at once
 on as many connections. Every chain runs in several Envoys with one worker each, which take turns with the same backend
 and client. Processor time is read from the kernel for Envoy (and the authorizer); what others on the machine do can
 only add to it, so of every process the least round counts, and of the processes mean and median are shown. Each chain
@@ -83,10 +83,10 @@ def resources(
     route.match.prefix = "/"
     route.route.timeout.seconds = 0
     made = protected_routes(route, [Destination("backend", 1, protection)], options)
-    for one in made if reading else ():
-        del one.typed_per_filter_config[OPEN]
+    for rule in made if reading else ():
+        del rule.typed_per_filter_config[OPEN]
         for name in reading:
-            one.typed_per_filter_config[name].CopyFrom(on())
+            rule.typed_per_filter_config[name].CopyFrom(on())
     virtual.routes.extend(made)
     manager = connection_manager("bench", routes, options, filters)
     sock, _ = transport_socket(ListenerTls(authority.server(), authority.pem, True), "bench", static=True)
@@ -98,7 +98,10 @@ def parsing(*reading: str) -> Make:
     """The filters that read messages, as hardened as ever, and nothing else."""
 
     def make(backend: SocketAddress, port: int, authority: CertificateAuthority) -> XdsResources:
-        filters = {http_filter.name: http_filter for http_filter in http_filters(EnvoyOptions(static=True), PolicyFilters.of({}).messages)}
+        filters = {
+            http_filter.name: http_filter
+            for http_filter in http_filters(EnvoyOptions(static=True), PolicyFilters.of({}).messages)
+        }
         those = [filters[name] for name in (*reading, ROUTER)]
         return resources(NO_PROTECTION, those, backend, port, authority, reading)
 
@@ -109,8 +112,8 @@ def with_policy(rules: int) -> Make:
     """Everything that a protected route has, with a policy of this many rules."""
 
     def make(backend: SocketAddress, port: int, authority: CertificateAuthority) -> XdsResources:
-        found = compile_policy(policy_of(rules), Backend("bench", "backend"), 443, None, 100)
-        checkpoint = Checkpoint.of("backend", ["bench"], [found])
+        compiled = compile_policy(policy_of(rules), Backend("bench", "backend"), 443, None, 100)
+        checkpoint = Checkpoint.of("backend", ["bench"], [compiled])
         filters = http_filters(EnvoyOptions(static=True), PolicyFilters.of({checkpoint.name: checkpoint}).messages)
         return resources(Protection((checkpoint,)), list(filters), backend, port, authority)
 
@@ -121,7 +124,10 @@ def with_python(authorizer: SocketAddress) -> Make:
     """The MCP filter, and an authorizer in Python that is asked about every call over HTTP."""
 
     def make(backend: SocketAddress, port: int, authority: CertificateAuthority) -> XdsResources:
-        filters = {http_filter.name: http_filter for http_filter in http_filters(EnvoyOptions(static=True), PolicyFilters.of({}).messages)}
+        filters = {
+            http_filter.name: http_filter
+            for http_filter in http_filters(EnvoyOptions(static=True), PolicyFilters.of({}).messages)
+        }
         asking = external_auth.slot_filter(BACKEND_SLOTS[0])
         asking.ClearField("filter_enabled_metadata")
         asking.http_service.server_uri.uri = "http://authorizer"
@@ -229,20 +235,20 @@ class Chain:
 
     def measure(self, at_once: int) -> None:
         """One round: requests to each Envoy, so many at once."""
-        for (envoy, connections), found in zip(self.running, self.found, strict=True):
+        for (envoy, connections), times in zip(self.running, self.found, strict=True):
             used = connections[:at_once]
             pids = [envoy.process.pid, *([self._helper] if self._helper else [])]
             before = sum(map(processor_time, pids))
             for _ in range(REQUESTS // at_once):
-                for one in used:
-                    one.sendall(self.allowed)
-                for one in used:
-                    head(one)
-            found.append((sum(map(processor_time, pids)) - before) / (REQUESTS // at_once * at_once) * 1e6)
+                for connection in used:
+                    connection.sendall(self.allowed)
+                for connection in used:
+                    head(connection)
+            times.append((sum(map(processor_time, pids)) - before) / (REQUESTS // at_once * at_once) * 1e6)
 
     def least(self) -> list[float]:
-        """The least of the rounds of every process, but for the first, which was to warm up; all are forgotten."""
-        out = [min(found[1:]) for found in self.found]
+        """Return the best round of each process without the first, which only warms up; forget all rounds."""
+        out = [min(times[1:]) for times in self.found]
         self.found = [[] for _ in range(PROCESSES)]
         return out
 
@@ -265,16 +271,16 @@ def main() -> None:
             show({name: chain.least() for name, chain in chains.items()}, at_once)
 
 
-def show(found: dict[str, list[float]], at_once: int) -> None:
+def show(times: dict[str, list[float]], at_once: int) -> None:
     """Print what was found."""
     print(f"{at_once} at a time, {PROCESSES} processes each: µs of CPU, and of the yardsticks")
     print(f"{'chain':<22}{'mean':>8}{PARSING:>16}{STRICTLY:>22}{'median':>10}{PARSING:>16}{STRICTLY:>22}")
-    for name, values in found.items():
+    for name, values in times.items():
         line = f"{name:<22}"
         for middle, width in ((statistics.fmean, 8), (statistics.median, 10)):
             line += f"{middle(values):>{width}.1f}"
             line += "".join(
-                f"{middle(values) / middle(found[one]):>{n}.2f}" for one, n in ((PARSING, 16), (STRICTLY, 22))
+                f"{middle(values) / middle(times[name]):>{n}.2f}" for name, n in ((PARSING, 16), (STRICTLY, 22))
             )
         print(line)
 

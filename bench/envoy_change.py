@@ -45,7 +45,7 @@ def objects(policies: int) -> Iterator[dict[str, Any]]:
 def policy(number: int, allowed: bool = True) -> dict[str, Any]:
     """One policy of a backend: one agent, ten tools; the tool `changing` is one of them or not."""
     account = {"namespace": "agents", "name": "shopper"}
-    tools = ["changing" if allowed else "other", *(f"t{one}" for one in range(9))]
+    tools = ["changing" if allowed else "other", *(f"t{number}" for number in range(9))]
     rule = {
         "name": "it",
         "source": {"type": "ServiceAccount", "serviceAccount": account},

@@ -91,27 +91,27 @@ def _policy(rng: Random, number: int) -> dict[str, Any]:
 
 def _timed(word: str, run: Callable[[], object]) -> object:
     start = time.perf_counter()
-    found = run()
+    times = run()
     print(f"{word:<58}{time.perf_counter() - start:>8.2f} s")
-    return found
+    return times
 
 
 def main() -> None:
-    """Print one line a step."""
+    """Print one line per step."""
     snapshot = Snapshot.of(load_objects(objects()))
     print(f"Python {platform.python_version()}, {ROUTES:,} routes, {POLICIES:,} policies, one process")
     _timed("admission and index of all policies", lambda: attachments(snapshot, GATEWAY_POLICIES, admitted=True))
     places = list(reachable_places(snapshot))
     for profile in ("docs", "agentgateway"):
-        this = merger(snapshot, profile, "PostRouting")
+        merging = merger(snapshot, profile, "PostRouting")
 
-        def run(this: Any = this) -> int:
-            return sum(len([merged.setting for merged in this.merge_at(asked).values()]) for asked in places)
+        def run(merging: Any = merging) -> int:
+            return sum(len([merged.setting for merged in merging.merge_at(asked).values()]) for asked in places)
 
         fields = _timed(f"effective settings at {len(places):,} places, profile {profile}", run)
         print(f"  {fields:,} settings")
-    found = _timed("every check, from nothing", lambda: len(list(check(Snapshot.of(load_objects(objects()))))))
-    print(f"  {found:,} findings")
+    findings = _timed("every check, from nothing", lambda: len(list(check(Snapshot.of(load_objects(objects()))))))
+    print(f"  {findings:,} findings")
 
 
 if __name__ == "__main__":

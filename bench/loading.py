@@ -3,7 +3,7 @@
 Each figure comes from processes of their own, one a measurement, ours and the yardstick in turn; CPU seconds, best of
 three, and the peak resident memory of the whole process. The yardsticks are libyaml's events (through PyYAML, nothing
 built from them) and msgspec's untyped decode, the latter also with garbage collection off, as commands load. `library`
-is the same loader in a process that is not ours, where the collector is not ours to turn off.
+is the same loader in somebody else's process, where we must leave the collector on.
 """
 
 from __future__ import annotations
@@ -138,11 +138,11 @@ def _measure(way: str, file: str) -> tuple[float, float]:
 def _compare(title: str, file: str, ways: tuple[str, ...]) -> None:
     rounds = [[_measure(way, file) for way in ways] for _ in range(ROUNDS)]
     print(f"{title}: {Path(file).stat().st_size / 1e6:.0f} MB")
-    own = min(round[-1][0] for round in rounds)
+    ours = min(timing[-1][0] for timing in rounds)
     for index, way in enumerate(ways):
-        times = [round[index][0] for round in rounds]
-        peak = max(round[index][1] for round in rounds)
-        ratio = "" if way == ways[-1] else f"   ours is {own / min(times):.2f} x this"
+        times = [timing[index][0] for timing in rounds]
+        peak = max(timing[index][1] for timing in rounds)
+        ratio = "" if way == ways[-1] else f"   ours is {ours / min(times):.2f} x this"
         print(f"  {way:20} {min(times):6.2f} s  [{min(times):.2f}-{max(times):.2f}]  peak {peak:5.0f} MB{ratio}")
 
 

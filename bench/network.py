@@ -123,7 +123,7 @@ def measure(pods: int, namespaces: int | None = None) -> dict[str, Any]:
 
     objects = list(cluster(pods, namespaces))
     snapshot = Snapshot.of(load_objects(objects))
-    times = {"pods": float(pods), "policies": float(sum(one["kind"].endswith("Policy") for one in objects))}
+    times = {"pods": float(pods), "policies": float(sum(value["kind"].endswith("Policy") for value in objects))}
     del objects
     start = time.process_time()
     model = NetworkModel(snapshot)
@@ -131,11 +131,11 @@ def measure(pods: int, namespaces: int | None = None) -> dict[str, Any]:
     start = time.process_time()
     classes = EndpointClasses(model)
     times["classes"] = float(len(classes.all))
-    found = reach_matrix(classes)
-    times["groups"] = float(len(found.groups))
+    matrix = reach_matrix(classes)
+    times["groups"] = float(len(matrix.groups))
     times["matrix s"] = time.process_time() - start
     start = time.process_time()
-    written = sum(len(line) + 1 for line in connections.text(connection_entries(found), View()))
+    written = sum(len(line) + 1 for line in connections.text(connection_entries(matrix), View()))
     times["text s"] = time.process_time() - start
     times["text MB"] = written / 1e6
     chance = random.Random(0)
@@ -175,9 +175,9 @@ COLUMNS = (
 
 
 def run(sizes: tuple[int, ...] = SIZES) -> None:
-    """Print two tables, one line a size."""
+    """Print two tables, one line per size."""
     print(
-        f"network plane, Python {platform.python_version()}, {platform.machine()}; seconds of CPU, one process a size"
+        f"network plane, Python {platform.python_version()}, {platform.machine()}; seconds of CPU, one process per size"
     )
     _table([(str(pods),) for pods in sizes])
     print("\n50 namespaces with ever more pods (a fixed number of label sets)")
@@ -188,8 +188,8 @@ def _table(runs: list[tuple[str, ...]]) -> None:
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
     for arguments in runs:
         command = [sys.executable, "-m", "bench.network", *arguments]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        cells = (f"{found[key]:,.2f}" if " s" in key or key == "text MB" else f"{found[key]:,.0f}" for key in COLUMNS)
+        times = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        cells = (f"{times[key]:,.2f}" if " s" in key or key == "text MB" else f"{times[key]:,.0f}" for key in COLUMNS)
         print(f"| {' | '.join(cells)} |", flush=True)
 
 

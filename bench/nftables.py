@@ -49,8 +49,8 @@ def policies(rules: int, spread: int) -> list[Object]:
     for number in range(spread):
         name = "bench" if number == 0 else f"space-{number}"
         ingress: list[Object] = [
-            {"from": [{"podSelector": {"matchLabels": {"app": f"none-{one}"}}}], "ports": [{"port": 1000 + one}]}
-            for one in range(each - 1)
+            {"from": [{"podSelector": {"matchLabels": {"app": f"none-{number}"}}}], "ports": [{"port": 1000 + number}]}
+            for number in range(each - 1)
         ]
         ingress.append({"from": [{"podSelector": {"matchLabels": {"app": "client"}}}], "ports": [{"port": PORT}]})
         out.append(
@@ -70,7 +70,7 @@ def policies(rules: int, spread: int) -> list[Object]:
 
 
 def tables() -> dict[str, Any]:
-    """The tables to compare, by name; None is no table."""
+    """The tables to compare, by name; None stands for a kernel without one."""
     from tierwall.engines.nftables.table.compile import compile_model
     from tierwall.network.model.model import NetworkModel
     from tierwall.resources.load import load_objects
@@ -93,12 +93,12 @@ def traffic() -> None:
     from tierwall.engines.nftables.probe.topology import Topology
     from tierwall.values.addresses import parse_address
 
-    ends = [parse_address(one) for one in (CLIENT, SERVER)]
-    topology = Topology([(end,) for end in ends if end is not None])
+    addresses = [parse_address(address) for address in (CLIENT, SERVER)]
+    topology = Topology([(address,) for address in addresses if address is not None])
     client, server = topology.hosts
     with server.entered():
         listener = socket.create_server((SERVER, PORT), backlog=1024)
-    found: dict[str, dict[str, list[float]]] = {}
+    times: dict[str, dict[str, list[float]]] = {}
     every = tables()
     for _ in range(ROUNDS):
         for name, table in every.items():
@@ -108,13 +108,13 @@ def traffic() -> None:
                 else:
                     replace(table)
             with client.entered():
-                rates = found.setdefault(name, {"GB/s": [], "connections/s": []})
+                rates = times.setdefault(name, {"GB/s": [], "connections/s": []})
                 rates["GB/s"].append(throughput(listener) / 1e9)
                 rates["connections/s"].append(connections(listener))
     listener.close()
     topology.close()
-    base = {unit: max(values) for unit, values in found["no table"].items()}
-    for name, rates in found.items():
+    base = {unit: max(values) for unit, values in times["no table"].items()}
+    for name, rates in times.items():
         line = [f"{name:34}"]
         for unit, values in rates.items():
             best, middle = max(values), statistics.median(values)
@@ -174,7 +174,7 @@ def applying(size: int = 1_000) -> None:
     from tierwall.resources.snapshot import Snapshot
 
     objects = list(cluster(size, size // 3))
-    count = sum(one["kind"].endswith("Policy") for one in objects)
+    count = sum(value["kind"].endswith("Policy") for value in objects)
     model, model_s = _timed(lambda: NetworkModel(Snapshot.of(load_objects(objects))))
     compiled, compile_s = _timed(lambda: compile_model(model))
     script = table_script(compiled.table)
@@ -205,7 +205,7 @@ def applying(size: int = 1_000) -> None:
             return step is not None
 
         _, put_s = _timed(lambda: enforcer.put(compiled))
-        new = copy.deepcopy(next(one for one in objects if one["kind"] == "Pod"))
+        new = copy.deepcopy(next(value for value in objects if value["kind"] == "Pod"))
         new["metadata"]["name"], new["status"] = "one-more", {"podIP": "10.250.0.1"}
         (pod,) = load_objects([new])
         come, gone = [], []
@@ -232,7 +232,7 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _kernel_memory() -> int:
-    """What the kernel holds for itself, in KiB."""
+    """Return the memory that the kernel holds for itself, in KiB."""
     with open("/proc/meminfo", encoding="ascii") as file:
         fields = dict(line.split(":", 1) for line in file)
     return sum(int(fields[name].split()[0]) for name in ("Slab", "Percpu", "VmallocUsed"))

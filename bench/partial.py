@@ -64,14 +64,14 @@ def rate(run: Callable[[dict[str, object]], object], requests: list[dict[str, ob
 
 
 def main() -> None:
-    """Print one line a policy."""
+    """Print one line per policy."""
     print(f"Python {platform.python_version()}, {REQUESTS} different requests, one thread, per second of CPU time")
     print(f"{'':<30}{'partial/s':>12}{'printed/s':>12}{'made ready/s':>14}")
     for name, source in POLICIES.items():
         requests = [request(number, name.startswith("claims")) for number in range(REQUESTS)]
         tree = parse(source)
         ready = specialise(tree, UNKNOWN, boolean=True)
-        one = ready(requests[1])
+        residual = ready(requests[1])
 
         def printed(known: dict[str, object], ready: Callable[..., PartialResult] = ready) -> str:
             return ready(known).text
@@ -81,7 +81,7 @@ def main() -> None:
 
         rates = [rate(ready, requests), rate(printed, requests), rate(cold, requests)]
         print(f"{name:<30}{rates[0]:>12,.0f}{rates[1]:>12,.0f}{rates[2]:>14,.0f}")
-        print(f"  for the second request: {one.text}")
+        print(f"  for the second request: {residual.text}")
 
 
 if __name__ == "__main__":

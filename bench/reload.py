@@ -122,7 +122,7 @@ async def measure(folder: Path, save: Callable[[bool], None]) -> tuple[dict[str,
 
 def run() -> None:
     """Measure and print."""
-    made = [(f"{one['kind'].lower()}-{one['metadata']['name']}.yaml", text(one)) for one in objects(POLICIES)]
+    made = [(f"{value['kind'].lower()}-{value['metadata']['name']}.yaml", text(value)) for value in objects(POLICIES)]
     edited = {allowed: text(policy(0, allowed)) for allowed in (True, False)}
     name = "xaccesspolicy-p0.yaml"
     print(f"one file saved to prepared, {ROUNDS} edits, medians; Python {platform.python_version()}; milliseconds")
@@ -131,12 +131,12 @@ def run() -> None:
         with tempfile.TemporaryDirectory() as at:
             folder = Path(at)
             whole = {
-                allowed: "---\n".join(edited[allowed] if file == name else one for file, one in made)
+                allowed: "---\n".join(edited[allowed] if file == name else text_ for file, text_ in made)
                 for allowed in edited
             }
             if kind == "files":
-                for file, one in made:
-                    (folder / file).write_text(one)
+                for file, text_ in made:
+                    (folder / file).write_text(text_)
             else:
                 (folder / "all.yaml").write_text(whole[True])
             # Files that were left alone are known by their times.
@@ -155,8 +155,8 @@ def run() -> None:
 
 def _row(times: list[dict[str, float]]) -> Iterator[str]:
     for part in (*PARTS, "all"):
-        yield f"{statistics.median(one[part] for one in times):>10.2f}"
-    yield f"{sorted(one['all'] for one in times)[int(len(times) * 0.95)]:>10.2f}"
+        yield f"{statistics.median(change[part] for change in times):>10.2f}"
+    yield f"{sorted(change['all'] for change in times)[int(len(times) * 0.95)]:>10.2f}"
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def _rule(chance: random.Random, number: int, flavour: int, wide: bool) -> Objec
     # On the Gateway every caller has a rule, so that decisions get as far as the backends.
     caller = number if wide else chance.randrange(CALLERS)
     source = {"type": "ServiceAccount", "serviceAccount": {"name": f"agent-{caller}"}}
-    tools = [f"tool-{one}" for one in (range(TOOLS) if wide else chance.sample(range(TOOLS), 10))]
+    tools = [f"tool-{number}" for number in (range(TOOLS) if wide else chance.sample(range(TOOLS), 10))]
     rule: Object = {"name": f"r{number}", "source": source}
     if flavour == 0:
         return rule | {"authorization": {"type": "InlineTools", "tools": tools}}
@@ -114,19 +114,19 @@ def run() -> None:
     loading = time.perf_counter() - start
     print(f"tool plane, Python {platform.python_version()}, {platform.machine()}; {len(given):,} objects")
     print(f"first reading of every policy and {len(asked):,} questions: {loading:.2f} s")
-    verdicts = Counter(str(decide(way.stack, one, answers).verdict) for way, one, answers in ready)
-    evaluated = sum(len(decide(way.stack, one, answers).evaluated) for way, one, answers in ready) / len(ready)
+    verdicts = Counter(str(decide(way.stack, request, answers).verdict) for way, request, answers in ready)
+    evaluated = sum(len(decide(way.stack, request, answers).evaluated) for way, request, answers in ready) / len(ready)
     print(f"verdicts {dict(sorted(verdicts.items()))}, {evaluated:.1f} policies evaluated a decision")
 
     def alone() -> None:
-        for way, one, answers in ready:
-            decide(way.stack, one, answers)
+        for way, request, answers in ready:
+            decide(way.stack, request, answers)
 
     def with_request() -> None:
-        for (way, one, answers), question in zip(ready, asked, strict=True):
+        for (way, request, answers), question in zip(ready, asked, strict=True):
             made = tool_request(
                 way.backend,
-                one.caller,
+                request.caller,
                 question["method"],
                 question["tool"],
                 headers=question["http"]["headers"],

@@ -53,12 +53,12 @@ async def tour(folder: Path, port: int) -> int:
                     streamable_http_client(f"https://localhost:{port}/{server}/mcp", http_client=http), mode="legacy"
                 ) as client,
             ):
-                listed = ", ".join(one.name for one in (await client.list_tools()).tools) or "nothing"
+                listed = ", ".join(tool.name for tool in (await client.list_tools()).tools) or "nothing"
                 print(f"  {server}: the list shows {listed}")
                 for tool, arguments in calls:
                     try:
                         result = await client.call_tool(tool, arguments)
-                        text = " ".join(getattr(one, "text", "") for one in result.content)
+                        text = " ".join(getattr(part, "text", "") for part in result.content)
                         print(f"    {tool:14} allowed   {text}")
                         answered += 1
                     except MCPError as error:
@@ -67,14 +67,16 @@ async def tour(folder: Path, port: int) -> int:
 
 
 def decisions(path: Path) -> None:
-    """What the decision log says about the calls; Envoy sends it in small batches, so it may take a moment."""
+    """Print the decision log. Envoy sends it in small batches, so it may take a moment."""
     print("\nThe decision log, as Envoy reported it:")
     made = len(AGENTS) * sum(map(len, CALLS.values()))
     end = time.monotonic() + 30
     while (
         len(
             calls := [
-                one for one in map(json.loads, path.read_text().splitlines()) if one.get("method") == "tools/call"
+                record
+                for record in map(json.loads, path.read_text().splitlines())
+                if record.get("method") == "tools/call"
             ]
         )
         < made
@@ -82,10 +84,10 @@ def decisions(path: Path) -> None:
         if time.monotonic() > end:
             sys.exit(f"{len(calls)} of {made} calls are in the log after 30 s")
         time.sleep(0.05)
-    for one in calls:
-        caller = one.get("caller", "").rpartition("/")[2]
-        by = f"{one.get('policy', '')} {one.get('rule', '')}".strip()
-        print(f"  {caller:8} {one.get('backend', ''):22} {one.get('tool', ''):14} {one['verdict']:6} {by}")
+    for call in calls:
+        caller = call.get("caller", "").rpartition("/")[2]
+        by = f"{call.get('policy', '')} {call.get('rule', '')}".strip()
+        print(f"  {caller:8} {call.get('backend', ''):22} {call.get('tool', ''):14} {call['verdict']:6} {by}")
 
 
 @contextmanager
@@ -133,13 +135,13 @@ def wait(url: str, process: subprocess.Popen[bytes], log: Path, seconds: float =
 def port_in(log: Path, words: str, process: subprocess.Popen[bytes], seconds: float = 60) -> int:
     """The port that a program says it listens on, after these words."""
     end = time.monotonic() + seconds
-    while not (found := re.search(rf"^{words}.*:(\d+)$", log.read_text(), re.MULTILINE)):
+    while not (match := re.search(rf"^{words}.*:(\d+)$", log.read_text(), re.MULTILINE)):
         if process.poll() is not None:
             sys.exit(f"it ended with exit code {process.returncode}:\n{log.read_text()}")
         if time.monotonic() > end:
             sys.exit(f"no `{words}` after {seconds:g} s:\n{log.read_text()}")
         time.sleep(0.05)
-    return int(found[1])
+    return int(match[1])
 
 
 def main() -> None:
@@ -157,7 +159,7 @@ def main() -> None:
         folder = Path(name)
         certificates.write(folder, AGENTS)
         port = given.port or free_port()
-        log, servers_log, run_log = (folder / one for one in ("decisions.jsonl", "servers.log", "run.log"))
+        log, servers_log, run_log = (folder / name for name in ("decisions.jsonl", "servers.log", "run.log"))
         servers = [sys.executable, str(HERE / "servers.py")]
         command = [
             str(Path(sys.executable).parent / "tierwall"),
@@ -170,7 +172,7 @@ def main() -> None:
             for name in ("orders", "reports"):
                 there = port_in(servers_log, f"{name} listens on", mcp)
                 command += ["--endpoint", f"XBackend/shop/{name}=127.0.0.1:{there}"]
-            print("$", *(one.replace(str(HERE) + os.sep, "") for one in ["tierwall", *command[1:]]))
+            print("$", *(word.replace(str(HERE) + os.sep, "") for word in ["tierwall", *command[1:]]))
             tierwall = stack.enter_context(running(*command, log=run_log))
             http = port_in(run_log, "health and metrics on", tierwall)
             wait(f"http://127.0.0.1:{http}/readyz", tierwall, run_log)

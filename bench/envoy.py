@@ -1,11 +1,11 @@
 """Envoy's CPU for a tool call: parsing only, with policies of 10 to 10,000 rules, and with an authorizer in Python.
 
 There are two yardsticks: the MCP filter alone, and with the script that refuses what a lenient server might read
-differently. No policy asks for that script, but every decision needs it. Calls go over mTLS, one at a time and sixteen at once
-on as many connections. Every chain runs in several Envoys with one worker each, which take turns with the same backend
-and client. Processor time is read from the kernel for Envoy (and the authorizer); what others on the machine do can
-only add to it, so of every process the least round counts, and of the processes mean and median are shown. Each chain
-must answer an allowed call from the backend, what is no MCP without it, and all but the yardsticks a denied call
+differently. No policy asks for that script, but every decision needs it. Calls go over mTLS, one at a time and sixteen
+at once on as many connections. Every chain runs in several Envoys with one worker each, which take turns with the same
+backend and client. Processor time is read from the kernel for Envoy (and the authorizer); what others on the machine do
+can only add to it, so of every process the least round counts, and of the processes mean and median are shown. Each
+chain must answer an allowed call from the backend, what is no MCP without it, and all but the yardsticks a denied call
 without it.
 """
 

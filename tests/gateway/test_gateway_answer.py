@@ -1,4 +1,4 @@
-"""Answers as people and programs read them: the document, the sentence, the walk, and what the command prints."""
+"""Answers in every form: the document, the sentence, the walk, and the output of the command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def manifests(tmp_path: Path) -> Path:
         policy("wrong", "Gateway/gw", traffic={"timeouts": {"request": "soon"}}),
     ]
     file = tmp_path / "all.json"
-    objects = [one.value for one in snapshot(*policies)]
+    objects = [resource.value for resource in snapshot(*policies)]
     file.write_bytes(msgspec.json.format(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects})))
     return file
 
@@ -48,43 +48,43 @@ def test_effective_shows_who_set_a_field_and_whom_it_beat_and_why(manifests: Pat
     code, out, _ = run("effective", *ARGUMENTS, "-f", str(manifests), "-o", "json")
     assert code == 0
     document = msgspec.json.decode(out)
-    fields = {one["field"]: one for one in document["fields"]}
+    fields = {field["field"]: field for field in document["fields"]}
     timeouts = fields["traffic.timeouts"]
     assert timeouts["value"] == {"request": "9s"}
     assert timeouts["set"][0]["policy"] == "AgentgatewayPolicy/ns/narrow"
     line = timeouts["set"][0]["source"]["line"]
     assert '"timeouts"' in manifests.read_text().splitlines()[line - 1]
-    assert [(one["policy"], one["why"]) for one in timeouts["over"]] == [
+    assert [(beaten["policy"], beaten["why"]) for beaten in timeouts["over"]] == [
         ("AgentgatewayPolicy/ns/wide", "Route is more specific"),
         ("AgentgatewayPolicy/ns/also", "Route is more specific"),
     ]
     assert timeouts["conflict"] is True
     assert document["conflicts"] == ["traffic.timeouts"]
     assert fields["traffic.directResponse"]["over"][0]["why"] == "no entry of its conditional list is selected"
-    assert [one["field"] for one in document["profilesDiffer"]] == ["backend.tls"]
+    assert [difference["field"] for difference in document["profilesDiffer"]] == ["backend.tls"]
     assert document["profilesDiffer"][0]["agentgateway"]["from"] == "AgentgatewayPolicy/ns/route"
     assert "AgentgatewayPolicy/ns/wrong is refused by admission and takes no part" in document["notes"]
 
 
-def test_provenance_names_the_lock_the_elder_and_the_oddity_of_the_code() -> None:
+def test_provenance_names_the_lock_the_older_policy_and_the_quirk_of_the_code() -> None:
     buffer = {"buffer": {"request": {"maxBytes": 1}}}
     every = [
         policy("lock", "Gateway/gw", traffic=TIMEOUT | buffer, override=True, created="2024-01-01T00:00:00Z"),
         policy("young", "Gateway/gw", traffic=TIMEOUT, created="2024-01-02T00:00:00Z"),
         policy("above", "HTTPRoute/route", traffic=TIMEOUT | buffer),
     ]
-    found = answer(*every, **FULL)["fields"]
-    (timeouts,) = [one["over"] for one in found if one["field"] == "traffic.timeouts"]
-    assert [one["why"] for one in timeouts] == [
+    fields = answer(*every, **FULL)["fields"]
+    (timeouts,) = [field["over"] for field in fields if field["field"] == "traffic.timeouts"]
+    assert [beaten["why"] for beaten in timeouts] == [
         "AgentgatewayPolicy/ns/lock is older",
         "AgentgatewayPolicy/ns/lock (Gateway) has Override",
     ]
-    found = answer(*every, profile="agentgateway", **FULL)["fields"]
-    (buffers,) = [one["over"] for one in found if one["field"] == "traffic.buffer"]
-    assert [one["why"] for one in buffers] == ["agentgateway keeps the least specific value of this field"]
+    fields = answer(*every, profile="agentgateway", **FULL)["fields"]
+    (buffers,) = [field["over"] for field in fields if field["field"] == "traffic.buffer"]
+    assert [beaten["why"] for beaten in buffers] == ["agentgateway keeps the least specific value of this field"]
 
 
-def test_effective_is_a_sentence_first(manifests: Path) -> None:
+def test_effective_starts_with_a_sentence(manifests: Path) -> None:
     code, out, _ = run("effective", *ARGUMENTS, "-f", str(manifests))
     assert code == 0
     place = "Gateway/ns/gw#web, HTTPRoute/ns/route rule rule, AgentgatewayBackend/ns/tools#target"
@@ -93,7 +93,7 @@ def test_effective_is_a_sentence_first(manifests: Path) -> None:
     assert "CONFLICT at equal precedence" in out
 
 
-def test_effective_everywhere_lists_each_way(manifests: Path) -> None:
+def test_effective_everywhere_lists_each_place(manifests: Path) -> None:
     code, out, _ = run("effective", "--all", "-f", str(manifests), "-o", "json")
     assert code == 0
     document = msgspec.json.decode(out)
@@ -118,7 +118,7 @@ def test_effective_without_a_place_is_a_usage_error_and_a_wrong_place_fails(mani
     assert "there is no Gateway `ns/gv` (did you mean `ns/gw`?)" in error
 
 
-def test_one_question_has_one_document_whoever_asks(manifests: Path, tmp_path: Path) -> None:
+def test_the_command_the_library_and_policy_tests_give_the_same_document(manifests: Path, tmp_path: Path) -> None:
     _, explained, _ = run("explain", "gateway", *ARGUMENTS, "-f", str(manifests), "-o", "json")
     _, effective, _ = run("effective", *ARGUMENTS, "-f", str(manifests), "-o", "json")
     case = {"name": "case", "gateway": FULL | {"rule": 0}, "expect": {"conflicts": ["traffic.timeouts"]}}
@@ -161,9 +161,9 @@ def test_the_walk_goes_field_by_field_from_the_least_specific_level(manifests: P
 
 
 def test_the_sentence_says_what_is_in_force_and_who_set_it() -> None:
-    one = policy("one", "Gateway/gw", traffic=TIMEOUT | {"retry": {"attempts": 1}})
-    two = policy("two", "Gateway/gw", traffic=TIMEOUT)
-    assert answer(one, two, gateway="ns/gw")["sentence"] == (
+    first = policy("one", "Gateway/gw", traffic=TIMEOUT | {"retry": {"attempts": 1}})
+    second = policy("two", "Gateway/gw", traffic=TIMEOUT)
+    assert answer(first, second, gateway="ns/gw")["sentence"] == (
         "At Gateway/ns/gw, 2 settings are in force (profile docs, PostRouting):"
         " AgentgatewayPolicy/ns/one sets traffic.timeouts and traffic.retry;"
         " two policies of equal precedence set traffic.timeouts"
@@ -174,15 +174,15 @@ def test_the_sentence_says_what_is_in_force_and_who_set_it() -> None:
 
 
 def test_inline_settings_decide_too() -> None:
-    found = answer(tools(policies=TCP), backend="AgentgatewayBackend/ns/tools")
-    assert found["decidedBy"] == [{"policy": "AgentgatewayBackend/ns/tools"}]
+    document = answer(tools(policies=TCP), backend="AgentgatewayBackend/ns/tools")
+    assert document["decidedBy"] == [{"policy": "AgentgatewayBackend/ns/tools"}]
 
 
 def test_inline_settings_stand_where_their_keys_are_written(tmp_path: Path) -> None:
     timed = [TCP, {"tcp": {"connectTimeout": "2s"}}, {"tcp": {"connectTimeout": "3s"}}]
     rules = [{"name": "rule", "backendRefs": [tools_ref(policies=timed[2])]}]
     on_backend = policy("p", "AgentgatewayBackend/tools", backend=TCP | {"tls": {"sni": "b.example"}})
-    objects = [one.value for one in snapshot(on_backend, tools(timed[0], timed[1]), route(rules=rules))]
+    objects = [resource.value for resource in snapshot(on_backend, tools(timed[0], timed[1]), route(rules=rules))]
     file = tmp_path / "all.json"
     file.write_bytes(msgspec.json.format(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects})))
     _, out, _ = run("effective", *ARGUMENTS, "-f", str(file), "-o", "json")
@@ -193,12 +193,12 @@ def test_inline_settings_stand_where_their_keys_are_written(tmp_path: Path) -> N
     assert after == [f'"tcp":{{"connectTimeout":"{seconds}s"}}' for seconds in (1, 1, 2, 3)]
 
 
-def test_a_step_says_what_is_worth_knowing_about_who_is_in_force() -> None:
+def test_steps_carry_notes_about_locks_and_unselected_entries() -> None:
     entries = [{"condition": "false", "policy": {"status": 200}}, {"policy": {"status": 404}}]
     lock = policy("lock", "Gateway/gw", traffic=TIMEOUT, override=True)
     chooses = policy("chooses", "Gateway/gw", traffic={"directResponse": {"conditional": entries}})
-    found = answer(lock, chooses, policy("above", "HTTPRoute/route", traffic=TIMEOUT), **FULL)
-    assert [(step["reason"], step.get("note")) for step in found["trace"]] == [
+    document = answer(lock, chooses, policy("above", "HTTPRoute/route", traffic=TIMEOUT), **FULL)
+    assert [(step["reason"], step.get("note")) for step in document["trace"]] == [
         ("SetsField", "has Override, so nothing more specific counts"),
         ("LockedByOverride", "AgentgatewayPolicy/ns/lock (Gateway) has Override"),
         ("SetsField", "entry 1 of its conditional list is selected"),
@@ -210,16 +210,16 @@ def test_a_step_says_what_is_worth_knowing_about_who_is_in_force() -> None:
 
 
 def test_an_answer_is_a_value() -> None:
-    found = ask(snapshot(policy("p", "Gateway/gw", traffic=TIMEOUT)), GatewayQuestion(gateway="ns/gw"))
-    assert (found.plane, found.verdict, found.not_considered) == ("gateway", None, ())
-    (step,) = found.steps
+    gateway_answer = ask(snapshot(policy("p", "Gateway/gw", traffic=TIMEOUT)), GatewayQuestion(gateway="ns/gw"))
+    assert (gateway_answer.plane, gateway_answer.verdict, gateway_answer.not_considered) == ("gateway", None, ())
+    (step,) = gateway_answer.steps
     assert isinstance(step, Step)
     assert (step.verdict, step.reason, step.rule) == (StepVerdict.ALLOW, Reason.SETS_FIELD, "traffic.timeouts")
     with pytest.raises(TypeError):
-        found.detail.effective["traffic.retry"] = None
+        gateway_answer.detail.effective["traffic.retry"] = None
 
 
-def test_a_question_about_all_places_names_none() -> None:
+def test_a_question_about_all_places_must_not_name_one() -> None:
     with pytest.raises(InputError, match="`gateway` names a place in a question about all places"):
         ask_everywhere(snapshot(), GatewayQuestion(gateway="ns/gw"))
     assert len(list(ask_everywhere(snapshot(), GatewayQuestion(profile="agentgateway")))) > 1

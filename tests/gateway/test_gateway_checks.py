@@ -1,4 +1,4 @@
-"""What `tierwall check` says about gateway settings and attachment, and what it must not say."""
+"""The findings of `tierwall check` about gateway settings and attachment, and those it must not report."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ BODY: dict[str, Any] = {"request": {"body": "'a'"}, "response": {"body": "'b'"}}
 
 
 def findings(*objects: dict[str, Any], code: str = "") -> list[Diagnostic]:
-    # The default ListenerSet is of no Gateway that lets it in; that is a finding of its own.
+    # The default ListenerSet has no Gateway that allows it; that is another finding.
     allowed = gateway(allowedListeners={"namespaces": {"from": "All"}})
-    given = {(one["kind"], one["metadata"]["name"]) for one in objects}
+    given = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in objects}
     more = [] if ("Gateway", "gw") in given else [allowed]
     grpc = route(kind="GRPCRoute", rules=[{"name": "rule", "backendRefs": []}])
     more += [] if ("GRPCRoute", "route") in given else [grpc]
-    found = list(check(snapshot(*objects, *more)))
-    return [one for one in found if one.code.startswith(code)]
+    all_findings = list(check(snapshot(*objects, *more)))
+    return [finding for finding in all_findings if finding.code.startswith(code)]
 
 
 def messages(*objects: dict[str, Any], code: str) -> list[str]:
-    return [one.message for one in findings(*objects, code=code)]
+    return [finding.message for finding in findings(*objects, code=code)]
 
 
-def test_nothing_is_said_of_a_sound_cluster() -> None:
+def test_a_valid_cluster_has_no_findings() -> None:
     sound = policy("p", "Gateway/gw", traffic=TIMEOUT), policy("q", "Service/svc", backend=TCP)
     assert findings(*sound, code="TW3") == []
 
 
 def test_a_policy_that_attaches_nowhere() -> None:
-    (found,) = findings(policy("p", "HTTPRoute/gone", "HTTPRoute/route#gone", traffic=TIMEOUT), code="TW30")
-    assert found.code == "TW301"
-    assert found.message == "AgentgatewayPolicy/ns/p attaches nowhere: HTTPRoute ns/gone not found"
-    assert found.related[0][0] == 'sectionName "gone" not found in HTTPRoute ns/route'
+    (finding,) = findings(policy("p", "HTTPRoute/gone", "HTTPRoute/route#gone", traffic=TIMEOUT), code="TW30")
+    assert finding.code == "TW301"
+    assert finding.message == "AgentgatewayPolicy/ns/p attaches nowhere: HTTPRoute ns/gone not found"
+    assert finding.related[0][0] == 'sectionName "gone" not found in HTTPRoute ns/route'
 
 
 def test_a_policy_that_attaches_only_partly() -> None:
-    (found,) = findings(policy("p", "HTTPRoute/route", "HTTPRoute/gone", traffic=TIMEOUT), code="TW30")
-    assert found.code == "TW302"
-    assert "HTTPRoute ns/gone not found" in found.message
+    (finding,) = findings(policy("p", "HTTPRoute/route", "HTTPRoute/gone", traffic=TIMEOUT), code="TW30")
+    assert finding.code == "TW302"
+    assert "HTTPRoute ns/gone not found" in finding.message
 
 
-def test_a_gateway_default_that_every_route_overrides_still_counts_for_routes_to_come() -> None:
+def test_a_gateway_default_that_every_route_overrides_still_counts_for_future_routes() -> None:
     wide = policy("wide", "Gateway/gw", traffic=TIMEOUT)
     routes = [policy(kind.lower(), f"{kind}/route", traffic=TIMEOUT) for kind in ("HTTPRoute", "GRPCRoute")]
     assert messages(wide, *routes, policy("set", "ListenerSet/set", traffic=TIMEOUT), code="TW303") == []
@@ -68,29 +68,31 @@ def test_a_gateway_default_that_every_route_overrides_still_counts_for_routes_to
 
 
 @pytest.mark.parametrize("listener_sets", [True, False])
-def test_a_gateway_default_that_every_listener_overrides_counts_only_for_listener_sets_to_come(
+def test_a_gateway_default_that_every_listener_overrides_counts_only_for_future_listener_sets(
     listener_sets: bool,
 ) -> None:
     wide = policy("wide", "Gateway/gw", traffic=TIMEOUT)
     listeners = [policy(name, f"Gateway/gw#{name}", traffic=TIMEOUT) for name in ("web", "admin")]
     listeners.append(policy("set", "ListenerSet/set", traffic=TIMEOUT))
     allowed: Any = {"allowedListeners": {"namespaces": {"from": "Same"}}} if listener_sets else {}
-    found = messages(wide, *listeners, gateway(**allowed), code="TW303")
-    # Without any ListenerSet let in, the one there is has no Gateway, so its policy says nothing either.
-    assert len(found) == (not listener_sets)
-    assert all("`traffic.timeouts` of AgentgatewayPolicy/ns/wide never takes effect: " in one for one in found)
+    reported = messages(wide, *listeners, gateway(**allowed), code="TW303")
+    # If no ListenerSet is allowed, the existing one has no Gateway, and its policy no effect.
+    assert len(reported) == (not listener_sets)
+    assert all(
+        "`traffic.timeouts` of AgentgatewayPolicy/ns/wide never takes effect: " in message for message in reported
+    )
 
 
 def test_a_setting_of_a_route_that_each_of_its_rules_replaces_never_takes_effect() -> None:
     wide = policy("wide", "HTTPRoute/route", traffic=TIMEOUT)
     narrow = policy("narrow", "HTTPRoute/route#rule", traffic=TIMEOUT)
-    assert messages(wide, narrow, code="TW303") == []  # the second rule has no name
+    assert messages(wide, narrow, code="TW303") == []  # The second rule has no name.
     one_rule = route(rules=[{"name": "rule", "backendRefs": [tools_ref()]}])
     (message,) = messages(wide, narrow, one_rule, code="TW303")
     assert message.startswith("`traffic.timeouts` of AgentgatewayPolicy/ns/wide never takes effect: ")
 
 
-def test_a_default_of_a_backend_counts_for_references_and_ports_to_come() -> None:
+def test_a_default_of_a_backend_counts_for_future_references_and_ports() -> None:
     inline = route(rules=[{"name": "rule", "backendRefs": [{"name": "svc", "port": 80, "policies": TCP}]}])
     assert messages(policy("p", "Service/svc", backend=TCP), inline, code="TW303") == []
     plain = route(rules=[{"name": "rule", "backendRefs": [{"name": "svc", "port": 80}]}])
@@ -111,7 +113,9 @@ def test_a_setting_that_an_inline_one_replaces_never_takes_effect() -> None:
 
 
 @pytest.mark.parametrize(("fallback", "count"), [(False, 0), (True, 1)])
-def test_a_conditional_list_replaces_surely_only_with_a_last_resort(fallback: bool, count: int) -> None:
+def test_a_conditional_list_is_sure_to_replace_only_if_its_last_entry_is_unconditional(
+    fallback: bool, count: int
+) -> None:
     entries: list[dict[str, Any]] = [{"condition": "request.path == '/x'", "policy": {"status": 200}}]
     entries += [{"policy": {"status": 404}}] if fallback else []
     wide = policy("wide", "HTTPRoute/route", traffic={"directResponse": {"status": 500}})
@@ -123,10 +127,10 @@ def test_a_conditional_list_replaces_surely_only_with_a_last_resort(fallback: bo
 def test_policies_of_equal_precedence_that_set_the_same_field() -> None:
     old = policy("old", "Gateway/gw", traffic=TIMEOUT, created="2024-01-01T00:00:00Z")
     new = policy("new", "Gateway/gw", traffic=TIMEOUT | ALLOW, created="2024-01-02T00:00:00Z")
-    (found,) = findings(old, new, code="TW30")
-    assert found.code == "TW304"
+    (finding,) = findings(old, new, code="TW30")
+    assert finding.code == "TW304"
     words = "AgentgatewayPolicy/ns/new and AgentgatewayPolicy/ns/old set `traffic.timeouts` with equal precedence"
-    assert found.message == f"{words}; AgentgatewayPolicy/ns/old is older"
+    assert finding.message == f"{words}; AgentgatewayPolicy/ns/old is older"
     early = policy("new", "Gateway/gw", traffic={"phase": "PreRouting", "cors": {"allowOrigins": ["*"]}})
     late = policy("old", "Gateway/gw", traffic={"cors": {"allowOrigins": ["*"]}})
     assert messages(early, late, code="TW304") == []
@@ -167,18 +171,18 @@ def test_an_allow_on_a_route_widens_an_allow_on_its_gateway(
         (BODY, {"conditional": [{"policy": {"request": {"body": "'c'"}}}]}, ["response"]),
     ],
 )
-def test_half_of_a_transformation_is_lost_by_override(
+def test_an_override_loses_half_of_a_transformation(
     below: dict[str, Any], above: dict[str, Any], lost: list[str]
 ) -> None:
     wide = policy("wide", "Gateway/gw", traffic={"transformation": below})
     narrow = policy("narrow", "HTTPRoute/route", traffic={"transformation": above})
-    found = messages(wide, narrow, code="TW306")
-    assert [message.endswith(f"drops its `{half}` part") for message, half in zip(found, lost, strict=True)] == [
+    reported = messages(wide, narrow, code="TW306")
+    assert [message.endswith(f"drops its `{half}` part") for message, half in zip(reported, lost, strict=True)] == [
         True for _ in lost
     ]
 
 
-def test_the_other_half_of_a_prompt_guard_is_lost_too() -> None:
+def test_an_override_loses_half_of_a_prompt_guard_too() -> None:
     guard = {"regex": {"matches": ["x"]}}
     wide = policy("wide", "Gateway/gw", backend={"ai": {"promptGuard": {"response": [guard]}}})
     narrow = policy("narrow", "HTTPRoute/route", backend={"ai": {"promptGuard": {"request": [guard]}}})
@@ -202,11 +206,11 @@ def test_a_route_or_listener_set_that_attaches_nowhere() -> None:
 def test_a_place_where_the_profiles_differ_is_a_note() -> None:
     on_route = policy("r", "HTTPRoute/route", backend=TCP)
     on_backend = policy("b", "AgentgatewayBackend/tools", backend=TCP)
-    (found,) = findings(on_route, on_backend, service(), code="TW309")
-    assert CATALOGUE[found.code].severity == "note"
-    assert "AgentgatewayPolicy/ns/b by the documentation, AgentgatewayPolicy/ns/r by the code" in found.message
+    (finding,) = findings(on_route, on_backend, service(), code="TW309")
+    assert CATALOGUE[finding.code].severity == "note"
+    assert "AgentgatewayPolicy/ns/b by the documentation, AgentgatewayPolicy/ns/r by the code" in finding.message
 
 
-def test_a_refused_policy_is_admissions_to_report() -> None:
+def test_a_refused_policy_is_reported_by_admission_alone() -> None:
     wrong = policy("p", "HTTPRoute/gone", traffic={"timeouts": {"request": "soon"}})
-    assert {one.code[:3] for one in findings(wrong)} == {"TW1"}
+    assert {finding.code[:3] for finding in findings(wrong)} == {"TW1"}

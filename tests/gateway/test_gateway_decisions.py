@@ -33,33 +33,33 @@ KEEP = {"tcp": {"keepalive": {"retries": 1}}}
 def test_only_the_levels_that_a_question_names_take_part(profile: str) -> None:
     levels = ["Gateway/gw", "Gateway/gw#web", "HTTPRoute/route", "HTTPRoute/route#rule"]
     policies = [policy(f"p{n}", target, traffic=ALLOW, backend=TCP) for n, target in enumerate(levels)]
-    found = answer(*policies, profile=profile, route="HTTPRoute/ns/route")
-    assert settled(found, "traffic.authorization") == ["p2"]
+    document = answer(*policies, profile=profile, route="HTTPRoute/ns/route")
+    assert settled(document, "traffic.authorization") == ["p2"]
     assert settled(answer(*policies, profile=profile, backend="Service/ns/svc"), "backend.tcp") is None
     assert settled(answer(*policies, profile=profile, gateway="ns/gw"), "traffic.authorization") == ["p0"]
 
 
 @BOTH
 def test_backend_fields_are_reported_without_a_backend_and_frontend_fields_with_a_route(profile: str) -> None:
-    one = policy("p", "Gateway/gw", frontend=KEEP, backend=TCP | {"ai": {"routes": {"/v1": "Messages"}}})
-    found = answer(one, profile=profile, gateway="ns/gw", route="HTTPRoute/ns/route")
-    assert (settled(found, "frontend.tcp"), settled(found, "backend.tcp")) == ("p", "p")
-    at_service = answer(one, profile=profile, gateway="ns/gw", backend="Service/ns/svc")
+    on_gateway = policy("p", "Gateway/gw", frontend=KEEP, backend=TCP | {"ai": {"routes": {"/v1": "Messages"}}})
+    document = answer(on_gateway, profile=profile, gateway="ns/gw", route="HTTPRoute/ns/route")
+    assert (settled(document, "frontend.tcp"), settled(document, "backend.tcp")) == ("p", "p")
+    at_service = answer(on_gateway, profile=profile, gateway="ns/gw", backend="Service/ns/svc")
     assert settled(at_service, "backend.ai.routes") == "p"
 
 
 def test_a_number_is_an_index_and_a_string_a_rule_name() -> None:
     named_zero = route(rules=[{"name": "first"}, {"name": "0"}])
-    one = policy("p", "HTTPRoute/route#0", traffic=TIMEOUT)
-    assert settled(answer(named_zero, one, route="HTTPRoute/ns/route", rule="0"), "traffic.timeouts") == "p"
-    assert answer(named_zero, one, route="HTTPRoute/ns/route", rule=0)["effective"] == {}
-    assert settled(answer(named_zero, one, route="HTTPRoute/ns/route", rule=1), "traffic.timeouts") == "p"
+    on_route = policy("p", "HTTPRoute/route#0", traffic=TIMEOUT)
+    assert settled(answer(named_zero, on_route, route="HTTPRoute/ns/route", rule="0"), "traffic.timeouts") == "p"
+    assert answer(named_zero, on_route, route="HTTPRoute/ns/route", rule=0)["effective"] == {}
+    assert settled(answer(named_zero, on_route, route="HTTPRoute/ns/route", rule=1), "traffic.timeouts") == "p"
 
 
 def test_a_port_is_the_same_as_a_number_and_as_a_string() -> None:
-    one = policy("p", "Service/svc#08080", backend=TCP)
+    on_service = policy("p", "Service/svc#08080", backend=TCP)
     for section in (8080, "8080"):
-        assert settled(answer(one, backend="Service/ns/svc", backendSection=section), "backend.tcp") == "p"
+        assert settled(answer(on_service, backend="Service/ns/svc", backendSection=section), "backend.tcp") == "p"
 
 
 def test_a_gateway_listener_policy_reaches_a_listener_set_of_that_name_in_the_code_only() -> None:
@@ -106,9 +106,9 @@ def test_traffic_levels_go_from_gateway_over_listener_set_to_rule(profile: str) 
         order.insert(3, "Gateway/gw#web")
     every = [policy(f"p{n}", target, traffic=ALLOW | TIMEOUT) for n, target in enumerate(order)]
     place = {"gateway": "ns/gw", "listenerSet": "ns/set", "listener": "web", "route": "HTTPRoute/ns/route", "rule": 0}
-    found = answer(*every, profile=profile, **place)
-    assert settled(found, "traffic.authorization") == [f"p{n}" for n in range(len(order))]
-    assert settled(found, "traffic.timeouts") == f"p{len(order) - 1}"
+    document = answer(*every, profile=profile, **place)
+    assert settled(document, "traffic.authorization") == [f"p{n}" for n in range(len(order))]
+    assert settled(document, "traffic.timeouts") == f"p{len(order) - 1}"
 
 
 MCP = {"mcp": {"authorization": {"policy": {"matchExpressions": ["true"]}}}}
@@ -123,14 +123,14 @@ OF_CODE = (
 
 def test_the_code_puts_routes_over_backends_and_sub_backends_over_all() -> None:
     inline = tools(policies=MCP | TCP, target_policies=TCP)
-    own = route(rules=[{"name": "rule", "backendRefs": [tools_ref(policies=MCP | TCP)]}])
+    inline_route = route(rules=[{"name": "rule", "backendRefs": [tools_ref(policies=MCP | TCP)]}])
     every = [policy(f"p{n}", target, backend=MCP | TCP) for n, target in enumerate(OF_CODE)]
     section = policy("section", "AgentgatewayBackend/tools#target", backend=TCP)
-    found = answer(*every, section, inline, own, profile="agentgateway", **FULL)
+    document = answer(*every, section, inline, inline_route, profile="agentgateway", **FULL)
     in_order = ["p0", "p1", "p2", "p3", "p4", "AgentgatewayBackend/ns/tools", "HTTPRoute/ns/route#rule"]
-    assert settled(found, "backend.mcp.authorization") == in_order
-    assert settled(found, "backend.tcp") == "AgentgatewayBackend/ns/tools#target"
-    without_inline = answer(*every, section, tools(policies=TCP), own, profile="agentgateway", **FULL)
+    assert settled(document, "backend.mcp.authorization") == in_order
+    assert settled(document, "backend.tcp") == "AgentgatewayBackend/ns/tools#target"
+    without_inline = answer(*every, section, tools(policies=TCP), inline_route, profile="agentgateway", **FULL)
     assert settled(without_inline, "backend.tcp") == "section"
 
 
@@ -143,45 +143,47 @@ def test_the_code_puts_a_service_and_its_port_under_the_route() -> None:
 
 
 def test_the_code_does_not_look_up_backend_sections_of_listener_sets() -> None:
-    one = policy("p", "ListenerSet/set", backend=TCP)
-    assert settled(answer(one, listenerSet="ns/set"), "backend.tcp") == "p"
-    assert answer(one, profile="agentgateway", listenerSet="ns/set")["effective"] == {}
+    on_listener_set = policy("p", "ListenerSet/set", backend=TCP)
+    assert settled(answer(on_listener_set, listenerSet="ns/set"), "backend.tcp") == "p"
+    assert answer(on_listener_set, profile="agentgateway", listenerSet="ns/set")["effective"] == {}
 
 
 def test_the_single_provider_is_the_section_backend() -> None:
-    one = policy("p", "AgentgatewayBackend/llm#backend", backend=TCP)
-    found = answer(one, backend="AgentgatewayBackend/ns/llm", backendSection="backend")
-    assert settled(found, "backend.tcp") == "p"
+    on_backend = policy("p", "AgentgatewayBackend/llm#backend", backend=TCP)
+    document = answer(on_backend, backend="AgentgatewayBackend/ns/llm", backendSection="backend")
+    assert settled(document, "backend.tcp") == "p"
 
 
 @BOTH
 def test_a_provider_of_a_group_has_inline_settings(profile: str) -> None:
     group = model(name="group", providers=[{"name": "p", "openai": {}, "policies": TCP}, {"name": "q", "openai": {}}])
     place = {"backend": "AgentgatewayBackend/ns/group"}
-    found = answer(group, profile=profile, **place, backendSection="p")
-    assert settled(found, "backend.tcp") == "AgentgatewayBackend/ns/group#p"
+    document = answer(group, profile=profile, **place, backendSection="p")
+    assert settled(document, "backend.tcp") == "AgentgatewayBackend/ns/group#p"
     assert answer(group, profile=profile, **place, backendSection="q")["effective"] == {}
 
 
 @BOTH
 def test_a_value_is_what_the_object_says_without_defaults(profile: str) -> None:
-    one = policy("p", "Gateway/gw", frontend={"proxyProtocol": {}}, traffic=ALLOW)
-    found = answer(one, profile=profile, gateway="ns/gw")
-    assert found["effective"]["frontend.proxyProtocol"]["value"] == {}
-    assert found["effective"]["traffic.authorization"]["value"] == [ALLOW["authorization"]]
+    on_gateway = policy("p", "Gateway/gw", frontend={"proxyProtocol": {}}, traffic=ALLOW)
+    document = answer(on_gateway, profile=profile, gateway="ns/gw")
+    assert document["effective"]["frontend.proxyProtocol"]["value"] == {}
+    assert document["effective"]["traffic.authorization"]["value"] == [ALLOW["authorization"]]
 
 
 @BOTH
 @pytest.mark.parametrize(("rule", "label"), [({"name": "named"}, "named"), ({}, "0")])
 def test_a_backend_reference_is_named_by_its_rule(profile: str, rule: dict[str, Any], label: str) -> None:
-    own = route(kind="GRPCRoute", rules=[rule | {"backendRefs": [{"name": "svc", "port": 80, "policies": TCP}]}])
+    inline_route = route(
+        kind="GRPCRoute", rules=[rule | {"backendRefs": [{"name": "svc", "port": 80, "policies": TCP}]}]
+    )
     place = {"route": "GRPCRoute/ns/route", "rule": 0, "backend": "Service/ns/svc"}
-    found = answer(own, profile=profile, **place, backendSection="80")
-    assert settled(found, "backend.tcp") == f"GRPCRoute/ns/route#{label}"
-    assert answer(own, profile=profile, **place, backendSection=8080)["effective"] == {}
-    assert answer(own, profile=profile, **place)["effective"] == {}
+    document = answer(inline_route, profile=profile, **place, backendSection="80")
+    assert settled(document, "backend.tcp") == f"GRPCRoute/ns/route#{label}"
+    assert answer(inline_route, profile=profile, **place, backendSection=8080)["effective"] == {}
+    assert answer(inline_route, profile=profile, **place)["effective"] == {}
     without_rule = {key: value for key, value in place.items() if key != "rule"}
-    assert answer(own, profile=profile, **without_rule, backendSection=80)["effective"] == {}
+    assert answer(inline_route, profile=profile, **without_rule, backendSection=80)["effective"] == {}
 
 
 @BOTH
@@ -193,18 +195,18 @@ def test_a_union_goes_by_level_then_age_then_name(profile: str) -> None:
         policy("a", "Gateway/gw", traffic=ALLOW, created=NEW),
         policy("oldest", "HTTPRoute/route", traffic=ALLOW, created="2020-01-01T00:00:00Z"),
     ]
-    found = answer(*every, profile=profile, **FULL)
-    assert settled(found, "traffic.authorization") == ["z-old", "a", "b", "none", "oldest"]
-    assert len(found["effective"]["traffic.authorization"]["value"]) == 5
-    assert found["conflicts"] == []
+    document = answer(*every, profile=profile, **FULL)
+    assert settled(document, "traffic.authorization") == ["z-old", "a", "b", "none", "oldest"]
+    assert len(document["effective"]["traffic.authorization"]["value"]) == 5
+    assert document["conflicts"] == []
 
 
 @BOTH
 def test_a_policy_at_two_levels_is_in_a_union_once_at_the_lower(profile: str) -> None:
     twice = policy("twice", "Gateway/gw", "Gateway/gw#web", traffic=ALLOW)
     other = policy("other", "Gateway/gw#web", traffic=ALLOW, created=OLD)
-    found = answer(twice, other, profile=profile, gateway="ns/gw", listener="web")
-    assert settled(found, "traffic.authorization") == ["twice", "other"]
+    document = answer(twice, other, profile=profile, gateway="ns/gw", listener="web")
+    assert settled(document, "traffic.authorization") == ["twice", "other"]
 
 
 def _limits(*entries: dict[str, Any]) -> dict[str, Any]:
@@ -240,21 +242,21 @@ def test_in_the_code_a_part_that_no_entry_has_is_not_set_by_the_policy() -> None
 @pytest.mark.parametrize("condition", ["nonsense(", "1 / 0 == 1", "request.path", "request.path == '/x'", "1"])
 def test_a_condition_that_cannot_be_evaluated_is_false(condition: str) -> None:
     entries = [{"condition": condition, "policy": {"status": 200}}, {"policy": {"status": 404}}]
-    one = policy("p", "Gateway/gw", traffic={"directResponse": {"conditional": entries}})
+    on_gateway = policy("p", "Gateway/gw", traffic={"directResponse": {"conditional": entries}})
     for profile in ("docs", "agentgateway"):
-        found = answer(one, profile=profile, gateway="ns/gw")
-        assert found["effective"]["traffic.directResponse"]["value"] == {"status": 404}
+        document = answer(on_gateway, profile=profile, gateway="ns/gw")
+        assert document["effective"]["traffic.directResponse"]["value"] == {"status": 404}
 
 
 def test_facts_may_be_dotted_or_nested() -> None:
     entries = [{"condition": "request.path == '/x' && request.headers['a'] == 'b'", "policy": {"status": 200}}]
-    one = policy("p", "Gateway/gw", traffic={"directResponse": {"conditional": entries}})
+    on_gateway = policy("p", "Gateway/gw", traffic={"directResponse": {"conditional": entries}})
     for facts in (
         {"request.path": "/x", "request.headers": {"a": "b"}},
         {"request": {"path": "/x"}, "request.headers.a": "b"},
         {"request": {"path": "/x", "headers": {"a": "b"}}},
     ):
-        assert settled(answer(one, gateway="ns/gw", request=facts), "traffic.directResponse") == "p"
+        assert settled(answer(on_gateway, gateway="ns/gw", request=facts), "traffic.directResponse") == "p"
 
 
 @pytest.mark.parametrize("field", ["modelAliases", "routes"])
@@ -278,36 +280,36 @@ def test_the_code_gives_buffer_to_the_least_specific_level() -> None:
 
 
 @BOTH
-def test_a_conflict_is_named_also_where_another_level_settles_the_field(profile: str) -> None:
+def test_a_conflict_is_reported_even_if_another_level_decides_the_field(profile: str) -> None:
     every = [
         policy("one", "Gateway/gw", traffic=TIMEOUT),
         policy("two", "Gateway/gw", traffic=TIMEOUT),
         policy("above", "HTTPRoute/route", traffic=TIMEOUT),
     ]
-    found = answer(*every, profile=profile, **FULL)
-    assert settled(found, "traffic.timeouts") == "above"
-    assert found["conflicts"] == ["traffic.timeouts"]
+    document = answer(*every, profile=profile, **FULL)
+    assert settled(document, "traffic.timeouts") == "above"
+    assert document["conflicts"] == ["traffic.timeouts"]
 
 
 @BOTH
-def test_a_conflict_is_named_also_beyond_a_lock(profile: str) -> None:
+def test_a_conflict_is_reported_even_behind_a_lock(profile: str) -> None:
     every = [
         policy("lock", "Gateway/gw", traffic=TIMEOUT, override=True),
         policy("one", "HTTPRoute/route", traffic=TIMEOUT),
         policy("two", "HTTPRoute/route", traffic=TIMEOUT),
     ]
-    found = answer(*every, profile=profile, **FULL)
-    assert (settled(found, "traffic.timeouts"), found["conflicts"]) == ("lock", ["traffic.timeouts"])
+    document = answer(*every, profile=profile, **FULL)
+    assert (settled(document, "traffic.timeouts"), document["conflicts"]) == ("lock", ["traffic.timeouts"])
 
 
 @BOTH
 def test_several_references_of_one_policy_to_one_place_are_one_attachment(profile: str) -> None:
     twice = policy("twice", "Gateway/gw", "Gateway/gw", traffic=TIMEOUT | ALLOW)
-    found = answer(twice, profile=profile, gateway="ns/gw")
-    assert (settled(found, "traffic.authorization"), found["conflicts"]) == (["twice"], [])
+    document = answer(twice, profile=profile, gateway="ns/gw")
+    assert (settled(document, "traffic.authorization"), document["conflicts"]) == (["twice"], [])
 
 
-def test_a_list_that_selects_nothing_is_party_to_a_conflict_in_the_code_only() -> None:
+def test_a_list_that_selects_nothing_takes_part_in_a_conflict_in_the_code_only() -> None:
     never = {"directResponse": {"conditional": [{"condition": "false", "policy": {"status": 200}}]}}
     older = policy("older", "Gateway/gw", traffic=never, created=OLD)
     newer = policy("newer", "Gateway/gw", traffic={"directResponse": {"status": 404}}, created=NEW)
@@ -323,7 +325,7 @@ def test_a_tie_goes_to_the_older_policy_whatever_its_strategy(profile: str) -> N
     newer = policy("newer", "Gateway/gw", traffic={"timeouts": {"request": "2s"}}, created=NEW, override=True)
     above = policy("above", "HTTPRoute/route", traffic=TIMEOUT)
     assert settled(answer(older, newer, profile=profile, gateway="ns/gw"), "traffic.timeouts") == "older"
-    # The loser of a tie locks nothing.
+    # The policy that loses a tie locks nothing.
     assert settled(answer(older, newer, above, profile=profile, **FULL), "traffic.timeouts") == "above"
 
 
@@ -331,21 +333,21 @@ def test_a_tie_goes_to_the_older_policy_whatever_its_strategy(profile: str) -> N
 def test_override_locks_its_fields_and_default_locks_nothing(profile: str) -> None:
     lock = policy("lock", "Gateway/gw", traffic=TIMEOUT, override=True)
     above = policy("above", "HTTPRoute/route", traffic=TIMEOUT | {"retry": {"attempts": 1}})
-    found = answer(lock, above, profile=profile, **FULL)
-    assert (settled(found, "traffic.timeouts"), settled(found, "traffic.retry")) == ("lock", "above")
+    document = answer(lock, above, profile=profile, **FULL)
+    assert (settled(document, "traffic.timeouts"), settled(document, "traffic.retry")) == ("lock", "above")
     lock["spec"]["strategy"]["inheritance"] = "Default"
     assert settled(answer(lock, above, profile=profile, **FULL), "traffic.timeouts") == "above"
 
 
 @BOTH
 def test_of_two_overrides_the_less_specific_wins(profile: str) -> None:
-    one = policy("one", "Gateway/gw", traffic=TIMEOUT, override=True)
-    two = policy("two", "HTTPRoute/route", traffic=TIMEOUT, override=True)
-    assert settled(answer(one, two, profile=profile, **FULL), "traffic.timeouts") == "one"
+    first = policy("one", "Gateway/gw", traffic=TIMEOUT, override=True)
+    second = policy("two", "HTTPRoute/route", traffic=TIMEOUT, override=True)
+    assert settled(answer(first, second, profile=profile, **FULL), "traffic.timeouts") == "one"
 
 
 @BOTH
-def test_override_takes_the_level_of_a_union_whole_and_adds_nothing_more(profile: str) -> None:
+def test_override_takes_a_whole_level_of_a_union_and_stops_there(profile: str) -> None:
     every = [
         policy("plain", "Gateway/gw", traffic=ALLOW, created=OLD),
         policy("lock", "Gateway/gw", traffic=ALLOW, created=NEW, override=True),
@@ -378,41 +380,44 @@ def test_override_has_no_effect_before_routing_in_the_code() -> None:
 def test_the_phase_concerns_the_traffic_section_only(profile: str) -> None:
     early = policy("p", "Gateway/gw", traffic={"phase": "PreRouting"} | ALLOW, frontend=KEEP, backend=TCP)
     for phase in ("PreRouting", "PostRouting"):
-        found = answer(early, profile=profile, gateway="ns/gw", phase=phase)
-        assert (settled(found, "frontend.tcp"), settled(found, "backend.tcp")) == ("p", "p")
-        assert settled(found, "traffic.authorization") == (["p"] if phase == "PreRouting" else None)
+        document = answer(early, profile=profile, gateway="ns/gw", phase=phase)
+        assert (settled(document, "frontend.tcp"), settled(document, "backend.tcp")) == ("p", "p")
+        assert settled(document, "traffic.authorization") == (["p"] if phase == "PreRouting" else None)
 
 
 @BOTH
-def test_a_refused_policy_takes_no_part_and_is_no_error(profile: str) -> None:
+def test_a_refused_policy_takes_no_part_and_is_not_an_error(profile: str) -> None:
     wrong = policy("wrong", "Gateway/gw", traffic={"timeouts": {"request": "soon"}}, created=OLD)
     right = policy("right", "Gateway/gw", traffic=TIMEOUT)
-    found = answer(wrong, right, profile=profile, gateway="ns/gw")
-    assert (settled(found, "traffic.timeouts"), found["conflicts"]) == ("right", [])
+    document = answer(wrong, right, profile=profile, gateway="ns/gw")
+    assert (settled(document, "traffic.timeouts"), document["conflicts"]) == ("right", [])
 
 
 @BOTH
 def test_an_inference_pool_is_a_backend_without_sections(profile: str) -> None:
     pool = made("inference.networking.k8s.io/v1", "InferencePool", "pool", {})
-    one = policy("p", "InferencePool/pool#any", backend=TCP)
-    assert settled(answer(pool, one, profile=profile, backend="InferencePool/ns/pool"), "backend.tcp") == "p"
+    on_pool = policy("p", "InferencePool/pool#any", backend=TCP)
+    assert settled(answer(pool, on_pool, profile=profile, backend="InferencePool/ns/pool"), "backend.tcp") == "p"
 
 
 @BOTH
 def test_a_selector_selects_by_label_in_the_policys_own_namespace(profile: str) -> None:
-    one = policy("p", "Gateway/gw", traffic=TIMEOUT)
-    del one["spec"]["targetRefs"]
+    on_gateway = policy("p", "Gateway/gw", traffic=TIMEOUT)
+    del on_gateway["spec"]["targetRefs"]
     entry = {key: ref("Gateway/gw")[key] for key in ("group", "kind")}
-    one["spec"]["targetSelectors"] = [entry | {"matchLabels": {"a": "1", "b": "2"}}]
+    on_gateway["spec"]["targetSelectors"] = [entry | {"matchLabels": {"a": "1", "b": "2"}}]
     here, part, other = gateway("here"), gateway("part"), gateway("other", namespace="elsewhere")
     here["metadata"]["labels"] = other["metadata"]["labels"] = {"a": "1", "b": "2", "c": "3"}
     part["metadata"]["labels"] = {"a": "1"}
-    every = (one, here, part, other)
+    every = (on_gateway, here, part, other)
     assert settled(answer(*every, profile=profile, gateway="ns/here"), "traffic.timeouts") == "p"
     assert answer(*every, profile=profile, gateway="ns/part")["effective"] == {}
     assert answer(*every, profile=profile, gateway="elsewhere/other")["effective"] == {}
 
 
-def test_the_listener_set_alone_is_a_place() -> None:
-    one = policy("p", "ListenerSet/set#web", traffic=TIMEOUT)
-    assert settled(answer(one, listener_set(), listenerSet="ns/set", listener="web"), "traffic.timeouts") == "p"
+def test_a_listener_set_alone_is_a_place() -> None:
+    on_listener_set = policy("p", "ListenerSet/set#web", traffic=TIMEOUT)
+    assert (
+        settled(answer(on_listener_set, listener_set(), listenerSet="ns/set", listener="web"), "traffic.timeouts")
+        == "p"
+    )

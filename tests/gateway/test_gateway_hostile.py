@@ -1,4 +1,4 @@
-"""Objects of every wrong shape: nothing that people write makes a decision, a check or a status fall over."""
+"""Objects of every wrong shape: no input makes a decision, a check or a status crash."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def spoil(rng: Random, value: Any, likely: float) -> Any:
 
 
 def refusal(error: InputError) -> str:
-    """What a refusal says; it must be words, with a code of ours and nothing of Python's."""
+    """Return the message of a refusal. It must have a code, and no trace of a Python error."""
     for diagnostic in error.diagnostics:
         assert diagnostic.code in CATALOGUE
         assert diagnostic.message.strip()
@@ -59,14 +59,14 @@ def refusal(error: InputError) -> str:
 
 
 def written(document: dict[str, Any], lines: Iterable[object]) -> None:
-    """An answer or a status that people and programs can read."""
+    """Check that an answer or a status can be written as text and as JSON."""
     assert json.loads(json.dumps(document)) == document
     assert any(str(line).strip() for line in lines)
 
 
 @pytest.mark.hypothesis
-def test_spoiled_objects_are_answered_or_refused_in_words() -> None:
-    """An answer must not depend on anything that could not be read; so most questions about sound places get one."""
+def test_malformed_objects_are_answered_or_refused_with_a_message() -> None:
+    """An answer must not depend on unreadable objects, so most questions about valid places get one."""
     outcomes: Counter[str] = Counter()
 
     @given(seed=st.integers(0, 2**48))
@@ -74,10 +74,10 @@ def test_spoiled_objects_are_answered_or_refused_in_words() -> None:
     def spoiled(seed: int) -> None:
         rng = Random(seed)
         objects = [
-            one
-            | {key: spoil(rng, one[key], 0.03) for key in ("metadata", "spec") if key in one}
+            manifest
+            | {key: spoil(rng, manifest[key], 0.03) for key in ("metadata", "spec") if key in manifest}
             | {"status": spoil(rng, STATUS, 0.1)}
-            for one in cluster(rng)
+            for manifest in cluster(rng)
         ]
         snapshot = Snapshot.of(load_objects(objects))
         for _ in range(4):
@@ -109,17 +109,17 @@ def test_spoiled_objects_are_answered_or_refused_in_words() -> None:
     assert all(outcomes[kind] > 0 for kind in ("answered everywhere", "findings", "statuses")), outcomes
 
 
-# Values of a question that a reader may take: null is as if the key were absent, and any map holds facts.
+# Values that a question may have: null counts as absent, and any map holds facts.
 def is_possible(key: str, value: Any) -> bool:
     return value is None or (key == "request" and isinstance(value, dict))
 
 
-# A refusal names the key, or what the key names.
+# A refusal names the key, or the object that the key names.
 NAMED_AS = {"backendSection": ("`backendSection`", "no port", "no sub-backend", "no sections")}
 
 
 @pytest.mark.hypothesis
-def test_spoiled_questions_are_refused_in_words() -> None:
+def test_malformed_questions_are_refused_with_a_message() -> None:
     outcomes: Counter[str] = Counter()
 
     @given(seed=st.integers(0, 2**48))

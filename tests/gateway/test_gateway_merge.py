@@ -1,4 +1,4 @@
-"""The merge that ships equals the reference, and the properties that hold for every cluster."""
+"""The merge equals the reference, and has properties that hold for every cluster."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_walk_equals_the_reference(profile: str, seed: int) -> None:
 
 @given(seed=SEEDS)
 @settings(max_examples=examples(60))
-def test_who_decided_is_who_is_in_force_each_once(seed: int) -> None:
+def test_decided_by_lists_each_policy_in_force_once(seed: int) -> None:
     rng = Random(seed)
     objects, asked = cluster(rng), question(rng)
     snapshot = Snapshot.of(load_objects(objects))
@@ -93,7 +93,7 @@ def test_who_decided_is_who_is_in_force_each_once(seed: int) -> None:
         sources = [source for setting in detail.effective.values() for source in setting.sources]
         assert answer.decided_by == (tuple(map(Decider, dict.fromkeys(sources))) or (DEFAULT,))
         assert all(str(source) in answer.sentence for source in sources)
-        steps = [step for field in detail.fields for step in (*(one.step for one in field.set_by), *field.over)]
+        steps = [step for field in detail.fields for step in (*(setter.step for setter in field.set_by), *field.over)]
         assert sorted(map(id, steps)) == sorted(map(id, answer.steps))
 
 
@@ -125,11 +125,12 @@ def test_a_policy_that_does_not_attach_changes_nothing(seed: int) -> None:
 
 @given(seed=SEEDS)
 @settings(max_examples=examples(100))
-def test_a_value_is_always_one_that_its_source_wrote(seed: int) -> None:
+def test_every_value_was_written_by_its_source(seed: int) -> None:
     rng = Random(seed)
     objects, asked = cluster(rng), question(rng)
     by_name = {
-        f"{one['kind']}/{one['metadata']['namespace']}/{one['metadata']['name']}": one["spec"] for one in objects
+        f"{manifest['kind']}/{manifest['metadata']['namespace']}/{manifest['metadata']['name']}": manifest["spec"]
+        for manifest in objects
     }
     for profile in PROFILES:
         for entry in got(objects, asked, profile)["effective"].values():
@@ -172,7 +173,7 @@ def test_the_merge_for_any_request_is_the_union_over_all_outcomes_of_the_conditi
 
 @given(seed=SEEDS)
 @settings(max_examples=examples(60))
-def test_a_setting_takes_effect_exactly_if_it_may_be_in_force_somewhere(seed: int) -> None:
+def test_a_setting_takes_effect_exactly_where_it_can_be_in_force(seed: int) -> None:
     snapshot = Snapshot.of(load_objects(cluster(Random(seed))))
     in_force = {
         (str(candidate.source), path)
@@ -188,7 +189,7 @@ def test_a_setting_takes_effect_exactly_if_it_may_be_in_force_somewhere(seed: in
 
 
 def crowded(rng: Random) -> list[dict[str, Any]]:
-    """Policies that all set a few fields along one way through a Gateway, with lists, ties and locks."""
+    """Draw policies that set the same few fields along one path through a Gateway, with lists, ties and locks."""
     objects = [build.gateway(), build.route(rules=[{"name": "rule", "backendRefs": [{"name": "svc", "port": 80}]}])]
     limit = LATE["rateLimit"]
     for number in range(rng.randrange(3, 8)):
@@ -202,10 +203,10 @@ def crowded(rng: Random) -> list[dict[str, Any]]:
 
 
 def independent(objects: list[dict[str, Any]], most: int = 4) -> tuple[list[dict[str, Any]], list[str]]:
-    """The objects with a variable of its own as each condition, and the variables; lists beyond `most` are values."""
+    """Give each condition its own variable; return objects and variables. Lists beyond `most` become values."""
     conditions: list[str] = []
-    for one in objects:
-        traffic = one["spec"].get("traffic", {}) if one["kind"] == "AgentgatewayPolicy" else {}
+    for manifest in objects:
+        traffic = manifest["spec"].get("traffic", {}) if manifest["kind"] == "AgentgatewayPolicy" else {}
         for name, value in traffic.items():
             entries = value["conditional"][-2:] if isinstance(value, dict) and "conditional" in value else []
             if entries and len(conditions) + len(entries) > most:
@@ -220,7 +221,7 @@ def independent(objects: list[dict[str, Any]], most: int = 4) -> tuple[list[dict
 
 
 def twice(merged: MergedField) -> bool:
-    """Whether a list stands at two levels, where it selects or not together; the merge takes them for two."""
+    """Whether a list is at two levels. Its conditions then agree, while the merge treats them as independent."""
     listed = [
         candidate.source
         for tier in merged.stack

@@ -1,4 +1,4 @@
-"""Questions that cannot be asked, and expectations that do not hold."""
+"""Invalid questions, and expectations that do not hold."""
 
 from __future__ import annotations
 
@@ -105,19 +105,19 @@ def test_a_question_that_cannot_be_asked_says_why(question: dict[str, Any], mess
     assert hinted.startswith(hint)
 
 
-def test_all_problems_of_a_question_are_said_at_once() -> None:
+def test_all_problems_of_a_question_are_reported_at_once() -> None:
     request = {"a": 1, "a.b": 2, "c..d": 3}
-    found = problems(
+    messages = problems(
         gateway="ns/gv", route="HTTPRoute/ns/x", backend="nothing", phase="never", extra=1, request=request
     )
-    assert len(found) == 7
+    assert len(messages) == 7
 
 
-def test_defaults_of_a_test_hold_where_the_question_is_silent() -> None:
+def test_defaults_of_a_test_fill_keys_that_the_question_omits() -> None:
     def profile(question: dict[str, Any], defaults: dict[str, Any]) -> str:
-        found = planes.ask("gateway", snapshot(), question, defaults)
-        assert isinstance(found, Answer)
-        return str(found.detail.profile)
+        gateway_answer = planes.ask("gateway", snapshot(), question, defaults)
+        assert isinstance(gateway_answer, Answer)
+        return str(gateway_answer.detail.profile)
 
     assert profile({"gateway": "ns/gw"}, {"profile": "agentgateway"}) == "agentgateway"
     assert profile({"gateway": "ns/gw", "profile": "docs"}, {"profile": "agentgateway"}) == "docs"
@@ -201,11 +201,11 @@ def test_every_given_key_of_an_expectation_must_hold(expect: dict[str, Any], hol
 def test_a_malformed_expectation_is_an_error(expect: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         mismatches(expect, ANSWER, EXPECTATIONS)
-    assert [one.code for one in caught.value.diagnostics] == ["TW701"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["TW701"]
     assert caught.value.diagnostics[0].message.startswith(message)
 
 
-# What agentgateway's data plane merges as one unit; everything inside is taken whole.
+# The fields that agentgateway's data plane merges as one unit.
 ATOMIC = {
     "frontend": "http tls tcp proxyProtocol connect accessLog tracing metrics networkAuthorization",
     "traffic": "jwtAuthentication basicAuthentication apiKeyAuthentication extAuth extProc rateLimit.local"
@@ -227,7 +227,7 @@ def test_the_atomic_fields_are_those_of_the_data_plane() -> None:
     }
 
 
-def test_union_fields_are_those_that_hold_an_authorization() -> None:
+def test_union_fields_are_the_authorization_fields() -> None:
     for field in FIELDS.values():
         schema = SECTIONS[field.section].at(*field.keys)
         assert schema is not None

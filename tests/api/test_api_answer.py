@@ -1,4 +1,4 @@
-"""Answers of the api plane are values: showing one asks nobody, and who decided is data."""
+"""Answers of the api plane are values: showing one asks no authorizer, and its deciders are data."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_webhook_behind_conditions_is_called_once_however_the_answer_is_shown(
     assert server.accesses == 1
 
 
-def test_reading_a_decision_asks_nobody() -> None:
+def test_reading_a_decision_asks_no_authorizer() -> None:
     members = [Fake("first", CA), Fake("second", "Deny")]
     decision = Chain(members).authorize(CREATE)
     assert decision.possible == {Verdict.ALLOW, DENY, Verdict.NO_OPINION}
@@ -110,7 +110,7 @@ def test_reading_a_decision_asks_nobody() -> None:
     assert [member.calls for member in members] == [1, 1]
 
 
-def test_nothing_behind_an_unconditional_answer_of_a_nested_chain_is_asked() -> None:
+def test_no_authorizer_after_an_unconditional_answer_of_a_nested_chain_is_asked() -> None:
     inner, outer = [Fake("a", CA), Fake("b", "Deny"), Fake("c", "Allow")], Fake("d", "Allow")
     complete = ask_the_rest(Chain([Chain(inner, "inner"), outer]).authorize(CREATE))
     assert [entry.authorizer for entry in complete.entries] == ["a", "b"]
@@ -184,7 +184,7 @@ def test_a_failing_condition_has_the_verdict_that_results(mode: FailureMode, ver
     assert final.settled_by == (failed if mode is FailureMode.DENY else None)
 
 
-def test_an_answer_names_authorizers_and_is_no_truth_value() -> None:
+def test_an_answer_names_authorizers_and_has_no_truth_value() -> None:
     reply = ask(Snapshot.of([policy("p", "Allow", "true")]), ApiQuestion.from_dict(CLAIMS))
     assert reply.decided_by == (Decider("policies"),)
     assert ask(Snapshot.of(()), ApiQuestion()).decided_by == (DEFAULT,)

@@ -34,7 +34,7 @@ def shown(decision: ChainDecision) -> list[tuple[str, str]]:
     return [(name, str(opinion.verdict)) for name, opinion in ask_the_rest(decision).entries]
 
 
-def test_r048_no_opinion_is_passed_over_even_with_an_error() -> None:
+def test_r048_no_opinion_passes_the_request_on_even_with_an_error() -> None:
     assert first("Error", "Allow").verdict is ALLOW
     assert first("Error", "Deny").verdict is DENY
     assert first("Error", "NoOpinion").error == "a0 failed"

@@ -115,7 +115,7 @@ def test_tw507_an_allow_beside_a_wider_one() -> None:
     assert "TW507" not in codes(narrow, policy("other", "Allow", 'request.userInfo.username == "bob"'))
 
 
-def test_tw508_a_policy_of_no_authorizer() -> None:
+def test_tw508_a_policy_whose_authorizer_is_not_in_the_chain() -> None:
     findings = [
         finding
         for finding in api_findings(Snapshot.of([policy("p", "Allow", "true", "policy")]))

@@ -125,7 +125,7 @@ def test_can_i(folder: Path, words: tuple[str, ...], code: int, line: str) -> No
     assert run(folder, "can-i", *words, "-q").stdout == ""
 
 
-def test_what_can_only_be_denied_is_a_no_although_it_is_conditional(folder: Path) -> None:
+def test_a_conditional_answer_that_cannot_become_allowed_is_a_no(folder: Path) -> None:
     spec = {"effect": "Deny", "expression": "request.userInfo.username == 'carol' && object.spec.huge"}
     value = {"apiVersion": "tierwall.io/v1alpha1", "kind": "ClusterAuthorizationPolicy", "metadata": {"name": "huge"}}
     (folder / "policies" / "huge.json").write_text(json.dumps(value | {"spec": spec}))

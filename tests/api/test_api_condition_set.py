@@ -80,7 +80,7 @@ def test_r024_an_id_is_a_label_key(key: str) -> None:
 @pytest.mark.parametrize(
     "key", ["", "-a", "a-", "a/", "/a", "A.com/x", "a/b/c", "x" * 64, "a b", "é", "a\n", f"{'a' * 254}/x", "a..b/x"]
 )
-def test_r024_what_is_no_label_key_is_refused(key: str) -> None:
+def test_r024_an_id_that_is_not_a_label_key_is_refused(key: str) -> None:
     assert label_key_problem(key) is not None
     assert conditional("a", [condition("Allow", id=key or "")] if key else [Condition("", Effect.ALLOW, "x")]).error
 
@@ -196,7 +196,7 @@ def test_r042_a_true_allow_allows_if_nothing_is_in_the_way() -> None:
     assert decision.verdict is ALLOW
 
 
-def test_r043_failing_allows_are_passed_over() -> None:
+def test_r043_failing_allows_are_ignored() -> None:
     assert evaluated(condition("Allow", "bad"), condition("Allow", "x"), x=True).verdict is ALLOW
 
 
@@ -225,12 +225,12 @@ def test_r047_only_allow_conditions_never_deny() -> None:
     assert conditional("a", [condition("Allow"), condition("Deny", "y")]).failure is DENY
 
 
-def test_a_test_is_not_called_for_what_cannot_matter() -> None:
+def test_a_condition_that_cannot_matter_is_not_evaluated() -> None:
     seen: list[str] = []
 
-    def test(one: Condition) -> bool:
-        seen.append(one.id)
-        if one.effect is Effect.DENY:
+    def test(condition: Condition) -> bool:
+        seen.append(condition.id)
+        if condition.effect is Effect.DENY:
             raise ConditionError("broken")
         return True
 

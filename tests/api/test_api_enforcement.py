@@ -1,4 +1,4 @@
-"""What the API server does with answers (KEP-5681; docs/api.md#special-cases)."""
+"""The API server enforces answers (KEP-5681; docs/api.md#special-cases)."""
 
 from __future__ import annotations
 
@@ -268,6 +268,6 @@ def test_r109_the_rest_travels_with_the_user_and_can_only_deny(labels: dict[str,
 @pytest.mark.parametrize(
     "value", ["", "{}", "[]", '{"conditions":[{"id":"a","effect":"Allow","condition":"true"}]}', "\x00"]
 )
-def test_r109_what_cannot_be_read_denies(value: str) -> None:
+def test_r109_conditions_that_cannot_be_read_deny(value: str) -> None:
     jane = Attributes(user="jane", verb="create", resource="pods", extra=((EXTRA_KEY, (value,)),))
     assert CarriedConditions().authorize(jane).verdict == "Deny"

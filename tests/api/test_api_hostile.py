@@ -48,7 +48,7 @@ def test_hostile_expressions_end_in_time_and_never_allow(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(HOSTILE) - {"rounds over the object"}))
-def test_a_hostile_deny_closes_what_it_is_about(name: str) -> None:
+def test_a_hostile_deny_denies_every_request_in_its_scope(name: str) -> None:
     answer = got(CREATE, policy("p", "Deny", HOSTILE[name]), policy("all", "Allow", "true"))
     assert (answer["verdict"], answer["error"]) == ("Deny", True)
 
@@ -61,7 +61,7 @@ def test_catastrophic_patterns_and_long_texts_end_in_time() -> None:
 
 
 @pytest.mark.parametrize("thing", [nested(5000), [], "text", 7, {"metadata": []}, {"metadata": {"name": {}}}])
-def test_strange_objects_are_judged_closed(thing: Any) -> None:
+def test_malformed_objects_fail_closed(thing: Any) -> None:
     mine = policy("p", "Allow", 'object.metadata.labels["a"] == "b" && request.name == "n" && object == oldObject')
     assert got({**CREATE, "object": thing, "oldObject": thing}, mine)["final"] == "NoOpinion"
 

@@ -129,7 +129,7 @@ def test_tokens_only_for_accounts_and_pods_of_the_node() -> None:
     assert ask("create", "serviceaccounts/token", "other").verdict == "NoOpinion"
 
 
-def test_nobody_else_is_a_node() -> None:
+def test_other_users_are_not_nodes() -> None:
     for user, groups in (("system:node:foo", ()), ("foo", ("system:nodes",)), ("system:node:", ("system:nodes",))):
         attributes = Attributes(user=user, groups=groups, verb="get", resource="nodes", version="v1")
         assert CHAIN.authorize(attributes).verdict == "NoOpinion"

@@ -97,7 +97,11 @@ def test_answers_that_come_again_are_those_of_a_chain_that_was_never_asked() -> 
         again, fresh = kept.authorize(attributes), chain_of(Snapshot.of(policies)).authorize(attributes)
         assert again.verdict is fresh.verdict
         texts = [
-            [(one.id, one.effect, one.text) for each in condition_sets(answer) for one in each.conditions]
+            [
+                (condition.id, condition.effect, condition.text)
+                for condition_set in condition_sets(answer)
+                for condition in condition_set.conditions
+            ]
             for answer in (again, fresh)
         ]
         assert texts[0] == texts[1]
@@ -160,7 +164,7 @@ def test_r021_an_allow_that_cannot_become_true_is_not_returned_but_a_deny_is_kep
     ]
 
 
-def test_a_result_that_is_no_bool_is_an_error() -> None:
+def test_a_result_that_is_not_a_bool_is_an_error() -> None:
     answer = got(CLAIMS, policy("p", "Deny", "request.verb"))
     assert (answer["verdict"], answer["error"]) == ("Deny", True)
 
@@ -248,7 +252,7 @@ def test_a_long_disjunction_is_split_and_a_long_conjunction_packed() -> None:
     assert got({**CLAIMS, "object": {"spec": {}}}, policy("p", "Allow", " && ".join(parts)))["final"] == "NoOpinion"
 
 
-def test_what_cannot_be_made_to_fit_falls_to_the_failure_mode() -> None:
+def test_conditions_that_do_not_fit_fall_to_the_failure_mode() -> None:
     import random
 
     noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=3000))

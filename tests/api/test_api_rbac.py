@@ -178,7 +178,7 @@ def test_the_reason_names_binding_and_role_and_the_step_the_rule() -> None:
     assert decision.steps[0].rule == "rules[1]"
 
 
-def test_rbac_evaluates_no_conditions() -> None:
+def test_rbac_does_not_evaluate_conditions() -> None:
     from tierwall.api.algebra.condition import ConditionSet
     from tierwall.api.algebra.request import ConditionData
 

@@ -1,4 +1,4 @@
-"""Two phases against one over a wide range of CEL: whatever the first makes of a policy, the end is the same.
+"""Two phases come to the same final answer as one phase, for a wide range of CEL.
 
 docs/semantics.md#two-phases-decide-as-one.
 """

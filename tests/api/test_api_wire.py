@@ -89,7 +89,7 @@ def test_a_review_becomes_attributes() -> None:
     assert (path.is_resource_request, path.path, path.verb) == (False, "/x", "get")
 
 
-def test_v1beta1_spells_groups_group_and_knows_no_conditions() -> None:
+def test_v1beta1_spells_groups_group_and_has_no_conditions() -> None:
     asked = read_review(review("v1beta1", group=["a"], groups=["b"], **SHAPES[WireShape.CONDITIONS_CHAIN]))
     assert asked.attributes.groups == ("a",)
     assert asked.attributes.conditions_mode is ConditionsMode.NONE
@@ -266,7 +266,9 @@ CONDITIONS = st.lists(
 )
 ENTRIES = st.lists(
     st.one_of(
-        st.builds(lambda found, mode: conditional("x", found, mode), CONDITIONS, st.sampled_from(FailureMode)),
+        st.builds(
+            lambda conditions, mode: conditional("x", conditions, mode), CONDITIONS, st.sampled_from(FailureMode)
+        ),
         st.sampled_from((Decision(ALLOW), Decision(DENY))),
     ),
     min_size=1,
@@ -367,7 +369,7 @@ def test_packing_gives_the_text_back(text: str) -> None:
 
 
 @pytest.mark.parametrize("packed", ["", "x", "é", "~~~~", pack("x" * 100_000), pack("x") + "00000"])
-def test_what_was_not_packed_here_is_refused(packed: str) -> None:
+def test_text_that_pack_did_not_write_is_refused(packed: str) -> None:
     with pytest.raises(ValueError, match=r"packed|base85|characters"):
         unpack(packed)
 
@@ -590,7 +592,7 @@ def test_r099_the_cache_tells_modes_and_specs_apart() -> None:
 
 
 @pytest.mark.parametrize("policy_word", [DENY, NO_OPINION])
-def test_an_unreachable_webhook_answers_by_its_failure_policy_and_is_not_cached(policy_word: Any) -> None:
+def test_the_failure_policy_of_an_unreachable_webhook_decides_and_is_not_cached(policy_word: Any) -> None:
     server = Server(CEL_CHAIN)
     server.is_down = True
     hook = webhook(server, failure_policy=policy_word)

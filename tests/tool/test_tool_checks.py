@@ -1,4 +1,4 @@
-"""Findings about tool policies: each has one set of objects that gives it and one that does not."""
+"""Findings about tool policies: for each, objects that have it and objects that do not."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def base(*methods: Object) -> Object:
 
 
 def test_an_expression_that_cannot_be_used() -> None:
-    (one,) = findings(guarded({"authorization": cel("request.mcp.tool_name + 1 == 2")}))
-    assert one.code == "TW401"
-    assert one.message.startswith("expression cannot be used: 1:")
+    (finding,) = findings(guarded({"authorization": cel("request.mcp.tool_name + 1 == 2")}))
+    assert finding.code == "TW401"
+    assert finding.message.startswith("expression cannot be used: 1:")
     assert codes(guarded({"authorization": cel("request.nope == 'x'")})) == ["TW401"]
 
 
 def test_an_expression_that_is_not_boolean() -> None:
-    (one,) = findings(guarded({"authorization": cel("request.path")}))
-    assert (one.code, one.message) == ("TW401", "expected an expression of type bool, found string")
+    (finding,) = findings(guarded({"authorization": cel("request.path")}))
+    assert (finding.code, finding.message) == ("TW401", "expected an expression of type bool, found string")
 
 
 def test_a_regular_expression_that_cannot_be_used() -> None:
@@ -84,19 +84,19 @@ def test_a_source_that_can_never_match() -> None:
     assert codes(guarded({"source": sa()})) == codes(guarded({"source": {}})) == []
 
 
-def test_a_service_account_that_is_not_there() -> None:
+def test_a_missing_service_account() -> None:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "agent", "namespace": "prod"}}
-    (one,) = findings([*guarded({"source": sa("agnet")}), account])
-    assert (one.code, one.hint) == ("TW404", "did you mean `agent`?")
+    (finding,) = findings([*guarded({"source": sa("agnet")}), account])
+    assert (finding.code, finding.hint) == ("TW404", "did you mean `agent`?")
     assert codes([*guarded({"source": sa()}), account]) == []
     assert codes([*guarded({"source": sa("default")}), account]) == []
     assert codes(guarded({"source": sa("agnet")})) == []
 
 
 def test_base_methods_that_are_forgotten() -> None:
-    (one,) = findings(guarded({"source": sa(), "authorization": mcp(calls("x"))}))
-    assert one.code == "TW405"
-    assert "MATCH_BASE_PROTOCOL_METHODS" in one.hint
+    (finding,) = findings(guarded({"source": sa(), "authorization": mcp(calls("x"))}))
+    assert finding.code == "TW405"
+    assert "MATCH_BASE_PROTOCOL_METHODS" in finding.hint
     assert codes(guarded({"authorization": cel("true")})) == ["TW405"]
     assert codes(guarded({"authorization": mcp("tools")})) == ["TW405"]
 
@@ -117,20 +117,20 @@ def test_base_methods_for_one_caller_do_not_help_another() -> None:
 def test_a_tool_that_only_the_gateway_grants() -> None:
     above = v1("g", on_gateway(), {"source": sa(), "authorization": base(calls("pay", "look"))})
     below = v1("b", on_backend(), {"source": sa(), "authorization": base(calls("pay"))})
-    (one,) = findings(routed(above, below))
-    assert one.code == "TW406"
+    (finding,) = findings(routed(above, below))
+    assert finding.code == "TW406"
     assert (
         "grants `look` to spiffe://cluster.local/ns/prod/sa/agent, but no backend behind the Gateway does"
-        in one.message
+        in finding.message
     )
 
 
 def test_a_tool_that_only_the_backend_grants() -> None:
     above = v1("g", on_gateway(), {"authorization": base(calls("pay"))})
     below = v1("b", on_backend(), {"source": sa(), "authorization": base(calls("pay", "look"))})
-    (one,) = findings(routed(above, below))
-    assert one.code == "TW406"
-    assert "no Gateway in front of the backend does: Gateway/prod/prod-gateway" in one.message
+    (finding,) = findings(routed(above, below))
+    assert finding.code == "TW406"
+    assert "no Gateway in front of the backend does: Gateway/prod/prod-gateway" in finding.message
 
 
 def test_a_tool_that_both_levels_grant_to_different_callers() -> None:
@@ -139,7 +139,7 @@ def test_a_tool_that_both_levels_grant_to_different_callers() -> None:
     assert codes(routed(above, below)) == ["TW406", "TW406"]
 
 
-def test_a_tool_that_both_levels_may_grant_is_no_finding() -> None:
+def test_a_tool_that_both_levels_may_grant_is_not_a_finding() -> None:
     above = v1("g", on_gateway(), {"authorization": base(calls("pay"))})
     for below in (
         v1("b", on_backend(), {"source": sa(), "authorization": base(calls("pay"))}),
@@ -161,10 +161,10 @@ def test_one_backend_of_several_that_grants_the_tool_is_enough() -> None:
 def test_a_bare_name_that_two_backends_offer() -> None:
     above = v1("g", on_gateway(), {"authorization": base(calls("pay"))})
     grants = [v1(name, on_backend(name), {"authorization": base(calls("pay"))}) for name in ("bank", "shop")]
-    (one,) = findings(routed(above, *grants, backends=("bank", "shop")))
-    assert one.code == "TW407"
-    assert "2 backends offer: prod/bank, prod/shop" in one.message
-    assert one.hint == "write `bank/pay` for the tool of that backend"
+    (finding,) = findings(routed(above, *grants, backends=("bank", "shop")))
+    assert finding.code == "TW407"
+    assert "2 backends offer: prod/bank, prod/shop" in finding.message
+    assert finding.hint == "write `bank/pay` for the tool of that backend"
     scoped = v1("g", on_gateway(), {"authorization": base(calls("bank/pay", "shop/pay"))})
     assert codes(routed(scoped, *grants, backends=("bank", "shop"))) == []
     assert codes(routed(above, grants[0], backends=("bank", "shop"))) == []
@@ -179,15 +179,15 @@ def test_a_bare_name_that_two_backends_declare() -> None:
 
 
 def test_a_scope_that_names_no_backend() -> None:
-    (one,) = findings(routed(v1("g", on_gateway(), {"authorization": base(calls("bnak/pay"))}), backends=("bank",)))
-    assert (one.code, one.hint) == ("TW408", "did you mean `bank`?")
+    (finding,) = findings(routed(v1("g", on_gateway(), {"authorization": base(calls("bnak/pay"))}), backends=("bank",)))
+    assert (finding.code, finding.hint) == ("TW408", "did you mean `bank`?")
 
 
 def test_a_policy_over_the_limit() -> None:
     crowd = [v1(f"p{number}", on_gateway(), {"source": sa()}) for number in range(6)]
-    (one,) = findings([gateway(), backend(), *crowd])
-    assert one.code == "TW409"
-    assert "Gateway/prod/prod-gateway takes at most 5 policies" in one.message
+    (finding,) = findings([gateway(), backend(), *crowd])
+    assert finding.code == "TW409"
+    assert "Gateway/prod/prod-gateway takes at most 5 policies" in finding.message
 
 
 def test_an_expression_that_is_not_portable() -> None:

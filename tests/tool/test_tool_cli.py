@@ -173,7 +173,7 @@ def test_tools_as_a_document(manifests: str) -> None:
     assert way["tools"][1]["conditions"] == ['request.headers["x-env"] == "test"']
 
 
-def test_tools_without_routes_takes_every_gateway_to_lead_to_every_backend(tmp_path: Path) -> None:
+def test_without_routes_tools_assumes_that_every_gateway_leads_to_every_backend(tmp_path: Path) -> None:
     path = write(tmp_path / "a.yaml", gateway(), backend(), GATEWAY)
     done = run("tools", "--caller", "prod/agent", "-f", path)
     assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["pay", "refund"]

@@ -1,4 +1,4 @@
-"""AccessPolicies are read by the definition that is installed, also when it changes under policies that do not."""
+"""AccessPolicies follow the installed definition, even when it changes and the policies do not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def with_other_defaults(spec: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"), [(without_rules, 'unknown field "spec.rules"'), (with_other_defaults, "other defaults")]
 )
-def test_a_policy_is_read_anew_when_its_definition_changes(change: Any, reason: str) -> None:
+def test_a_policy_is_read_again_when_its_definition_changes(change: Any, reason: str) -> None:
     (policy,) = load_objects([POLICY])
     known, other = (load_objects([document])[0] for document in (DEFINITION, changed(change)))
     plain = Snapshot.of([policy])

@@ -1,4 +1,4 @@
-"""A model made from that of another snapshot is the one that the snapshot gives by itself."""
+"""A model that follows an earlier snapshot equals the model of the snapshot alone."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def look(snapshot: Snapshot) -> list[Any]:
     out += [
         [list(map(id, index.at(place))), list(map(id, index.on(place.whole)))] for where in PLACES for place in where
     ]
-    out += [(id(resource), said(snapshot, resource)) for resource in followed.resources]
+    out += [(id(resource), limits(snapshot, resource)) for resource in followed.resources]
     return [*out, index.places]
 
 
-def said(snapshot: Snapshot, one: Resource) -> list[Any]:
-    return [(excess.place, excess.limit, list(map(id, excess.holders))) for excess in exceeded_limits(snapshot, one)]
+def limits(snapshot: Snapshot, policy: Resource) -> list[Any]:
+    return [(excess.place, excess.limit, list(map(id, excess.holders))) for excess in exceeded_limits(snapshot, policy)]

@@ -1,4 +1,4 @@
-"""What a caller may use, as programs get it: rows, ways without routes, and everything wrong with the names given."""
+"""The Python API of grants: rows, ways without routes, and every problem with the given names."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_without_policies_the_default_decides() -> None:
     assert [(row.tool, row.decided_by) for row in granted.rows] == [("*", (DEFAULT,))]
 
 
-def test_tools_that_nobody_names_can_be_asked_about() -> None:
+def test_tools_that_no_policy_names_can_be_asked_about() -> None:
     assert [row.tool for row in grants(snapshot(PLAIN), AGENT, tools=["z", "a", "*"]).rows] == ["a", "z", "*"]
 
 
@@ -73,7 +73,7 @@ def test_a_gateway_that_leads_nowhere_has_no_rows() -> None:
     assert (granted.ways, granted.routed) == ((), True)
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_every_problem_is_reported_at_once() -> None:
     with pytest.raises(InputError) as caught:
         grants(snapshot(PLAIN), "agent", gateway="prod/prod-gatway", backend="x")
     assert [(diagnostic.code, diagnostic.message) for diagnostic in caught.value.diagnostics] == [

@@ -1,4 +1,4 @@
-"""What a caller may use: `possible` never contradicts a decision, whatever is still open in it."""
+"""`possible` never contradicts a decision, whatever is still unknown of the request."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_a_policy_may_not_target_a_gateway_and_a_backend() -> None:
     assert any("All targetRefs must have the same Kind" in message for message in refused(on_gateway(), SERVICE))
 
 
-def test_a_policy_that_does_so_nevertheless_closes_both() -> None:
+def test_a_policy_that_targets_both_denies_on_both() -> None:
     objects = [gateway(), backend(group=PROTOTYPE), prototype("p", [on_gateway(), SERVICE], rule("pay"))]
     got = asked(objects, tool="pay")
     assert (got["verdict"], got["level"]) == ("Deny", "Gateway")
@@ -167,7 +167,7 @@ def test_a_target_must_be_a_gateway_or_a_backend(kind: str) -> None:
     )
 
 
-def test_a_backend_of_another_group_is_no_target() -> None:
+def test_a_backend_of_another_group_is_not_a_target() -> None:
     assert refused(on_backend())
 
 
@@ -209,12 +209,12 @@ def test_a_scoped_name_on_a_gateway_is_the_tool_of_one_backend() -> None:
         assert verdict(shared_name(name), backend="prod/shop", tool=name) == "Deny"
 
 
-def test_a_slash_that_leads_with_no_backend_is_part_of_the_tools_name() -> None:
+def test_a_slash_without_a_backend_before_it_is_part_of_the_tool_name() -> None:
     assert verdict(shared_name("files/read"), backend="prod/bank", tool="files/read") == "Allow"
     assert verdict(shared_name("files/read"), backend="prod/bank", tool="read") == "Deny"
 
 
-def test_a_policy_on_a_backend_knows_no_scope() -> None:
+def test_names_in_a_policy_on_a_backend_have_no_scope() -> None:
     objects = [gateway(), backend("bank", PROTOTYPE), prototype("p", on_backend("bank", PROTOTYPE), rule("bank/pay"))]
     assert verdict(objects, backend="prod/bank", tool="pay") == "Deny"
     assert verdict(objects, backend="prod/bank", tool="bank/pay") == "Allow"

@@ -145,7 +145,7 @@ def test_a_malformed_spiffe_id_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", [AGENT, "spiffe://td", "spiffe://a_b-c.d/E/f.g/-_", "spiffe://td/...", "spiffe://td/.a"]
 )
-def test_a_well_formed_spiffe_id_is_taken(text: str) -> None:
+def test_a_well_formed_spiffe_id_is_accepted(text: str) -> None:
     assert verdict(PLAIN, caller=text, tool="x") == "Allow"
 
 
@@ -277,7 +277,7 @@ def test_an_expectation_that_holds(expect: Object) -> None:
 
 
 @pytest.mark.parametrize("wanted", [[], "Default", ["Default"], [{"policy": "Default"}]])
-def test_every_spelling_of_the_default_is_taken(wanted: Any) -> None:
+def test_every_spelling_of_the_default_is_accepted(wanted: Any) -> None:
     assert mismatches({"decidedBy": wanted, "evaluated": []}, BY_DEFAULT, EXPECTATIONS) == []
     assert mismatches({"decidedBy": wanted}, GOT, EXPECTATIONS)
 

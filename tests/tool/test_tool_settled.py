@@ -1,4 +1,4 @@
-"""docs/semantics.md#tool-plane, point by point, and docs/tool.md#where-the-texts-leave-room."""
+"""Every point of docs/semantics.md#tool-plane, and of docs/tool.md#where-the-texts-leave-room."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_authorizer_that_is_not_asked_and_an_invalid_policy_are_evaluated() -
     ],
     ids=["other listener", "missing Gateway", "missing backend", "other namespace", "other kind"],
 )
-def test_what_does_not_guard_the_way_is_not_evaluated(policy: Object) -> None:
+def test_policies_that_do_not_guard_the_way_are_not_evaluated(policy: Object) -> None:
     assert (
         asked([gateway("prod-gateway", "web", "other"), backend(), policy], listener="web", tool="x")["evaluated"] == []
     )
@@ -97,13 +97,13 @@ def test_what_does_not_guard_the_way_is_not_evaluated(policy: Object) -> None:
 # docs/semantics.md#kinds-keep-their-spelling to docs/semantics.md#timestamps-are-compared-as-times
 
 
-def test_the_kind_is_spelled_as_the_object_does_and_plays_no_part_in_the_order() -> None:
+def test_the_kind_is_spelled_as_in_the_object_and_does_not_affect_the_order() -> None:
     objects = [v1(name, on_gateway(), ANY, kind=kind) for name, kind in (("a", "XAccessPolicy"), ("b", "AccessPolicy"))]
     got = asked([gateway(), backend(), *reversed(objects)], tool="x")
     assert got["evaluated"] == ["XAccessPolicy/prod/a", "AccessPolicy/prod/b"]
 
 
-def test_authorizers_have_no_place_of_their_own_in_the_order() -> None:
+def test_authorizers_do_not_change_the_order_of_policies() -> None:
     objects = [
         v1("a", on_gateway(), ANY),
         v1("b", on_gateway(), ANY, action="ExternalAuth"),
@@ -171,7 +171,7 @@ def test_the_oldest_policies_list_tools_on_the_rule_itself() -> None:
         ({"method": "PUT"}, "Deny"),
     ],
 )
-def test_plain_http_is_denied_but_for_the_stream_and_end_of_a_session(http: Object, expected: str) -> None:
+def test_plain_http_is_denied_except_for_the_stream_and_the_end_of_a_session(http: Object, expected: str) -> None:
     assert verdict(v0_guarded({"source": sa(), "authorization": inline("x")}), http=http) == expected
 
 
@@ -207,7 +207,7 @@ def test_http_matchers_beside_an_expression_must_match_too() -> None:
         ("request.host == 'example.com'", "Deny"),
     ],
 )
-def test_an_error_is_no_match_and_only_and_and_or_absorb_it(expression: str, expected: str) -> None:
+def test_an_error_does_not_match_and_only_and_and_or_absorb_it(expression: str, expected: str) -> None:
     assert verdict(guarded({"authorization": cel(expression)}), tool="x") == expected
 
 
@@ -372,7 +372,7 @@ def test_a_policy_on_a_listener_guards_that_listener() -> None:
     assert [verdict(objects, listener=listener, tool="x") for listener in ("web", "tls")] == ["Allow", "Deny"]
 
 
-def test_a_single_listener_goes_without_saying_and_a_section_that_is_not_there_is_a_missing_target() -> None:
+def test_the_only_listener_need_not_be_named_and_a_missing_section_is_a_missing_target() -> None:
     assert verdict([gateway(), backend(), v1("p", on_gateway(section="web"), NOBODY_HERE)], tool="x") == "Deny"
     assert verdict([gateway(), backend(), v1("p", on_gateway(section="wbe"), NOBODY_HERE)], tool="x") == "Allow"
 
@@ -381,16 +381,16 @@ def test_the_base_set_holds_on_exactly_the_backends_path() -> None:
     rule = {"authorization": {"type": "Inline", "mcp": BASE}}
     for mcp_path in ({}, {"path": "/v1/mcp"}):
         objects = [gateway(), backend(**mcp_path), v1("p", on_gateway(), rule)]
-        own = mcp_path.get("path", "/mcp")
+        mcp_endpoint = mcp_path.get("path", "/mcp")
         session = {"headers": {"mcp-session-id": "s"}}
         assert verdict(objects, http={"method": "GET"}) == "Allow"
         assert verdict(objects, http={"method": "DELETE", **session}) == "Allow"
-        for path in (f"{own}/", f"{own}x", "/", own.upper()):
+        for path in (f"{mcp_endpoint}/", f"{mcp_endpoint}x", "/", mcp_endpoint.upper()):
             assert verdict(objects, http={"method": "GET", "path": path}) == "Deny"
             assert verdict(objects, http={"method": "DELETE", "path": path, **session}) == "Deny"
 
 
-def test_a_call_sent_by_get_is_no_part_of_the_base_set() -> None:
+def test_a_call_sent_by_get_is_not_in_the_base_set() -> None:
     assert (
         verdict(guarded({"authorization": {"type": "Inline", "mcp": BASE}}), tool="x", http={"method": "GET"}) == "Deny"
     )
@@ -413,7 +413,7 @@ def test_a_service_sees_gateway_policies_only() -> None:
 # docs/semantics.md#five-policies-per-target
 
 
-def test_a_target_bears_five_policies_and_the_senior_ones_stay() -> None:
+def test_a_target_takes_five_policies_and_keeps_the_senior_ones() -> None:
     crowd = [v1(f"p{number}", on_gateway(), ANY if number < 5 else NOBODY_HERE) for number in range(7)]
     got = asked([gateway(), backend(), *reversed(crowd)], tool="x")
     assert (got["verdict"], [reference[-1] for reference in got["evaluated"]]) == ("Allow", list("01234"))
@@ -438,7 +438,7 @@ def test_a_target_named_twice_by_one_policy_counts_once() -> None:
     assert len(asked([gateway(), backend(), *crowd], tool="x")["evaluated"]) == 5
 
 
-def test_a_target_bears_one_policy_with_action_external_auth() -> None:
+def test_a_target_takes_one_policy_with_action_external_auth() -> None:
     asking = [v1(name, on_gateway(), ANY, action="ExternalAuth") for name in ("a", "b")]
     got = asked([gateway(), backend(), *asking], tool="x", externalAuth={"XAccessPolicy/prod/a": "Allow"})
     assert (got["verdict"], got["evaluated"]) == ("Allow", ["XAccessPolicy/prod/a"])
@@ -481,7 +481,7 @@ def test_without_rules_every_request_matches(action: str) -> None:
         assert verdict(objects, caller=None, **question) == ("Allow" if action == "Allow" else "Deny")
 
 
-def test_an_empty_source_is_no_source_and_empty_params_are_no_params() -> None:
+def test_an_empty_source_matches_every_caller_and_empty_params_every_name() -> None:
     assert verdict(guarded({"source": {}}), caller=None, tool="x") == "Allow"
     assert verdict(guarded({"authorization": mcp({"name": "tools/call", "params": []})}), tool="x") == "Allow"
     assert verdict(guarded({"source": None, "authorization": None}), caller=None, tool="x") == "Allow"
@@ -581,7 +581,7 @@ def test_mcp_beside_an_expression_both_must_match(methods: Object, expected: lis
         ({"type": "ServiceAccount", "serviceAccount": {"name": "agent", "namespace": "other"}}, "Deny"),
     ],
 )
-def test_a_source_that_contradicts_itself_matches_nobody(source: Object, expected: str) -> None:
+def test_a_source_that_contradicts_itself_matches_no_caller(source: Object, expected: str) -> None:
     assert verdict(guarded({"source": source}), tool="x") == expected
     assert verdict(guarded({"source": source}), caller=None, tool="x") == "Deny"
 

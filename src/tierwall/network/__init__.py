@@ -1,4 +1,4 @@
-"""The network plane.
+"""The network plane: decides connections by all four kinds of network policy (KEP-2091).
 
-AdminNetworkPolicy, BaselineAdminNetworkPolicy, ClusterNetworkPolicy and NetworkPolicy (KEP-2091).
+The kinds are AdminNetworkPolicy, BaselineAdminNetworkPolicy, ClusterNetworkPolicy and NetworkPolicy.
 """

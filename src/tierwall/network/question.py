@@ -109,7 +109,7 @@ def _endpoint(network: NetworkModel, value: object, key: str, problems: list[Dia
             return node
         address = parse_address(value["ip"])
         if address is not None:
-            return network.at(address) or address_endpoint(address)
+            return network.pod_at(address) or address_endpoint(address)
         problems.append(Diagnostic("TW703", f"expected an IP address in `{key}`, found `{value['ip']}`"))
         return None
     given = "nothing" if value is None else f"`{value}`"

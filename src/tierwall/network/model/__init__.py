@@ -1,1 +1,1 @@
-"""What the objects of the network plane mean: ends of connections, and policies of four dialects in one rule form."""
+"""The model of the network plane: endpoints of connections, and the policies of four kinds in one rule form."""

@@ -1,14 +1,15 @@
-"""Subjects, peers and ports as each dialect writes them, read into the one rule form.
+"""Reads subjects, peers and ports of each API version into the one rule form.
 
-Peers are flat (v0.1.3 and later, v1alpha2), nested (KEP-2091, v0.1.0 to v0.1.2) or NetworkPolicy's. A `namespaces` peer
-is nested if it has one of namespaceSelector, sameLabels, notSameLabels, related; `namespaces: {}` is every namespace,
-but `pods.namespaces` is always nested, so `{}` there fails closed (docs/semantics.md#nested-and-plain-peers).
+Peers have one of three forms: flat (v0.1.3 and later, v1alpha2), nested (KEP-2091, v0.1.0 to v0.1.2), or that of
+NetworkPolicy. A `namespaces` peer is nested if it has namespaceSelector, sameLabels, notSameLabels or related.
+`namespaces: {}` selects every namespace, but `pods.namespaces` is always nested, so `{}` there fails closed
+(docs/semantics.md#nested-and-plain-peers).
 
-Port entries are `ports` of v1alpha1 and of NetworkPolicy, and `protocols` of v1alpha2. An entry without protocol is
-TCP; a NetworkPolicy entry without port is every port of its protocol
+Ports are written in `ports` of v1alpha1 and NetworkPolicy, and in `protocols` of v1alpha2. An entry without a protocol
+means TCP. A NetworkPolicy entry without a port means every port of its protocol
 (docs/semantics.md#a-port-without-a-protocol-is-tcp).
 
-What is not understood raises Malformed, and its rule fails closed.
+A part that cannot be understood raises MalformedRule, and its rule fails closed.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ CLUSTER_ENTRY = ("tcp", "udp", "sctp", "destinationNamedPort")
 
 
 class MalformedRule(ValueError):
-    """A part of a rule cannot be understood; the words say which and why."""
+    """A part of a rule cannot be understood; the message says which part and why."""
 
 
 def read_selector(value: object, what: str) -> Selector:
-    """A label selector that must be there, if only as `{}`."""
+    """Read a required label selector; `{}` is enough."""
     if value is None:
         raise MalformedRule(f"`{what}` is missing")
     try:
@@ -57,67 +58,67 @@ def read_selector(value: object, what: str) -> Selector:
         raise MalformedRule(f"`{format_path((what, *error.path))}`: {error}") from None
 
 
-def _optional(value: Any) -> Selector:
+def _optional_selector(value: Any) -> Selector:
     return EVERYTHING if value is None else read_selector(value, "namespaceSelector")
 
 
 def _one_of(value: object, known: Collection[str], what: str) -> tuple[str, Any]:
-    """The one field of a union that is set. A field that nobody knows is passed over if a known one is there."""
+    """Return the one field of a union that is set. Unknown fields are ignored if a known one is set."""
     fields = as_map(value, what)
-    found = [key for key in fields if key in known and fields[key] is not None]
-    if len(found) != 1:
-        names = ", ".join(f"`{key}`" for key in (found or fields)) or "nothing"
+    known_keys = [key for key in fields if key in known and fields[key] is not None]
+    if len(known_keys) != 1:
+        names = ", ".join(f"`{key}`" for key in (known_keys or fields)) or "nothing"
         wanted = f"one of {', '.join(known)}"
-        raise MalformedRule(f"{what} has {names}, expected {'only ' if found else ''}{wanted}")
-    return found[0], fields[found[0]]
+        raise MalformedRule(f"{what} has {names}, expected {'only ' if known_keys else ''}{wanted}")
+    return known_keys[0], fields[known_keys[0]]
 
 
 def as_map(value: object, what: str) -> Mapping[str, Any]:
-    """A value that must be a map."""
+    """Return the value, which must be a map."""
     if not isinstance(value, dict):
         raise MalformedRule(f"{what} is not a map")
     return value
 
 
 def as_list(value: object, key: str) -> list[Any]:
-    """A value that must be a list, if only an empty one."""
+    """Return the value, which must be a list; it may be empty."""
     if not isinstance(value, list):
         raise MalformedRule(f"`{key}` is not a list")
     return value
 
 
 def _items(value: object, what: str) -> list[Any]:
-    """A list with at least one item."""
+    """Return the value, which must be a list with at least one item."""
     if not isinstance(value, list) or not value:
         raise MalformedRule(f"no list of {what}" if value else f"an empty list of {what}")
     return value
 
 
-def _text(value: object, what: str) -> str:
+def _string(value: object, what: str) -> str:
     if not isinstance(value, str) or not value:
-        raise MalformedRule(f"{what} `{value}` is not a text")
+        raise MalformedRule(f"{what} `{value}` is not a non-empty string")
     return value
 
 
 def read_subject(value: object) -> tuple[Selector, Selector]:
-    """The namespaces and pods a cluster-scoped policy is about."""
+    """Read the namespaces and pods that a cluster-scoped policy applies to."""
     key, chosen = _one_of(value, INGRESS_PEER, "subject")
     if key == "namespaces":
         return read_selector(chosen, key), EVERYTHING
     fields = as_map(chosen, "`pods`")
-    return _optional(fields.get("namespaceSelector")), read_selector(fields.get("podSelector"), "podSelector")
+    return _optional_selector(fields.get("namespaceSelector")), read_selector(fields.get("podSelector"), "podSelector")
 
 
 def widest_subject(value: object) -> tuple[Selector, Selector]:
-    """The most that a malformed subject could be about: what is understood of it still narrows it."""
+    """Return the widest subject that a malformed one could mean; the parts that can be understood still narrow it."""
     try:
-        return _optional(value["pods"]["namespaceSelector"]), EVERYTHING  # type: ignore[index]
+        return _optional_selector(value["pods"]["namespaceSelector"]), EVERYTHING  # type: ignore[index]
     except (MalformedRule, KeyError, TypeError, IndexError):
         return EVERYTHING, EVERYTHING
 
 
 def _written(fields: Mapping[str, Any], direction: Direction) -> Any:
-    """The peers of a rule as they are written; Malformed if they stand where the other direction has them."""
+    """Return the peers of a rule as written. Raise MalformedRule if they are under the key of the other direction."""
     key = direction.peers_key
     for other in Direction:
         if other is not direction and fields.get(other.peers_key) is not None:
@@ -126,13 +127,13 @@ def _written(fields: Mapping[str, Any], direction: Direction) -> Any:
 
 
 def read_admin_peers(fields: Mapping[str, Any], direction: Direction, known: tuple[str, ...]) -> tuple[Peer, ...]:
-    """The peers of a rule of the Admin and Baseline tiers; `known` are the fields such a peer may have."""
+    """Read the peers of a rule of the Admin or Baseline tier; `known` are the fields that such a peer may have."""
     written = _items(_written(fields, direction), f"peers in `{direction.peers_key}`")
     return tuple(dict.fromkeys(_admin_peer(peer, known) for peer in written))
 
 
 def read_network_policy_peers(fields: Mapping[str, Any], direction: Direction) -> tuple[Peer, ...] | None:
-    """The peers of a rule of a NetworkPolicy; no peers and an empty list are everybody."""
+    """Read the peers of a NetworkPolicy rule; None (everybody) if they are missing or an empty list."""
     written = _written(fields, direction)
     if written is None or written == []:
         return None
@@ -150,14 +151,14 @@ def _admin_peer(value: object, known: tuple[str, ...]) -> Peer:
         return AddressPeer(tuple(Block(_cidr(cidr)) for cidr in _items(chosen, key)))
     if key == "nodes":
         return NodePeer(read_selector(chosen, key))
-    names = {_text(name, "domain name").lower().rstrip(".") for name in _items(chosen, key)}
+    names = {_string(name, "domain name").lower().rstrip(".") for name in _items(chosen, key)}
     return DomainPeer(tuple(sorted(names)))
 
 
 def _pods(fields: Mapping[str, Any]) -> PodPeer:
     pods = read_selector(fields.get("podSelector"), "podSelector")
     if "namespaces" not in fields:
-        return PodPeer(_optional(fields.get("namespaceSelector")), pods)
+        return PodPeer(_optional_selector(fields.get("namespaceSelector")), pods)
     if fields.get("namespaceSelector") is not None:
         raise MalformedRule("`pods` has `namespaces` and `namespaceSelector`, expected only one of them")
     return PodPeer(_namespaces(fields["namespaces"]), pods)
@@ -172,11 +173,11 @@ def _namespaces(value: object) -> Selector | Related:
             if isinstance(chosen, str) and chosen.lower() == relation.lower():
                 return Related(relation)
         raise MalformedRule(f"`related` is `{chosen}`, expected `Self` or `NotSelf`")
-    return Related(Relation(key), tuple(sorted({_text(label, "label key") for label in as_list(chosen, key)})))
+    return Related(Relation(key), tuple(sorted({_string(label, "label key") for label in as_list(chosen, key)})))
 
 
 def _network_policy_peer(value: object) -> Peer:
-    """Selectors (of the policy's own namespace unless one selects namespaces), or an ipBlock."""
+    """Read an ipBlock, or selectors, which select in the policy's namespace unless one of them selects namespaces."""
     fields = as_map(value, "peer")
     given = {key: fields[key] for key in NETWORK_POLICY_PEER if fields.get(key) is not None}
     if not given or ("ipBlock" in given and len(given) > 1):
@@ -200,24 +201,24 @@ def _cidr(value: object) -> Span:
 
 
 def read_admin_ports(value: object) -> tuple[Port, ...] | None:
-    """`ports` of AdminNetworkPolicy and BaselineAdminNetworkPolicy."""
+    """Read `ports` of AdminNetworkPolicy and BaselineAdminNetworkPolicy."""
     return None if value is None else tuple(map(_admin_port, _items(value, "port entries")))
 
 
 def read_cluster_protocols(value: object) -> tuple[Port, ...] | None:
-    """`protocols` of ClusterNetworkPolicy."""
+    """Read `protocols` of ClusterNetworkPolicy."""
     return None if value is None else tuple(map(_cluster_protocol, _items(value, "protocol entries")))
 
 
 def read_network_policy_ports(value: object) -> tuple[Port, ...] | None:
-    """`ports` of NetworkPolicy; an empty list is every port."""
+    """Read `ports` of NetworkPolicy; an empty list means every port."""
     return None if value is None or value == [] else tuple(map(_network_policy_port, _items(value, "port entries")))
 
 
 def _admin_port(entry: object) -> Port:
     key, chosen = _one_of(entry, ADMIN_ENTRY, "port entry")
     if key == "namedPort":
-        return NamedPort(_text(chosen, "port name"))
+        return NamedPort(_string(chosen, "port name"))
     fields = as_map(chosen, f"`{key}`")
     if key == "portNumber":
         port = _port(fields.get("port"))
@@ -228,7 +229,7 @@ def _admin_port(entry: object) -> Port:
 def _cluster_protocol(entry: object) -> Port:
     key, chosen = _one_of(entry, CLUSTER_ENTRY, "protocol entry")
     if key == "destinationNamedPort":
-        return NamedPort(_text(chosen, "port name"))
+        return NamedPort(_string(chosen, "port name"))
     written = as_map(chosen, f"`{key}`").get("destinationPort")
     which, ports = _one_of(written, ("number", "range"), "destination port")
     if which == "number":
@@ -241,7 +242,7 @@ def _network_policy_port(entry: object) -> Port:
     fields = as_map(entry, "`port entry`")
     protocol, port, end = _protocol(fields), fields.get("port"), fields.get("endPort")
     if isinstance(port, str) and end is None:
-        return NamedPort(_text(port, "port name"), protocol)
+        return NamedPort(_string(port, "port name"), protocol)
     if port is None and end is None:
         return PortRange(protocol, 1, LAST_PORT)
     return _range(protocol, port, port if end is None else end)

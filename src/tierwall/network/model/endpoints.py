@@ -1,15 +1,15 @@
-"""The two ends of a connection: pods, nodes, plain addresses.
+"""The endpoints of connections: pods, nodes and plain addresses.
 
 docs/semantics.md#only-pods-are-under-policy, docs/semantics.md#any-address-of-an-end-counts.
 
-Only a pod that is not on its host's network is under policy and can be selected by labels; all else is matched by
-address alone. A pod's addresses are `status.podIP(s)`, a node's are its InternalIP and ExternalIP; a pod without
-one has no address.
+Only a pod that is not on its host's network is under policy and can be selected by labels. Every other endpoint is
+matched by its addresses alone. A pod's addresses are `status.podIP(s)`; a node's are its InternalIP and ExternalIP. A
+pod without a status has no address.
 
 The pods of a snapshot are its `Pod` objects and replicas of the pod templates of workloads. Replicas are named
-`<name>-0 … <name>-(n-1)`, at most two a template (docs/semantics.md#templates-stand-for-at-most-two-pods). A workload
-adds none where the snapshot shows its pods themselves: when a Pod names it as controller, or when it is itself the
-product of another workload of the snapshot (the ReplicaSet of a Deployment, the Job of a CronJob).
+`<name>-0 … <name>-(n-1)`, at most two per template (docs/semantics.md#templates-stand-for-at-most-two-pods). A workload
+adds no replicas if the snapshot has its real pods or its template twice: if a Pod names it as controller, or if another
+workload of the snapshot owns it (a Deployment its ReplicaSet, a CronJob its Job).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _NONE: Mapping[str, Any] = {}
 
 
 class Endpoint(Struct, frozen=True, eq=False, gc=False):
-    """One end of a connection. Ends compare by identity: the model has one object for each.
+    """One endpoint of a connection. Endpoints compare by identity: the model has one object for each.
 
-    INVARIANT: `gc=False` holds because nothing an end refers to refers back to it.
+    INVARIANT: `gc=False` is safe because nothing that an endpoint refers to refers back to it.
     """
 
     kind: str  # "pod", "node" or "address"
@@ -43,7 +43,7 @@ class Endpoint(Struct, frozen=True, eq=False, gc=False):
     labels: Mapping[str, str] = _NONE
     namespace_labels: Mapping[str, str] = _NONE
     addresses: tuple[Address, ...] = ()
-    # What each container port name stands for: one name may stand for several (protocol, number) pairs.
+    # The (protocol, number) pairs of each container port name; a name may have several.
     named_ports: Mapping[str, tuple[tuple[str, int], ...]] = _NONE
     under_policy: bool = False
     node: str = ""
@@ -56,12 +56,12 @@ class Endpoint(Struct, frozen=True, eq=False, gc=False):
 
 
 def address_endpoint(address: Address) -> Endpoint:
-    """The end that a plain address is, when it is no pod's."""
+    """Return the endpoint of a plain address that does not belong to a pod."""
     return Endpoint("address", format_address(address), addresses=(address,))
 
 
 def node_endpoint(resource: Resource) -> Endpoint:
-    """The end that a Node is."""
+    """Return the endpoint of a Node."""
     entries = list_of_maps(nested_map(resource.value, "status").get("addresses"))
     texts = (entry.get("address") for entry in entries if entry.get("type") in ("InternalIP", "ExternalIP"))
     return Endpoint("node", resource.name, labels=_strings(resource.labels), addresses=_addresses(texts))
@@ -76,7 +76,7 @@ def pod_endpoint(
     status: Mapping[str, Any],
     workload: Reference | None,
 ) -> Endpoint:
-    """The end that a pod, or a replica of a pod template, is."""
+    """Return the endpoint of a pod or of a replica of a pod template."""
     return Endpoint(
         "pod",
         name,
@@ -94,12 +94,12 @@ def pod_endpoint(
 
 
 def namespace_labels(name: str, resource: Resource | None) -> Mapping[str, str]:
-    """A namespace's labels; declared or not, it has the one with its name."""
+    """Return a namespace's labels. It has the label with its name even if there is no Namespace object."""
     return {**(_strings(resource.labels) if resource is not None else {}), NAMESPACE_NAME: name}
 
 
 def _strings(labels: Mapping[str, Any]) -> Mapping[str, str]:
-    """Labels with text values only; a number or a truth value counts as the text that YAML shows for it."""
+    """Return labels with string values only; a number or boolean becomes the string that YAML shows for it."""
     if all(type(value) is str for value in labels.values()):
         return labels
     return {
@@ -115,8 +115,9 @@ def _addresses(texts: Iterable[object]) -> tuple[Address, ...]:
 def _named_ports(spec: Mapping[str, Any]) -> Mapping[str, tuple[tuple[str, int], ...]]:
     containers = list_of_maps(spec.get("containers"))
     if "initContainers" in spec:
-        # A sidecar (an init container that is always restarted) serves as long as the pod does: its ports count too.
-        sidecars = [first for first in list_of_maps(spec["initContainers"]) if first.get("restartPolicy") == "Always"]
+        # A sidecar (an init container that is always restarted) runs as long as the pod does, so its ports count too.
+        init_containers = list_of_maps(spec["initContainers"])
+        sidecars = [container for container in init_containers if container.get("restartPolicy") == "Always"]
         containers = [*containers, *sidecars]
     ports: dict[str, set[tuple[str, int]]] = {}
     for container in containers:
@@ -127,7 +128,7 @@ def _named_ports(spec: Mapping[str, Any]) -> Mapping[str, tuple[tuple[str, int],
     return {name: tuple(sorted(pairs)) for name, pairs in ports.items()} if ports else _NONE
 
 
-# In this order names are given out, should two workloads of one namespace share a name.
+# If two workloads of a namespace share a name, the first kind in this list keeps it for its replicas.
 WORKLOADS = (
     ("apps", "Deployment"),
     ("apps", "StatefulSet"),
@@ -138,11 +139,11 @@ WORKLOADS = (
 )
 MOST_REPLICAS = 2
 
-_MADE_BY = {"Pod": WORKLOADS, "ReplicaSet": (("apps", "Deployment"),), "Job": (("batch", "CronJob"),)}
+_CREATED_BY = {"Pod": WORKLOADS, "ReplicaSet": (("apps", "Deployment"),), "Job": (("batch", "CronJob"),)}
 
 
 def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[Endpoint]:
-    """All pods; `namespaces` has the labels of every namespace that an object is in."""
+    """Yield all pods; `namespaces` has the labels of every namespace that has objects."""
     taken: set[tuple[str, str]] = set()
     shown: set[Reference] = set()
     for resource in snapshot.of_kind("", "Pod"):
@@ -172,7 +173,7 @@ def _replicas(
     for number in range(min(MOST_REPLICAS, _count(resource, nodes))):
         name = f"{resource.name}-{number}"
         if (resource.namespace, name) in taken:
-            # Another workload's replica (or a pod) has that name: a colon, which no object's name has, tells them
+            # A pod or another workload's replica has that name. A colon, which object names never have, tells them
             # apart.
             name = f"{resource.kind.lower()}:{name}"
         taken.add((resource.namespace, name))
@@ -180,14 +181,14 @@ def _replicas(
 
 
 def _job(resource: Resource) -> Mapping[str, Any]:
-    """The part of a workload that has the pod template: its spec, or that of the Jobs a CronJob makes."""
+    """Return the part of a workload that has the pod template: its spec, or the spec of a CronJob's Jobs."""
     return nested_map(resource.spec, "jobTemplate", "spec") if resource.kind == "CronJob" else resource.spec
 
 
 def _count(resource: Resource, nodes: int) -> int:
-    """How many pods a workload runs.
+    """Return how many pods a workload runs.
 
-    A DaemonSet one a node (two where no Node is known), others one unless they say.
+    A DaemonSet runs one per node (two if the snapshot has no Nodes); others run one unless they give a number.
     """
     if resource.kind == "DaemonSet":
         return nodes or MOST_REPLICAS
@@ -196,12 +197,12 @@ def _count(resource: Resource, nodes: int) -> int:
 
 
 def _controller(snapshot: Snapshot, resource: Resource) -> Resource | None:
-    """The workload of the snapshot that made this object, if one did.
+    """Return the workload of the snapshot that created this object, if there is one.
 
-    INVARIANT: only steps Kubernetes takes (Pod to any workload, ReplicaSet to Deployment, Job to CronJob) count, so
-    a chain of owners is at most two long, whatever the objects say.
+    INVARIANT: only owners that Kubernetes itself sets (any workload of a Pod, a Deployment of a ReplicaSet, a CronJob
+    of a Job) count, so a chain of owners has at most two links, whatever the objects say.
     """
-    possible = _MADE_BY.get(resource.kind, ())
+    possible = _CREATED_BY.get(resource.kind, ())
     for owner in list_of_maps(resource.metadata.get("ownerReferences")):
         api_version, kind, name = owner.get("apiVersion"), owner.get("kind"), owner.get("name")
         if owner.get("controller") is True and isinstance(api_version, str) and isinstance(name, str):

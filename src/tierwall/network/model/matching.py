@@ -1,8 +1,8 @@
-"""Whether a rule matches a connection: its peers and its ports, asked directly.
+"""Matches one rule, its peers and its ports, against one connection.
 
 docs/semantics.md#blocks-and-nodes-match-by-address, docs/semantics.md#same-labels-need-every-key,
-docs/semantics.md#named-ports-resolve-on-the-destination. A peer by domain name is three-valued: whether an address
-belongs to a domain is known only when DNS answers (docs/semantics.md#domain-rules-make-answers-conditional).
+docs/semantics.md#named-ports-resolve-on-the-destination. A domain name may match: whether an address belongs to a
+domain is known only when DNS answers (docs/semantics.md#domain-rules-make-answers-conditional).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tierwall.values.addresses import Address
 
 
 class PeerMatch(Enum):
-    """Three values: a domain peer may match."""
+    """Whether a peer matches. There are three values, because a domain name may match."""
 
     NO = 0
     MAYBE = 1
@@ -47,19 +47,20 @@ _NOT_SAME_LABELS: Final = Relation.NOT_SAME_LABELS
 
 
 class NodeAddresses:
-    """The addresses of the nodes that a selector selects, each selector looked up once."""
+    """Finds the addresses of the nodes that a selector selects, and caches them by selector."""
 
     def __init__(self, nodes: Collection[Endpoint]) -> None:
         self._nodes = nodes
-        self._known: dict[Selector, frozenset[Address]] = {}
+        self._by_selector: dict[Selector, frozenset[Address]] = {}
 
     def addresses(self, selector: Selector) -> frozenset[Address]:
-        """All addresses of the selected nodes."""
-        found = self._known.get(selector)
-        if found is None:
+        """Return all addresses of the selected nodes."""
+        addresses = self._by_selector.get(selector)
+        if addresses is None:
             selected = (node for node in self._nodes if selector.matches(node.labels))
-            found = self._known[selector] = frozenset(address for node in selected for address in node.addresses)
-        return found
+            addresses = frozenset(address for node in selected for address in node.addresses)
+            self._by_selector[selector] = addresses
+        return addresses
 
 
 def rule_matches(
@@ -71,7 +72,7 @@ def rule_matches(
     port: int,
     nodes: NodeAddresses,
 ) -> PeerMatch:
-    """Whether a rule matches a connection of its subject with another end."""
+    """Whether a rule matches a connection between its subject and another endpoint."""
     if rule.ports is not None:
         for entry in rule.ports:
             if port_matches(entry, destination, protocol, port):
@@ -82,32 +83,32 @@ def rule_matches(
         return _YES
     best = _NO
     for peer in rule.peers:
-        found = peer_matches(peer, subject, other, nodes)
-        if found is _YES:
-            return found
-        if found is _MAYBE:
-            best = found
+        peer_match = peer_matches(peer, subject, other, nodes)
+        if peer_match is _YES:
+            return peer_match
+        if peer_match is _MAYBE:
+            best = peer_match
     return best
 
 
 def peer_matches(peer: Peer, subject: Endpoint, other: Endpoint, nodes: NodeAddresses) -> PeerMatch:
-    """Whether one peer of a rule about `subject` is the other end."""
+    """Whether one peer of a rule about `subject` matches the other endpoint."""
     match peer:
         case PodPeer():
-            found = (
+            matches = (
                 other.under_policy
                 and peer.pods.matches(other.labels)
                 and _in_namespaces(peer.namespaces, subject, other)
             )
         case AddressPeer():
-            found = any(block.contains(address) for block in peer.blocks for address in other.addresses)
+            matches = any(block.contains(address) for block in peer.blocks for address in other.addresses)
         case NodePeer():
-            found = not nodes.addresses(peer.nodes).isdisjoint(other.addresses)
+            matches = not nodes.addresses(peer.nodes).isdisjoint(other.addresses)
         case DomainPeer():
             return _MAYBE if other.addresses else _NO
         case _:
             assert_never(peer)
-    return _YES if found else _NO
+    return _YES if matches else _NO
 
 
 def _in_namespaces(wanted: Selector | Related, subject: Endpoint, other: Endpoint) -> bool:
@@ -121,16 +122,16 @@ def _in_namespaces(wanted: Selector | Related, subject: Endpoint, other: Endpoin
 
 
 def in_related_namespace(wanted: Related, subject: Endpoint, other: Endpoint) -> bool:
-    """Whether the other end's namespace stands in a relation to the subject's."""
+    """Whether the other endpoint's namespace has the wanted relation to the subject's."""
     relation = wanted.relation
     if relation is _SELF:
         return other.namespace == subject.namespace
     if relation is _NOT_SELF:
         return other.namespace != subject.namespace
-    mine, theirs = subject.namespace_labels, other.namespace_labels
-    if not wanted.keys or not all(key in mine and key in theirs for key in wanted.keys):
+    subject_labels, other_labels = subject.namespace_labels, other.namespace_labels
+    if not wanted.keys or not all(key in subject_labels and key in other_labels for key in wanted.keys):
         return False
-    same = all(mine[key] == theirs[key] for key in wanted.keys)
+    same = all(subject_labels[key] == other_labels[key] for key in wanted.keys)
     if relation is _SAME_LABELS:
         return same
     if relation is _NOT_SAME_LABELS:
@@ -139,7 +140,7 @@ def in_related_namespace(wanted: Related, subject: Endpoint, other: Endpoint) ->
 
 
 def port_matches(entry: Port, destination: Endpoint, protocol: str, port: int) -> bool:
-    """Whether one port entry holds for a destination port."""
+    """Whether one port entry matches a destination port."""
     match entry:
         case PortRange():
             return entry.protocol == protocol and entry.first <= port <= entry.last
@@ -152,13 +153,13 @@ def port_matches(entry: Port, destination: Endpoint, protocol: str, port: int) -
 
 
 def domain_names(rule: NetworkRule) -> tuple[str, ...]:
-    """The domain names a rule has as peers."""
-    _pods, _addresses, _nodes, found = peers_by_kind(rule.peers)
-    return tuple(name for peer in found for name in peer.names)
+    """Return the domain names that a rule has as peers."""
+    _pods, _addresses, _nodes, domains = peers_by_kind(rule.peers)
+    return tuple(name for peer in domains for name in peer.names)
 
 
 def is_covered_domain(name: str, by: Collection[str]) -> bool:
-    """Whether every address of a domain pattern is also one of a pattern in `by`; `*` is one label or more."""
+    """Whether a pattern in `by` covers every address of a domain pattern; `*` stands for one label or more."""
     if name in by:
         return True
     parts = name.removeprefix("*.").split(".")

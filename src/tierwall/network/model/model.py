@@ -1,7 +1,7 @@
-"""The network model of a snapshot: all ends, all policies in order, and which policies are about which pod.
+"""The network model of a snapshot: all endpoints, all policies in order, and the policies that select each pod.
 
-Which policies select a pod is looked up by one label that their selector demands, so that a cluster with a policy
-in every namespace costs a pod only its own policies.
+Policies are indexed by one label that their selector requires. So in a cluster with a policy in every namespace, only
+the policies of its own namespace are checked for a pod.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tierwall.values.addresses import Address
 
 
 class NetworkModel:
-    """Everything a decision of the network plane needs, derived from one snapshot.
+    """Everything that a decision of the network plane needs, derived from one snapshot.
 
-    INVARIANT: an index that is made on first use is put in place whole, so that threads may share a model.
+    INVARIANT: an index that is built on first use is assigned only when complete, so threads may share a model.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -31,7 +31,7 @@ class NetworkModel:
         self.nodes = tuple(node_endpoint(node) for node in snapshot.of_kind("", "Node"))
         self.node_addresses = NodeAddresses(self.nodes)
         read = read_policies(snapshot)
-        # All policies, tier by tier, in the order they are asked.
+        # All policies by tier, in order of precedence.
         self.tiers: Stack[TieredPolicy] = tuple(
             Tier(str(name), tuple(policy for policy in read if policy.tier is name), combining)
             for name, combining in TIERS.items()
@@ -40,57 +40,59 @@ class NetworkModel:
         self._nodes = {node.name: node for node in self.nodes}
         self._by_address: dict[Address, Endpoint] | None = None
         self._namespaces_by_label: dict[tuple[str, str], list[str]] | None = None
-        self._index = _Index(tuple(policy for tier in self.tiers for policy in tier.policies))
+        self._index = _SubjectIndex(tuple(policy for tier in self.tiers for policy in tier.policies))
         self._tiers: dict[Tier[TieredPolicy], Tier[TieredPolicy]] = {}
-        # The stacks of a pod: egress, ingress. Pods with equal labels have the same two.
+        # The stacks of a pod: egress, ingress. Pods of a namespace with equal labels share them.
         self._stacks: dict[Endpoint, tuple[Stack[TieredPolicy], Stack[TieredPolicy]]] = {}
-        self._alike: dict[tuple[str, frozenset[tuple[str, str]]], tuple[Stack[TieredPolicy], Stack[TieredPolicy]]] = {}
+        self._stacks_by_labels: dict[
+            tuple[str, frozenset[tuple[str, str]]], tuple[Stack[TieredPolicy], Stack[TieredPolicy]]
+        ] = {}
 
     @property
     def policies(self) -> tuple[TieredPolicy, ...]:
-        """All policies, tier by tier, in order."""
+        """All policies, tier by tier, in order of precedence."""
         return self._index.policies
 
     def pod(self, namespace: str, name: str) -> Endpoint | None:
-        """A pod by name."""
+        """Return a pod by name."""
         return self._pods.get((namespace, name))
 
     def node(self, name: str) -> Endpoint | None:
-        """A node by name."""
+        """Return a node by name."""
         return self._nodes.get(name)
 
-    def at(self, address: Address) -> Endpoint | None:
-        """The pod that has an address; one under policy before one on its host's network, then by name."""
+    def pod_at(self, address: Address) -> Endpoint | None:
+        """Return the pod that has an address: one under policy before one on its host's network, then by name."""
         if self._by_address is None:
             order = sorted(self.pods, key=lambda pod: (not pod.under_policy, pod.namespace, pod.name), reverse=True)
             self._by_address = {address: pod for pod in order for address in pod.addresses}
         return self._by_address.get(address)
 
     def namespaces_selected(self, selector: Selector) -> Iterable[str]:
-        """The names of the namespaces a selector selects."""
-        demanded = _demanded(selector)
-        if not demanded:
+        """Return the names of the namespaces that a selector selects."""
+        required = _required_labels(selector)
+        if not required:
             return [name for name, labels in self.namespaces.items() if selector.matches(labels)]
         if self._namespaces_by_label is None:
             self._namespaces_by_label = _by_label(self.namespaces)
         by_label = self._namespaces_by_label
-        candidates = (name for label in demanded for name in by_label.get(label, ()))
+        candidates = (name for label in required for name in by_label.get(label, ()))
         return [name for name in candidates if selector.matches(self.namespaces[name])]
 
     def stack(self, subject: Endpoint, direction: Direction) -> Stack[TieredPolicy]:
-        """The tiers that have a say about a pod in one direction; those without a policy are left out.
+        """Return the tiers that apply to a pod in one direction. Tiers without policies are left out.
 
-        INVARIANT: of one model, equal tiers are the same object, so tiers may be told apart by identity.
+        INVARIANT: equal tiers of one model are the same object, so they may be compared by identity.
         """
         stacks = self._stacks.get(subject)
         if stacks is None:
             key = subject.namespace, frozenset(subject.labels.items())
-            alike = self._alike.get(key)
-            if alike is None:
+            stacks_of_labels = self._stacks_by_labels.get(key)
+            if stacks_of_labels is None:
                 selecting = self._index.selecting(subject)
                 both = self._stack(selecting, EGRESS), self._stack(selecting, INGRESS)
-                alike = self._alike.setdefault(key, both)
-            stacks = self._stacks.setdefault(subject, alike)
+                stacks_of_labels = self._stacks_by_labels.setdefault(key, both)
+            stacks = self._stacks.setdefault(subject, stacks_of_labels)
         egress, ingress = stacks
         return egress if direction is EGRESS else ingress
 
@@ -107,13 +109,13 @@ class NetworkModel:
 
 @per_snapshot
 def network_model(snapshot: Snapshot) -> NetworkModel:
-    """The network model of the policies in force."""
+    """Return the network model of the policies in force."""
     return NetworkModel(without_shadow_policies(snapshot))
 
 
 @per_snapshot
 def network_model_with_shadow(snapshot: Snapshot) -> NetworkModel:
-    """The network model of all policies, those in shadow mode included."""
+    """Return the network model of all policies, including those in shadow mode."""
     return NetworkModel(snapshot) if shadow_policies(snapshot) else network_model(snapshot)
 
 
@@ -136,8 +138,8 @@ def _namespaces(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
     return labels
 
 
-class _Index:
-    """Policies by one label of a namespace or pod that their subject demands."""
+class _SubjectIndex:
+    """An index of policies by one label of a namespace or pod that their subject requires."""
 
     def __init__(self, policies: tuple[TieredPolicy, ...]) -> None:
         self.policies = policies
@@ -147,9 +149,9 @@ class _Index:
         self._always: list[int] = []
         for number, policy in enumerate(policies):
             for selector, index in ((policy.namespaces, self._by_namespace), (policy.pods, self._by_pod)):
-                demanded = _demanded(selector)
-                if demanded:
-                    for label in demanded:
+                required = _required_labels(selector)
+                if required:
+                    for label in required:
                         index.setdefault(label, []).append(number)
                     break
             else:
@@ -157,7 +159,7 @@ class _Index:
                 (self._always if everybody else self._others).append(number)
 
     def selecting(self, subject: Endpoint) -> list[TieredPolicy]:
-        """The policies whose subject selects a pod, in order."""
+        """Return the policies whose subject selects a pod, in order."""
         numbers = list(self._others)
         for labels, index in ((subject.namespace_labels, self._by_namespace), (subject.labels, self._by_pod)):
             for label in labels.items():
@@ -171,11 +173,13 @@ class _Index:
         return [self.policies[number] for number in sorted(self._always + selected)]
 
 
-def _demanded(selector: Selector) -> list[tuple[str, str]]:
-    """Labels of which a selected object must have one.
+def _required_labels(selector: Selector) -> list[tuple[str, str]]:
+    """Return labels of which every selected object has one.
 
-    The requirement with the fewest values, names of namespaces first.
+    They come from the requirement with the fewest values; a namespace's name is preferred.
     """
-    wanted = [requirement for requirement in selector.requirements if requirement.operator == "In"]
-    best = min(wanted, key=lambda wish: (len(wish.values), wish.key != NAMESPACE_NAME, wish.key), default=None)
-    return [(best.key, value) for value in best.values] if best is not None else []
+    requirements = [requirement for requirement in selector.requirements if requirement.operator == "In"]
+    if not requirements:
+        return []
+    narrowest = min(requirements, key=lambda wanted: (len(wanted.values), wanted.key != NAMESPACE_NAME, wanted.key))
+    return [(narrowest.key, value) for value in narrowest.values]

@@ -1,17 +1,19 @@
-"""Policies of all four kinds into the one rule form, in the order they are asked.
+"""Reads policies of all four kinds into the one rule form, in order of precedence.
 
-Admin and Baseline: the order is priority, then name byte by byte, both kinds of a tier in one list; a
+Admin and Baseline tiers: the order is priority, then name byte by byte, with both kinds of a tier in one list. A
 BaselineAdminNetworkPolicy comes after the ClusterNetworkPolicies of the Baseline tier
-(docs/semantics.md#equal-priority-goes-by-name). What cannot be understood fails closed: of a rule, the whole rule; of
-the subject, priority or tier, the whole policy, for the widest subject it could have. What only the definition of the
-kind among the objects knows is not understood (docs/definitions.md#what-planes-read).
+(docs/semantics.md#equal-priority-goes-by-name). Parts that cannot be understood fail closed. If it is a part of a rule,
+the rule fails closed; if it is the subject, priority or tier, the whole policy does, for the widest subject it could
+have. Fields that only a definition among the objects declares are not understood
+(docs/definitions.md#what-planes-read).
 
-NetworkPolicy: every rule allows, and having a say isolates. Without `policyTypes` a policy is about ingress, and
-about egress if it has an egress rule (docs/semantics.md#egress-is-implied-by-an-egress-rule). A rule that cannot be
-understood allows nothing; a policy whose pods cannot be understood isolates its whole namespace and allows nothing.
+NetworkPolicy: every rule allows, and a policy isolates its pods in each direction that it applies to. Without
+`policyTypes` a policy applies to ingress, and to egress if it has an egress rule
+(docs/semantics.md#egress-is-implied-by-an-egress-rule). A rule that cannot be understood allows nothing. A policy whose
+pods cannot be understood isolates its whole namespace and allows nothing.
 
-Policies with the annotation `tierwall.io/mode: shadow` are only watched: they take no part in any decision, the kernel
-counts and logs what they would do, and `explain` says it.
+Policies with the annotation `tierwall.io/mode: shadow` are in shadow mode: they do not take part in any decision, the
+kernel counts and logs what they would do, and `explain` reports it.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ SHADOW = "tierwall.io/mode", "shadow"
 
 _ACTIONS = {"Allow": RuleAction.ALLOW, "Accept": RuleAction.ALLOW, "Deny": RuleAction.DENY, "Pass": RuleAction.PASS}
 _TYPES = {"Ingress": Direction.INGRESS, "Egress": Direction.EGRESS}
-# Before every priority that can be written, so that what fails closed is asked first.
+# Precedes every valid priority, so that policies that fail closed come first.
 _FIRST = -(2**31) - 1
 _DEFINITION = "apiextensions.k8s.io", "CustomResourceDefinition"
 _SUBJECT = "spec", "subject"
@@ -60,18 +62,18 @@ _RULES = ("ingress",), ("egress",)
 
 
 def read_policies(snapshot: Snapshot) -> list[TieredPolicy]:
-    """All policies of a snapshot; those of one tier are in the order they are asked."""
-    unread = _reader(snapshot)
+    """Read all policies of a snapshot; those of one tier are in order of precedence."""
+    find_unread = _unread_finder(snapshot)
     read = (
-        _network_policy(resource) if kind == NETWORK_POLICY else _admin_policy(resource, unread(resource))
+        _network_policy(resource) if kind == NETWORK_POLICY else _admin_policy(resource, find_unread(resource))
         for kind in KINDS
         for resource in snapshot.of_kind(*kind)
     )
     return sorted(read, key=_order)
 
 
-def _reader(snapshot: Snapshot) -> Callable[[Resource], Sequence[AdmissionProblem]]:
-    """What tells the parts of a policy that only a definition among the objects knows."""
+def _unread_finder(snapshot: Snapshot) -> Callable[[Resource], Sequence[AdmissionProblem]]:
+    """Return a function that finds the parts of a policy that only a definition among the objects declares."""
     if not any(True for _ in snapshot.of_kind(*_DEFINITION)):
         return lambda _: ()
     from tierwall.resources.validity import unknown_parts  # imports all of admission, which few snapshots need here
@@ -80,22 +82,24 @@ def _reader(snapshot: Snapshot) -> Callable[[Resource], Sequence[AdmissionProble
 
 
 def _order(policy: TieredPolicy) -> tuple[bool, int, str, str, str]:
-    # Texts compare by code point, which is the order of their bytes in UTF-8.
+    # Strings compare by code point, which is the order of their bytes in UTF-8.
     kind, namespace, name, *_ = policy.reference
     return kind == BASELINE, policy.priority, namespace, name, kind
 
 
 def _admin_policy(resource: Resource, unread: Sequence[AdmissionProblem]) -> TieredPolicy:
-    """One policy of the Admin or Baseline tier."""
+    """Read one policy of the Admin or Baseline tier."""
     spec = resource.spec
     reasons: list[str] = []
-    unknown: dict[tuple[PathStep, ...], str] = {}  # by how far a path leads, up to a rule
+    unknown: dict[
+        tuple[PathStep, ...], str
+    ] = {}  # by the first part of the path, which is at most as long as the path of a rule
     for problem in unread:
         part = problem.path[:3] if problem.path[1:2] in _RULES else problem.path[:2]
         unknown[part] = problem.message
         if len(part) < 3:
             reasons.append(problem.message)
-    # What is unknown of the object as a whole is unknown of its subject and of each rule.
+    # A problem with the object as a whole counts for its subject and for each rule.
     whole = next((message for part, message in unknown.items() if len(part) < 2), "")
     try:
         everybody = whole or _SUBJECT in unknown
@@ -138,10 +142,10 @@ def _place(resource: Resource, reasons: list[str]) -> tuple[TierName, int]:
 def _admin_rule(
     tier: TierName, resource: Resource, direction: Direction, index: int, value: Any, unknown: str, policy_closed: str
 ) -> NetworkRule:
-    """One rule; `unknown` is what a definition says of it and Tierwall does not know."""
+    """Read one rule. `unknown` describes a part that a definition declares and Tierwall does not know."""
     fields = value if isinstance(value, dict) else {}
-    called, name = fields.get("action"), fields.get("name")
-    action = _ACTIONS.get(called) if isinstance(called, str) else None
+    action_name, name = fields.get("action"), fields.get("name")
+    action = _ACTIONS.get(action_name) if isinstance(action_name, str) else None
     name = name if isinstance(name, str) else ""
     reference = resource.reference
     try:
@@ -157,12 +161,12 @@ def _admin_rule(
             raise MalformedRule("`ports` and `protocols` belong to different kinds of policy")
         ports = read_cluster_protocols(fields.get("protocols")) if is_cluster else read_admin_ports(fields.get("ports"))
     except MalformedRule as error:
-        # Allow matches nobody, Deny and Pass deny everything in that direction.
+        # A malformed Allow matches nobody; a malformed Deny or Pass denies everything in its direction.
         if action is RuleAction.ALLOW:
             return NetworkRule(tier, reference, resource, direction, index, action, (), None, name, str(error))
         return NetworkRule(tier, reference, resource, direction, index, RuleAction.DENY, None, None, name, str(error))
     if policy_closed:
-        # Who the policy is about is not known: what it would allow or pass on, it may not have been asked to.
+        # The subject is unknown, so the rule may apply to pods it was not meant for: it must not allow or pass on.
         peers = () if action is RuleAction.ALLOW else peers
         action = RuleAction.ALLOW if action is RuleAction.ALLOW else RuleAction.DENY
     return NetworkRule(tier, reference, resource, direction, index, action, peers, ports, name, policy_closed)
@@ -205,7 +209,7 @@ def _network_policy_rule(resource: Resource, direction: Direction, index: int, v
     ports = None
     try:
         if not closed:
-            # `- ` with nothing after it is an empty rule, which allows everything, as `{}` does.
+            # `- ` with nothing after it is an empty rule. It allows everything, as `{}` does.
             fields = as_map({} if value is None else value, "the rule")
             peers = read_network_policy_peers(fields, direction)
             ports = read_network_policy_ports(fields.get("ports"))
@@ -216,7 +220,7 @@ def _network_policy_rule(resource: Resource, direction: Direction, index: int, v
 
 
 def fail_closed_warnings(policies: Iterable[TieredPolicy]) -> Iterator[Diagnostic]:
-    """One warning for every policy, or else for every rule of it, that fails closed, told where it is written."""
+    """Yield a warning for each policy that fails closed, or for each rule that does, at its position."""
     for policy in policies:
         parts = (policy,) if policy.closed else policy.all_rules
         for part in parts:
@@ -226,24 +230,24 @@ def fail_closed_warnings(policies: Iterable[TieredPolicy]) -> Iterator[Diagnosti
 
 
 def is_shadow(resource: Resource) -> bool:
-    """Whether a policy is only watched."""
+    """Whether a policy is in shadow mode."""
     key, mode = SHADOW
     return nested_map(resource.metadata, "annotations").get(key) == mode
 
 
 def shadow_policies(snapshot: Snapshot) -> list[Resource]:
-    """The network policies that are only watched."""
+    """Return the network policies in shadow mode."""
     return [resource for kind in KINDS for resource in snapshot.of_kind(*kind) if is_shadow(resource)]
 
 
 def without_shadow_policies(snapshot: Snapshot) -> Snapshot:
-    """The snapshot without policies that are only watched."""
-    drop = shadow_policies(snapshot)
-    return snapshot.with_changes(drop=drop) if drop else snapshot
+    """Return the snapshot without its policies in shadow mode."""
+    shadows = shadow_policies(snapshot)
+    return snapshot.with_changes(drop=shadows) if shadows else snapshot
 
 
 def shadow_notes(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """A note for every network policy that is only watched."""
+    """Yield a note for every network policy in shadow mode."""
     for resource in shadow_policies(snapshot):
         words = f"{resource.reference} is in shadow mode: it is watched, and no connection is judged by it"
         yield resource.diagnostic("TW209", words, ("metadata", "annotations", SHADOW[0]), key=True)

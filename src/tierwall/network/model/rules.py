@@ -1,12 +1,12 @@
-"""The one rule form of all dialects: who it is about, which action, which peers, which ports, and where it was written.
+"""The one form of all rules: action, peers, ports, and where the rule was written.
 
-Reading settles everything that fails closed (docs/semantics.md#a-rule-that-cannot-be-read-fails-closed), so that
-deciding needs no special cases: a rule that cannot be understood becomes one that matches nobody (Allow) or denies
-everybody (Deny, Pass), and says why.
+The readers apply fail-closed (docs/semantics.md#a-rule-that-cannot-be-read-fails-closed), so that decisions need no
+special cases: a rule that cannot be understood becomes one that matches nobody (Allow) or denies everybody (Deny,
+Pass), with the reason in `closed`.
 
-Adding a kind of peer, port, relation or action: add it to its union or enum here. Whoever tells the kinds apart does so
-with `match`, or `if` over constants in hot loops, and ends in `assert_never`; mypy then lists every place that does not
-yet know the new kind. Never test for one kind and take "all else" for granted.
+To add a kind of peer, port, relation or action, add it to its union or enum here. Code that depends on the kind uses
+`match`, or `if` over constants in hot loops, and ends in `assert_never`; mypy then reports every place that does not
+handle the new kind yet. Never test for one kind and assume that "else" is the only other one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tierwall.core.verdict import StepVerdict
 from tierwall.resources.resource import Resource
 from tierwall.values.addresses import Block
 
-E = TypeVar("E")
+AnyEndpoint = TypeVar("AnyEndpoint")
 
-# Looking up a member of an enum takes longer than comparing with it, and every decision does so many times: here and
-# below each enum.
+# Looking up an enum member takes longer than comparing with it, and every decision does so many times. So members are
+# bound to constants, here and below each enum.
 _UNION: Final = CombiningRule.UNION_WITH_ISOLATION
 _CLAIMS_ALLOW, _CLAIMS_DENY, _CLAIMS_PASS = StepVerdict.ALLOW, StepVerdict.DENY, StepVerdict.PASS
 
@@ -41,7 +41,7 @@ class TierName(StrEnum):
     BASELINE = "Baseline"
 
 
-# The tiers in the order a direction falls through them, and how each combines its policies. A new tier is a line here.
+# The tiers in order of precedence, and how each combines its policies. A new tier is a new line here.
 TIERS = {
     TierName.ADMIN: CombiningRule.FIRST_MATCH,
     TierName.NAMESPACE: CombiningRule.UNION_WITH_ISOLATION,
@@ -50,7 +50,7 @@ TIERS = {
 
 
 class RuleAction(StrEnum):
-    """What a rule does with traffic that matches it; Pass leaves the tier."""
+    """What a rule does with matching traffic; Pass leaves the decision to the next tier."""
 
     ALLOW = "Allow"
     DENY = "Deny"
@@ -63,7 +63,7 @@ _PASS: Final = RuleAction.PASS
 
 
 def claimed_verdict(action: RuleAction) -> StepVerdict:
-    """What a rule with this action claims in the walk through the tiers."""
+    """Return the verdict that a rule with this action claims."""
     if action is _ALLOW:
         return _CLAIMS_ALLOW
     if action is _DENY:
@@ -74,18 +74,18 @@ def claimed_verdict(action: RuleAction) -> StepVerdict:
 
 
 class Direction(StrEnum):
-    """Egress is judged for the source, ingress for the destination."""
+    """A direction of a connection. Egress is decided for the source, ingress for the destination."""
 
     EGRESS = "egress"
     INGRESS = "ingress"
 
     @property
     def peers_key(self) -> str:
-        """The key under which a rule of this direction has its peers."""
+        """The key of the peers in a rule of this direction."""
         return "to" if self is EGRESS else "from"
 
-    def connection(self, subject: E, other: E) -> tuple[E, E]:
-        """Source and destination of a connection that is judged for `subject` in this direction."""
+    def connection(self, subject: AnyEndpoint, other: AnyEndpoint) -> tuple[AnyEndpoint, AnyEndpoint]:
+        """Return source and destination of a connection that is decided for `subject` in this direction."""
         return (subject, other) if self is EGRESS else (other, subject)
 
 
@@ -94,7 +94,7 @@ INGRESS: Final = Direction.INGRESS
 
 
 class Relation(StrEnum):
-    """How a peer's namespace relates to the subject's."""
+    """A relation of a peer's namespace to the subject's namespace."""
 
     SELF = "Self"
     NOT_SELF = "NotSelf"
@@ -103,38 +103,38 @@ class Relation(StrEnum):
 
     @property
     def compares_names(self) -> bool:
-        """Whether the relation asks which namespace it is, rather than what labels it has."""
+        """Whether the relation compares the names of namespaces rather than their labels."""
         return self in (Relation.SELF, Relation.NOT_SELF)
 
 
 class Related(Struct, frozen=True):
-    """Namespaces chosen by their relation to the subject's; `keys` for the two label relations."""
+    """Namespaces with a relation to the subject's namespace; `keys` are the labels that it compares, if any."""
 
     relation: Relation
     keys: tuple[str, ...] = ()
 
 
 class PodPeer(Struct, frozen=True):
-    """Pods by namespace and labels; never matches what is not under policy."""
+    """Pods by namespace and labels; matches only pods that are under policy."""
 
     namespaces: Selector | Related
     pods: Selector = EVERYTHING
 
 
 class AddressPeer(Struct, frozen=True):
-    """`networks` and `ipBlock`: any end with an address in one of the blocks, in-cluster pods included."""
+    """`networks` and `ipBlock`: any endpoint with an address in one of the blocks, including pods of the cluster."""
 
     blocks: tuple[Block, ...]
 
 
 class NodePeer(Struct, frozen=True):
-    """`nodes`: any end that has an address of a selected node."""
+    """`nodes`: any endpoint with an address of a selected node."""
 
     nodes: Selector
 
 
 class DomainPeer(Struct, frozen=True):
-    """`domainNames`: nobody knows before DNS answers, so any end with an address may match."""
+    """`domainNames`: any endpoint with an address may match, because the addresses are unknown until DNS answers."""
 
     names: tuple[str, ...]
 
@@ -142,14 +142,14 @@ class DomainPeer(Struct, frozen=True):
 Peer: TypeAlias = PodPeer | AddressPeer | NodePeer | DomainPeer
 
 
-# Peers by kind. Take it apart whole: a new kind then shows wherever peers are told apart.
+# Peers by kind. Always unpack the whole tuple, so that mypy reports every place when a kind is added.
 PeersByKind: TypeAlias = tuple[
     tuple[PodPeer, ...], tuple[AddressPeer, ...], tuple[NodePeer, ...], tuple[DomainPeer, ...]
 ]
 
 
 def peers_by_kind(peers: Iterable[Peer] | None) -> PeersByKind:
-    """The peers of a rule by kind, each kind in order; everybody has no peers."""
+    """Return the peers of a rule by kind, each kind in order; None (everybody) gives no peers."""
     pods: list[PodPeer] = []
     addresses: list[AddressPeer] = []
     nodes: list[NodePeer] = []
@@ -170,7 +170,7 @@ def peers_by_kind(peers: Iterable[Peer] | None) -> PeersByKind:
 
 
 class PortRange(NamedTuple):
-    """Ports of one protocol, both bounds included."""
+    """A range of ports of one protocol, including both bounds."""
 
     protocol: str
     first: int
@@ -178,7 +178,7 @@ class PortRange(NamedTuple):
 
 
 class NamedPort(NamedTuple):
-    """A container port's name, looked up on the destination pod; NetworkPolicy also demands a protocol."""
+    """The name of a container port of the destination pod; in a NetworkPolicy the protocol must match too."""
 
     name: str
     protocol: str = ""
@@ -188,7 +188,7 @@ Port: TypeAlias = PortRange | NamedPort
 
 
 class NetworkRule(Struct, frozen=True, eq=False, gc=False):
-    """One rule of one policy. `peers` None is everybody, `ports` None every port of every protocol."""
+    """One rule of a policy. If `peers` is None it matches everybody; if `ports` is None, every port and protocol."""
 
     tier: TierName
     policy: Reference
@@ -199,22 +199,22 @@ class NetworkRule(Struct, frozen=True, eq=False, gc=False):
     peers: tuple[Peer, ...] | None
     ports: tuple[Port, ...] | None
     name: str = ""
-    # Why the rule fails closed, if it does.
+    # The reason why the rule fails closed, or an empty string.
     closed: str = ""
 
     @property
     def place(self) -> str:
-        """The rule's place in its policy: `ingress[0]`."""
+        """The rule's place in its policy, such as `ingress[0]`."""
         return f"{self.direction}[{self.index}]"
 
     @property
     def path(self) -> tuple[str | int, ...]:
-        """Where the rule stands in its object."""
+        """The path of the rule in its object."""
         return "spec", str(self.direction), self.index
 
     @property
     def decider(self) -> Decider:
-        """This rule as answers name it."""
+        """The rule as answers name it."""
         return Decider(self.policy, self.place, self.name or None)
 
     def __str__(self) -> str:
@@ -222,9 +222,9 @@ class NetworkRule(Struct, frozen=True, eq=False, gc=False):
 
 
 class TieredPolicy(Struct, frozen=True, eq=False, gc=False):
-    """One policy: its tier, its subject, and its rules by direction. None: it has no say in that direction.
+    """One policy: its tier, its subject, and its rules by direction (None if it does not apply in that direction).
 
-    A policy of the Namespace tier that has a say isolates its subjects even with no rule at all.
+    In each direction that it applies to, a policy of the Namespace tier isolates its subjects, even without rules.
     """
 
     tier: TierName
@@ -235,22 +235,22 @@ class TieredPolicy(Struct, frozen=True, eq=False, gc=False):
     ingress: tuple[NetworkRule, ...] | None
     egress: tuple[NetworkRule, ...] | None
     priority: int = 0
-    # Why the policy fails closed, if it does.
+    # The reason why the policy fails closed, or an empty string.
     closed: str = ""
 
-    # A policy that settles something as a whole is named as a rule is, by these.
+    # A policy that decides as a whole is named by the same attributes as a rule.
     name: ClassVar[str] = ""
     place: ClassVar[str] = "spec"
     path: ClassVar[tuple[str | int, ...]] = ("spec",)
 
     @property
     def policy(self) -> Reference:
-        """This policy."""
+        """The reference of the policy."""
         return self.reference
 
     @property
     def decider(self) -> Decider:
-        """This policy as answers name it, where it settles something as a whole."""
+        """The policy as answers name it if it decides as a whole."""
         return Decider(self.reference, self.place)
 
     def __str__(self) -> str:
@@ -262,10 +262,10 @@ class TieredPolicy(Struct, frozen=True, eq=False, gc=False):
         return (*(self.egress or ()), *(self.ingress or ()))
 
     def rules(self, direction: Direction) -> tuple[NetworkRule, ...] | None:
-        """The rules of one direction."""
+        """Return the rules of one direction."""
         return self.egress if direction is EGRESS else self.ingress
 
 
 def tier_isolates(tier: Tier[TieredPolicy]) -> bool:
-    """Whether a tier that has a policy lets nothing through to the tiers below it."""
+    """Whether a tier passes no connection on to the tiers below it."""
     return tier.combining is _UNION

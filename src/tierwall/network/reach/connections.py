@@ -93,7 +93,7 @@ def _chosen(network: NetworkModel, names: Sequence[str], key: str, problems: lis
     for name in names:
         address = parse_address(name)
         if address is not None:
-            pod = network.at(address)
+            pod = network.pod_at(address)
             if pod is not None:
                 ends.add(pod)
             else:

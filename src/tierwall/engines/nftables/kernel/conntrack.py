@@ -131,7 +131,7 @@ class _Judge:
         )
 
     def _at(self, address: Address) -> Endpoint:
-        return self._model.at(address) or self._nodes.get(address) or address_endpoint(address)
+        return self._model.pod_at(address) or self._nodes.get(address) or address_endpoint(address)
 
 
 def _peer_flow(connection: TrackedConnection) -> PacketFlow:

@@ -1,8 +1,8 @@
-"""Deciding one connection: per direction Admin, then NetworkPolicy, then Baseline, then the default (KEP-2091).
+"""Decides one connection: in each direction Admin, then NetworkPolicy, then Baseline, then the default (KEP-2091).
 
-The walk is the loop of `core.stack`, asked about one case; `model.stack` has the tiers and how they combine. Both
-directions are always judged, each on its own. An end that is not under policy is not judged, nor is a pod that talks
-to itself.
+The loop over the tiers is the one of `core.stack`, here with a single case; `model.stack` has the tiers and how they
+combine. Both directions are always decided, independently of each other. A direction does not apply if its subject is
+not under policy, or if a pod connects to itself.
 """
 
 from __future__ import annotations
@@ -18,86 +18,86 @@ from tierwall.network.detail import NOT_APPLICABLE, ConsultedPart, DirectionDeci
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.matching import NodeAddresses, PeerMatch, domain_names, is_covered_domain, rule_matches
 from tierwall.network.model.model import NetworkModel
-from tierwall.network.model.rules import EGRESS, INGRESS, Direction, TieredPolicy, claimed_verdict
+from tierwall.network.model.rules import EGRESS, INGRESS, Direction, TieredPolicy, action_verdict
 
-# Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
+# Looking up an enum member takes longer than comparing with it, and every decision does so many times.
 _YES, _MAYBE, _FIRST_MATCH = PeerMatch.YES, PeerMatch.MAYBE, CombiningRule.FIRST_MATCH
 _NO_MATCH, _RULE_MATCHED, _NO_RULE_MATCHED = StepVerdict.NO_MATCH, Reason.RULE_MATCHED, Reason.NO_RULE_MATCHED
 
-_NOT_JUDGED = DirectionDecision(EGRESS, NOT_APPLICABLE), DirectionDecision(INGRESS, NOT_APPLICABLE)
-# A connection as one direction sees it, in the order that `rule_matches` takes it: the subject, the other end, the
-# destination, protocol, port, and the addresses of nodes.
+_NOT_DECIDED = DirectionDecision(EGRESS, NOT_APPLICABLE), DirectionDecision(INGRESS, NOT_APPLICABLE)
+# A connection as one direction sees it, in the order of the parameters of `rule_matches`: the subject, the other
+# endpoint, the destination, protocol, port, and the addresses of nodes.
 Connection: TypeAlias = tuple[Endpoint, Endpoint, Endpoint, str, int, NodeAddresses]
 
 
 def decide(model: NetworkModel, source: Endpoint, destination: Endpoint, protocol: str, port: int) -> NetworkDetail:
-    """May `source` open a connection to `destination`?"""
+    """Decide whether `source` may open a connection to `destination`."""
     if source is destination:
-        return NetworkDetail(source, destination, protocol, port, *_NOT_JUDGED)
-    where = destination, protocol, port, model.node_addresses
-    egress, ingress = _NOT_JUDGED
+        return NetworkDetail(source, destination, protocol, port, *_NOT_DECIDED)
+    rest = destination, protocol, port, model.node_addresses
+    egress, ingress = _NOT_DECIDED
     if source.under_policy:
-        egress = _judge(model, EGRESS, (source, destination, *where))
+        egress = _decide_direction(model, EGRESS, (source, destination, *rest))
     if destination.under_policy:
-        ingress = _judge(model, INGRESS, (destination, source, *where))
+        ingress = _decide_direction(model, INGRESS, (destination, source, *rest))
     return NetworkDetail(source, destination, protocol, port, egress, ingress)
 
 
-def _judge(model: NetworkModel, direction: Direction, connection: Connection) -> DirectionDecision:
+def _decide_direction(model: NetworkModel, direction: Direction, connection: Connection) -> DirectionDecision:
     walk = _DirectionWalk(direction, connection)
     ((outcome, _),) = evaluate(model.stack(connection[0], direction), 1, walk.ask, True, walk.watch)
-    return DirectionDecision(direction, outcome, tuple(walk.looked))
+    return DirectionDecision(direction, outcome, tuple(walk.consulted))
 
 
 class _DirectionWalk:
-    """One connection's way through the tiers of one direction, noting what it looks at."""
+    """The walk of one connection through the tiers of one direction; records the parts that it consults."""
 
-    __slots__ = ("asked", "connection", "direction", "looked", "tier")
+    __slots__ = ("connection", "consulted", "direction", "tier", "tier_domains")
 
     def __init__(self, direction: Direction, connection: Connection) -> None:
         self.direction = direction
         self.connection = connection
-        self.looked: list[ConsultedPart] = []
+        self.consulted: list[ConsultedPart] = []
         self.tier: Tier[TieredPolicy] | None = None
-        # The domain names that uncertain rules of this tier have asked about.
-        self.asked: set[str] = set()
+        # The domain names of the uncertain rules of this tier so far.
+        self.tier_domains: set[str] = set()
 
     def ask(self, tier: Tier[TieredPolicy], policy: TieredPolicy) -> Sequence[RuleEffect]:
         """The claims of one policy, up to the one that takes the case if the first match does."""
         claims: list[RuleEffect] = []
-        looked, connection = self.looked, self.connection
+        consulted, connection = self.consulted, self.connection
         first = tier.combining is _FIRST_MATCH
-        before = len(looked)
+        before = len(consulted)
         for rule in policy.rules(self.direction) or ():
             match = rule_matches(rule, *connection)
             if match is _YES:
-                verdict = claimed_verdict(rule.action)
-                looked.append((rule, verdict, Reason.FAILS_CLOSED if rule.closed else _RULE_MATCHED))
+                verdict = action_verdict(rule.action)
+                consulted.append((rule, verdict, Reason.FAILS_CLOSED if rule.closed else _RULE_MATCHED))
                 claims.append(RuleEffect(rule, verdict, 1))
                 if first:
                     return claims
-            elif match is _MAYBE and self._is_news(tier, names := domain_names(rule)):
-                verdict = claimed_verdict(rule.action)
-                looked.append((rule, verdict, Reason.DOMAIN_MAY_MATCH))
+            elif match is _MAYBE and self._has_new_domain(tier, names := domain_names(rule)):
+                verdict = action_verdict(rule.action)
+                consulted.append((rule, verdict, Reason.DOMAIN_MAY_MATCH))
                 claims.append(RuleEffect(rule, verdict, 0, 1, names))
             elif rule.closed:
-                looked.append((rule, StepVerdict.NO_MATCH, Reason.FAILS_CLOSED))
-        if first and len(looked) == before:
-            looked.append((policy, _NO_MATCH, _NO_RULE_MATCHED))
+                consulted.append((rule, StepVerdict.NO_MATCH, Reason.FAILS_CLOSED))
+        if first and len(consulted) == before:
+            consulted.append((policy, _NO_MATCH, _NO_RULE_MATCHED))
         return claims
 
-    def _is_news(self, tier: Tier[TieredPolicy], names: tuple[str, ...]) -> bool:
-        """Whether an uncertain rule asks about a domain that no rule of its tier has asked about."""
+    def _has_new_domain(self, tier: Tier[TieredPolicy], names: tuple[str, ...]) -> bool:
+        """Whether an uncertain rule has a domain that no earlier rule of its tier covers."""
         if tier is not self.tier:
-            self.tier, self.asked = tier, set()
-        if all(is_covered_domain(name, self.asked) for name in names):
+            self.tier, self.tier_domains = tier, set()
+        if all(is_covered_domain(name, self.tier_domains) for name in names):
             return False
-        self.asked.update(names)
+        self.tier_domains.update(names)
         return True
 
     def watch(self, tier: Tier[TieredPolicy], claim: RuleEffect, surely: int, maybe: int) -> None:
-        """Note isolation and the default, which no rule claims."""
+        """Record isolation and the default, which do not come from a rule."""
         if claim.by is None:
-            self.looked.append((None, claim.verdict, Reason.NO_POLICY))
+            self.consulted.append((None, claim.verdict, Reason.NO_POLICY))
         elif claim.by is tier.policies:
-            self.looked += [(policy, claim.verdict, Reason.ISOLATED) for policy in tier.policies]
+            self.consulted += [(policy, claim.verdict, Reason.ISOLATED) for policy in tier.policies]

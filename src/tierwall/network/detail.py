@@ -1,7 +1,8 @@
-"""What only answers and events of the network plane have.
+"""The parts of answers and events that only the network plane has.
 
-An answer: both directions, and what they come to (docs/reference/decision-document.md#keys-of-one-plane); words and
-steps are made from it in `question`. An engine: packets and connections that it saw, and how often each rule was hit.
+An answer has the decisions of both directions and the combined verdict
+(docs/reference/decision-document.md#keys-of-one-plane); `question` turns them into steps and a sentence. An engine
+reports packets and connections that it observed, and how often each rule was hit.
 """
 
 from __future__ import annotations
@@ -16,59 +17,59 @@ from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.rules import Direction, NetworkRule, RuleAction, TieredPolicy
 
-# Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
+# Looking up an enum member takes longer than comparing with it, and every decision does so many times.
 _ALLOW, _DENY, _CONDITIONAL = Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL
 
-# How a direction is settled whose end is not under policy.
+# The outcome of a direction whose subject is not under policy.
 NOT_APPLICABLE = Outcome(StepVerdict.NOT_APPLICABLE, None)
-# Who settled something: a rule, a policy as a whole where it isolates, or None for the default.
+# What decides: a rule, a policy as a whole if it isolates, or None for the default.
 DecidingPart: TypeAlias = NetworkRule | TieredPolicy | None
 
 
 class ReportedDecider(Struct, frozen=True):
-    """Who settled a direction by the word of an engine, which knows policies by name only."""
+    """The decider that an engine reports for a direction; engines know policies only by name."""
 
     decider: Decider
 
 
 class ObservedPacket(Struct, frozen=True):
-    """A packet that an engine let pass, or that a rule of its table dropped."""
+    """A packet that arrived, or that a rule of the engine dropped."""
 
     source: str
     destination: str
-    # Who dropped it; nobody if it arrived.
+    # The rules or policies that dropped the packet; empty if it arrived.
     dropped_by: tuple[Decider, ...] = ()
 
 
-# Something that was looked at on the way, and what came of it.
+# A part that was consulted on the way, with its verdict and the reason.
 ConsultedPart: TypeAlias = tuple[DecidingPart, StepVerdict, Reason]
 
 
 class DirectionDecision(Struct, frozen=True, eq=False):
-    """One direction: how it was settled and what was looked at on the way."""
+    """The decision of one direction: its outcome, and the parts that were consulted on the way."""
 
     direction: Direction
     outcome: Outcome
-    looked: tuple[ConsultedPart, ...] = ()
+    consulted: tuple[ConsultedPart, ...] = ()
 
     @property
     def verdict(self) -> StepVerdict:
-        """The verdict of this direction; `NotApplicable` where that end is not under policy."""
+        """The verdict of this direction; `NotApplicable` if its subject is not under policy."""
         return self.outcome.verdict
 
     @property
     def tier(self) -> str | None:
-        """The tier that settled it."""
+        """The tier that decided."""
         return self.outcome.tier
 
     @property
     def decided_by(self) -> tuple[Decider, ...]:
-        """Who settled it; nobody where that end is not under policy."""
+        """The deciders; none if the subject is not under policy."""
         return decided_by(self.outcome)
 
 
 class EndpointGroup(Struct, frozen=True):
-    """Sources and destinations that fare alike."""
+    """Sources and destinations whose connections are decided alike."""
 
     sources: tuple[str, ...]
     destinations: tuple[str, ...]
@@ -77,7 +78,7 @@ class EndpointGroup(Struct, frozen=True):
 
 
 class ShadowDecision(Struct, frozen=True, eq=False):
-    """What the policies in shadow mode that a connection meets would change about it."""
+    """How policies in shadow mode would change the decision about a connection."""
 
     policies: tuple[str, ...]
     detail: NetworkDetail
@@ -85,7 +86,7 @@ class ShadowDecision(Struct, frozen=True, eq=False):
 
 
 class NetworkDetail(Struct, frozen=True, eq=False):
-    """A whole connection: both directions, and what they come to."""
+    """The decision about a connection: both directions and the combined verdict."""
 
     source: Endpoint
     destination: Endpoint
@@ -94,46 +95,46 @@ class NetworkDetail(Struct, frozen=True, eq=False):
     egress: DirectionDecision
     ingress: DirectionDecision
     shadow: ShadowDecision | None = None
-    # What an engine saw; nothing where only the library was asked.
+    # The packets that an engine observed; empty unless an engine was asked.
     packets: tuple[ObservedPacket, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
-        """Allow only if both directions let the connection pass."""
+        """The combined verdict: Allow only if both directions allow."""
         return whole_verdict(self.egress.outcome.verdict, self.ingress.outcome.verdict)
 
     @property
     def decided_by(self) -> tuple[Decider, ...]:
-        """Who settled it: egress first, each once."""
+        """The deciders, egress first, each once."""
         return unique_deciders((*self.egress.decided_by, *self.ingress.decided_by))
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """The domain names that the verdict hangs on."""
+        """The domain names that the verdict depends on."""
         return tuple(sorted({*self.egress.outcome.conditions, *self.ingress.outcome.conditions}))
 
     @property
     def ends(self) -> tuple[EndpointGroup, ...]:
-        """Who may reach whom, by sets of ends that fare alike."""
+        """The endpoints with their verdict, grouped by those that are decided alike."""
         return (EndpointGroup((str(self.source),), (str(self.destination),), self.verdict, self.decided_by),)
 
 
 def whole_verdict(egress: StepVerdict, ingress: StepVerdict) -> Verdict:
-    """The verdict of the whole connection: it passes only if both directions let it."""
+    """Return the verdict of the whole connection: Allow only if both directions allow."""
     if egress is DENY or ingress is DENY:
         return _DENY
     return _CONDITIONAL if egress is CONDITIONAL or ingress is CONDITIONAL else _ALLOW
 
 
 def decided_by(outcome: Outcome) -> tuple[Decider, ...]:
-    """The entries of `decidedBy` for one direction; one that is not under policy adds nothing."""
+    """Return the entries of `decidedBy` for one direction; none if its subject is not under policy."""
     if outcome.verdict is NOT_APPLICABLE.verdict:
         return ()
-    return tuple(DEFAULT if settler is None else settler.decider for settler in outcome.by) or (DEFAULT,)
+    return tuple(DEFAULT if part is None else part.decider for part in outcome.by) or (DEFAULT,)
 
 
 class ObservedEndpoint(Struct, frozen=True):
-    """One end of a connection as a packet shows it, and whose address it is; `port` is 0 where there is none."""
+    """An endpoint as a packet shows it, and the pod or node with its address; `port` is 0 if the packet has none."""
 
     ip: str
     port: int = 0
@@ -143,7 +144,7 @@ class ObservedEndpoint(Struct, frozen=True):
 
 
 class ObservedConnection(Struct, frozen=True):
-    """The connection of an event: which direction was judged, and its ends. `Event.detail` on the network plane."""
+    """The connection of an event, with the direction that was decided. `Event.detail` on the network plane."""
 
     direction: Direction
     protocol: str
@@ -152,7 +153,7 @@ class ObservedConnection(Struct, frozen=True):
 
 
 class RuleHits(Struct, frozen=True, kw_only=True):
-    """A rule and how many packets hit it; isolation is hit for all isolating policies together."""
+    """How many packets hit a rule. Hits of isolation count for all isolating policies together."""
 
     decided_by: tuple[Decider, ...]
     direction: Direction

@@ -1,6 +1,6 @@
 """Questions to the network plane, and their answers step by step (docs/policy-tests.md#network).
 
-Who decided a connection: docs/semantics.md#who-decided-a-connection.
+docs/semantics.md#who-decided-a-connection says which rules and policies count as deciders.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DIRECTION_WORDS = (Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL, StepVerdic
 
 
 class NetworkQuestion(Question, frozen=True, kw_only=True):
-    """May `source` open a connection to `to`? An end is `namespace/pod`, `{ip: …}` or `{node: …}`."""
+    """May `source` open a connection to `to`? An endpoint is `namespace/pod`, `{ip: …}` or `{node: …}`."""
 
     plane: ClassVar[str] = "network"
 
@@ -47,16 +47,16 @@ EXPECTATIONS: Mapping[str, Expectation] = {
 
 
 def ask(snapshot: Snapshot, question: NetworkQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
-    """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
+    """Answer a question. InputError lists everything wrong with it, after the caller's `problems`."""
     network, everything = network_model(snapshot), network_model_with_shadow(snapshot)
-    detail = _decided(network, question, problems)
+    detail = _decide(network, question, problems)
     if everything is not network:
-        detail = structs.replace(detail, shadow=_shadow(detail, _decided(everything, question)))
+        detail = structs.replace(detail, shadow=_shadow(detail, _decide(everything, question)))
     return answer(detail)
 
 
 def answer(detail: NetworkDetail) -> Answer:
-    """A decision as an answer."""
+    """Turn a decision into an answer."""
     steps = (*_steps(detail, detail.egress), *_steps(detail, detail.ingress))
     return Answer(
         plane=NetworkQuestion.plane,
@@ -68,8 +68,8 @@ def answer(detail: NetworkDetail) -> Answer:
     )
 
 
-def _decided(network: NetworkModel, question: NetworkQuestion, found: Iterable[Diagnostic] = ()) -> NetworkDetail:
-    problems = list(found)
+def _decide(network: NetworkModel, question: NetworkQuestion, known: Iterable[Diagnostic] = ()) -> NetworkDetail:
+    problems = list(known)
     source, destination = (
         _endpoint(network, question.source, "from", problems),
         _endpoint(network, question.to, "to", problems),
@@ -89,11 +89,11 @@ def _decided(network: NetworkModel, question: NetworkQuestion, found: Iterable[D
 def _given(value: object) -> str:
     if value is None:
         return "nothing"
-    return f"the text `{value}`" if isinstance(value, str) else f"`{value}`"
+    return f"the string `{value}`" if isinstance(value, str) else f"`{value}`"
 
 
 def _endpoint(network: NetworkModel, value: object, key: str, problems: list[Diagnostic]) -> Endpoint | None:
-    """The end that `from` or `to` names, or None with a problem that says what is wrong."""
+    """Return the endpoint that `from` or `to` names, or None after adding what is wrong to `problems`."""
     if isinstance(value, str) and value.count("/") == 1 and all(value.split("/")):
         namespace, _, name = value.partition("/")
         pod = network.pod(namespace, name)
@@ -129,60 +129,60 @@ def _unknown_pod(network: NetworkModel, namespace: str, name: str) -> Diagnostic
 
 
 def _shadow(now: NetworkDetail, then: NetworkDetail) -> ShadowDecision | None:
-    """What the policies in shadow mode would change, all of them together; None if nothing."""
+    """Return what all policies in shadow mode together would change, or None if nothing changes."""
     if now.verdict is then.verdict and now.decided_by == then.decided_by:
         return None
     policies = dict.fromkeys(
-        str(settler.decider.policy)
-        for judgement in (then.egress, then.ingress)
-        for settler, verdict, _ in judgement.looked
-        if settler is not None and verdict is not StepVerdict.NO_MATCH and is_shadow(settler.resource)
+        str(part.decider.policy)
+        for direction in (then.egress, then.ingress)
+        for part, verdict, _ in direction.consulted
+        if part is not None and verdict is not StepVerdict.NO_MATCH and is_shadow(part.resource)
     )
     return ShadowDecision(tuple(policies), then, shadow_sentence(tuple(policies), then))
 
 
-def _steps(detail: NetworkDetail, judgement: DirectionDecision) -> Iterator[Step]:
-    """What was looked at in one direction, in order."""
-    direction = str(judgement.direction)
-    if judgement.verdict is NOT_APPLICABLE.verdict:
+def _steps(detail: NetworkDetail, decision: DirectionDecision) -> Iterator[Step]:
+    """Yield the parts that were consulted in one direction, in order."""
+    direction = str(decision.direction)
+    if decision.verdict is NOT_APPLICABLE.verdict:
         same = detail.source is detail.destination
         yield Step(
             direction=direction,
             tier="NotApplicable",
-            verdict=judgement.verdict,
+            verdict=decision.verdict,
             reason=Reason.SAME_POD if same else Reason.NOT_UNDER_POLICY,
             note="a pod and itself" if same else "host-network pods, nodes and plain addresses are not under policy",
         )
         return
     own_node = "Kubernetes exempts traffic between a pod and its own node" if _same_node(detail) else ""
-    for number, (settler, verdict, reason) in enumerate(judgement.looked, 1):
-        last = own_node if number == len(judgement.looked) else ""
-        if settler is None:
+    for number, (part, verdict, reason) in enumerate(decision.consulted, 1):
+        last = own_node if number == len(decision.consulted) else ""
+        if part is None:
             yield Step(direction=direction, tier="Default", verdict=verdict, reason=reason, note=last or None)
             continue
-        notes = [note for note in (settler.closed, _by_address(settler, detail, judgement), last) if note]
+        notes = [note for note in (part.closed, _by_address(part, detail, decision), last) if note]
         yield Step(
             direction=direction,
-            tier=str(settler.tier),
+            tier=str(part.tier),
             verdict=verdict,
             reason=reason,
-            policy=settler.policy,
-            rule=settler.place,
-            name=settler.name or None,
+            policy=part.policy,
+            rule=part.place,
+            name=part.name or None,
             note="; ".join(notes) if notes else None,
-            origin=settler.resource,
-            path=settler.path,
+            origin=part.resource,
+            path=part.path,
         )
 
 
-def _by_address(settler: DecidingPart, detail: NetworkDetail, judgement: DirectionDecision) -> str:
-    """A word where a pod was matched by its address, which implementations of NetworkPolicy do not all do."""
-    if not isinstance(settler, NetworkRule) or not settler.peers:
+def _by_address(part: DecidingPart, detail: NetworkDetail, decision: DirectionDecision) -> str:
+    """Return a note if a pod was matched by its address, which not all implementations of NetworkPolicy do."""
+    if not isinstance(part, NetworkRule) or not part.peers:
         return ""
-    other = detail.destination if judgement.direction is EGRESS else detail.source
+    other = detail.destination if decision.direction is EGRESS else detail.source
     if not other.under_policy:
         return ""
-    _pods, addresses, _nodes, _domains = peers_by_kind(settler.peers)
+    _pods, addresses, _nodes, _domains = peers_by_kind(part.peers)
     blocks = (block for peer in addresses for block in peer.blocks)
     if any(block.contains(address) for block in blocks for address in other.addresses):
         return f"{other} is matched by its address"

@@ -1,4 +1,4 @@
-"""A decision about a connection in one plain sentence."""
+"""Puts a decision about a connection into one sentence."""
 
 from __future__ import annotations
 
@@ -15,55 +15,53 @@ _DENY, _CONDITIONAL = Verdict.DENY, Verdict.CONDITIONAL
 
 
 def sentence(detail: NetworkDetail) -> str:
-    """Whether the connection passes, and what settled it."""
+    """Say whether the connection is allowed, and what decided."""
     connection = f"{detail.destination} on {detail.protocol} port {detail.port}"
-    judgements = (detail.egress, detail.ingress)
+    decisions = (detail.egress, detail.ingress)
     if detail.source is detail.destination:
-        return f"{detail.source} can reach itself on {detail.protocol} port {detail.port}: no policy is about that"
+        return f"{detail.source} can reach itself on {detail.protocol} port {detail.port}: no policy applies to that"
     verdict = detail.verdict
     if verdict is _DENY:
-        reasons = [_denial(judgement) for judgement in judgements if judgement.outcome.verdict is DENY]
+        reasons = [_denial(decision) for decision in decisions if decision.outcome.verdict is DENY]
         return f"{detail.source} cannot reach {connection}: {' and '.join(reasons)}"
     if verdict is _CONDITIONAL:
-        conditions = [
-            _condition(judgement.outcome) for judgement in judgements if judgement.outcome.verdict is CONDITIONAL
-        ]
+        conditions = [_condition(decision.outcome) for decision in decisions if decision.outcome.verdict is CONDITIONAL]
         return f"{detail.source} can reach {connection} {' and '.join(conditions)}"
     if not detail.egress.outcome.by and not detail.ingress.outcome.by:
         return f"{detail.source} can reach {connection}: no policy decides this, so the default allows it"
-    reasons = [reason for judgement in judgements if (reason := _permission(judgement))]
+    reasons = [reason for decision in decisions if (reason := _permission(decision))]
     return f"{detail.source} can reach {connection}: {' and '.join(reasons)}"
 
 
 def shadow_sentence(policies: Sequence[str], detail: NetworkDetail) -> str:
-    """What would hold with the policies in shadow mode in force."""
+    """Say how the connection would be decided if the policies in shadow mode were in force."""
     single = len(policies) == 1
     lead = f"{join_names(policies)} {'is' if single else 'are'} in shadow mode"
     return f"{lead}; with {'it' if single else 'them'} in force {sentence(detail)}"
 
 
-def _denial(judgement: DirectionDecision) -> str:
-    isolating = [settler for settler in judgement.outcome.by if isinstance(settler, TieredPolicy)]
+def _denial(decision: DirectionDecision) -> str:
+    isolating = [part for part in decision.outcome.by if isinstance(part, TieredPolicy)]
     if isolating:
         verb = "isolates" if len(isolating) == 1 else "isolate"
-        whose = "its source" if judgement.direction is EGRESS else "the destination"
+        whose = "its source" if decision.direction is EGRESS else "the destination"
         policies = join_names([str(policy.reference) for policy in isolating])
-        return f"{policies} {verb} {whose} for {judgement.direction} and no rule allows it"
-    return f"{_rules(judgement.outcome)} denies its {judgement.direction}"
+        return f"{policies} {verb} {whose} for {decision.direction} and no rule allows it"
+    return f"{_rules(decision.outcome)} denies its {decision.direction}"
 
 
-def _permission(judgement: DirectionDecision) -> str:
-    outcome = judgement.outcome
+def _permission(decision: DirectionDecision) -> str:
+    outcome = decision.outcome
     if outcome.verdict is NOT_APPLICABLE.verdict:
         return ""
     if not outcome.by:
-        return f"no policy decides its {judgement.direction}"
-    return f"{_rules(outcome)} {'allows' if len(outcome.by) == 1 else 'allow'} its {judgement.direction}"
+        return f"no policy decides its {decision.direction}"
+    return f"{_rules(outcome)} {'allows' if len(outcome.by) == 1 else 'allow'} its {decision.direction}"
 
 
 def _condition(outcome: Outcome) -> str:
     names = outcome.conditions
-    actions = {settler.action for settler in outcome.by if isinstance(settler, NetworkRule) and domain_names(settler)}
+    actions = {part.action for part in outcome.by if isinstance(part, NetworkRule) and domain_names(part)}
     lead = "depending on whether its address belongs to"
     if actions == {RuleAction.ALLOW}:
         lead = "only if its address belongs to"

@@ -23,8 +23,8 @@ def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
     if detail.shadow is not None:
         yield detail.shadow.sentence
     yield ""
-    for judgement in (detail.egress, detail.ingress):
-        yield f"{judgement.direction:8} {judgement.verdict:14} {_walk(judgement)}"
+    for decision in (detail.egress, detail.ingress):
+        yield f"{decision.direction:8} {decision.verdict:14} {_walk(decision)}"
     notes = dict.fromkeys(step.note for step in answer.steps if step.note)
     if notes:
         yield ""
@@ -39,11 +39,11 @@ def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
             yield f"    {shortened(text.strip())}"
 
 
-def _walk(judgement: DirectionDecision) -> str:
+def _walk(decision: DirectionDecision) -> str:
     """`admin: AdminNetworkPolicy/deny-all egress[0] passed → namespace: NetworkPolicy/shop/web allowed`."""
-    if judgement.verdict is StepVerdict.NOT_APPLICABLE:
+    if decision.verdict is StepVerdict.NOT_APPLICABLE:
         return "not under policy"
-    return " → ".join(_stations(judgement.looked))
+    return " → ".join(_stations(decision.consulted))
 
 
 def _stations(looked: Sequence[ConsultedPart]) -> Iterator[str]:
@@ -90,12 +90,12 @@ def detail_document(detail: NetworkDetail) -> dict[str, Any]:
     )
 
 
-def _direction(judgement: DirectionDecision) -> dict[str, Any]:
+def _direction(decision: DirectionDecision) -> dict[str, Any]:
     return non_empty(
-        verdict=str(judgement.verdict),
-        tier=judgement.tier,
-        decidedBy=decider_documents(judgement.decided_by),
-        walk=_walk(judgement),
+        verdict=str(decision.verdict),
+        tier=decision.tier,
+        decidedBy=decider_documents(decision.decided_by),
+        walk=_walk(decision),
     )
 
 

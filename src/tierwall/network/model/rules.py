@@ -62,7 +62,7 @@ _DENY: Final = RuleAction.DENY
 _PASS: Final = RuleAction.PASS
 
 
-def claimed_verdict(action: RuleAction) -> StepVerdict:
+def action_verdict(action: RuleAction) -> StepVerdict:
     """Return the verdict that a rule with this action claims."""
     if action is _ALLOW:
         return _CLAIMS_ALLOW

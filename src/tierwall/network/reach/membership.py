@@ -31,7 +31,7 @@ from tierwall.network.model.rules import (
     Related,
     Relation,
     TieredPolicy,
-    claimed_verdict,
+    action_verdict,
 )
 from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.spaces import PortSpace, cut, mask_of, union
@@ -53,7 +53,7 @@ class MatchedRule(Struct, frozen=True):
         cls, rule: NetworkRule, ports: int, named: tuple[tuple[int, int], ...], surely: int, maybe: int
     ) -> MatchedRule:
         """What a rule matches."""
-        claim = RuleEffect(rule, claimed_verdict(rule.action), surely) if surely and not maybe else None
+        claim = RuleEffect(rule, action_verdict(rule.action), surely) if surely and not maybe else None
         return cls(rule, ports, named, surely, maybe, claim)
 
     def on(self, ports: int) -> tuple[int, int]:
@@ -282,7 +282,7 @@ class RuleEffects:
                 maybe &= ~self._covered(names)
                 self._asked.append((names, maybe))
             if surely or maybe:
-                claims.append(RuleEffect(matched.rule, claimed_verdict(matched.rule.action), surely, maybe, names))
+                claims.append(RuleEffect(matched.rule, action_verdict(matched.rule.action), surely, maybe, names))
         return claims
 
     def _covered(self, names: tuple[str, ...]) -> int:

@@ -19,7 +19,7 @@ from tierwall.engines.nftables.kernel.nflog import LoggedPacket, LogReader
 from tierwall.engines.nftables.table.names import MOST_PREFIX, Label, may_be_shortened
 from tierwall.engines.nftables.table.table import FAMILIES, FAMILY, NODES, PODS, TABLE
 from tierwall.network.detail import ObservedConnection, ObservedEndpoint, RuleHits
-from tierwall.network.model.rules import claimed_verdict
+from tierwall.network.model.rules import action_verdict
 from tierwall.values.addresses import Address, format_address
 
 _AGAIN = 1.0
@@ -107,7 +107,7 @@ def event(logged: LoggedPacket, names: AuditNames) -> DecisionEvent:
     return DecisionEvent(
         plane="network",
         time=datetime.now(UTC),
-        verdict=claimed_verdict(label.action),
+        verdict=action_verdict(label.action),
         decided_by=label.decided_by,
         shadow=label.shadow,
         detail=ObservedConnection(

@@ -166,7 +166,7 @@ def _reply(
         )
         if label is not None and judged[label.direction].verdict is not DENY:
             by = tuple(map(ReportedDecider, label.decided_by))
-            looked = judged[label.direction].looked
+            looked = judged[label.direction].consulted
             judged[label.direction] = DirectionDecision(label.direction, Outcome(DENY, None, by), looked)
     detail = structs.replace(
         decision, egress=judged[Direction.EGRESS], ingress=judged[Direction.INGRESS], packets=tuple(packets)

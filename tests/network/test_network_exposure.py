@@ -69,11 +69,11 @@ def test_without_policies_every_sort_of_pod_reaches_everything() -> None:
 def test_a_stand_in_is_treated_as_a_pod_with_its_labels_is(objects: list[Object]) -> None:
     hypothetical = with_stand_ins(snapshot(objects))
     this = network_model(hypothetical.snapshot)
-    real = [end for end in this.pods if (end.namespace, end.name) not in hypothetical.sorts and end.under_policy]
+    real = [end for end in this.pods if (end.namespace, end.name) not in hypothetical.pods and end.under_policy]
     allowed = {
-        (str(hypothetical.sorts[end.namespace, end.name]), str(other), protocol, port)
+        (str(hypothetical.pods[end.namespace, end.name]), str(other), protocol, port)
         for end in this.pods
-        if (end.namespace, end.name) in hypothetical.sorts
+        if (end.namespace, end.name) in hypothetical.pods
         for other in real
         for protocol in PROTOCOLS
         for port in PORTS

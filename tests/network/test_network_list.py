@@ -49,7 +49,7 @@ def _spelled(classes: EndpointClasses, name: str, possible: int) -> int:
     found = 0
     for one in classes.all:
         texts = [str(end) for end in one.members] + [str(span) for span in one.spans]
-        whole = [f"{end.namespace}/*" for end in one.members] + ["*/*"] * (one.one.kind == "pod")
+        whole = [f"{end.namespace}/*" for end in one.members] + ["*/*"] * (one.representative.kind == "pod")
         if name in texts or (name in whole and (name != "*/*" or possible >> one.bit & 1)):
             found |= 1 << one.bit
     if not found:  # joined spans: every span that lies inside

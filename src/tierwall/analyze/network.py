@@ -75,7 +75,7 @@ def _selecting_nothing(model: NetworkModel) -> Iterator[Diagnostic]:
             path = ("spec", "podSelector" if policy.tier is TierName.NAMESPACE else "subject")
             yield policy.resource.diagnostic("TW204", f"{policy.reference} selects no pod that exists", path)
             continue
-        subjects = [member.one for member in rows.classes.members(selected)]
+        subjects = [member.representative for member in rows.classes.members(selected)]
         for rule in policy.all_rules:
             for number, peer in enumerate(rule.peers or ()):
                 if _selects_endpoints(peer) and not any(
@@ -176,7 +176,7 @@ class RuleWalk:
     """Walks every kind of subject through its tiers, to see which rules ever count and which override which."""
 
     def __init__(self, hypothetical: HypotheticalSnapshot) -> None:
-        self.stand_ins = hypothetical.sorts
+        self.stand_ins = hypothetical.pods
         self.model = network_model(hypothetical.snapshot)
         self.classes = EndpointClasses(self.model)
         self.rows = Rows(self.classes, True)
@@ -191,7 +191,7 @@ class RuleWalk:
         """Yield everything that the walk finds."""
         seen: set[Any] = set()
         for endpoint_class in self.classes.all:
-            subject = endpoint_class.one
+            subject = endpoint_class.representative
             if not subject.under_policy:
                 continue
             for direction in Direction:

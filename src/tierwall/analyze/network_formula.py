@@ -70,9 +70,9 @@ class RuleFormulas:
     """The rules of a model as formulas. Ports and addresses are bits over the ranges that its rules distinguish."""
 
     def __init__(self, model: NetworkModel) -> None:
-        attention = RelevantAttributes(model)
-        self._ports = PortSpace(attention.port_ranges)
-        self._addresses = AddressSpace(attention.blocks)
+        attributes = RelevantAttributes(model)
+        self._ports = PortSpace(attributes.port_ranges)
+        self._addresses = AddressSpace(attributes.blocks)
 
     def anything(self) -> ConnectionCase:
         """Return the case without any condition."""

@@ -65,7 +65,7 @@ class Candidate(Struct, frozen=True):
 
     @property
     def sets(self) -> bool:
-        """Whether there is a value. There is none if a conditional list wins and then selects no entry."""
+        """Whether there is a value: false if a conditional list wins and then selects no entry."""
         return self.value is not NOTHING
 
 
@@ -83,7 +83,7 @@ class MergedField(Struct, frozen=True):
     """The merge of one field at one place. `taken` are the candidates in force, least specific first.
 
     `last` is the most specific tier that counts, and `ended_by` is the reason why later tiers do not. `decisive` is the
-    tier that certainly sets the field and so replaces the tiers before it, or -1 if there is none. For one request the
+    tier that certainly sets the field and so replaces the tiers before it, or -1 if no tier is. For one request the
     decisive tier is the last one.
     """
 

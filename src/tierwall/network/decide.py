@@ -63,8 +63,8 @@ class _DirectionWalk:
         self.tier_domains: set[str] = set()
 
     def ask(self, tier: Tier[TieredPolicy], policy: TieredPolicy) -> Sequence[RuleEffect]:
-        """The claims of one policy, up to the one that takes the case if the first match does."""
-        claims: list[RuleEffect] = []
+        """The effects of one policy, up to the one that takes the case if the first match does."""
+        effects: list[RuleEffect] = []
         consulted, connection = self.consulted, self.connection
         first = tier.combining is _FIRST_MATCH
         before = len(consulted)
@@ -73,18 +73,18 @@ class _DirectionWalk:
             if match is _YES:
                 verdict = action_verdict(rule.action)
                 consulted.append((rule, verdict, Reason.FAILS_CLOSED if rule.closed else _RULE_MATCHED))
-                claims.append(RuleEffect(rule, verdict, 1))
+                effects.append(RuleEffect(rule, verdict, 1))
                 if first:
-                    return claims
+                    return effects
             elif match is _MAYBE and self._has_new_domain(tier, names := domain_names(rule)):
                 verdict = action_verdict(rule.action)
                 consulted.append((rule, verdict, Reason.DOMAIN_MAY_MATCH))
-                claims.append(RuleEffect(rule, verdict, 0, 1, names))
+                effects.append(RuleEffect(rule, verdict, 0, 1, names))
             elif rule.closed:
                 consulted.append((rule, StepVerdict.NO_MATCH, Reason.FAILS_CLOSED))
         if first and len(consulted) == before:
             consulted.append((policy, _NO_MATCH, _NO_RULE_MATCHED))
-        return claims
+        return effects
 
     def _has_new_domain(self, tier: Tier[TieredPolicy], names: tuple[str, ...]) -> bool:
         """Whether an uncertain rule has a domain that no earlier rule of its tier covers."""
@@ -95,9 +95,9 @@ class _DirectionWalk:
         self.tier_domains.update(names)
         return True
 
-    def watch(self, tier: Tier[TieredPolicy], claim: RuleEffect, surely: int, maybe: int) -> None:
+    def watch(self, tier: Tier[TieredPolicy], effect: RuleEffect, surely: int, maybe: int) -> None:
         """Record isolation and the default, which do not come from a rule."""
-        if claim.by is None:
-            self.consulted.append((None, claim.verdict, Reason.NO_POLICY))
-        elif claim.by is tier.policies:
-            self.consulted += [(policy, claim.verdict, Reason.ISOLATED) for policy in tier.policies]
+        if effect.by is None:
+            self.consulted.append((None, effect.verdict, Reason.NO_POLICY))
+        elif effect.by is tier.policies:
+            self.consulted += [(policy, effect.verdict, Reason.ISOLATED) for policy in tier.policies]

@@ -1,1 +1,1 @@
-"""What the objects mean: the fields that policies set, the levels of a place, and the entries a request selects."""
+"""The model of the gateway plane: the fields of policies, conditional lists, and places with their levels."""

@@ -124,7 +124,7 @@ class AttachedLevel(Struct, frozen=True):
 
     @property
     def identity(self) -> Place:
-        """What tells the level from all others of a snapshot."""
+        """A key that differs from those of all other levels of a snapshot."""
         return self.place
 
 
@@ -136,7 +136,7 @@ class InlineLevel(Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[tuple[Resource, tuple[str | int, ...]], ...]:
-        """What tells the level from all others of a snapshot."""
+        """A key that differs from those of all other levels of a snapshot."""
         return tuple((inline.resource, inline.path) for inline in self.inline)
 
 

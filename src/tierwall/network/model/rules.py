@@ -50,7 +50,7 @@ TIERS = {
 
 
 class RuleAction(StrEnum):
-    """What a rule does with matching traffic; Pass leaves the decision to the next tier."""
+    """The action of a rule on matching traffic; Pass leaves the decision to the next tier."""
 
     ALLOW = "Allow"
     DENY = "Deny"

@@ -1,4 +1,1 @@
-"""All connections at once.
-
-Equivalence classes of ends, sets of classes as bits, rows and columns of the whole matrix.
-"""
+"""All connections at once: classes of endpoints, sets of classes as bits, and the matrix of who reaches whom."""

@@ -1,8 +1,8 @@
-"""Equivalence classes of ends: ends of one class are treated alike by every policy, as subject, source or destination.
+"""Equivalence classes of endpoints: every policy treats the endpoints of a class alike, in every role.
 
-Two ends are alike if they agree in all that policies look at: label keys and values, named ports, address blocks,
-nodes, domains. Each class has one bit; sets of ends are whole numbers. The classes of namespaces that no policy tells
-apart stand side by side (a unit), so that sets can be named namespace by namespace.
+Two endpoints are alike if they agree in everything that policies look at: label keys and values, named ports, address
+blocks, nodes and domains. Each class has one bit, and a set of classes is an integer. Classes of namespaces that no
+policy distinguishes are adjacent and form a unit, so that sets can be named namespace by namespace.
 """
 
 from __future__ import annotations
@@ -29,46 +29,47 @@ from tierwall.network.model.rules import (
 from tierwall.network.reach.spaces import AddressSpace, bits, mask_of
 from tierwall.values.addresses import Block, Span
 
-# Stands for any value of a key that no policy names.
+# Stands for every value of a key that no policy mentions.
 OTHER = None
 
 
 class RelevantLabels:
-    """The keys and values that selectors of one sort of object look at."""
+    """The label keys and values that the selectors for one kind of object look at."""
 
     def __init__(self) -> None:
         self._values: dict[str, set[str]] = {}
+        # Keys of which every value counts.
         self._exact: set[str] = set()
 
-    def look(self, selector: Selector) -> None:
-        """Take in what a selector looks at."""
+    def add_selector(self, selector: Selector) -> None:
+        """Add the keys and values of a selector."""
         for requirement in selector.requirements:
             self._values.setdefault(requirement.key, set()).update(requirement.values)
 
-    def tell_apart(self, keys: Iterable[str]) -> None:
-        """Every value of these keys counts, because policies compare them with each other."""
+    def add_all_values(self, keys: Iterable[str]) -> None:
+        """Add all values of some keys, because policies compare them with each other."""
         for key in keys:
             self._values.setdefault(key, set())
             self._exact.add(key)
 
-    def name(self, key: str, value: str) -> None:
-        """One value of a key counts."""
+    def add_value(self, key: str, value: str) -> None:
+        """Add one value of a key."""
         self._values.setdefault(key, set()).add(value)
 
-    def seen(self, labels: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
-        """What of some labels is looked at; a value that nobody names is OTHER."""
+    def relevant(self, labels: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
+        """Return the relevant part of some labels; a value that no policy mentions becomes OTHER."""
         values, exact = self._values, self._exact
-        found = [
+        relevant = [
             (key, value if key in exact or value in values[key] else OTHER)
             for key, value in labels.items()
             if key in values
         ]
-        found.sort()  # INVARIANT: keys are unique, so values (of which one may be None) are never compared
-        return tuple(found)
+        relevant.sort()  # INVARIANT: keys are unique, so values (one of which may be None) are never compared
+        return tuple(relevant)
 
 
 class RelevantAttributes:
-    """Everything that some policy of a model looks at."""
+    """Every attribute of an endpoint that some policy of a model looks at."""
 
     def __init__(self, model: NetworkModel, blocks: Iterable[Block] = (), ports: Iterable[PortRange] = ()) -> None:
         self.namespaces, self.pods, self.nodes = RelevantLabels(), RelevantLabels(), RelevantLabels()
@@ -77,15 +78,16 @@ class RelevantAttributes:
         self.blocks: dict[Block, None] = dict.fromkeys(blocks)
         self.by_node = self.by_domain = False
         for policy in model.policies:
-            self.namespaces.look(policy.namespaces)
-            self.pods.look(policy.pods)
+            self.namespaces.add_selector(policy.namespaces)
+            self.pods.add_selector(policy.pods)
             relations: set[Relation] = set()
             for rule in policy.all_rules:
-                relations.update(self._rule(rule))
+                relations.update(self._add_rule(rule))
             if any(relation.compares_names for relation in relations):
-                self._by_name(policy.namespaces, model)
+                self._add_names(policy.namespaces, model)
 
-    def _rule(self, rule: NetworkRule) -> Iterator[Relation]:
+    def _add_rule(self, rule: NetworkRule) -> Iterator[Relation]:
+        """Add the attributes that a rule looks at, and yield its relations between namespaces."""
         for port in rule.ports or ():
             match port:
                 case PortRange():
@@ -97,12 +99,12 @@ class RelevantAttributes:
         for peer in rule.peers or ():
             match peer:
                 case PodPeer():
-                    self.pods.look(peer.pods)
+                    self.pods.add_selector(peer.pods)
                     match peer.namespaces:
                         case Selector():
-                            self.namespaces.look(peer.namespaces)
+                            self.namespaces.add_selector(peer.namespaces)
                         case Related():
-                            self.namespaces.tell_apart(peer.namespaces.keys)
+                            self.namespaces.add_all_values(peer.namespaces.keys)
                             yield peer.namespaces.relation
                         case _:
                             assert_never(peer.namespaces)
@@ -110,20 +112,23 @@ class RelevantAttributes:
                     self.blocks.update(dict.fromkeys(peer.blocks))
                 case NodePeer():
                     self.by_node = True
-                    self.nodes.look(peer.nodes)
+                    self.nodes.add_selector(peer.nodes)
                 case DomainPeer():
                     self.by_domain = True
                 case _:
                     assert_never(peer)
 
-    def _by_name(self, subjects: Selector, model: NetworkModel) -> None:
-        """Namespaces that a policy compares with others by identity count by name."""
+    def _add_names(self, subjects: Selector, model: NetworkModel) -> None:
+        """Add the names of a policy's namespaces, because the policy compares them with other names."""
         for name in model.namespaces_selected(subjects):
-            self.namespaces.name(NAMESPACE_NAME, name)
+            self.namespaces.add_value(NAMESPACE_NAME, name)
 
 
 class EndpointClass(Struct, frozen=True, eq=False):
-    """Ends that no policy tells apart. A class of addresses outside the cluster has spans instead of members."""
+    """Endpoints that no policy distinguishes.
+
+    A class of addresses outside the cluster has all of them in `spans`, and one of them as its only member.
+    """
 
     bit: int
     unit: int
@@ -132,17 +137,17 @@ class EndpointClass(Struct, frozen=True, eq=False):
     spans: tuple[Span, ...] = ()
 
     @property
-    def one(self) -> Endpoint:
-        """Any member stands for all."""
+    def representative(self) -> Endpoint:
+        """A member that stands for all of them."""
         return self.members[0]
 
 
 class EndpointClasses:
     """All classes of a model, in the order of their first members' names: pods, then nodes, then outside addresses.
 
-    `refine`, `blocks` and `ports` may tell ends, addresses and ports apart that policies do not: classes of two
-    models line up if each is refined by the other's keys and blocks, and a question about some ends gets classes
-    that do not straddle them.
+    `refine`, `blocks` and `ports` may split endpoints, addresses and ports more finely than policies do. So the classes
+    of two models line up if each is refined by the keys and blocks of the other, and a question about some endpoints
+    gets classes that lie either wholly inside or wholly outside them.
     """
 
     def __init__(
@@ -153,8 +158,8 @@ class EndpointClasses:
         ports: Iterable[PortRange] = (),
     ) -> None:
         self.model = model
-        self.attention = RelevantAttributes(model, blocks, ports)
-        self.space = AddressSpace(self.attention.blocks)
+        self.attributes = RelevantAttributes(model, blocks, ports)
+        self.space = AddressSpace(self.attributes.blocks)
         self.all: list[EndpointClass] = []
         self.units: list[tuple[str, ...]] = []
         self._of: dict[Endpoint, EndpointClass] = {}
@@ -162,32 +167,36 @@ class EndpointClasses:
         for node in model.nodes:
             for address in node.addresses:
                 self._nodes_at.setdefault(address, []).append(node)
-        self._pods(refine or (lambda end: None))
-        self._nodes(refine or (lambda end: None))
-        self._outside(refine or (lambda end: None))
-        self.everybody = mask_of(one.bit for one in self.all)
-        self.under_policy = mask_of(one.bit for one in self.all if one.one.under_policy)
-        self.addressed = mask_of(one.bit for one in self.all if one.one.addresses)
+        self._add_pods(refine or (lambda endpoint: None))
+        self._add_nodes(refine or (lambda endpoint: None))
+        self._add_outside(refine or (lambda endpoint: None))
+        self.everybody = mask_of(endpoint_class.bit for endpoint_class in self.all)
+        self.under_policy = mask_of(
+            endpoint_class.bit for endpoint_class in self.all if endpoint_class.representative.under_policy
+        )
+        self.addressed = mask_of(
+            endpoint_class.bit for endpoint_class in self.all if endpoint_class.representative.addresses
+        )
 
-    def of(self, end: Endpoint) -> EndpointClass:
-        """The class of a pod or node of the model."""
-        return self._of[end]
+    def of(self, endpoint: Endpoint) -> EndpointClass:
+        """Return the class of a pod or node of the model."""
+        return self._of[endpoint]
 
     def members(self, mask: int) -> Iterator[EndpointClass]:
-        """The classes of a set, in order."""
+        """Yield the classes of a set, in order."""
         for bit in bits(mask):
             yield self.all[bit]
 
-    def _pods(self, refine: Callable[[Endpoint], Hashable]) -> None:
-        attention = self.attention
-        namespaces = {name: attention.namespaces.seen(labels) for name, labels in self.model.namespaces.items()}
+    def _add_pods(self, refine: Callable[[Endpoint], Hashable]) -> None:
+        attributes = self.attributes
+        namespaces = {name: attributes.namespaces.relevant(labels) for name, labels in self.model.namespaces.items()}
         units: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Endpoint]]] = {}
         names: dict[tuple[Any, ...], dict[str, None]] = {}
-        for pod in sorted(self.model.pods, key=lambda one: (one.namespace, one.name)):
+        for pod in sorted(self.model.pods, key=lambda pod: (pod.namespace, pod.name)):
             namespace = namespaces[pod.namespace]
             key = (
                 namespace,
-                attention.pods.seen(pod.labels) if pod.under_policy else (),
+                attributes.pods.relevant(pod.labels) if pod.under_policy else (),
                 pod.under_policy,
                 self._ports(pod),
                 self._addresses(pod),
@@ -200,44 +209,42 @@ class EndpointClasses:
             for key, members in classes.items():
                 self._add(key, members)
 
-    def _nodes(self, refine: Callable[[Endpoint], Hashable]) -> None:
-        found: dict[tuple[Any, ...], list[Endpoint]] = {}
-        for node in sorted(self.model.nodes, key=lambda one: one.name):
-            found.setdefault(("node", self._addresses(node), refine(node)), []).append(node)
+    def _add_nodes(self, refine: Callable[[Endpoint], Hashable]) -> None:
+        by_key: dict[tuple[Any, ...], list[Endpoint]] = {}
+        for node in sorted(self.model.nodes, key=lambda node: node.name):
+            by_key.setdefault(("node", self._addresses(node), refine(node)), []).append(node)
         self.units.append(())
-        for key, members in found.items():
+        for key, members in by_key.items():
             self._add(key, members)
 
-    def _outside(self, refine: Callable[[Endpoint], Hashable]) -> None:
+    def _add_outside(self, refine: Callable[[Endpoint], Hashable]) -> None:
         self.units.append(())
         for signature, is_ipv6, spans in self.space.pieces():
             stand_in = address_endpoint(spans[0].low)
             self._add(("outside", is_ipv6, signature, refine(stand_in)), [stand_in], tuple(spans))
 
     def _add(self, key: tuple[Any, ...], members: Iterable[Endpoint], spans: tuple[Span, ...] = ()) -> None:
-        one = EndpointClass(len(self.all), len(self.units) - 1, key, tuple(members), spans)
-        self.all.append(one)
-        self._of.update(dict.fromkeys(one.members, one))
+        added = EndpointClass(len(self.all), len(self.units) - 1, key, tuple(members), spans)
+        self.all.append(added)
+        self._of.update(dict.fromkeys(added.members, added))
 
     def _ports(self, pod: Endpoint) -> tuple[Any, ...]:
-        """The named ports that policies ask for."""
-        wanted = self.attention.named_ports
+        """Return the named ports of a pod that policies mention."""
+        wanted = self.attributes.named_ports
         if not wanted or not pod.named_ports:
             return ()
         return tuple(sorted((name, pairs) for name, pairs in pod.named_ports.items() if name in wanted))
 
-    def _addresses(self, end: Endpoint) -> tuple[Any, ...]:
-        """What policies see of an end's addresses.
-
-        The blocks and nodes they belong to, or that there are any at all.
-        """
-        attention = self.attention
-        out: list[Any] = []
-        if attention.blocks:
-            out.append(tuple(sorted({found for one in end.addresses if (found := self.space.signature(one))})))
-        if attention.by_node:
-            nodes = [node for address in end.addresses for node in self._nodes_at.get(address, ())]
-            out.append(frozenset(attention.nodes.seen(node.labels) for node in nodes))
-        if attention.by_domain:
-            out.append(bool(end.addresses))
-        return tuple(out)
+    def _addresses(self, endpoint: Endpoint) -> tuple[Any, ...]:
+        """Return the relevant part of an endpoint's addresses: their blocks, their nodes, and whether it has any."""
+        attributes = self.attributes
+        parts: list[Any] = []
+        if attributes.blocks:
+            signatures = {self.space.signature(address) for address in endpoint.addresses}
+            parts.append(tuple(sorted(signatures - {0})))
+        if attributes.by_node:
+            nodes = [node for address in endpoint.addresses for node in self._nodes_at.get(address, ())]
+            parts.append(frozenset(attributes.nodes.relevant(node.labels) for node in nodes))
+        if attributes.by_domain:
+            parts.append(bool(endpoint.addresses))
+        return tuple(parts)

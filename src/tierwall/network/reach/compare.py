@@ -1,7 +1,8 @@
-"""What changes between two snapshots: connections that appear, vanish, or hang on other domain names, and why.
+"""Compares the connections of two snapshots: which appear, disappear or depend on other domain names, and why.
 
-Both models are cut into classes that line up: ends of one class are alike before and after. An end that is there
-only before or only after takes its connections with it. Pairs are compared group by group, never pod by pod.
+Both models are divided into classes that line up: the endpoints of a class are alike before and after. An endpoint that
+exists only before, or only after, takes its connections with it. Connections are compared group by group, never pod by
+pod.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
 
 class PassageChange(NamedTuple):
-    """Ports whose fate differs, with how it was settled before and after."""
+    """Ports that are decided differently, with the passages before and after."""
 
     change: str
     ports: int
@@ -43,22 +44,22 @@ PassageChanges: TypeAlias = tuple[PassageChange, ...]
 
 
 class ChangedFlow(ConnectionFlow, frozen=True):
-    """A flow of a comparison: settled now as a flow is, and before as `was` is."""
+    """A flow of a comparison; `was` is the flow before the change."""
 
     was: ConnectionFlow | None = None
 
     def because(self) -> str:
-        """Who settles it now, and who settled it before."""
+        """Name the deciders now and before."""
         now, before = super().because(), self.before()
         return f"{now} (before, {before})" if before else now
 
     def before(self) -> str:
-        """Who settled it before, with what verdict."""
+        """Name the deciders before, with their verdict."""
         return f"{self.was.verdict}: {self.was.because()}" if self.was is not None else ""
 
 
 class ChangedConnections(NamedTuple):
-    """Sources and destinations, as classes of one side, between which the same flows appear, vanish or change."""
+    """Sources and destinations, as classes of one side, between which the same flows appear, disappear or change."""
 
     side: ReachMatrix
     sources: int
@@ -68,134 +69,137 @@ class ChangedConnections(NamedTuple):
 
 
 def compare_connections(before: Snapshot, after: Snapshot) -> Iterator[ConnectionEntry]:
-    """Every change in words; nothing if the two snapshots let the same connections pass."""
+    """Yield every change with names; nothing if both snapshots allow the same connections."""
     names: dict[ReachMatrix, EndpointNames] = {}
-    for one in differences(before, after):
-        if one.side not in names:
-            names[one.side] = EndpointNames(one.side.classes)
-        describe = names[one.side].describe
-        yield ConnectionEntry(describe(one.sources), describe(one.destinations), one.flows, one.change)
+    for changed in differences(before, after):
+        if changed.side not in names:
+            names[changed.side] = EndpointNames(changed.side.classes)
+        describe = names[changed.side].describe
+        sources, destinations = describe(changed.sources), describe(changed.destinations)
+        yield ConnectionEntry(sources, destinations, changed.flows, changed.change)
 
 
 def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnections]:
-    """Every change, destination by destination."""
+    """Yield every change, destination by destination."""
     old, new = _aligned(network_model(before), network_model(after))
     sides = [reach_matrix(classes, why=True, denied=True) for classes in (old, new)]
-    twins = _Counterparts(old, new)
-    yield from _gone(sides[0], old.everybody & ~mask_of(twins.after), REMOVED)
-    yield from _gone(sides[1], new.everybody & ~mask_of(twins.before), ADDED)
-    yield from _shifted(sides[0], sides[1], twins)
+    counterparts = _Counterparts(old, new)
+    yield from _one_sided(sides[0], old.everybody & ~mask_of(counterparts.after), REMOVED)
+    yield from _one_sided(sides[1], new.everybody & ~mask_of(counterparts.before), ADDED)
+    yield from _changed(sides[0], sides[1], counterparts)
 
 
 def _aligned(before: NetworkModel, after: NetworkModel) -> tuple[EndpointClasses, EndpointClasses]:
-    """Classes of two models, such that two ends are alike in one exactly if their twins are alike in the other."""
-    looks = RelevantAttributes(before), RelevantAttributes(after)
-    names = looks[0].named_ports | looks[1].named_ports
-    ports = looks[0].port_ranges | looks[1].port_ranges
+    """Return classes of two models that line up: two endpoints are alike if and only if their counterparts are."""
+    old_attributes, new_attributes = RelevantAttributes(before), RelevantAttributes(after)
+    names = old_attributes.named_ports | new_attributes.named_ports
+    ports = old_attributes.port_ranges | new_attributes.port_ranges
     for pod in (*before.pods, *after.pods):
         for name in names.intersection(pod.named_ports):
             ports |= {PortRange(protocol, number, number) for protocol, number in pod.named_ports[name]}
-    blocks = [*looks[0].blocks, *looks[1].blocks]
+    blocks = [*old_attributes.blocks, *new_attributes.blocks]
     plain = EndpointClasses(after, None, blocks, ports)
-    old = EndpointClasses(before, lambda end: _bit(plain, _twin(after, end)), blocks, ports)
-    return old, EndpointClasses(after, lambda end: _bit(old, _twin(before, end)), blocks, ports)
+    old = EndpointClasses(before, lambda endpoint: _bit(plain, _counterpart(after, endpoint)), blocks, ports)
+    return old, EndpointClasses(after, lambda endpoint: _bit(old, _counterpart(before, endpoint)), blocks, ports)
 
 
-def _twin(other: NetworkModel, end: Endpoint) -> Endpoint | None:
-    if end.kind == "pod":
-        return other.pod(end.namespace, end.name)
-    return other.node(end.name) if end.kind == "node" else None
+def _counterpart(other: NetworkModel, endpoint: Endpoint) -> Endpoint | None:
+    if endpoint.kind == "pod":
+        return other.pod(endpoint.namespace, endpoint.name)
+    return other.node(endpoint.name) if endpoint.kind == "node" else None
 
 
-def _bit(classes: EndpointClasses, end: Endpoint | None) -> int | None:
-    return None if end is None else classes.of(end).bit
+def _bit(classes: EndpointClasses, endpoint: Endpoint | None) -> int | None:
+    return None if endpoint is None else classes.of(endpoint).bit
 
 
 class _Counterparts:
-    """Which class of one side is which class of the other, by number; a class that is on one side only has no twin."""
+    """Maps each class of one side to its counterpart on the other, by number; some classes are on one side only."""
 
     def __init__(self, old: EndpointClasses, new: EndpointClasses) -> None:
-        outside = {one.spans: one.bit for one in new.all if one.spans}
+        outside = {new_class.spans: new_class.bit for new_class in new.all if new_class.spans}
         self.after: dict[int, int] = {}
-        for one in old.all:
-            twin = outside.get(one.spans) if one.spans else _bit(new, _twin(new.model, one.one))
-            if twin is not None:
-                self.after[one.bit] = twin
-        self.before = {twin: bit for bit, twin in self.after.items()}
+        for old_class in old.all:
+            spans = old_class.spans
+            counterpart = outside.get(spans) if spans else _bit(new, _counterpart(new.model, old_class.representative))
+            if counterpart is not None:
+                self.after[old_class.bit] = counterpart
+        self.before = {counterpart: bit for bit, counterpart in self.after.items()}
         self._translated: dict[int, int] = {}
 
     def in_old(self, mask: int) -> int:
-        """A set of classes of the new side as the old side numbers them; those without a twin are left out."""
-        found = self._translated.get(mask)
-        if found is None:
-            found = self._translated[mask] = mask_of(self.before[bit] for bit in bits(mask) if bit in self.before)
-        return found
+        """Translate a set of classes of the new side into numbers of the old side, without classes that are new."""
+        old_mask = self._translated.get(mask)
+        if old_mask is None:
+            old_mask = self._translated[mask] = mask_of(self.before[bit] for bit in bits(mask) if bit in self.before)
+        return old_mask
 
 
-def _gone(side: ReachMatrix, ends: int, change: str) -> Iterator[ChangedConnections]:
-    """The connections of ends that are there on one side only."""
-    if not ends:
+def _one_sided(side: ReachMatrix, endpoints: int, change: str) -> Iterator[ChangedConnections]:
+    """Yield the connections of endpoints that exist on one side only."""
+    if not endpoints:
         return
     flows = FlowDescriber(side.ports, True)
     for group in side.groups:
-        for destinations, among in ((group.destinations & ends, -1), (group.destinations & ~ends, ends)):
-            for sources, passages in group.sources:
-                passing = tuple(one for one in passages if one.verdict is not Verdict.DENY)
-                those = sources & among
-                if destinations and those and passing and not only_itself(side, destinations, those):
-                    yield ChangedConnections(side, those, destinations, change, flows.of(passing))
+        splits = (group.destinations & endpoints, -1), (group.destinations & ~endpoints, endpoints)
+        for destinations, possible_sources in splits:
+            for all_sources, passages in group.sources:
+                allowed = tuple(passage for passage in passages if passage.verdict is not Verdict.DENY)
+                sources = all_sources & possible_sources
+                if destinations and sources and allowed and not only_itself(side, destinations, sources):
+                    yield ChangedConnections(side, sources, destinations, change, flows.of(allowed))
 
 
-def _shifted(old: ReachMatrix, new: ReachMatrix, twins: _Counterparts) -> Iterator[ChangedConnections]:
-    """The changes between ends that are there on both sides."""
-    common = mask_of(twins.after)
+def _changed(old: ReachMatrix, new: ReachMatrix, counterparts: _Counterparts) -> Iterator[ChangedConnections]:
+    """Yield the changes between endpoints that exist on both sides."""
+    common = mask_of(counterparts.after)
     nobody = DestinationGroup(0, (), 0)
     old_of = {bit: group for group in old.groups for bit in bits(group.destinations)}
-    new_of = {bit: group for group in new.groups for bit in bits(twins.in_old(group.destinations))}
-    met: dict[tuple[DestinationGroup, DestinationGroup], list[int]] = {}
+    new_of = {bit: group for group in new.groups for bit in bits(counterparts.in_old(group.destinations))}
+    by_groups: dict[tuple[DestinationGroup, DestinationGroup], list[int]] = {}
     for bit in bits(common):
-        met.setdefault((old_of.get(bit, nobody), new_of.get(bit, nobody)), []).append(bit)
-    comparing = _PassageComparison(old)
-    for (before, after), numbers in met.items():
+        by_groups.setdefault((old_of.get(bit, nobody), new_of.get(bit, nobody)), []).append(bit)
+    comparison = _PassageComparison(old)
+    for (before, after), numbers in by_groups.items():
         destinations = mask_of(numbers)
-        shares = comparing.shares(before, after, common, twins)
-        for shifts, sources in shares.items():
+        for passage_changes, sources in comparison.changed_sources(before, after, common, counterparts).items():
             if not only_itself(old, destinations, sources):
                 for change in (ADDED, REMOVED, CHANGED):
-                    flows = tuple(comparing.flow(one) for one in shifts if one.change == change)
+                    flows = tuple(comparison.flow(changed) for changed in passage_changes if changed.change == change)
                     if flows:
                         yield ChangedConnections(old, sources, destinations, change, flows)
 
 
 class _PassageComparison:
-    """How passages differ, each pair of them once."""
+    """Compares passages, and caches the result for each pair of them."""
 
     def __init__(self, old: ReachMatrix) -> None:
         self._flows = FlowDescriber(old.ports, True)
-        # Pairs of which neither end is under policy are in no matrix: nothing stops them.
+        # A matrix leaves out pairs of endpoints that are both not under policy: their connections are always allowed.
         self._free: ConnectionPassages = (ConnectionPassage(old.ports.everything, NOT_APPLICABLE, NOT_APPLICABLE),)
         self._known: dict[tuple[ConnectionPassages, ConnectionPassages], PassageChanges] = {}
 
-    def shares(
-        self, before: DestinationGroup, after: DestinationGroup, common: int, twins: _Counterparts
+    def changed_sources(
+        self, before: DestinationGroup, after: DestinationGroup, common: int, counterparts: _Counterparts
     ) -> dict[PassageChanges, int]:
-        """The sources whose connections to a group of destinations change, by what changes."""
-        out: dict[PassageChanges, int] = {}
+        """Return the sources whose connections to a group of destinations change, by the change."""
+        sources: dict[PassageChanges, int] = {}
         then = self._whole([(mask & common, passages) for mask, passages in before.sources], common)
-        now = self._whole([(twins.in_old(mask), passages) for mask, passages in after.sources], common)
+        now = self._whole([(counterparts.in_old(mask), passages) for mask, passages in after.sources], common)
         for mask, passages in then:
             for other, others in now:
-                if (both := mask & other) and passages != others and (shifts := self._shifts(passages, others)):
-                    out[shifts] = out.get(shifts, 0) | both
-        return out
+                both = mask & other
+                if both and passages != others and (changes := self._changes(passages, others)):
+                    sources[changes] = sources.get(changes, 0) | both
+        return sources
 
-    def flow(self, shift: PassageChange) -> ChangedFlow:
-        """A change in words."""
-        (now,) = self._flows.of((shift.after._replace(ports=shift.ports),))
-        (was,) = self._flows.of((shift.before._replace(ports=shift.ports),))
-        # What vanishes is shown as the connection it was, what appears as the one it is.
-        verdict = was.verdict if shift.change == REMOVED else now.verdict
-        domains = was.domains if shift.change == REMOVED else now.domains
+    def flow(self, changed: PassageChange) -> ChangedFlow:
+        """Describe a change as a flow."""
+        (now,) = self._flows.of((changed.after._replace(ports=changed.ports),))
+        (was,) = self._flows.of((changed.before._replace(ports=changed.ports),))
+        # A connection that disappears is shown as it was before, one that appears as it is now.
+        verdict = was.verdict if changed.change == REMOVED else now.verdict
+        domains = was.domains if changed.change == REMOVED else now.domains
         return ChangedFlow(verdict, now.ports, now.ranges, domains, now.egress, now.ingress, was)
 
     def _whole(self, parts: list[tuple[int, ConnectionPassages]], common: int) -> list[tuple[int, ConnectionPassages]]:
@@ -204,18 +208,18 @@ class _PassageComparison:
             rest &= ~mask
         return [*parts, (rest, self._free)] if rest else parts
 
-    def _shifts(self, before: ConnectionPassages, after: ConnectionPassages) -> PassageChanges:
-        found = self._known.get((before, after))
-        if found is None:
+    def _changes(self, before: ConnectionPassages, after: ConnectionPassages) -> PassageChanges:
+        changes = self._known.get((before, after))
+        if changes is None:
             pairs = ((then, now, then.ports & now.ports) for then in before for now in after)
-            shifts = (PassageChange(_change(then, now), ports, then, now) for then, now, ports in pairs if ports)
-            found = self._known[before, after] = tuple(one for one in shifts if one.change)
-        return found
+            compared = (PassageChange(_change(then, now), ports, then, now) for then, now, ports in pairs if ports)
+            changes = self._known[before, after] = tuple(changed for changed in compared if changed.change)
+        return changes
 
 
 def _change(before: ConnectionPassage, after: ConnectionPassage) -> str:
     if before.verdict is after.verdict:
-        domains = [{*one.egress.conditions, *one.ingress.conditions} for one in (before, after)]
+        domains = [{*passage.egress.conditions, *passage.ingress.conditions} for passage in (before, after)]
         return CHANGED if before.verdict is Verdict.CONDITIONAL and domains[0] != domains[1] else ""
     if before.verdict is Verdict.DENY:
         return ADDED

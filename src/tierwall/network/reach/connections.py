@@ -1,8 +1,8 @@
-"""All connections of a snapshot, whole or for some ends and ports, as a value that can be read again and again.
+"""The connections of a snapshot, all of them or those of some endpoints and ports, as a value that can be reused.
 
-Ends are named `namespace`, `namespace/name` (a pod, or a workload), with `*` for any part of a name, as an IP
-address, or `node:NAME`; ports `80`, `53/UDP`, `8000-8080/TCP`. A port without a protocol is that port of every
-protocol.
+An endpoint is written as `namespace`, `namespace/name` (a pod or a workload), with `*` for any part of a name, as an IP
+address, or as `node:NAME`. A port is written as `80`, `53/UDP` or `8000-8080/TCP`; without a protocol it means that
+port of every protocol.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PORT = pattern(r"(\d{1,5})(?:-(\d{1,5}))?(?:/([A-Za-z]+))?", re.ASCII)
 
 
 class Connections(Struct, frozen=True, eq=False):
-    """Who can reach whom on which ports. Iterating gives groups of ends that fare alike, destination by destination."""
+    """The connections of a snapshot. Iterate over it for groups of endpoints that are decided alike."""
 
     matrix: ReachMatrix
-    # Whether entries name who settled each direction.
+    # Whether entries name the deciders of each direction.
     explain: bool = False
     not_considered: tuple[Omission, ...] = ()
 
@@ -45,7 +45,7 @@ class Connections(Struct, frozen=True, eq=False):
         return connection_entries(self.matrix, self.explain)
 
     def pairs(self) -> Iterator[ConnectionEntry]:
-        """One entry for every pair of ends."""
+        """Yield one entry per pair of endpoints."""
         return pair_entries(self.matrix, self.explain)
 
 
@@ -58,44 +58,54 @@ def connections(
     denied: bool = False,
     progress: Progress | None = None,
 ) -> Connections:
-    """The connections between some ends, or all; InputError names every end and port that does not exist."""
+    """Return the connections between some endpoints, or all of them.
+
+    InputError lists every endpoint that does not exist and every port that is not valid.
+    """
     network = network_model(snapshot)
     problems: list[Diagnostic] = []
-    senders = _chosen(network, sources, "from", problems)
-    takers = _chosen(network, destinations, "to", problems)
+    selected_sources = _select_endpoints(network, sources, "from", problems)
+    selected_destinations = _select_endpoints(network, destinations, "to", problems)
     ranges = [numbers for text in ports for numbers in _port_ranges(text, problems)]
     if problems:
         raise input_error(problems)
-    blocks = (*senders.blocks, *takers.blocks)
-    classes = EndpointClasses(network, lambda end: (end in senders.ends, end in takers.ends), blocks, ranges)
-    found = reach_matrix(
+    blocks = (*selected_sources.blocks, *selected_destinations.blocks)
+    classes = EndpointClasses(
+        network,
+        lambda endpoint: (endpoint in selected_sources.endpoints, endpoint in selected_destinations.endpoints),
+        blocks,
+        ranges,
+    )
+    matrix = reach_matrix(
         classes,
         why=explain,
         denied=denied,
-        sources=_mask(classes, senders) if sources else -1,
-        destinations=_mask(classes, takers) if destinations else -1,
+        sources=_mask(classes, selected_sources) if sources else -1,
+        destinations=_mask(classes, selected_destinations) if destinations else -1,
         ports=ranges or None,
         progress=progress,
     )
-    return Connections(found, explain)
+    return Connections(matrix, explain)
 
 
 class _SelectedEndpoints(NamedTuple):
-    """Ends that were named: pods and nodes, and plain addresses as blocks."""
+    """The selected endpoints: pods and nodes, and plain addresses as blocks."""
 
-    ends: set[Endpoint]
+    endpoints: set[Endpoint]
     blocks: list[Block]
 
 
-def _chosen(network: NetworkModel, names: Sequence[str], key: str, problems: list[Diagnostic]) -> _SelectedEndpoints:
-    ends: set[Endpoint] = set()
+def _select_endpoints(
+    network: NetworkModel, names: Sequence[str], key: str, problems: list[Diagnostic]
+) -> _SelectedEndpoints:
+    endpoints: set[Endpoint] = set()
     blocks: list[Block] = []
     for name in names:
         address = parse_address(name)
         if address is not None:
             pod = network.pod_at(address)
             if pod is not None:
-                ends.add(pod)
+                endpoints.add(pod)
             else:
                 blocks.append(Block(Span(address, address)))
             continue
@@ -103,12 +113,12 @@ def _chosen(network: NetworkModel, names: Sequence[str], key: str, problems: lis
         if not named:
             words = f"there is no namespace, pod, workload or node `{name}` for `{key}`"
             problems.append(unknown_name_diagnostic(words, _hint(network, name)))
-        ends |= named
-    return _SelectedEndpoints(ends, blocks)
+        endpoints |= named
+    return _SelectedEndpoints(endpoints, blocks)
 
 
 def _port_ranges(text: str, problems: list[Diagnostic]) -> list[PortRange]:
-    """The ranges that a text such as `80`, `53/UDP` or `8000-8080/TCP` stands for."""
+    """Return the ranges that a string such as `80`, `53/UDP` or `8000-8080/TCP` means."""
     match = _PORT.fullmatch(text)
     if match is not None:
         first, last = int(match[1]), int(match[2] or match[1])
@@ -146,10 +156,14 @@ def _hint(network: NetworkModel, name: str) -> str:
     return near_miss(name, names)
 
 
-def _mask(classes: EndpointClasses, chosen: _SelectedEndpoints) -> int:
-    wanted = union(classes.space.blocks[block] for block in chosen.blocks)
+def _mask(classes: EndpointClasses, selected: _SelectedEndpoints) -> int:
+    wanted = union(classes.space.blocks[block] for block in selected.blocks)
     return mask_of(
-        one.bit
-        for one in classes.all
-        if (classes.space.signature(one.spans[0].low) & wanted if one.spans else one.one in chosen.ends)
+        endpoint_class.bit
+        for endpoint_class in classes.all
+        if (
+            classes.space.signature(endpoint_class.spans[0].low) & wanted
+            if endpoint_class.spans
+            else endpoint_class.representative in selected.endpoints
+        )
     )

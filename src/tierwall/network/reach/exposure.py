@@ -1,10 +1,10 @@
-"""Exposure: what pods that do not exist yet could reach, and be reached by, said by label.
+"""Exposure: what future pods could reach, and what could reach them, by label.
 
-Policies apply to pods and namespaces created later, so what a cluster allows is more than what its pods can do
-today. Each selector that some policy has is met by a stand-in with just the labels it demands, alone and together
-with each other selector, as long as that is not too many; so is every namespace that exists, for a new pod most likely
-comes there; and one stand-in has no labels at all, in a namespace that has none. Stand-ins are asked as if they were
-there; their rows and columns of the matrix are the exposure.
+Policies also apply to pods and namespaces created later, so a cluster allows more than what its pods can do today. A
+hypothetical pod stands in for each selector of a policy, with exactly the labels that the selector requires. Others
+stand in for pairs of selectors, unless there are too many, and for each existing namespace, because new pods most
+likely go there. One more has no labels, in a namespace without labels. The connections of the hypothetical pods, as if
+they existed, are the exposure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, assert_never
 from msgspec import Struct
 
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
-from tierwall.network.model.endpoints import NAMESPACE_NAME
+from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint
 from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.rules import Related, Relation, TieredPolicy, peers_by_kind
 from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes
@@ -27,27 +27,27 @@ from tierwall.network.reach.spaces import bits, mask_of
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
-# With more sorts than this the stand-ins for pairs of selectors are left out, and with ten times as many those for
-# further selectors are.
-MOST_SORTS = 24
+# If there are more selectors than this, pairs of selectors get no hypothetical pod. Single selectors get at most ten
+# times as many.
+MOST_SELECTORS = 24
 _PREFIX = "tierwall-any-"
 _UNUSED_PORT = 64_999
 
 
 class HypotheticalPod(NamedTuple):
-    """A sort of pods by label: of its namespace (or the namespace's name), and its own.
+    """A hypothetical pod: the labels of its namespace (or the namespace's name) and its own labels.
 
-    `rest` says that other sorts of the same namespace have labels, so that this one stands for the remaining pods.
+    `is_rest` says that another hypothetical pod of the same namespace has labels, so this one stands for the rest.
     """
 
     namespace: tuple[tuple[str, str], ...]
     pod: tuple[tuple[str, str], ...]
-    rest: bool = False
+    is_rest: bool = False
 
     def __str__(self) -> str:
         if not self.namespace and not self.pod:
             return "any other pod"
-        pods = f"any pod with {_labels(self.pod)}" if self.pod else "any other pod" if self.rest else "any pod"
+        pods = f"any pod with {_labels(self.pod)}" if self.pod else "any other pod" if self.is_rest else "any pod"
         named = dict(self.namespace).get(NAMESPACE_NAME)
         if named is not None:
             return f"{pods} in {named}"
@@ -55,56 +55,64 @@ class HypotheticalPod(NamedTuple):
 
 
 class HypotheticalSnapshot(Struct, frozen=True):
-    """A snapshot with stand-ins added, and what each stands for by namespace and name."""
+    """A snapshot with hypothetical pods added, which are listed by namespace and name."""
 
     snapshot: Snapshot
-    sorts: Mapping[tuple[str, str], HypotheticalPod]
+    pods: Mapping[tuple[str, str], HypotheticalPod]
 
 
 def exposure(snapshot: Snapshot, why: bool = False) -> Iterator[ConnectionEntry]:
-    """Connections between the pods that exist and sorts of pods that may come, both ways."""
+    """Yield the connections between existing pods and hypothetical pods, in both directions."""
     hypothetical = with_stand_ins(snapshot)
-    sorts = hypothetical.sorts
-    classes = EndpointClasses(network_model(hypothetical.snapshot), lambda end: sorts.get((end.namespace, end.name)))
-    stand_ins = {
-        one.bit: sort for one in classes.all if (sort := sorts.get((one.one.namespace, one.one.name))) is not None
+    pods = hypothetical.pods
+    model = network_model(hypothetical.snapshot)
+
+    def pod_of(endpoint: Endpoint) -> HypotheticalPod | None:
+        return pods.get((endpoint.namespace, endpoint.name))
+
+    classes = EndpointClasses(model, pod_of)
+    pod_of_bit = {
+        endpoint_class.bit: pod
+        for endpoint_class in classes.all
+        if (pod := pod_of(endpoint_class.representative)) is not None
     }
-    to_come = mask_of(sorted(stand_ins))
-    real = classes.under_policy & ~to_come
+    future = mask_of(sorted(pod_of_bit))
+    existing = classes.under_policy & ~future
     names = EndpointNames(classes)
 
     def named(mask: int) -> NamedEndpoints:
-        some = mask & to_come
-        return NamedEndpoints((), (), tuple(str(stand_ins[bit]) for bit in bits(some))) if some else names.spelled(mask)
+        if not mask & future:
+            return names.spelled(mask)
+        return NamedEndpoints((), (), tuple(str(pod_of_bit[bit]) for bit in bits(mask & future)))
 
-    for sources, destinations in ((to_come, real), (real, to_come)):
-        found = reach_matrix(classes, why=why, sources=sources, destinations=destinations)
-        flows = FlowDescriber(found.ports, why)
-        for group in found.groups:
-            for those, passages in group.sources:
-                yield ConnectionEntry(named(those), named(group.destinations), flows.of(passages))
+    for sources, destinations in ((future, existing), (existing, future)):
+        matrix = reach_matrix(classes, why=why, sources=sources, destinations=destinations)
+        flows = FlowDescriber(matrix.ports, why)
+        for group in matrix.groups:
+            for group_sources, passages in group.sources:
+                yield ConnectionEntry(named(group_sources), named(group.destinations), flows.of(passages))
 
 
 def with_stand_ins(snapshot: Snapshot, named_ports: bool = False) -> HypotheticalSnapshot:
-    """The snapshot as it would be with one pod of every sort; if asked for, with all ports that policies name."""
+    """Return the snapshot with all hypothetical pods; with `named_ports`, they have every port that policies name."""
     network = network_model(snapshot)
     names = sorted(RelevantAttributes(network).named_ports) if named_ports else []
-    # Numbers that hardly any rule gives, so that the name makes a difference.
+    # Hardly any rule has these port numbers, so only the name matters.
     ports = [{"name": name, "containerPort": _UNUSED_PORT - number} for number, name in enumerate(names[:100])]
     added: list[Resource] = []
-    sorts: dict[tuple[str, str], HypotheticalPod] = {}
-    for number, sort in enumerate(_sorts(network)):
-        named = dict(sort.namespace).get(NAMESPACE_NAME)
+    pods: dict[tuple[str, str], HypotheticalPod] = {}
+    for number, hypothetical in enumerate(_hypothetical_pods(network)):
+        named = dict(hypothetical.namespace).get(NAMESPACE_NAME)
         namespace = named or f"{_PREFIX}{number}"
         if named is None:
-            added.append(_resource("Namespace", "", namespace, sort.namespace))
+            added.append(_resource("Namespace", "", namespace, hypothetical.namespace))
         elif named not in network.namespaces:
             added.append(_resource("Namespace", "", named, ()))
         spec = {"containers": [{"name": "any", "ports": ports}]}
-        pod = _resource("Pod", namespace, f"{_PREFIX}{number}", sort.pod, spec=spec)
+        pod = _resource("Pod", namespace, f"{_PREFIX}{number}", hypothetical.pod, spec=spec)
         added.append(pod)
-        sorts[pod.namespace, pod.name] = sort
-    return HypotheticalSnapshot(snapshot.with_changes(put=added), sorts)
+        pods[pod.namespace, pod.name] = hypothetical
+    return HypotheticalSnapshot(snapshot.with_changes(put=added), pods)
 
 
 def _resource(kind: str, namespace: str, name: str, labels: Iterable[tuple[str, str]], **more: Any) -> Resource:
@@ -113,25 +121,25 @@ def _resource(kind: str, namespace: str, name: str, labels: Iterable[tuple[str, 
     return Resource("", "v1", kind, namespace, name, value)
 
 
-def _sorts(network: NetworkModel) -> list[HypotheticalPod]:
+def _hypothetical_pods(network: NetworkModel) -> list[HypotheticalPod]:
     pairs = dict.fromkeys(pair for policy in network.policies for pair in _selectors(policy))
-    if pairs and len(pairs) + len(network.namespaces) <= MOST_SORTS:
-        pairs |= {(_called(name), EVERYTHING): None for name in sorted(network.namespaces)}
-    met = (sort for pair in pairs if (sort := _sort(network, [pair])) is not None)
-    single = list(dict.fromkeys(met))[: 10 * MOST_SORTS]
-    sorts = dict.fromkeys([HypotheticalPod((), ()), *single])
-    if len(pairs) <= MOST_SORTS:
-        for two in combinations(pairs, 2):
-            sort = _sort(network, two)
-            if sort is not None:
-                sorts[sort] = None
-    labelled = {sort.namespace for sort in sorts if sort.pod}
-    rest = {sort: not sort.pod and bool(labelled & {sort.namespace, ()}) for sort in sorts}
-    marked = (sort._replace(rest=rest[sort]) for sort in sorts)
-    return sorted(marked, key=lambda sort: (len(sort.namespace) + len(sort.pod), sort))
+    if pairs and len(pairs) + len(network.namespaces) <= MOST_SELECTORS:
+        pairs |= {(_namespace_selector(name), EVERYTHING): None for name in sorted(network.namespaces)}
+    selected = (pod for pair in pairs if (pod := _selected_by_all(network, [pair])) is not None)
+    singles = list(dict.fromkeys(selected))[: 10 * MOST_SELECTORS]
+    pods = dict.fromkeys([HypotheticalPod((), ()), *singles])
+    if len(pairs) <= MOST_SELECTORS:
+        for two_pairs in combinations(pairs, 2):
+            pod = _selected_by_all(network, two_pairs)
+            if pod is not None:
+                pods[pod] = None
+    labelled = {pod.namespace for pod in pods if pod.pod}
+    is_rest = {pod: not pod.pod and bool(labelled & {pod.namespace, ()}) for pod in pods}
+    marked = (pod._replace(is_rest=is_rest[pod]) for pod in pods)
+    return sorted(marked, key=lambda pod: (len(pod.namespace) + len(pod.pod), pod))
 
 
-def _called(namespace: str) -> Selector:
+def _namespace_selector(namespace: str) -> Selector:
     return Selector((Requirement(NAMESPACE_NAME, "In", (namespace,)),))
 
 
@@ -144,7 +152,7 @@ def _selectors(policy: TieredPolicy) -> Iterator[tuple[Selector, Selector]]:
 
 
 def _namespaces(wanted: Selector | Related, policy: TieredPolicy) -> Selector:
-    """Where a peer's pods may be: by a selector, beside the subject, or in a namespace with the labels compared."""
+    """Return a selector of namespaces for a peer: its own, the subject's, or one that requires the compared labels."""
     if isinstance(wanted, Selector):
         return wanted
     match wanted.relation:
@@ -158,15 +166,15 @@ def _namespaces(wanted: Selector | Related, policy: TieredPolicy) -> Selector:
             assert_never(wanted.relation)
 
 
-def _sort(network: NetworkModel, pairs: Iterable[tuple[Selector, Selector]]) -> HypotheticalPod | None:
-    """The sort of pods that just meets all selectors; None if no pod can."""
+def _selected_by_all(network: NetworkModel, pairs: Iterable[tuple[Selector, Selector]]) -> HypotheticalPod | None:
+    """Return the pod with exactly the labels that all selectors require, or None if they exclude each other."""
     pairs = list(pairs)
-    namespace = _meeting([namespaces for namespaces, _ in pairs])
-    pod = _meeting([pods for _, pods in pairs])
+    namespace = _fewest_labels([namespaces for namespaces, _ in pairs])
+    pod = _fewest_labels([pods for _, pods in pairs])
     if namespace is None or pod is None:
         return None
     if NAMESPACE_NAME in namespace:
-        # A namespace that exists has the labels it has.
+        # An existing namespace keeps its labels.
         name = namespace[NAMESPACE_NAME]
         labels = network.namespaces.get(name, {NAMESPACE_NAME: name})
         if not all(namespaces.matches(labels) for namespaces, _ in pairs):
@@ -175,24 +183,24 @@ def _sort(network: NetworkModel, pairs: Iterable[tuple[Selector, Selector]]) -> 
     return HypotheticalPod(tuple(sorted(namespace.items())), tuple(sorted(pod.items())))
 
 
-def _meeting(selectors: list[Selector]) -> dict[str, str] | None:
-    """The fewest labels that meet all selectors, or None."""
+def _fewest_labels(selectors: list[Selector]) -> dict[str, str] | None:
+    """Return the fewest labels that all selectors select, or None if no labels fit."""
     requirements = [requirement for selector in selectors for requirement in selector.requirements]
     labels: dict[str, str] = {}
-    for key in sorted({demand.key for demand in requirements if demand.operator in ("In", "Exists")}):
+    for key in sorted({required.key for required in requirements if required.operator in ("In", "Exists")}):
         about = [requirement for requirement in requirements if requirement.key == key]
         wanted = [set(requirement.values) for requirement in about if requirement.operator == "In"]
-        barred = {value for requirement in about if requirement.operator == "NotIn" for value in requirement.values}
-        values = set.intersection(*wanted) - barred if wanted else {_fresh(barred)}
+        excluded = {value for requirement in about if requirement.operator == "NotIn" for value in requirement.values}
+        values = set.intersection(*wanted) - excluded if wanted else {_other_value(excluded)}
         if not values:
             return None
         labels[key] = min(values)
     return labels if all(selector.matches(labels) for selector in selectors) else None
 
 
-def _fresh(barred: set[str]) -> str:
+def _other_value(excluded: set[str]) -> str:
     value = "any"
-    while value in barred:
+    while value in excluded:
         value += "-other"
     return value
 

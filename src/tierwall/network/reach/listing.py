@@ -1,7 +1,8 @@
-"""The matrix as it is shown: as entries, and as a picture.
+"""Shows the matrix of connections: as a list of entries, and as a picture.
 
 An entry says which sources reach which destinations on which ports, with what verdict and why. A picture, for graphs
-and the page, has the fewest blocks of ends such that every pair of blocks fares as one, and arrows between them.
+and the HTML page, has the fewest blocks of endpoints such that all pairs between two blocks are decided alike, with an
+arrow for them.
 """
 
 from __future__ import annotations
@@ -23,15 +24,12 @@ from tierwall.network.reach.matrix import ConnectionPassages, DestinationGroup, 
 from tierwall.network.reach.naming import LARGE, MOST_SELECTORS, EndpointNames, NamedEndpoints, NamedMask
 from tierwall.network.reach.spaces import PortSpace, bits, cut, union
 
-# A picture with more blocks than this shows nothing.
+# A picture with more blocks than this would be unreadable.
 MOST_BLOCKS = 400
 
 
 class ConnectionFlow(Struct, frozen=True):
-    """Ports that fare alike.
-
-    The verdict, the domain names it hangs on, and (if asked for) who settled each direction.
-    """
+    """Ports with the same decision: the verdict, the domain names it depends on, and the deciders if asked for."""
 
     verdict: Verdict
     ports: str
@@ -46,23 +44,23 @@ class ConnectionFlow(Struct, frozen=True):
         return f"{self.ports} if {' or '.join(self.domains)}" if self.verdict is Verdict.CONDITIONAL else self.ports
 
     def because(self) -> str:
-        """Who settled each direction, in words."""
+        """Name the deciders of each direction."""
         parts = [
-            f"{name} {', '.join(map(str, settled)) or 'not under policy'}"
-            for name, settled in (("egress", self.egress), ("ingress", self.ingress))
-            if settled is not None
+            f"{name} {', '.join(map(str, deciders)) or 'not under policy'}"
+            for name, deciders in (("egress", self.egress), ("ingress", self.ingress))
+            if deciders is not None
         ]
         return "; ".join(parts)
 
     def before(self) -> str:
-        """Who settled each direction before a change, in words; nothing in a list."""
+        """Name the deciders of each direction before a change; empty if nothing is compared."""
         return ""
 
 
 class ConnectionEntry(Struct, frozen=True):
-    """Some sources, some destinations, and what passes from every one of the first to every one of the second.
+    """Some sources, some destinations, and the flows from every source to every destination.
 
-    `change` is for comparisons: "added", "removed" or "changed"; a list has none.
+    In a comparison `change` is "added", "removed" or "changed"; otherwise it is empty.
     """
 
     sources: NamedEndpoints
@@ -72,12 +70,12 @@ class ConnectionEntry(Struct, frozen=True):
 
     @property
     def ports(self) -> str:
-        """All flows on one line; what is denied comes last, so that the word holds to the end of the line."""
+        """All flows on one line. Denied ones come last, so that "denied" applies up to the end of the line."""
         return ", ".join(map(str, sorted(self.flows, key=lambda flow: flow.verdict is Verdict.DENY)))
 
 
 class FlowDescriber:
-    """Passages in words, each once."""
+    """Turns passages into flows, and caches them."""
 
     def __init__(self, ports: PortSpace, why: bool) -> None:
         self._ports = ports
@@ -85,11 +83,11 @@ class FlowDescriber:
         self._known: dict[ConnectionPassages, tuple[ConnectionFlow, ...]] = {}
 
     def of(self, passages: ConnectionPassages) -> tuple[ConnectionFlow, ...]:
-        """The flows of some passages, in order."""
-        found = self._known.get(passages)
-        if found is None:
-            found = self._known[passages] = tuple(self._flow(*one) for one in passages)
-        return found
+        """Return the flows of some passages, in order."""
+        flows = self._known.get(passages)
+        if flows is None:
+            flows = self._known[passages] = tuple(self._flow(*passage) for passage in passages)
+        return flows
 
     def _flow(self, ports: int, egress: Outcome, ingress: Outcome) -> ConnectionFlow:
         return ConnectionFlow(
@@ -102,46 +100,43 @@ class FlowDescriber:
         )
 
 
-def connection_entries(found: ReachMatrix, why: bool = False) -> Iterator[ConnectionEntry]:
-    """The groups of a matrix, destination by destination; grows with groups, not with pairs."""
-    names, flows, by_selector = EndpointNames(found.classes), FlowDescriber(found.ports, why), _cuts(found)
+def connection_entries(matrix: ReachMatrix, why: bool = False) -> Iterator[ConnectionEntry]:
+    """Yield the groups of a matrix, destination by destination. Their number does not depend on that of pairs."""
+    names, flows, by_selector = EndpointNames(matrix.classes), FlowDescriber(matrix.ports, why), _cuts(matrix)
     cuts = tuple(by_selector.values())
-    for group in found.groups:
+    for group in matrix.groups:
         destinations = names.describe(group.destinations, cuts=cuts)
-        hints = _hints(found, group, by_selector)
+        hints = _hints(matrix, group, by_selector)
         for sources, passages in group.sources:
-            if not only_itself(found, group.destinations, sources):
+            if not only_itself(matrix, group.destinations, sources):
                 named = names.describe(sources, group.possible, hints, cuts)
                 yield ConnectionEntry(named, destinations, flows.of(passages))
 
 
-def _cuts(found: ReachMatrix) -> dict[Selector, NamedMask]:
-    """The pods that most policies are about, by selector and under its name.
-
-    What they cannot do, they all cannot.
-    """
-    counted = Counter(policy.pods for policy in found.classes.model.policies if policy.pods.requirements)
+def _cuts(matrix: ReachMatrix) -> dict[Selector, NamedMask]:
+    """Return the sets of pods that most policies select, by selector. Exceptions often consist of such sets."""
+    counted = Counter(policy.pods for policy in matrix.classes.model.policies if policy.pods.requirements)
     common = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MOST_SELECTORS]
-    return {pods: NamedMask(_name(EVERYTHING, pods), found.membership.pods(pods)) for pods, _ in common}
+    return {pods: NamedMask(_name(EVERYTHING, pods), matrix.membership.pods(pods)) for pods, _ in common}
 
 
-def _hints(found: ReachMatrix, group: DestinationGroup, cuts: dict[Selector, NamedMask]) -> list[NamedMask]:
-    """What the ingress rules about a group select, under the names the rules give it, whole and met with the cuts."""
+def _hints(matrix: ReachMatrix, group: DestinationGroup, cuts: dict[Selector, NamedMask]) -> list[NamedMask]:
+    """Return the sets that ingress rules of a group select, named by their selectors, alone and within the cuts."""
     if max(sources.bit_count() for sources, _ in group.sources) <= LARGE:
         return []
     (bit,) = bits(group.destinations & -group.destinations)
-    subject = found.classes.all[bit].one
+    subject = matrix.classes.all[bit].representative
     if not subject.under_policy:
         return []
-    stack = found.classes.model.stack(subject, Direction.INGRESS)
+    stack = matrix.classes.model.stack(subject, Direction.INGRESS)
     rules = (rule for tier in stack for policy in tier.policies for rule in policy.rules(Direction.INGRESS) or ())
-    # Only pods can be so many, and only their peers have names to offer.
+    # Only sets of pods are that large, and only pod peers have selectors that can name them.
     pods, _addresses, _nodes, _domains = peers_by_kind(peer for rule in rules for peer in rule.peers or ())
     peers = dict.fromkeys(pods)
     out: list[NamedMask] = []
     for peer in list(peers)[:MOST_SELECTORS]:
         namespaces = _namespaces(peer, subject)
-        mask = found.membership.matching(peer, subject) & group.possible
+        mask = matrix.membership.matching(peer, subject) & group.possible
         if namespaces is not None and mask.bit_count() > LARGE:
             out.append(NamedMask(_name(namespaces, peer.pods), mask))
             if peer.pods == EVERYTHING:
@@ -150,7 +145,7 @@ def _hints(found: ReachMatrix, group: DestinationGroup, cuts: dict[Selector, Nam
 
 
 def _namespaces(peer: PodPeer, subject: Endpoint) -> Selector | None:
-    """The namespaces of a peer as a selector; None for a relation that no selector says."""
+    """Return the namespaces of a peer as a selector, or None if a selector cannot express them."""
     namespaces = peer.namespaces
     if isinstance(namespaces, Selector):
         return namespaces
@@ -165,18 +160,18 @@ def _namespaces(peer: PodPeer, subject: Endpoint) -> Selector | None:
 
 
 def _name(namespaces: Selector, pods: Selector) -> str:
-    """`[team=red]/*`."""
+    """Return a name such as `[team=red]/*`."""
     return "/".join(f"[{selector}]" if selector.requirements else "*" for selector in (namespaces, pods))
 
 
-def pair_entries(found: ReachMatrix, why: bool = False) -> Iterator[ConnectionEntry]:
-    """Every pair of ends, one entry each; an end and itself are left out."""
-    flows = FlowDescriber(found.ports, why)
-    for group in found.groups:
-        targets = list(_ends(found, group.destinations))
+def pair_entries(matrix: ReachMatrix, why: bool = False) -> Iterator[ConnectionEntry]:
+    """Yield one entry per pair of endpoints, except for an endpoint and itself."""
+    flows = FlowDescriber(matrix.ports, why)
+    for group in matrix.groups:
+        targets = list(_members(matrix, group.destinations))
         for destination, destination_name in targets:
             for sources, passages in group.sources:
-                for source, source_name in _ends(found, sources):
+                for source, source_name in _members(matrix, sources):
                     if source is not destination or source is None:
                         yield ConnectionEntry(
                             NamedEndpoints((), (), (source_name,)),
@@ -185,33 +180,33 @@ def pair_entries(found: ReachMatrix, why: bool = False) -> Iterator[ConnectionEn
                         )
 
 
-def _ends(found: ReachMatrix, mask: int) -> Iterable[tuple[Endpoint | None, str]]:
+def _members(matrix: ReachMatrix, mask: int) -> Iterable[tuple[Endpoint | None, str]]:
     for bit in bits(mask):
-        one = found.classes.all[bit]
-        if one.spans:
-            yield from ((None, str(span)) for span in one.spans)
+        endpoint_class = matrix.classes.all[bit]
+        if endpoint_class.spans:
+            yield from ((None, str(span)) for span in endpoint_class.spans)
         else:
-            yield from ((end, str(end)) for end in one.members)
+            yield from ((endpoint, str(endpoint)) for endpoint in endpoint_class.members)
 
 
-def only_itself(found: ReachMatrix, destinations: int, sources: int) -> bool:
-    """Whether an entry says no more than that an end reaches itself, which no policy is about."""
+def only_itself(matrix: ReachMatrix, destinations: int, sources: int) -> bool:
+    """Whether an entry is only about one endpoint and itself, to which policies do not apply."""
     if sources != destinations or sources & (sources - 1):
         return False
     (bit,) = bits(sources)
-    one = found.classes.all[bit]
-    return len(one.members) == 1 and not one.spans
+    endpoint_class = matrix.classes.all[bit]
+    return len(endpoint_class.members) == 1 and not endpoint_class.spans
 
 
 class TooManyBlocks(ValueError):
-    """There are too many different blocks for a picture."""
+    """A picture would have too many blocks."""
 
     def __init__(self) -> None:
         super().__init__(f"more than {MOST_BLOCKS} groups of ends differ")
 
 
 class Arrow(NamedTuple):
-    """From one node to another, by number."""
+    """An arrow from one node to another, by number."""
 
     source: int
     destination: int
@@ -220,28 +215,28 @@ class Arrow(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """Named nodes and arrows between them. Nodes that are one end have no arrow to themselves."""
+    """Named nodes and arrows between them. A node that is a single endpoint has no arrow to itself."""
 
     nodes: tuple[NamedEndpoints, ...]
     arrows: tuple[Arrow, ...]
 
 
-def picture(found: ReachMatrix, why: bool = False) -> Picture:
-    """The picture of a matrix; TooManyBlocks if it would be too large to read."""
-    names, flows = EndpointNames(found.classes), FlowDescriber(found.ports, why)
-    blocks = _blocks(found)
+def picture(matrix: ReachMatrix, why: bool = False) -> Picture:
+    """Return the picture of a matrix. Raise TooManyBlocks if it would be too large to read."""
+    names, flows = EndpointNames(matrix.classes), FlowDescriber(matrix.ports, why)
+    blocks = _blocks(matrix)
     arrows = [
         Arrow(source, destination, flows.of(passages))
-        for source, destination, passages in sorted(_edges(found, blocks), key=lambda edge: edge[:2])
-        if not only_itself(found, blocks[destination], blocks[source])
+        for source, destination, passages in sorted(_edges(matrix, blocks), key=lambda edge: edge[:2])
+        if not only_itself(matrix, blocks[destination], blocks[source])
     ]
     return Picture(tuple(map(names.spelled, blocks)), tuple(arrows))
 
 
-def _blocks(found: ReachMatrix) -> list[int]:
-    """Disjoint sets of ends, in order, such that each group of the matrix has all of one or nothing."""
-    sets = dict.fromkeys(group.destinations for group in found.groups)
-    sets |= dict.fromkeys(sources for group in found.groups for sources, _ in group.sources)
+def _blocks(matrix: ReachMatrix) -> list[int]:
+    """Return disjoint sets of endpoints, in order, such that a group of the matrix has all of a set or none of it."""
+    sets = dict.fromkeys(group.destinations for group in matrix.groups)
+    sets |= dict.fromkeys(sources for group in matrix.groups for sources, _ in group.sources)
     pieces = [everybody] if (everybody := union(sets)) else []
     for mask in sets:
         pieces = cut(pieces, mask)
@@ -250,9 +245,9 @@ def _blocks(found: ReachMatrix) -> list[int]:
     return sorted(pieces, key=lambda piece: piece & -piece)
 
 
-def _edges(found: ReachMatrix, blocks: list[int]) -> Iterator[tuple[int, int, ConnectionPassages]]:
-    """How blocks reach blocks, by number."""
-    for group in found.groups:
+def _edges(matrix: ReachMatrix, blocks: list[int]) -> Iterator[tuple[int, int, ConnectionPassages]]:
+    """Yield the passages from block to block, by number."""
+    for group in matrix.groups:
         destinations = [number for number, block in enumerate(blocks) if block & group.destinations]
         for sources, passages in group.sources:
             for source in (number for number, block in enumerate(blocks) if block & sources):
@@ -261,7 +256,7 @@ def _edges(found: ReachMatrix, blocks: list[int]) -> Iterator[tuple[int, int, Co
 
 
 def picture_of_changes(entries: Iterable[ConnectionEntry]) -> Picture:
-    """The picture of a comparison: the sets of ends its entries name, and an arrow for each way things change."""
+    """Return the picture of a comparison: the endpoints of its entries, and one arrow per kind of change."""
     nodes: dict[NamedEndpoints, int] = {}
     arrows: dict[tuple[int, int, str], list[ConnectionFlow]] = {}
     for entry in entries:

@@ -1,13 +1,13 @@
 """The whole matrix: for every group of destinations, which sources reach it on which ports, and why.
 
-A connection passes if the source's egress and the destination's ingress both let it, so a group's entry is its
-ingress row met with its column of egress. Destinations with equal rows and columns are one group; the work grows
-with the number of different rows and columns, not with pairs.
+A connection is allowed if the source's egress and the destination's ingress both allow it. So the entry of a group is
+the intersection of its ingress row and its egress column. Destinations with equal rows and columns form one group; the
+work depends on the number of different rows and columns, not on the number of pairs.
 
-A column is egress seen from the destination: the rows of all sources, turned around. A row differs from one of a few
-bases (nobody, everybody, a tenant …) in few classes, so it is kept as a base and a list of differences. A column is
-then the sources of the bases that hold the class, corrected by the rows that differ there; every source is in one row,
-so a correction is a symmetric difference and the order does not matter.
+A column is egress seen from the destination: the transposed rows of all sources. A row differs in few classes from one
+of a few bases (nobody, everybody, a tenant …), so it is stored as a base and a list of differences. A column then
+consists of the sources of all bases that contain the class, corrected by the rows that differ there. Every source is in
+exactly one row, so a correction is a symmetric difference, and the order of corrections does not matter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Senders(NamedTuple):
-    """Sources that may (or may not) send on these ports with this outcome."""
+    """The sources whose egress has this outcome on these ports."""
 
     ports: int
     outcome: Outcome
@@ -39,26 +39,26 @@ class Senders(NamedTuple):
 
 
 class Column(Struct, frozen=True, eq=False, gc=False):
-    """Who may send to a class.
+    """The senders to a class.
 
-    INVARIANT: equal columns of one matrix are one object, so that they are told apart without looking at their senders.
+    INVARIANT: equal columns of one matrix are the same object, so they can be compared by identity.
     """
 
     senders: tuple[Senders, ...]
 
 
-# So many bases are tried for a row; a difference of so few classes is not worth looking for a better base.
+# The most bases that are tried for a row, and a difference (in classes) that is small enough to stop at a base.
 MOST_BASES, NEAR = 48, 64
 
 
 class _Layer:
-    """All rows' sets for one (ports, outcome): bases with the sources on them, and per class the rows that differ."""
+    """The sets of all rows for one pair of ports and outcome: bases, each with the sources that use it."""
 
     def __init__(self, everybody: int) -> None:
         self.bases: list[list[int]] = [[0, 0], [everybody, 0]]
 
     def place(self, reach: int, sources: int) -> Iterable[int]:
-        """Put a row on its nearest base; gives the classes in which it differs."""
+        """Assign a row to its nearest base, and return the classes in which it differs."""
         best, least = 0, -1
         for number, (base, _) in enumerate(self.bases):
             distance = (base ^ reach).bit_count()
@@ -78,9 +78,9 @@ class Columns:
     """The columns of a set of egress rows."""
 
     def __init__(self, rows: Iterable[tuple[Row, int]], everybody: int, denied: bool) -> None:
-        """`rows` with the sources that have each; denied outcomes are kept only if asked for."""
+        """Build columns from `rows`, each with its sources. Denied outcomes are kept only if asked for."""
         self._layers: dict[tuple[int, Outcome], _Layer] = {}
-        # Corrections: a layer's key and some sources. Per class, which of them hold there.
+        # Corrections: the key of a layer and some sources. `_at` has the numbers of the corrections by class.
         self._corrections: list[tuple[tuple[int, Outcome], int]] = []
         self._at: dict[int, list[int]] = {}
         for row, sources in rows:
@@ -91,7 +91,7 @@ class Columns:
                         if key not in self._layers:
                             self._layers[key] = _Layer(everybody)
                         self._correct(key, sources, self._layers[key].place(reach, sources))
-        # Who is on the base of everybody sends to every class; the other bases are corrections where they hold.
+        # Sources with the base "everybody" send to every class. The other bases become corrections of their classes.
         self._always: dict[tuple[int, Outcome], int] = {}
         for key, layer in self._layers.items():
             for reach, sources in layer.bases:
@@ -100,16 +100,16 @@ class Columns:
                 elif sources:
                     self._correct(key, sources, bits(reach))
         self._columns: dict[tuple[int, ...], Column] = {}
-        self._own: dict[tuple[Senders, ...], Column] = {}
+        self._by_senders: dict[tuple[Senders, ...], Column] = {}
 
     def column(self, bit: int) -> Column:
-        """Who may send to a class."""
+        """Return the senders to a class."""
         signature = tuple(self._at.get(bit, ()))
-        found = self._columns.get(signature)
-        if found is None:
+        column = self._columns.get(signature)
+        if column is None:
             senders = self._compute(signature)
-            found = self._columns[signature] = self._own.setdefault(senders, Column(senders))
-        return found
+            column = self._columns[signature] = self._by_senders.setdefault(senders, Column(senders))
+        return column
 
     def _correct(self, key: tuple[int, Outcome], sources: int, where: Iterable[int]) -> None:
         number = len(self._corrections)
@@ -126,7 +126,7 @@ class Columns:
 
 
 class ConnectionPassage(NamedTuple):
-    """Ports on which a connection fares alike, and how each direction was settled."""
+    """Ports on which a connection has the same outcomes, and the outcome of each direction."""
 
     ports: int
     egress: Outcome
@@ -134,18 +134,18 @@ class ConnectionPassage(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """Of the whole connection."""
+        """The verdict of the whole connection."""
         return whole_verdict(self.egress.verdict, self.ingress.verdict)
 
 
-# All the ways in which some sources reach some destinations, in order; ports do not overlap.
+# All passages from some sources to some destinations, in order; their ports do not overlap.
 ConnectionPassages: TypeAlias = tuple[ConnectionPassage, ...]
 
 
 class DestinationGroup(Struct, frozen=True, eq=False):
-    """Destinations that are reached alike: disjoint sets of sources, each with its passages.
+    """Destinations with the same sources: disjoint sets of sources, each with its passages.
 
-    `possible` are all ends of which policies have a say with these destinations, asked about or not.
+    `possible` are all endpoints whose connections to these destinations policies can affect, even if not asked for.
     """
 
     destinations: int
@@ -154,7 +154,7 @@ class DestinationGroup(Struct, frozen=True, eq=False):
 
 
 class ReachMatrix(Struct, frozen=True, eq=False):
-    """Who reaches whom on what. Pairs of ends that are both not under policy are left out: no policy is about them."""
+    """All allowed connections: sources, destinations and ports. Pairs of endpoints that are both not under policy are left out."""
 
     classes: EndpointClasses
     membership: Membership
@@ -172,41 +172,42 @@ def reach_matrix(
     ports: Sequence[PortRange] | None = None,
     progress: Progress | None = None,
 ) -> ReachMatrix:
-    """The matrix of all classes, or of some sources, destinations and ports.
+    """Return the matrix of all classes, or of some sources, destinations and ports.
 
-    With `why` passages are told apart by the rules that settle them; with `denied` those that do not pass are there
-    too.
+    With `why`, passages also differ by the rules that decide them. With `denied`, denied passages are included.
     """
     rows = Rows(classes, why)
-    asked, asked_for = classes.everybody & sources, classes.everybody & destinations
-    total = asked.bit_count() + asked_for.bit_count()
+    senders, receivers = classes.everybody & sources, classes.everybody & destinations
+    total = senders.bit_count() + receivers.bit_count()
     by_row: dict[Row, list[int]] = {}
-    for number, bit in enumerate(bits(asked), 1):
+    for number, bit in enumerate(bits(senders), 1):
         by_row.setdefault(rows.row(classes.all[bit], Direction.EGRESS), []).append(bit)
         if progress is not None:
             progress("connections", number, total)
     columns = Columns(((row, mask_of(numbers)) for row, numbers in by_row.items()), classes.everybody, denied)
     wanted = rows.ports.everything if ports is None else union(map(rows.ports.mask, ports))
-    met: dict[tuple[Row, Column, bool], list[int]] = {}
-    for number, bit in enumerate(bits(asked_for), 1 + asked.bit_count()):
-        one = classes.all[bit]
-        key = rows.row(one, Direction.INGRESS), columns.column(bit), one.one.under_policy
-        met.setdefault(key, []).append(bit)
+    alike: dict[tuple[Row, Column, bool], list[int]] = {}
+    for number, bit in enumerate(bits(receivers), 1 + senders.bit_count()):
+        receiver = classes.all[bit]
+        key = rows.row(receiver, Direction.INGRESS), columns.column(bit), receiver.representative.under_policy
+        alike.setdefault(key, []).append(bit)
         if progress is not None:
             progress("connections", number, total)
-    found: dict[tuple[int, tuple[tuple[int, ConnectionPassages], ...]], list[int]] = {}
-    for (row, column, under_policy), numbers in met.items():
+    by_entry: dict[tuple[int, tuple[tuple[int, ConnectionPassages], ...]], list[int]] = {}
+    for (row, column, under_policy), numbers in alike.items():
         possible = classes.everybody if under_policy else classes.under_policy
-        entry = _meet(row, column, possible & asked, wanted, denied)
+        entry = _intersect(row, column, possible & senders, wanted, denied)
         if entry:
-            found.setdefault((possible, entry), []).extend(numbers)
-    in_order = sorted(found.items(), key=lambda item: min(item[1]))
+            by_entry.setdefault((possible, entry), []).extend(numbers)
+    in_order = sorted(by_entry.items(), key=lambda item: min(item[1]))
     groups = tuple(DestinationGroup(mask_of(numbers), entry, possible) for (possible, entry), numbers in in_order)
     return ReachMatrix(classes, rows.membership, rows.ports, groups)
 
 
-def _meet(row: Row, column: Column, among: int, ports: int, denied: bool) -> tuple[tuple[int, ConnectionPassages], ...]:
-    """An ingress row and an egress column: disjoint sets of sources with their passages."""
+def _intersect(
+    row: Row, column: Column, among: int, ports: int, denied: bool
+) -> tuple[tuple[int, ConnectionPassages], ...]:
+    """Intersect an ingress row and an egress column: return disjoint sets of sources with their passages."""
     pieces: list[tuple[int, ConnectionPassages]] = []
     for cell, parts in row.cells:
         cell &= ports
@@ -214,38 +215,40 @@ def _meet(row: Row, column: Column, among: int, ports: int, denied: bool) -> tup
             if not cell or (ingress.verdict is DENY and not denied):
                 continue
             for sent, egress, sources in column.senders:
-                common, those = sent & cell, mask & sources & among
-                if common and those:
-                    pieces = _add(pieces, those, ConnectionPassage(common, egress, ingress))
+                common, common_sources = sent & cell, mask & sources & among
+                if common and common_sources:
+                    pieces = _add(pieces, common_sources, ConnectionPassage(common, egress, ingress))
     merged: dict[ConnectionPassages, int] = {}
-    for those, passages in pieces:
+    for mask, passages in pieces:
         key = _joined(passages)
-        merged[key] = merged.get(key, 0) | those
-    return tuple(sorted(((mask, passages) for passages, mask in merged.items()), key=lambda one: one[0] & -one[0]))
+        merged[key] = merged.get(key, 0) | mask
+    return tuple(
+        sorted(((mask, passages) for passages, mask in merged.items()), key=lambda piece: piece[0] & -piece[0])
+    )
 
 
 def _add(
-    pieces: list[tuple[int, ConnectionPassages]], those: int, passage: ConnectionPassage
+    pieces: list[tuple[int, ConnectionPassages]], sources: int, passage: ConnectionPassage
 ) -> list[tuple[int, ConnectionPassages]]:
-    """Give some sources one more passage, cutting sets that only partly have it."""
-    out: list[tuple[int, ConnectionPassages]] = []
+    """Add a passage to some sources, splitting sets of which only a part has it."""
+    result: list[tuple[int, ConnectionPassages]] = []
     for mask, passages in pieces:
-        inside = mask & those
+        inside = mask & sources
         if inside:
-            out.append((inside, (*passages, passage)))
-            those ^= inside
+            result.append((inside, (*passages, passage)))
+            sources ^= inside
             mask ^= inside
         if mask:
-            out.append((mask, passages))
-    if those:
-        out.append((those, (passage,)))
-    return out
+            result.append((mask, passages))
+    if sources:
+        result.append((sources, (passage,)))
+    return result
 
 
 def _joined(passages: ConnectionPassages) -> ConnectionPassages:
-    """Passages settled alike become one; by lowest port."""
-    found: dict[tuple[Outcome, Outcome], int] = {}
+    """Join passages with the same outcomes, and sort them by lowest port."""
+    ports_by_outcomes: dict[tuple[Outcome, Outcome], int] = {}
     for ports, egress, ingress in passages:
-        found[egress, ingress] = found.get((egress, ingress), 0) | ports
-    joined = (ConnectionPassage(ports, *settled) for settled, ports in found.items())
-    return tuple(sorted(joined, key=lambda one: one.ports & -one.ports))
+        ports_by_outcomes[egress, ingress] = ports_by_outcomes.get((egress, ingress), 0) | ports
+    joined = (ConnectionPassage(ports, *outcomes) for outcomes, ports in ports_by_outcomes.items())
+    return tuple(sorted(joined, key=lambda passage: passage.ports & -passage.ports))

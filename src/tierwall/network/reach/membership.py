@@ -1,8 +1,8 @@
-"""Which classes and ports each rule matches, and what it claims of them, for all classes at once.
+"""Finds the classes and ports that each rule matches, for all classes at once.
 
-Peers become sets of classes by indexes of labels and address blocks, ports become pieces of the port space. Claims are
-made cell by cell: for ports that no rule tells apart. The walk through the tiers is the loop of `core.stack`, whose
-cases are classes of ends here.
+Indexes of labels and address blocks turn peers into sets of classes; ports become pieces of the port space. Rules take
+effect cell by cell, where a cell is a set of ports that no rule distinguishes. The loop over the tiers is the one of
+`core.stack`, with classes of endpoints as its cases.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from tierwall.network.reach.spaces import PortSpace, cut, mask_of, union
 
 
 class MatchedRule(Struct, frozen=True):
-    """What a rule about one subject matches: ports outright, or ports on some classes only; classes surely or maybe."""
+    """The matches of a rule about one subject: certain and possible classes, and ports for all or only some classes."""
 
     rule: NetworkRule
     ports: int
     named: tuple[tuple[int, int], ...]
     surely: int
     maybe: int
-    # The rule's claim on ports that it matches outright, if no name has a say in it.
-    claim: RuleEffect | None
+    # The rule's effect on the ports that it matches for all classes, unless it has domain names.
+    effect: RuleEffect | None
 
     @classmethod
     def of(
         cls, rule: NetworkRule, ports: int, named: tuple[tuple[int, int], ...], surely: int, maybe: int
     ) -> MatchedRule:
-        """What a rule matches."""
-        claim = RuleEffect(rule, action_verdict(rule.action), surely) if surely and not maybe else None
-        return cls(rule, ports, named, surely, maybe, claim)
+        """Return the matches of a rule."""
+        effect = RuleEffect(rule, action_verdict(rule.action), surely) if surely and not maybe else None
+        return cls(rule, ports, named, surely, maybe, effect)
 
     def on(self, ports: int) -> tuple[int, int]:
-        """The classes it matches, and may match, on a cell of ports."""
+        """Return the classes that the rule certainly matches and may match on a cell of ports."""
         if ports & self.ports:
             return self.surely, self.maybe
         where = 0
@@ -68,11 +68,11 @@ class MatchedRule(Struct, frozen=True):
 
 
 class _LabelIndex:
-    """The classes by label; a selector becomes unions, complements and intersections of sets."""
+    """An index of classes by label; it turns a selector into unions, complements and intersections of sets."""
 
     def __init__(self, base: int, entries: Iterable[tuple[int, Iterable[tuple[str, str | None]]]]) -> None:
         self._base = base
-        # The classes with a label, and with a key whatever its value.
+        # The classes that have a label, or that have a key with any value.
         self._numbers: dict[tuple[str, str | None] | str, list[int]] = {}
         for number, seen in entries:
             for label in seen:
@@ -82,88 +82,88 @@ class _LabelIndex:
         self._selected: dict[Selector, int] = {}
 
     def having(self, label: tuple[str, str | None] | str) -> int:
-        """The classes with a label, or with a key whatever its value."""
-        found = self._masks.get(label)
-        if found is None:
-            found = self._masks[label] = mask_of(self._numbers.get(label, ()))
-        return found
+        """Return the classes that have a label, or that have a key with any value."""
+        mask = self._masks.get(label)
+        if mask is None:
+            mask = self._masks[label] = mask_of(self._numbers.get(label, ()))
+        return mask
 
     def selected(self, selector: Selector) -> int:
-        """The classes that a selector selects."""
-        found = self._selected.get(selector)
-        if found is None:
-            found = self._base
+        """Return the classes that a selector selects."""
+        mask = self._selected.get(selector)
+        if mask is None:
+            mask = self._base
             for requirement in selector.requirements:
-                found &= self._meeting(requirement)
-            self._selected[selector] = found
-        return found
+                mask &= self._fulfilling(requirement)
+            self._selected[selector] = mask
+        return mask
 
-    def _meeting(self, requirement: Requirement) -> int:
+    def _fulfilling(self, requirement: Requirement) -> int:
         key, operator, values = requirement
         if operator in ("Exists", "DoesNotExist"):
-            found = self.having(key)
+            mask = self.having(key)
         else:
-            found = union(self.having((key, value)) for value in values)
-        return found if operator in ("In", "Exists") else self._base & ~found
+            mask = union(self.having((key, value)) for value in values)
+        return mask if operator in ("In", "Exists") else self._base & ~mask
 
 
 class Membership:
-    """The classes that each peer and each rule matches, and those it may match."""
+    """Finds the classes that each peer and each rule matches or may match."""
 
     def __init__(self, classes: EndpointClasses) -> None:
         self.classes = classes
         named = {
             PortRange(protocol, number, number)
-            for one in classes.all
-            for name, pairs in one.one.named_ports.items()
-            if name in classes.attention.named_ports
+            for endpoint_class in classes.all
+            for name, pairs in endpoint_class.representative.named_ports.items()
+            if name in classes.attributes.named_ports
             for protocol, number in pairs
         }
-        self.ports = PortSpace(classes.attention.port_ranges | named)
-        pods = [one for one in classes.all if one.one.under_policy]
+        self.ports = PortSpace(classes.attributes.port_ranges | named)
+        pods = [endpoint_class for endpoint_class in classes.all if endpoint_class.representative.under_policy]
         base = classes.under_policy
-        self._namespaces = _LabelIndex(base, ((one.bit, one.key[0]) for one in pods))
-        self._pods = _LabelIndex(base, ((one.bit, one.key[1]) for one in pods))
+        self._namespaces = _LabelIndex(base, ((pod_class.bit, pod_class.key[0]) for pod_class in pods))
+        self._pods = _LabelIndex(base, ((pod_class.bit, pod_class.key[1]) for pod_class in pods))
         by_signature: dict[int, set[int]] = {}
         by_address: dict[int, set[int]] = {}
         nodes = {address for node in classes.model.nodes for address in node.addresses}
-        for one in classes.all:
-            for address in one.one.addresses:
-                by_signature.setdefault(classes.space.signature(address), set()).add(one.bit)
-                if address in nodes and not one.spans:
-                    by_address.setdefault(address, set()).add(one.bit)
+        for endpoint_class in classes.all:
+            for address in endpoint_class.representative.addresses:
+                by_signature.setdefault(classes.space.signature(address), set()).add(endpoint_class.bit)
+                if address in nodes and not endpoint_class.spans:
+                    by_address.setdefault(address, set()).add(endpoint_class.bit)
         self._by_signature = {signature: mask_of(numbers) for signature, numbers in by_signature.items()}
         self._by_address = {address: mask_of(numbers) for address, numbers in by_address.items()}
         self._peers: dict[Peer, int] = {}
         self._named_ports: dict[str, dict[tuple[tuple[str, int], ...], int]] = {}
 
     def matching(self, peer: Peer, subject: Endpoint) -> int:
-        """The classes a peer of a rule about `subject` surely matches; none for domain names."""
+        """Return the classes that a peer of a rule about `subject` certainly matches; none for domain names."""
         if isinstance(peer, PodPeer) and isinstance(peer.namespaces, Related):
             return self._pods.selected(peer.pods) & self._related(peer.namespaces, subject)
-        found = self._peers.get(peer)
-        if found is None:
-            found = self._peers[peer] = self._unrelated(peer)
-        return found
+        mask = self._peers.get(peer)
+        if mask is None:
+            mask = self._peers[peer] = self._matching_any_subject(peer)
+        return mask
 
     def pods(self, selector: Selector) -> int:
-        """The classes of pods that a pod selector selects, in any namespace."""
+        """Return the classes of pods that a pod selector selects, in any namespace."""
         return self._pods.selected(selector)
 
     def subjects(self, namespaces: Selector, pods: Selector) -> int:
-        """The classes of pods that a policy is about."""
+        """Return the classes of pods that are subjects of a policy."""
         return self._namespaces.selected(namespaces) & self._pods.selected(pods)
 
     def matched(
         self, tier: Tier[TieredPolicy], subject: Endpoint, direction: Direction
     ) -> dict[TieredPolicy, list[MatchedRule]]:
-        """What the rules of a tier about a subject match, policy by policy, in order."""
+        """Return the matches of a tier's rules about a subject, by policy, in order."""
         return {
             policy: [self._match(rule, subject) for rule in policy.rules(direction) or ()] for policy in tier.policies
         }
 
-    def _unrelated(self, peer: Peer) -> int:
-        """The classes that a peer matches whoever the rule is about."""
+    def _matching_any_subject(self, peer: Peer) -> int:
+        """Return the classes that a peer matches, whichever the subject is."""
         match peer:
             case PodPeer():
                 assert isinstance(peer.namespaces, Selector)
@@ -195,9 +195,9 @@ class Membership:
                 assert_never(wanted.relation)
 
     def _compared(self, keys: tuple[str, ...], subject: Endpoint) -> tuple[int, int]:
-        """The classes whose namespaces have the subject's values of these keys, and those that have the keys.
+        """Return the classes whose namespaces agree with the subject's in these keys, and those that have the keys.
 
-        Nobody where the subject's own namespace lacks a key, and where there is none.
+        Both are empty if the subject's namespace lacks a key, or if there are no keys.
         """
         if not keys or any(key not in subject.namespace_labels for key in keys):
             return 0, 0
@@ -238,14 +238,14 @@ class Membership:
         return ports, tuple(named)
 
     def _named(self, entry: NamedPort) -> Iterator[tuple[int, int]]:
-        """The ports that a name stands for, and on which classes of destinations."""
+        """Yield the ports that a name means, each with the classes of destinations that have it."""
         known = self._named_ports.get(entry.name)
         if known is None:
-            found: dict[tuple[tuple[str, int], ...], list[int]] = {}
-            for one in self.classes.all:
-                if pairs := one.one.named_ports.get(entry.name):
-                    found.setdefault(pairs, []).append(one.bit)
-            known = self._named_ports[entry.name] = {pairs: mask_of(numbers) for pairs, numbers in found.items()}
+            by_pairs: dict[tuple[tuple[str, int], ...], list[int]] = {}
+            for endpoint_class in self.classes.all:
+                if pairs := endpoint_class.representative.named_ports.get(entry.name):
+                    by_pairs.setdefault(pairs, []).append(endpoint_class.bit)
+            known = self._named_ports[entry.name] = {pairs: mask_of(numbers) for pairs, numbers in by_pairs.items()}
         for pairs, classes in known.items():
             if resolved := self._resolved(entry, pairs):
                 yield resolved, classes
@@ -259,46 +259,46 @@ class Membership:
 
 
 class RuleEffects:
-    """The claims that the rules of one tier make on a cell of ports; for one walk through that tier."""
+    """Finds the effects of one tier's rules on a cell of ports. Good for one walk through that tier."""
 
     def __init__(self, matched: Mapping[TieredPolicy, Sequence[MatchedRule]], ports: int) -> None:
         self._matched = matched
         self._ports = ports
-        # Which domain names were asked about, for which classes.
-        self._asked: list[tuple[tuple[str, ...], int]] = []
+        # The domain names of earlier rules, and the classes that they may match.
+        self._earlier: list[tuple[tuple[str, ...], int]] = []
 
     def __call__(self, tier: Tier[TieredPolicy], policy: TieredPolicy) -> list[RuleEffect]:
-        """The claims of one policy, in order."""
-        claims = []
+        """Return the effects of one policy, in order."""
+        effects = []
         ports = self._ports
         for matched in self._matched[policy]:
-            if matched.claim is not None and ports & matched.ports:
-                claims.append(matched.claim)
+            if matched.effect is not None and ports & matched.ports:
+                effects.append(matched.effect)
                 continue
             surely, maybe = matched.on(ports)
             names: tuple[str, ...] = ()
             if maybe:
                 names = domain_names(matched.rule)
                 maybe &= ~self._covered(names)
-                self._asked.append((names, maybe))
+                self._earlier.append((names, maybe))
             if surely or maybe:
-                claims.append(RuleEffect(matched.rule, action_verdict(matched.rule.action), surely, maybe, names))
-        return claims
+                effects.append(RuleEffect(matched.rule, action_verdict(matched.rule.action), surely, maybe, names))
+        return effects
 
     def _covered(self, names: tuple[str, ...]) -> int:
-        """The classes for which every name is covered by a name that an earlier rule asked about."""
-        everywhere = -1
+        """Return the classes for which the names of earlier rules cover every name."""
+        all_covered = -1
         for name in names:
-            asked = 0
-            for earlier, classes in self._asked:
+            covered = 0
+            for earlier, classes in self._earlier:
                 if is_covered_domain(name, earlier):
-                    asked |= classes
-            everywhere &= asked
-        return everywhere if names else 0
+                    covered |= classes
+            all_covered &= covered
+        return all_covered if names else 0
 
 
 def port_cells(everything: int, rules: Iterable[MatchedRule]) -> list[int]:
-    """All ports, cut into the coarsest pieces that each rule holds whole or not at all."""
+    """Divide all ports into the largest pieces of which each rule matches all ports or none."""
     pieces = [everything]
     masks = {mask for matched in rules for mask in (matched.ports, *(ports for ports, _ in matched.named))}
     for mask in sorted(masks - {0, everything}):

@@ -1,7 +1,7 @@
-"""One row of the matrix: what a class may send (egress) or take (ingress), for all other classes and all ports at once.
+"""Rows of the matrix: the egress or ingress of one class, for all other classes and all ports at once.
 
-The same loop through the tiers as `decide`, on sets of classes. Whatever is the same for many classes (what a tier says
-to a subject of which its rules see the same) is worked out once.
+The loop over the tiers is the same as in `decide`, but on sets of classes. Results that many classes share are computed
+once: if the rules of a tier see no difference between two subjects, they have the same result.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from tierwall.network.reach.membership import Membership, RuleEffects, port_cell
 
 
 class RowCell(NamedTuple):
-    """Ports that are treated alike, and how each class fares on them; together the parts are everybody."""
+    """Ports with the same outcomes, and the outcomes of the other classes; the parts add up to everybody."""
 
     ports: int
     parts: OutcomeSets
 
 
 class Row(Struct, frozen=True, eq=False, gc=False):
-    """Cells with disjoint ports that together are all ports.
+    """Cells with disjoint ports, which add up to all ports.
 
-    INVARIANT: equal rows of one matrix are one object, so that they are told apart without looking at their cells.
+    INVARIANT: equal rows of one matrix are the same object, so they can be compared by identity.
     """
 
     cells: tuple[RowCell, ...]
 
 
 class Rows:
-    """All rows of a model.
+    """Computes the rows of a model, and caches them.
 
-    With `why`, outcomes name the deciding rules; without, only verdicts (and domain names) are told apart.
+    With `why`, outcomes name the deciding rules; otherwise they differ only by verdict and domain names.
     """
 
     def __init__(self, classes: EndpointClasses, why: bool) -> None:
@@ -57,94 +57,91 @@ class Rows:
         self.why = why
         self.ports = self.membership.ports
         self._rows: dict[tuple[Any, ...], Row] = {}
-        self._own: dict[tuple[RowCell, ...], Row] = {}
+        self._by_cells: dict[tuple[RowCell, ...], Row] = {}
         self._below: dict[tuple[Any, ...], list[RowCell]] = {}
-        self._looked: dict[Any, list[tuple[str, str]]] = {}
-        self._tiers: dict[Any, list[tuple[int, TierResult]]] = {}
+        self._attributes: dict[Any, list[tuple[str, str]]] = {}
+        self._results: dict[Any, list[tuple[int, TierResult]]] = {}
         everything, everybody = self.ports.everything, classes.everybody
         default, free = (DEFAULT_ALLOW, NOT_APPLICABLE) if why else (Outcome(ALLOW, None), Outcome(ALLOW, None))
         self._default = [RowCell(everything, ((default, everybody),))]
         self._free = Row((RowCell(everything, ((free, everybody),)),))
 
-    def row(self, one: EndpointClass, direction: Direction) -> Row:
-        """The row of one class in one direction."""
-        subject = one.one
+    def row(self, endpoint_class: EndpointClass, direction: Direction) -> Row:
+        """Return the row of one class in one direction."""
+        subject = endpoint_class.representative
         if not subject.under_policy:
             return self._free
         stack = reachable(self.classes.model.stack(subject, direction))
         keys = tuple([(direction, tier.policies, self.seen(tier.policies, subject, direction)) for tier in stack])
         row = self._rows.get(keys)
         if row is None:
-            found: dict[OutcomeSets, int] = {}
+            ports_by_parts: dict[OutcomeSets, int] = {}
             for ports, parts in self._cells(stack, keys, subject, direction):
-                alike = _in_order(parts)
-                found[alike] = found.get(alike, 0) | ports
-            whole = tuple(sorted(RowCell(ports, parts) for parts, ports in found.items()))
-            row = self._rows[keys] = self._own.setdefault(whole, Row(whole))
+                ordered = _in_order(parts)
+                ports_by_parts[ordered] = ports_by_parts.get(ordered, 0) | ports
+            row_cells = tuple(sorted(RowCell(ports, parts) for parts, ports in ports_by_parts.items()))
+            row = self._rows[keys] = self._by_cells.setdefault(row_cells, Row(row_cells))
         return row
 
     def _cells(
         self, stack: Stack[TieredPolicy], keys: tuple[Any, ...], subject: Endpoint, direction: Direction
     ) -> list[RowCell]:
-        """What a stack says: its first tier with the cells of the tiers below it, which many stacks share."""
+        """Return the cells of a stack: its first tier joined with the tiers below, which many stacks share."""
         if not stack:
             return self._default
         key, further = keys[0], keys[1:]
-        tier = self._tiers.get(key)
-        if tier is None:
-            tier = self._tiers[key] = self._shares(stack[0], subject, direction)
+        results = self._results.get(key)
+        if results is None:
+            results = self._results[key] = self._tier_results(stack[0], subject, direction)
         below = self._below.get(further)
         if below is None:
             below = self._below[further] = self._cells(stack[1:], further, subject, direction)
         return [
-            RowCell(common, with_tier_below(shares, parts, self.why))
-            for ports, shares in tier
+            RowCell(common, with_tier_below(result, parts, self.why))
+            for ports, result in results
             for lower, parts in below
             if (common := ports & lower)
         ]
 
-    def _shares(
+    def _tier_results(
         self, tier: Tier[TieredPolicy], subject: Endpoint, direction: Direction
     ) -> list[tuple[int, TierResult]]:
-        """A tier cell by cell; cells that fare alike become one where other tiers lie below them."""
+        """Return the results of a tier by cell. Equal cells are joined, unless the tier isolates."""
         matched = self.membership.matched(tier, subject, direction)
         everybody, why = self.classes.everybody, self.why
         pieces = port_cells(self.ports.everything, [rule for rules in matched.values() for rule in rules])
-        shares = [(ports, combine_tier(tier, everybody, RuleEffects(matched, ports), why)) for ports in pieces]
-        if len(shares) == 1 or tier_isolates(tier):
-            return shares
-        found: dict[TierResult, int] = {}
-        for ports, share in shares:
-            found[share] = found.get(share, 0) | ports
-        return [(ports, share) for share, ports in found.items()]
+        results = [(ports, combine_tier(tier, everybody, RuleEffects(matched, ports), why)) for ports in pieces]
+        if len(results) == 1 or tier_isolates(tier):
+            return results
+        ports_by_result: dict[TierResult, int] = {}
+        for ports, result in results:
+            ports_by_result[result] = ports_by_result.get(result, 0) | ports
+        return [(ports, result) for result, ports in ports_by_result.items()]
 
     def seen(self, policies: tuple[TieredPolicy, ...], subject: Endpoint, direction: Direction) -> Any:
-        """What policies see of a subject.
-
-        Its namespace, labels of that, and (as destination) what port names stand for.
-        """
+        """Return what policies see of a subject: its namespace, that one's labels, and for ingress its named ports."""
         key = direction, policies
-        looked = self._looked.get(key)
-        if looked is None:
-            looked = self._looked[key] = sorted(set(_looked_at(policies, direction)))
-        return tuple([_value(subject, what, name) for what, name in looked])
+        attributes = self._attributes.get(key)
+        if attributes is None:
+            attributes = self._attributes[key] = sorted(set(_attributes_seen(policies, direction)))
+        return tuple([_value(subject, kind, name) for kind, name in attributes])
 
 
 def reachable(stack: Stack[TieredPolicy]) -> Stack[TieredPolicy]:
-    """The tiers that a question can get to: isolation lets nothing through to those below it."""
+    """Return the tiers that can be reached: a tier that isolates is the last one."""
     for number, tier in enumerate(stack, 1):
         if tier_isolates(tier):
             return stack[:number]
     return stack
 
 
-def _value(subject: Endpoint, what: str, name: str) -> Any:
-    if what == "namespace":
+def _value(subject: Endpoint, kind: str, name: str) -> Any:
+    if kind == "namespace":
         return subject.namespace
-    return subject.namespace_labels.get(name) if what == "label" else subject.named_ports.get(name)
+    return subject.namespace_labels.get(name) if kind == "label" else subject.named_ports.get(name)
 
 
-def _looked_at(policies: tuple[TieredPolicy, ...], direction: Direction) -> Iterable[tuple[str, str]]:
+def _attributes_seen(policies: tuple[TieredPolicy, ...], direction: Direction) -> Iterable[tuple[str, str]]:
     for policy in policies:
         for rule in policy.rules(direction) or ():
             pods, _addresses, _nodes, _domains = peers_by_kind(rule.peers)
@@ -161,7 +158,7 @@ def _looked_at(policies: tuple[TieredPolicy, ...], direction: Direction) -> Iter
 
 
 def _compared(namespaces: Selector | Related) -> Iterable[tuple[str, str]]:
-    """What of the subject's namespace peers are compared with."""
+    """Yield the attributes of the subject's namespace that peers are compared with."""
     match namespaces:
         case Selector():
             pass
@@ -175,7 +172,7 @@ def _compared(namespaces: Selector | Related) -> Iterable[tuple[str, str]]:
 
 
 def _in_order(parts: OutcomeSets) -> OutcomeSets:
-    """Parts by verdict and first member, so that what is equal is written alike."""
+    """Sort parts by verdict and first member, so that equal parts have the same order."""
     if len(parts) < 2:
         return parts
     return tuple(sorted(parts, key=lambda part: (part[0].verdict, part[1] & -part[1])))

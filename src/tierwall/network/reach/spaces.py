@@ -1,7 +1,7 @@
-"""Sets as bits of whole numbers, and the two lines that rules cut into pieces: all ports, and all addresses.
+"""Sets as bits of integers, and two number lines that rules divide into pieces: all ports, and all addresses.
 
-A line is cut at every bound that some policy names, so that no policy tells apart what lies in one piece. Families
-(the protocols; IPv4 and IPv6) follow each other on their line and have no piece in common.
+A line is divided at every bound that a policy mentions, so that no policy distinguishes two points of one piece. The
+families of a line (the protocols of ports; IPv4 and IPv6) follow each other and never share a piece.
 """
 
 from __future__ import annotations
@@ -15,52 +15,55 @@ from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS
 from tierwall.network.model.rules import PortRange
 from tierwall.values.addresses import IPV6, LAST, Address, Block, Span, merge_ranges
 
-# The numbers of the bits that are set in each octet.
-_BITS_OF = [tuple(number for number in range(8) if octet >> number & 1) for octet in range(256)]
-# Where each protocol begins on the line of ports, on which port 1 of TCP is 0.
+# The numbers of the bits that are set in each byte.
+_BITS_OF = [tuple(number for number in range(8) if byte >> number & 1) for byte in range(256)]
+# The first point of each protocol on the line of ports. Port 1 of TCP is point 0.
 _BEGINS = {protocol: number * LAST_PORT for number, protocol in enumerate(PROTOCOLS)}
 
 
 def mask_of(numbers: Iterable[int]) -> int:
-    """A set of numbers as bits."""
+    """Return a set of numbers as bits."""
     members = list(numbers)
     if len(members) < 64:
         return union(1 << number for number in members)
-    octets = bytearray(max(members) // 8 + 1)
+    data = bytearray(max(members) // 8 + 1)
     for number in members:
-        octets[number >> 3] |= 1 << (number & 7)
-    return int.from_bytes(octets, "little")
+        data[number >> 3] |= 1 << (number & 7)
+    return int.from_bytes(data, "little")
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The numbers in a set, in order."""
+    """Yield the numbers in a set, in order."""
     if mask.bit_count() < 64:
         while mask:
             low = mask & -mask
             yield low.bit_length() - 1
             mask ^= low
         return
-    for position, octet in enumerate(mask.to_bytes((mask.bit_length() + 7) // 8, "little")):
-        if octet:
-            for number in _BITS_OF[octet]:
+    for position, byte in enumerate(mask.to_bytes((mask.bit_length() + 7) // 8, "little")):
+        if byte:
+            for number in _BITS_OF[byte]:
                 yield position * 8 + number
 
 
 def union(masks: Iterable[int]) -> int:
-    """All that is in one of the sets."""
-    out = 0
+    """Return the union of some sets."""
+    whole = 0
     for mask in masks:
-        out |= mask
-    return out
+        whole |= mask
+    return whole
 
 
 def cut(pieces: Iterable[int], mask: int) -> list[int]:
-    """Disjoint sets, cut where another set holds only a part of one."""
+    """Split each of some disjoint sets into its part inside another set and its part outside."""
     return [part for piece in pieces for part in (piece & mask, piece & ~mask) if part]
 
 
 class NumberLine:
-    """Numbers from 0 to `last`, cut into pieces at the bounds of spans and where families begin; sets are bits."""
+    """The numbers from 0 to `last`, divided at the bounds of spans and where families begin.
+
+    Each piece has one bit, and a set of pieces is an integer.
+    """
 
     def __init__(self, families: Collection[int], last: int, spans: Iterable[Span]) -> None:
         starts = set(families)
@@ -73,23 +76,23 @@ class NumberLine:
         self.everything = (1 << len(self.pieces)) - 1
 
     def number(self, point: int) -> int:
-        """The number of the piece that holds a point."""
+        """Return the number of the piece that contains a point."""
         return bisect_right(self._starts, point) - 1
 
     def mask(self, span: Span) -> int:
-        """The pieces of a span, which must be one of those that cut the line."""
+        """Return the pieces of a span, which must be one of the spans that divide the line."""
         return (1 << bisect_right(self._starts, span.high)) - (1 << bisect_left(self._starts, span.low))
 
     def spans(self, mask: int) -> list[Span]:
-        """A set of pieces as spans in order, neighbours of one family joined."""
-        out: list[Span] = []
+        """Return a set of pieces as spans, in order. Adjacent pieces of one family are joined."""
+        spans: list[Span] = []
         for number in bits(mask):
             piece = self.pieces[number]
-            if out and out[-1].high + 1 == piece.low and piece.low not in self._families:
-                out[-1] = Span(out[-1].low, piece.high)
+            if spans and spans[-1].high + 1 == piece.low and piece.low not in self._families:
+                spans[-1] = Span(spans[-1].low, piece.high)
             else:
-                out.append(piece)
-        return out
+                spans.append(piece)
+        return spans
 
 
 class PortSpace:
@@ -101,17 +104,17 @@ class PortSpace:
         self.everything = self._line.everything
 
     def mask(self, ports: PortRange) -> int:
-        """The pieces of a range, which must be one of those that the space was made of."""
+        """Return the pieces of a range, which must be one of the ranges of the space."""
         span = _on_line(ports)
         return 0 if span is None else self._line.mask(span)
 
     def ranges(self, mask: int) -> Iterator[PortRange]:
-        """A set of ports as ranges, neighbours joined, in order."""
+        """Yield a set of ports as ranges, in order. Adjacent ranges are joined."""
         for low, high in self._line.spans(mask):
             yield PortRange(PROTOCOLS[low // LAST_PORT], low % LAST_PORT + 1, high % LAST_PORT + 1)
 
     def show(self, mask: int) -> str:
-        """`all`, or `TCP 80,443,8000-8080; UDP all`."""
+        """Return `all`, or a string such as `TCP 80,443,8000-8080; UDP all`."""
         if mask == self.everything:
             return "all"
         texts: dict[str, list[str]] = {}
@@ -123,39 +126,39 @@ class PortSpace:
 
 
 def _on_line(ports: PortRange) -> Span | None:
-    """Where a range lies on the line of ports; None if it holds no port, as a container's port of -1 does."""
+    """Return the span of a range on the line of ports, or None if it has no port, such as a container port of -1."""
     first, last = max(ports.first, 1), min(ports.last, LAST_PORT)
     begin = _BEGINS[ports.protocol] - 1
     return Span(begin + first, begin + last) if first <= last else None
 
 
 class AddressSpace:
-    """All addresses. Those in the same blocks have the same signature: a set of blocks as bits."""
+    """All addresses. The signature of an address is the set of blocks that contain it, as bits."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self.blocks = {block: 1 << number for number, block in enumerate(blocks)}
-        held = [(span, bit) for block, bit in self.blocks.items() for span in block.ranges()]
-        self._line = NumberLine((0, IPV6), LAST, (span for span, _ in held))
+        block_spans = [(span, bit) for block, bit in self.blocks.items() for span in block.ranges()]
+        self._line = NumberLine((0, IPV6), LAST, (span for span, _ in block_spans))
         self.everything = self._line.everything
         toggles = dict.fromkeys((piece.low for piece in self._line.pieces), 0)
-        for (low, high), bit in held:
+        for (low, high), bit in block_spans:
             toggles[low] ^= bit
             if high < LAST:
                 toggles[high + 1] ^= bit
         self._signatures: list[int] = list(accumulate(toggles.values(), xor))
 
     def mask(self, block: Block) -> int:
-        """The pieces of a block, which must be one of those that the space was made of."""
+        """Return the pieces of a block, which must be one of the blocks of the space."""
         return union(map(self._line.mask, block.ranges()))
 
     def signature(self, address: Address) -> int:
-        """The blocks that hold an address."""
+        """Return the blocks that contain an address."""
         return self._signatures[self._line.number(address)]
 
     def pieces(self) -> Iterator[tuple[int, bool, list[Span]]]:
-        """Per signature and family (IPv6 or not): the spans that have it, neighbours joined, in order."""
-        found: dict[tuple[bool, int], list[Span]] = {}
+        """Yield each signature, whether it is of IPv6, and its spans in order, with adjacent ones joined."""
+        by_signature: dict[tuple[bool, int], list[Span]] = {}
         for piece, signature in zip(self._line.pieces, self._signatures, strict=True):
-            found.setdefault((piece.low >= IPV6, signature), []).append(piece)
-        for (is_ipv6, signature), spans in sorted(found.items(), key=lambda item: item[1]):
+            by_signature.setdefault((piece.low >= IPV6, signature), []).append(piece)
+        for (is_ipv6, signature), spans in sorted(by_signature.items(), key=lambda item: item[1]):
             yield signature, is_ipv6, merge_ranges(spans)

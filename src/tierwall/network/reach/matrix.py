@@ -154,7 +154,7 @@ class DestinationGroup(Struct, frozen=True, eq=False):
 
 
 class ReachMatrix(Struct, frozen=True, eq=False):
-    """All allowed connections: sources, destinations and ports. Pairs of endpoints that are both not under policy are left out."""
+    """The connections between groups of endpoints. Pairs that are both not under policy are left out."""
 
     classes: EndpointClasses
     membership: Membership

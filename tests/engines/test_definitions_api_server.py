@@ -61,7 +61,7 @@ VALUES: list[Any] = [
     *(None, True, False, 0, -1, 1.5, 3, 70000, 2**63, "", "a", "*", "1s", "10.0.0.0/8", "x" * 400),
     *([], {}, ["a", "a"], ["name"], {"a": 1}, {"group": "", "kind": "Service", "name": "s", "port": 80}),
 ]
-WORDS: list[Any] = [
+KEYWORD_VALUES: list[Any] = [
     *("object", "array", "string", "integer", "set", "map", "atomic", "self == oldSelf", "true", "has(self.spec)"),
     *({"type": "string"}, {"type": "object"}, [{"type": "string"}], [{"required": ["a"]}], [{"rule": "true"}]),
 ]
@@ -69,16 +69,16 @@ WORDS: list[Any] = [
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    found = ApiServer(tmp_path_factory.mktemp("server"))
+    api_server = ApiServer(tmp_path_factory.mktemp("server"))
     try:
-        found.start()
-        yield found
+        api_server.start()
+        yield api_server
     finally:
-        found.stop()
+        api_server.stop()
 
 
 def published(channel: str) -> list[dict[str, Any]]:
-    """The definitions that a module ships."""
+    """Return the definitions that a module ships."""
     module, folder = CHANNELS[channel]
     if shutil.which("go") is None:
         unavailable("Go is absent, so modules cannot be had")
@@ -96,11 +96,13 @@ def published(channel: str) -> list[dict[str, Any]]:
 
 
 class Installed:
-    """Definitions that are installed, and objects of their kinds."""
+    """Installed definitions and objects of their kinds."""
 
     def __init__(self, server: ApiServer, definitions: list[dict[str, Any]]) -> None:
         self.server = server
-        self.definitions = {(one["spec"]["group"], one["spec"]["names"]["kind"]): one for one in definitions}
+        self.definitions = {
+            (document["spec"]["group"], document["spec"]["names"]["kind"]): document for document in definitions
+        }
         server.install(*definitions)
         self.snapshot = Snapshot.of(load_objects(list(self.definitions.values())))
         self.objects = [value for value in _all_objects() if self.serves(value)]
@@ -109,15 +111,17 @@ class Installed:
         return self.definitions.get((value["apiVersion"].rpartition("/")[0], value["kind"]))
 
     def serves(self, value: dict[str, Any]) -> bool:
-        found = self._definition(value)
-        version = value["apiVersion"].rpartition("/")[2]
-        return found is not None and any(one["name"] == version and one["served"] for one in found["spec"]["versions"])
+        document = self._definition(value)
+        if document is None:
+            return False
+        name = value["apiVersion"].rpartition("/")[2]
+        return any(version["name"] == name and version["served"] for version in document["spec"]["versions"])
 
     def compare(self, value: dict[str, Any]) -> bool:
-        """Whether both take an object; they must agree."""
-        found = self._definition(value)
-        assert found is not None
-        theirs = self.server.refusal(path_of(found, value["apiVersion"]), value)
+        """Return whether both accept an object. They must agree."""
+        document = self._definition(value)
+        assert document is not None
+        theirs = self.server.refusal(path_of(document, value["apiVersion"]), value)
         ours = [problem.message for problem in admit_with_definitions(self.snapshot, value) if problem.refuses]
         assert bool(theirs) == bool(ours), (value, theirs, ours)
         return not theirs
@@ -136,7 +140,7 @@ def _all_objects() -> Iterator[dict[str, Any]]:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of everything in a value."""
+    """Yield the paths of everything in a value."""
     yield path
     for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         yield from places(item, (*path, key))
@@ -149,7 +153,7 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def changed(random: Random, value: Any, names: list[str], others: list[Any]) -> Any:
-    """A copy of an object with a change or two inside its spec: something is gone, is something else, or is added."""
+    """Return a copy of an object with up to two changes in its spec: a part removed, replaced or added."""
     value = deepcopy(value)
     for _ in range(random.choice((0, 1, 1, 2))):
         paths = [path for path in places(value) if len(path) > 1 and path[0] == "spec"]
@@ -170,15 +174,15 @@ def changed(random: Random, value: Any, names: list[str], others: list[Any]) -> 
 
 
 def parts(values: list[Any]) -> tuple[list[str], list[Any]]:
-    """The names of fields and the small values that occur in objects."""
+    """Return the names of fields and the small values that occur in objects."""
     names: dict[str, None] = {}
     small: list[Any] = []
     for value in values:
         for path in places(value):
             if path and isinstance(path[-1], str):
                 names[path[-1]] = None
-            if path and len(json.dumps(found := at(value, path))) < 300:
-                small.append(found)
+            if path and len(json.dumps(part := at(value, path))) < 300:
+                small.append(part)
     return list(names), small
 
 
@@ -247,7 +251,9 @@ NAMES, PARTS = parts(SMALL)
 @settings(max_examples=examples(400))
 @given(random=st.randoms(use_true_random=False))
 def test_definitions_at_random_are_judged_alike(server: ApiServer, random: Random) -> None:
-    document = changed(random, random.choice(SMALL), [*NAMES, *list(SCHEMA_KEYWORDS) * 3], [*VALUES, *WORDS, *PARTS])
+    document = changed(
+        random, random.choice(SMALL), [*NAMES, *list(SCHEMA_KEYWORDS) * 3], [*VALUES, *KEYWORD_VALUES, *PARTS]
+    )
     theirs = server.refusal(DEFINITIONS, document)
     ours = [problem.message for problem in admit(document) if problem.refuses]
     # What rules could cost is not estimated (docs/definitions.md#what-is-not-done).

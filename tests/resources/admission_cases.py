@@ -21,8 +21,8 @@ Cases = dict[str, list[dict[str, Any]]]
 
 
 def read_cases(name: str) -> Cases:
-    found: Cases = yaml.safe_load(Path(__file__).with_name(name).read_text())
-    return found
+    cases: Cases = yaml.safe_load(Path(__file__).with_name(name).read_text())
+    return cases
 
 
 def an_object(api_version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def an_object(api_version: str, kind: str, spec: dict[str, Any]) -> dict[str, An
 
 
 def parameters(cases: Cases, default_api_version: str, defaults: dict[str, dict[str, Any]]) -> list[Any]:
-    """Every case as (good object, bad object, refusal). `defaults` has what a spec of a kind need not repeat."""
+    """Return every case as (good object, bad object, refusal). `defaults` holds fields that specs need not repeat."""
     out = []
     for key, entries in cases.items():
         api_version, _, kind = key.rpartition(" ")
@@ -45,20 +45,20 @@ def parameters(cases: Cases, default_api_version: str, defaults: dict[str, dict[
 
 
 def completed(spec: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
-    """The spec with defaults for fields it lacks; null takes a default away."""
+    """Return the spec with defaults for missing fields. A null removes the default."""
     whole = {**default, **spec}
     return {name: value for name, value in whole.items() if value is not None}
 
 
 def messages(document: dict[str, Any]) -> list[str]:
-    """What refuses the object."""
+    """Return the messages that refuse the object."""
     return [problem.message for problem in admit(document) if problem.refuses]
 
 
 def check_pair(good: dict[str, Any], bad: dict[str, Any], refusal: str) -> None:
     assert messages(good) == []
-    found = messages(bad)
-    assert any(refusal in message for message in found), found
+    refusals = messages(bad)
+    assert any(refusal in message for message in refusals), refusals
 
 
 def rules_without_a_case(schema: Schema, cases: Cases) -> set[str]:

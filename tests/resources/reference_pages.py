@@ -1,7 +1,7 @@
-"""The reference pages of the kinds, written from their schemas: one page for each API group.
+"""Writes the reference pages of the kinds from their schemas, one page per API group.
 
 A test keeps those in `docs/reference/kinds` equal to the schemas; `pytest --renew tests/resources` writes them anew.
-A fragment that a kind uses in several places is described at the first and pointed to from the others.
+A fragment that a kind uses in several places is described at the first, and the others refer to it.
 """
 
 import re
@@ -19,7 +19,7 @@ _WORTH_POINTING_AT = 2  # fields; smaller fragments are simply repeated
 
 
 def pages() -> dict[str, str]:
-    """File name to text, for every API group and an index."""
+    """Return the pages by file name: one per API group, and an index."""
     groups: dict[str, list[Kind]] = {}
     for kind in all_kinds():
         groups.setdefault(kind.group, []).append(kind)
@@ -88,7 +88,7 @@ def _fields(schema: Schema, path: str, depth: int, seen: dict[Schema, str]) -> I
 
 
 def _inside(schema: Schema) -> tuple[Schema, str]:
-    """The schema whose fields are worth listing: of a list's items, of a map's values."""
+    """Return the schema of the items of a list or the values of a map, whose fields are listed."""
     suffix = ""
     while schema.items is not None or schema.additional is not None:
         inner = schema.items or schema.additional
@@ -111,24 +111,24 @@ def _type(schema: Schema) -> str:
 def _limits(schema: Schema) -> str:
     inner, _ = _inside(schema)
     facts: list[str] = []
-    for one in (schema,) if inner is schema else (schema, inner):
-        facts += _bounds("items", one.min_items, one.max_items)
-        facts += _bounds("characters", one.min_length, one.max_length)
-        facts += _bounds("fields", one.min_properties, one.max_properties)
-        if one.minimum is not None or one.maximum is not None:
-            facts += _bounds("", _plain(one.minimum), _plain(one.maximum))
-        if one.enum:
-            facts.append("one of " + ", ".join(f"`{value}`" for value in one.enum))
-        if one.pattern:
-            facts.append(f"matches `` {one.pattern} ``")
-        if one.format:
-            facts.append(f"format `{one.format}`")
-        if one.list_type == "set":
+    for node in (schema,) if inner is schema else (schema, inner):
+        facts += _bounds("items", node.min_items, node.max_items)
+        facts += _bounds("characters", node.min_length, node.max_length)
+        facts += _bounds("fields", node.min_properties, node.max_properties)
+        if node.minimum is not None or node.maximum is not None:
+            facts += _bounds("", _plain(node.minimum), _plain(node.maximum))
+        if node.enum:
+            facts.append("one of " + ", ".join(f"`{value}`" for value in node.enum))
+        if node.pattern:
+            facts.append(f"matches `` {node.pattern} ``")
+        if node.format:
+            facts.append(f"format `{node.format}`")
+        if node.list_type == "set":
             facts.append("no repeats")
-        if one.list_map_keys:
-            facts.append(f"unique {', '.join(f'`{name}`' for name in one.list_map_keys)}")
-        if one.default is not UNSET:
-            facts.append(f"default `{go_value(one.default)}`")
+        if node.list_map_keys:
+            facts.append(f"unique {', '.join(f'`{name}`' for name in node.list_map_keys)}")
+        if node.default is not UNSET:
+            facts.append(f"default `{go_value(node.default)}`")
     return f"({'; '.join(facts)})" if facts else ""
 
 
@@ -146,13 +146,13 @@ def _bounds(what: str, least: int | None, most: int | None) -> list[str]:
 
 
 def _rules(rules: Iterable[ValidationRule], indent: str) -> Iterator[str]:
-    for one in rules:
-        word = "warning" if one.warning else "rule"
-        message = (one.message or one.message_expression or "must hold").replace("\n", " ")
+    for rule in rules:
+        word = "warning" if rule.warning else "rule"
+        message = (rule.message or rule.message_expression or "must hold").replace("\n", " ")
         # A pattern inside the message would be read as a link or as emphasis.
         if "](" in message or "*" in message:
             message = re.sub(r"[\\\[\]*]", r"\\\g<0>", message)
-        yield f"{indent}* *{word}:* {message}: `` {' '.join(one.expression.split())} ``"
+        yield f"{indent}* *{word}:* {message}: `` {' '.join(rule.expression.split())} ``"
 
 
 def write(folder: Path) -> None:

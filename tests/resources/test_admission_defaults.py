@@ -80,9 +80,9 @@ def reference(value: Any, schema: Schema) -> Any:
             if name not in out and isinstance(inner.default, str | int | dict):
                 out[name] = json.loads(json.dumps(inner.default))
         for name in out:
-            found = known.get(name, schema.additional)
-            if found is not None and out[name] is not None:
-                out[name] = reference(out[name], found)
+            below = known.get(name, schema.additional)
+            if below is not None and out[name] is not None:
+                out[name] = reference(out[name], below)
         return out
     if isinstance(value, list) and schema.items is not None:
         return [reference(item, schema.items) for item in value]

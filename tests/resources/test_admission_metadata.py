@@ -19,43 +19,43 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 SUBDOMAIN = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
 
 
-def said(kind: str, **metadata: Any) -> list[str]:
+def refusals(kind: str, **metadata: Any) -> list[str]:
     api_version, rest = KINDS[kind]
-    found = admit({"apiVersion": api_version, "kind": kind, "metadata": metadata, **rest})
-    return [one.message for one in found if one.refuses]
+    problems = admit({"apiVersion": api_version, "kind": kind, "metadata": metadata, **rest})
+    return [problem.message for problem in problems if problem.refuses]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("prefix", ["a-", "a", "web-1-", "x" * 61 + "-"])
-def test_a_prefix_that_makes_names_is_taken(kind: str, prefix: str) -> None:
-    assert said(kind, generateName=prefix) == []
+def test_a_prefix_of_valid_names_is_accepted(kind: str, prefix: str) -> None:
+    assert refusals(kind, generateName=prefix) == []
 
 
 @pytest.mark.parametrize("prefix", ["-", "-a", "a.", "A", "a_b", "é", "a" * 254])
 @pytest.mark.parametrize("name", ["", "ok"])
 def test_a_prefix_that_makes_no_name_is_refused_also_beside_a_name(prefix: str, name: str) -> None:
-    (message,) = said("NetworkPolicy", generateName=prefix, name=name)
+    (message,) = refusals("NetworkPolicy", generateName=prefix, name=name)
     assert message.startswith(f'metadata.generateName: Invalid value: "{prefix}": ')
 
 
 def test_the_words_are_those_for_the_name() -> None:
-    (message,) = said("NetworkPolicy", generateName="A")
+    (message,) = refusals("NetworkPolicy", generateName="A")
     assert message.startswith(f'metadata.generateName: Invalid value: "A": {SUBDOMAIN}')
-    (message,) = said("Namespace", generateName="a.b")
+    (message,) = refusals("Namespace", generateName="a.b")
     assert message == 'metadata.generateName: Invalid value: "a.b": must not contain dots'
-    (message,) = said("Role", generateName="a/b")
+    (message,) = refusals("Role", generateName="a/b")
     assert message == "metadata.generateName: Invalid value: \"a/b\": may not contain '/'"
 
 
 @pytest.mark.parametrize("prefix", [".", "..", "A_é-"])
 def test_what_becomes_a_path_segment_may_begin_with_almost_anything(prefix: str) -> None:
-    assert said("Role", generateName=prefix) == []
+    assert refusals("Role", generateName=prefix) == []
 
 
 @pytest.mark.parametrize("prefix", ["A-", "a_-", "a.-"])
 def test_what_stands_before_a_last_dash_is_forgiven_only_beside_a_name(prefix: str) -> None:
-    assert said("NetworkPolicy", generateName=prefix, name="ok") == []
-    (message,) = said("NetworkPolicy", generateName=prefix)
+    assert refusals("NetworkPolicy", generateName=prefix, name="ok") == []
+    (message,) = refusals("NetworkPolicy", generateName=prefix)
     assert message.startswith("metadata.generateName: Invalid value: ")
 
 
@@ -63,23 +63,23 @@ def test_what_stands_before_a_last_dash_is_forgiven_only_beside_a_name(prefix: s
 @pytest.mark.parametrize(("letter", "width"), [("x", 1), ("é", 2)])
 def test_annotations_have_256_kib_in_all_keys_and_values_together(kind: str, letter: str, width: int) -> None:
     fitting = {"a": letter * ((LIMIT - 2) // width), "b": ""}
-    assert said(kind, name="ok", annotations=fitting) == []
+    assert refusals(kind, name="ok", annotations=fitting) == []
     message = f"metadata.annotations: Too long: may not be more than {LIMIT} bytes"
-    assert said(kind, name="ok", annotations={**fitting, "c": ""}) == [message]
+    assert refusals(kind, name="ok", annotations={**fitting, "c": ""}) == [message]
 
 
 def test_one_owner_controls_and_events_own_nothing() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
-    assert said("Role", name="ok", ownerReferences=[owner, {**owner, "controller": False}]) == []
-    (message,) = said("Role", name="ok", ownerReferences=[owner, owner])
+    assert refusals("Role", name="ok", ownerReferences=[owner, {**owner, "controller": False}]) == []
+    (message,) = refusals("Role", name="ok", ownerReferences=[owner, owner])
     assert "Only one reference can have Controller set to true" in message
-    (message,) = said("Role", name="ok", ownerReferences=[{**owner, "apiVersion": "v1", "kind": "Event"}])
+    (message,) = refusals("Role", name="ok", ownerReferences=[{**owner, "apiVersion": "v1", "kind": "Event"}])
     assert "/v1, Kind=Event is disallowed from being an owner" in message
-    (message,) = said("Role", name="ok", ownerReferences=[{**owner, "apiVersion": "apps/"}])
+    (message,) = refusals("Role", name="ok", ownerReferences=[{**owner, "apiVersion": "apps/"}])
     assert "version must not be empty" in message
 
 
 def test_an_object_is_orphaned_or_deleted_in_the_foreground_not_both() -> None:
-    assert said("Role", name="ok", finalizers=["orphan", "a.b/c"]) == []
-    (message,) = said("Role", name="ok", finalizers=["orphan", "foregroundDeletion"])
+    assert refusals("Role", name="ok", finalizers=["orphan", "a.b/c"]) == []
+    (message,) = refusals("Role", name="ok", finalizers=["orphan", "foregroundDeletion"])
     assert "finalizer orphan and foregroundDeletion cannot be both set" in message

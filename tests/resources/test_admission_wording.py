@@ -10,7 +10,7 @@ SELECTOR: dict[str, Any] = {"matchLabels": {"a": "b"}}
 
 
 def policy(**spec: Any) -> dict[str, Any]:
-    """An AdminNetworkPolicy that is right but for `spec`."""
+    """Return an AdminNetworkPolicy that is valid apart from `spec`."""
     whole = {"priority": 5, "subject": {"namespaces": SELECTOR}} | spec
     return {
         "apiVersion": "policy.networking.k8s.io/v1alpha1",
@@ -136,10 +136,10 @@ def test_an_object_without_metadata_lacks_a_name() -> None:
 
 def test_labels_are_judged_by_key_and_value() -> None:
     document = policy() | {"metadata": {"name": "x", "labels": {"a/b/c": "ok", "ok": "-no-"}}}
-    found = admit(document)
-    assert [problem.path for problem in found] == [("metadata", "labels", "a/b/c"), ("metadata", "labels", "ok")]
-    assert found[0].message.startswith('metadata.labels: Invalid value: "a/b/c": a valid label key must consist of')
-    assert found[1].message.startswith(
+    problems = admit(document)
+    assert [problem.path for problem in problems] == [("metadata", "labels", "a/b/c"), ("metadata", "labels", "ok")]
+    assert problems[0].message.startswith('metadata.labels: Invalid value: "a/b/c": a valid label key must consist of')
+    assert problems[1].message.startswith(
         'metadata.labels: Invalid value: "-no-": a valid label must be an empty string or'
     )
 

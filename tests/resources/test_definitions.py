@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions among the objects: judged as an API server judges them, and objects judged by them."""
+"""CustomResourceDefinitions among the objects are judged as an API server judges them, and define their kinds."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import admission_problems, has_other_defaults, is_judged, is_valid, unknown_parts
 
-KNOWN = {one["metadata"]["name"]: one for one in crd_documents(all_kinds())}
+KNOWN = {document["metadata"]["name"]: document for document in crd_documents(all_kinds())}
 GATEWAYS = "gateways.gateway.networking.k8s.io"
 
 
 def cases(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name(name).read_text())
-    return found
+    read: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name(name).read_text())
+    return read
 
 
 def definition(schema: str = "{type: object}", **changes: Any) -> dict[str, Any]:
-    """The definition of Widget, with this as the schema of its spec."""
+    """Return the definition of Widget with this schema of its spec."""
     properties = {"spec": yaml.safe_load(schema)}
     version = {"name": "v1", "served": True, "storage": True}
     version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": properties}}
@@ -52,9 +52,9 @@ def snapshot(*objects: dict[str, Any]) -> Snapshot:
 
 
 def judged(*objects: dict[str, Any], kind: str = "Widget") -> list[Diagnostic]:
-    """What is said about the objects of one kind among these."""
-    these = snapshot(*objects)
-    return [problem for resource in these if resource.kind == kind for problem in admission_problems(these, resource)]
+    """Return the problems of the objects of one kind."""
+    world = snapshot(*objects)
+    return [problem for resource in world if resource.kind == kind for problem in admission_problems(world, resource)]
 
 
 def messages(schema: str, spec: str) -> list[str]:
@@ -64,7 +64,7 @@ def messages(schema: str, spec: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_every_definition_that_is_printed_is_one(name: str) -> None:
+def test_every_printed_definition_is_valid(name: str) -> None:
     assert admit(KNOWN[name]) == []
 
 
@@ -89,9 +89,9 @@ def test_every_definition_that_is_printed_is_one(name: str) -> None:
         ({"validation": {}}, 'unknown field "spec.validation"'),
     ],
 )
-def test_what_a_definition_says_outside_its_schemas_is_judged(change: dict[str, Any], message: str) -> None:
-    found = [problem.message for problem in admit(definition(**change))]
-    assert any(message in text for text in found), found
+def test_a_definition_is_judged_outside_its_schemas_too(change: dict[str, Any], message: str) -> None:
+    refusals = [problem.message for problem in admit(definition(**change))]
+    assert any(message in refusal for refusal in refusals), refusals
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_what_a_definition_says_outside_its_schemas_is_judged(change: dict[str, 
         ({"additionalPrinterColumns": [{"name": "a", "type": "string", "jsonPath": "a"}]}, "simple json path"),
     ],
 )
-def test_what_a_version_says_outside_its_schema_is_judged(version: dict[str, Any], message: str) -> None:
+def test_a_version_is_judged_outside_its_schema_too(version: dict[str, Any], message: str) -> None:
     document = definition()
     document["spec"]["versions"][0] |= version
-    found = [problem.message for problem in admit(document)]
-    assert any(message in text for text in found), found
+    refusals = [problem.message for problem in admit(document)]
+    assert any(message in refusal for refusal in refusals), refusals
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_what_a_version_says_outside_its_schema_is_judged(version: dict[str, Any
 def test_a_schema_that_is_not_structural_is_refused(message: str, schema: dict[str, Any]) -> None:
     document = definition()
     document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = schema
-    found = [problem.message for problem in admit(document)]
-    assert any(message in text for text in found), found
+    refusals = [problem.message for problem in admit(document)]
+    assert any(message in refusal for refusal in refusals), refusals
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_the_root_of_a_schema_is_an_object_with_its_own_metadata(root: dict[str,
     assert admit(document)
 
 
-def test_items_that_are_not_a_schema_are_passed_over_as_go_does() -> None:
+def test_items_that_are_not_a_schema_are_ignored_as_by_go() -> None:
     document = definition("{type: object, items: text, not: {items: 1, required: [a]}}")
     root = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     root |= {"items": "text", "not": {"items": "text", "required": ["b"]}}
@@ -164,7 +164,7 @@ def test_items_that_are_not_a_schema_are_passed_over_as_go_does() -> None:
     assert judged(document, widget("{}")) == []
 
 
-def test_a_status_subresource_leaves_little_to_say_at_the_root() -> None:
+def test_a_status_subresource_allows_few_keywords_at_the_root() -> None:
     document = definition()
     version = document["spec"]["versions"][0]
     version["schema"]["openAPIV3Schema"]["minProperties"] = 1
@@ -178,10 +178,10 @@ def test_objects_are_judged_by_the_schema(case: dict[str, Any]) -> None:
     assert [problem.message for problem in admit(definition(yaml.dump(case["schema"])))] == []
     for word in ("good", "bad"):
         for spec in case[word]:
-            these = snapshot(definition(yaml.dump(case["schema"])), widget("{}", spec=spec))
-            (resource,) = these.of_kind("example.com", "Widget")
-            found = admission_problems(these, resource)
-            assert is_valid(these, resource) is (word == "good"), (spec, found)
+            world = snapshot(definition(yaml.dump(case["schema"])), widget("{}", spec=spec))
+            (resource,) = world.of_kind("example.com", "Widget")
+            problems = admission_problems(world, resource)
+            assert is_valid(world, resource) is (word == "good"), (spec, problems)
 
 
 def test_messages_are_those_of_an_api_server() -> None:
@@ -209,36 +209,36 @@ def test_only_served_versions_exist() -> None:
         {**document["spec"]["versions"][0], "name": "v2", "served": False, "storage": False}
     )
     for version in ("v2", "v3"):
-        (found,) = judged(document, widget("{}", apiVersion=f"example.com/{version}"))
-        assert (found.code, found.message) == (
+        (problem,) = judged(document, widget("{}", apiVersion=f"example.com/{version}"))
+        assert (problem.code, problem.message) == (
             "TW110",
             f'no matches for kind "Widget" in version "example.com/{version}"',
         )
-        assert found.hint == "CustomResourceDefinition/widgets.example.com serves `example.com/v1`"
+        assert problem.hint == "CustomResourceDefinition/widgets.example.com serves `example.com/v1`"
 
 
-def test_metadata_is_judged_and_a_definition_may_say_more_about_names() -> None:
+def test_metadata_is_judged_and_a_definition_may_limit_names() -> None:
     document = definition()
     limit = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}}}
     document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["metadata"] = limit
     assert judged(document, widget("{}")) == []
-    (found,) = judged(document, widget("{}", name="long"))
-    assert found.message == "metadata.name: Too long: may not be more than 3 bytes"
-    (found,) = judged(document, widget("{}", name="A"))
-    assert found.message.startswith('metadata.name: Invalid value: "A": a lowercase RFC 1123 subdomain')
+    (problem,) = judged(document, widget("{}", name="long"))
+    assert problem.message == "metadata.name: Too long: may not be more than 3 bytes"
+    (problem,) = judged(document, widget("{}", name="A"))
+    assert problem.message.startswith('metadata.name: Invalid value: "A": a lowercase RFC 1123 subdomain')
 
 
 def test_a_cluster_scoped_object_has_no_namespace() -> None:
-    (found,) = judged(definition(scope="Cluster"), widget("{}"))
-    assert found.code == "TW109"
+    (problem,) = judged(definition(scope="Cluster"), widget("{}"))
+    assert problem.code == "TW109"
 
 
-def test_a_definition_that_is_refused_says_nothing_about_objects() -> None:
-    these = snapshot(definition("{type: text}"), widget("{}"))
-    (resource,) = these.of_kind("example.com", "Widget")
-    (found,) = admission_problems(these, resource)
-    assert (found.code, str(found.severity)) == ("TW113", "warning")
-    assert not is_judged(these, resource)
+def test_a_refused_definition_has_no_effect_on_objects() -> None:
+    world = snapshot(definition("{type: text}"), widget("{}"))
+    (resource,) = world.of_kind("example.com", "Widget")
+    (problem,) = admission_problems(world, resource)
+    assert (problem.code, str(problem.severity)) == ("TW113", "warning")
+    assert not is_judged(world, resource)
     broken = deepcopy(KNOWN[GATEWAYS])
     broken["spec"]["scope"] = "Nowhere"
     codes = [problem.code for problem in judged(broken, gateway(colour="red"), kind="Gateway")]
@@ -256,17 +256,17 @@ def gateway(**more: Any) -> dict[str, Any]:
 
 
 def installed(name: str, change: Any) -> dict[str, Any]:
-    """A definition that Tierwall knows, changed."""
+    """Return a built-in definition with a change."""
     document = deepcopy(KNOWN[name])
     for version in document["spec"]["versions"]:
         change(version["schema"]["openAPIV3Schema"])
     return document
 
 
-def test_a_definition_as_tierwall_knows_it_changes_nothing() -> None:
+def test_a_definition_that_equals_the_built_in_one_changes_nothing() -> None:
     for name, document in KNOWN.items():
-        these = snapshot(document)
-        assert [admission_problems(these, resource) for resource in these] == [()], name
+        world = snapshot(document)
+        assert [admission_problems(world, resource) for resource in world] == [()], name
     assert judged(KNOWN[GATEWAYS], gateway(), kind="Gateway") == []
     plain = judged(gateway(listener=[]), kind="Gateway")
     assert [problem.message for problem in plain] == ['unknown field "spec.listener"']
@@ -283,21 +283,21 @@ def test_the_installed_definition_counts_and_a_note_says_where_it_differs() -> N
     assert "`v1.spec.infrastructure`" in note.message
     assert judged(document, gateway(), kind="Gateway") == []
     assert judged(gateway(infrastructure={"labels": {"a": "b"}}), kind="Gateway") == []
-    (found,) = judged(document, gateway(infrastructure={"labels": {"a": "b"}}), kind="Gateway")
-    assert found.message == 'unknown field "spec.infrastructure"'
+    (problem,) = judged(document, gateway(infrastructure={"labels": {"a": "b"}}), kind="Gateway")
+    assert problem.message == 'unknown field "spec.infrastructure"'
 
 
-def test_what_only_the_installed_definition_admits_of_a_gateway_is_passed_over() -> None:
+def test_a_part_of_a_gateway_that_only_the_installed_definition_admits_is_ignored() -> None:
     document = newer("Gateway")
-    these = snapshot(document, gateway(colour="red"))
-    (resource,) = these.of_kind("gateway.networking.k8s.io", "Gateway")
-    (found,) = admission_problems(these, resource)
-    assert (found.code, str(found.severity), found.hint) == ("TW114", "note", "unknown parts are ignored")
-    assert found.message.endswith('unknown field "spec.colour"')
-    assert is_valid(these, resource)
-    assert unknown_parts(these, resource) == ()
-    assert ask(these, AdmitQuestion(object=gateway(colour="red"))).verdict == "Allow"
-    assert ask(these, AdmitQuestion(object=gateway(colour=1))).verdict == "Deny"
+    world = snapshot(document, gateway(colour="red"))
+    (resource,) = world.of_kind("gateway.networking.k8s.io", "Gateway")
+    (problem,) = admission_problems(world, resource)
+    assert (problem.code, str(problem.severity), problem.hint) == ("TW114", "note", "unknown parts are ignored")
+    assert problem.message.endswith('unknown field "spec.colour"')
+    assert is_valid(world, resource)
+    assert unknown_parts(world, resource) == ()
+    assert ask(world, AdmitQuestion(object=gateway(colour="red"))).verdict == "Allow"
+    assert ask(world, AdmitQuestion(object=gateway(colour=1))).verdict == "Deny"
 
 
 def test_a_version_that_is_not_installed_does_not_exist() -> None:
@@ -320,7 +320,7 @@ def test_a_native_kind_cannot_be_redefined() -> None:
     assert judged(document, role, kind="Role") == judged(role, kind="Role") != []
 
 
-def test_other_defaults_than_the_known_ones_are_noticed() -> None:
+def test_defaults_that_differ_from_the_known_ones_are_noticed() -> None:
     name = "xbackends.agentic.networking.x-k8s.io"
 
     def other(schema: dict[str, Any]) -> None:
@@ -333,12 +333,12 @@ def test_other_defaults_than_the_known_ones_are_noticed() -> None:
         (installed(name, other), {"mcp": mcp}, True),
         (installed(name, other), {"mcp": {**mcp, "path": "/mcp"}}, False),
     ):
-        these = snapshot(document, {**head, "spec": spec})
-        (resource,) = these.of_kind("agentic.networking.x-k8s.io", "XBackend")
-        assert has_other_defaults(these, resource) is differ
+        world = snapshot(document, {**head, "spec": spec})
+        (resource,) = world.of_kind("agentic.networking.x-k8s.io", "XBackend")
+        assert has_other_defaults(world, resource) is differ
 
 
-def test_what_was_judged_is_judged_anew_when_the_definition_changes() -> None:
+def test_an_object_is_judged_again_when_its_definition_changes() -> None:
     objects = load_objects([definition("{type: object}"), widget("{a: 1}")])
     before = Snapshot.of(objects)
     assert is_valid(before, objects[1]) is False
@@ -362,7 +362,7 @@ def test_a_deep_definition_is_refused_quickly() -> None:
     assert "nested deeper" in problem.message
 
 
-def test_a_wide_definition_is_walked_only_so_far() -> None:
+def test_a_wide_definition_is_walked_only_up_to_a_limit() -> None:
     wide = {"type": "object", "properties": {f"a{index}": {"type": "string"} for index in range(400)}}
     schema = {"type": "object", "properties": {f"a{index}": wide for index in range(400)}}
     document = definition()
@@ -374,12 +374,12 @@ def test_a_definition_full_of_mistakes_gives_a_short_report() -> None:
     schema = {"type": "object", "properties": {f"a{index}": {"type": "text"} for index in range(5_000)}}
     document = definition()
     document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = schema
-    found = admit(document)
-    assert len(found) == 200
-    assert all(len(problem.message) < 2_000 for problem in found)
+    problems = admit(document)
+    assert len(problems) == 200
+    assert all(len(problem.message) < 2_000 for problem in problems)
 
 
-def test_rules_of_one_object_have_a_budget() -> None:
+def test_the_rules_of_an_object_share_a_cost_budget() -> None:
     schema = """
     type: array
     items:
@@ -387,24 +387,23 @@ def test_rules_of_one_object_have_a_budget() -> None:
       x-kubernetes-validations:
       - rule: "[1,2,3,4,5,6,7,8].all(a, [1,2,3,4,5,6,7,8].all(b, [1,2,3,4,5,6,7,8].all(c, a + b + c + self > 0)))"
     """
-    found = messages(schema, str([1] * 5_000))
-    assert len(found) == 1
-    assert "running out of cost budget" in found[0]
+    (message,) = messages(schema, str([1] * 5_000))
+    assert "running out of cost budget" in message
 
 
-def test_anything_at_all_may_be_called_a_definition() -> None:
+def test_a_malformed_definition_does_not_crash() -> None:
     specs: list[Any] = [None, 1, [], {}, {"names": 1, "group": 2}, {"versions": [None, 1, {"schema": 1}]}]
     for spec in specs:
         document = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
-        these = snapshot(document)
-        assert [resource for resource in these if not admission_problems(these, resource)] == []
+        world = snapshot(document)
+        assert [resource for resource in world if not admission_problems(world, resource)] == []
 
 
-def test_a_word_that_no_schema_has_is_refused_where_decoding_is_strict() -> None:
+def test_an_unknown_keyword_is_refused_where_decoding_is_strict() -> None:
     (problem,) = admit(definition("{type: string, maxlength: 3}"))
     assert problem.message.endswith('.properties[spec].maxlength"')
     assert (problem.code, problem.hint) == ("TW101", "did you mean `maxLength`?")
-    # Strict decoding does not look into items.
+    # Strict decoding does not check items.
     (problem,) = admit(definition("{type: array, items: {type: string, maxlength: 3}}"))
     assert problem.message.endswith('.properties[spec].items.maxlength"; an API server ignores it')
     assert problem.code == "TW109"
@@ -414,7 +413,7 @@ def test_a_word_that_no_schema_has_is_refused_where_decoding_is_strict() -> None
     assert judged(ignored, widget("[{a: long}]")) == []
 
 
-def test_words_of_our_own_mean_nothing_in_somebody_elses_definition() -> None:
+def test_tierwalls_own_keywords_mean_nothing_in_an_installed_definition() -> None:
     document = definition()
     document["x-tierwall"] = {"lenient": True, "native": True}
     document["x-tierwall-fragments"] = {}

@@ -130,7 +130,7 @@ def test_only_names_that_do_not_exist_make_an_unknown_name() -> None:
 )
 def test_a_reference_among_some_objects_is_of_every_group_unless_it_gives_one(value: str, groups: list[str]) -> None:
     finder = find()
-    assert sorted(one.group for one in finder.among("object", value, SNAPSHOT)) == groups
+    assert sorted(resource.group for resource in finder.among("object", value, SNAPSHOT)) == groups
     assert finder.problems == []
 
 

@@ -78,9 +78,9 @@ def test_a_duration_is_written_in_whole_units(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["1d", "-1s", "''", "1.5s", "100000s", "1s 2s", "5seconds", "5"])
-def test_any_other_text_is_no_duration(value: str) -> None:
-    found = messages(policy(f"backend: {{tcp: {{connectTimeout: {value}}}}}"))
-    assert any("connectTimeout" in message for message in found)
+def test_any_other_string_is_not_a_duration(value: str) -> None:
+    refusals = messages(policy(f"backend: {{tcp: {{connectTimeout: {value}}}}}"))
+    assert any("connectTimeout" in message for message in refusals)
 
 
 # Which kinds each section may target (the published table), and PreRouting fewer.
@@ -174,9 +174,9 @@ def test_before_routing_only_the_named_fields_may_run(field: str) -> None:
     body = f"{field}: {TRAFFIC_FIELDS[field]}"
     assert messages(policy(f"traffic: {{{body}}}")) == []
     assert messages(policy(f"traffic: {{phase: PostRouting, {body}}}")) == []
-    found = messages(policy(f"traffic: {{phase: PreRouting, {body}}}"))
-    assert (found == []) is (field in BEFORE_ROUTING)
-    assert all("phase PreRouting only supports" in message for message in found)
+    refusals = messages(policy(f"traffic: {{phase: PreRouting, {body}}}"))
+    assert (refusals == []) is (field in BEFORE_ROUTING)
+    assert all("phase PreRouting only supports" in message for message in refusals)
 
 
 CONDITIONAL = {

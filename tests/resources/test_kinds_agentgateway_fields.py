@@ -75,12 +75,12 @@ def squeeze(expression: str) -> str:
 def constraints(text: str) -> dict[str, str]:
     """`minLen=1 pattern=^a$ enum=A|B default=x` as a map; a pattern or default may hold anything but our words."""
     words = "|".join([*LIMITS, "enum", "default", "pattern"])
-    found: dict[str, str] = {}
+    limits: dict[str, str] = {}
     for match in re.finditer(rf"(?:^| )({words})=(.*?)(?=(?: (?:{words})=)|$)", text):
-        found[match[1]] = match[2]
+        limits[match[1]] = match[2]
     if "<duration>" in text:
-        found["duration"] = "yes"
-    return found
+        limits["duration"] = "yes"
+    return limits
 
 
 def differences(node: Node, schema: Schema, path: str) -> Iterator[str]:

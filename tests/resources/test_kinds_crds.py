@@ -16,7 +16,7 @@ from tierwall.render.manifests import to_yaml
 from tierwall.resources.crd import crd_documents
 from tierwall.resources.kinds.registry import all_kinds
 
-DEFINITIONS = {one["metadata"]["name"]: one for one in crd_documents(all_kinds())}
+DEFINITIONS = {document["metadata"]["name"]: document for document in crd_documents(all_kinds())}
 REFERENCE = ROOT / "docs" / "reference" / "kinds"
 _NO_TYPE = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
 
@@ -85,7 +85,7 @@ def test_the_command_prints_all_or_the_named_definitions() -> None:
     everything = CliRunner().invoke(crds, ["-o", "json"])
     assert [item["metadata"]["name"] for item in json.loads(everything.stdout)["items"]] == sorted(DEFINITIONS)
     some = CliRunner().invoke(crds, ["anp", "ClusterAuthorizationPolicy"])
-    assert [one["spec"]["names"]["kind"] for one in yaml.safe_load_all(some.stdout)] == [
+    assert [document["spec"]["names"]["kind"] for document in yaml.safe_load_all(some.stdout)] == [
         "AdminNetworkPolicy",
         "ClusterAuthorizationPolicy",
     ]

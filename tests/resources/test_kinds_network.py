@@ -151,7 +151,7 @@ def admin(peers: list[Any], direction: str = "ingress", **more: Any) -> dict[str
 
 
 @pytest.mark.parametrize(
-    "one",
+    "peer",
     [
         {"namespaces": {}},
         {"namespaces": {"matchLabels": {"a": "b"}}},
@@ -164,13 +164,13 @@ def admin(peers: list[Any], direction: str = "ingress", **more: Any) -> dict[str
         {"pods": {"namespaces": {"sameLabels": []}, "podSelector": {"matchLabels": {"a": "b"}}}},
     ],
 )
-def test_flat_and_nested_peers_are_both_taken(one: dict[str, Any]) -> None:
-    assert admit(admin([one])) == []
-    assert admit(admin([one], "egress")) == []
+def test_flat_and_nested_peers_are_both_accepted(peer: dict[str, Any]) -> None:
+    assert admit(admin([peer])) == []
+    assert admit(admin([peer], "egress")) == []
 
 
 @pytest.mark.parametrize(
-    ("one", "words"),
+    ("peer", "words"),
     [
         ({}, "should have at least 1 properties"),
         ({"foo": {}}, 'unknown field "spec.ingress[0].from[0].foo"'),
@@ -184,8 +184,8 @@ def test_flat_and_nested_peers_are_both_taken(one: dict[str, Any]) -> None:
         ({"namespaces": {}, "pods": {"namespaceSelector": {}, "podSelector": {}}}, "must have at most 1 item"),
     ],
 )
-def test_a_peer_that_says_nothing_or_too_much_is_refused(one: dict[str, Any], words: str) -> None:
-    assert any(words in message for message in refusals(admin([one])))
+def test_a_peer_that_says_nothing_or_too_much_is_refused(peer: dict[str, Any], words: str) -> None:
+    assert any(words in message for message in refusals(admin([peer])))
 
 
 def test_related_is_read_in_any_case_with_a_warning() -> None:
@@ -289,12 +289,12 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_broken_samples_of_the_kep_are_refused_with_a_hint(name: str) -> None:
     document = yaml.safe_load((KEP / "broken" / name).read_text())
-    found = [(problem.message, problem.hint) for problem in admit(document) if problem.refuses]
-    assert sorted(found) == sorted(BROKEN[name])
+    refused = [(problem.message, problem.hint) for problem in admit(document) if problem.refuses]
+    assert sorted(refused) == sorted(BROKEN[name])
 
 
 @pytest.mark.parametrize("name", ["same-labels-example.yaml", "story-4.yaml", "story-4-with-pass.yaml"])
-def test_a_semicolon_in_a_flow_mapping_is_no_yaml(name: str) -> None:
+def test_a_semicolon_in_a_flow_mapping_is_not_yaml(name: str) -> None:
     with pytest.raises(yaml.YAMLError):
         yaml.safe_load((KEP / "broken" / name).read_text())
     mended = yaml.safe_load((KEP / "broken" / name).read_text().replace("; operator", ", operator"))

@@ -1,4 +1,4 @@
-"""Kinds are found by apiVersion and kind; what is not ours is passed over, what is nearly ours is not."""
+"""Kinds are found by apiVersion and kind. Unknown kinds are ignored; near misses of known ones are not."""
 
 from pathlib import Path
 

@@ -23,14 +23,14 @@ def nodes(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
     seen: set[int] = set()
     stack = [(path, schema)]
     while stack:
-        place, one = stack.pop()
-        if id(one) in seen:
+        place, node = stack.pop()
+        if id(node) in seen:
             continue
-        seen.add(id(one))
-        yield place, one
-        stack += [(f"{place}.{part.name}", part.schema) for part in one.properties]
-        stack += [(f"{place}[]", inner) for inner in (one.items, one.additional, one.keys) if inner is not None]
-        stack += [(place, inner) for inner in (*one.any_of, *one.one_of, *one.all_of)]
+        seen.add(id(node))
+        yield place, node
+        stack += [(f"{place}.{part.name}", part.schema) for part in node.properties]
+        stack += [(f"{place}[]", inner) for inner in (node.items, node.additional, node.keys) if inner is not None]
+        stack += [(place, inner) for inner in (*node.any_of, *node.one_of, *node.all_of)]
 
 
 def rules(kind: Kind) -> Iterator[tuple[str, Schema, ValidationRule]]:

@@ -177,9 +177,9 @@ def test_a_gateway_policy_with_an_unknown_field_takes_no_part_and_the_answer_say
     definition = newer("AgentgatewayPolicy")
     place = {"gateway": "ns/gw", "route": "HTTPRoute/ns/route"}
     assert gateway.settled(gateway.answer(definition, plain, **place), "traffic.timeouts") == "p"
-    found = gateway.answer(definition, unknown, **place)
-    assert gateway.settled(found, "traffic.timeouts") is None
+    answer = gateway.answer(definition, unknown, **place)
+    assert gateway.settled(answer, "traffic.timeouts") is None
     assert "AgentgatewayPolicy/ns/p uses fields or values that Tierwall does not know and takes no part" in str(
-        found["notes"]
+        answer["notes"]
     )
     assert gateway.settled(gateway.answer(definition, unknown, other, **place), "traffic.timeouts") == "q"

@@ -60,8 +60,12 @@ def places(*objects: Object) -> list[Object]:
         gateway.route(rules=[{"name": "rule", "backendRefs": [gateway.tools_ref()]}]),
         gateway.tools(),
     ]
-    given = {(one["kind"], one["metadata"]["name"]) for one in objects}
-    return [*(one for one in usual if (one["kind"], one["metadata"]["name"]) not in given), *objects]
+    given = {_identity(manifest) for manifest in objects}
+    return [*(manifest for manifest in usual if _identity(manifest) not in given), *objects]
+
+
+def _identity(manifest: Object) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
 
 
 def authorization(text: str) -> Object:

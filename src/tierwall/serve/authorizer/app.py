@@ -85,7 +85,7 @@ class App:
         elif scope["method"] == "POST":
             await self._review(phase, receive, send)
         else:
-            await _send(send, 405, _NOT_ALLOWED, _JSON, (b"allow", b"POST"))
+            await _send(send, 405, _NOT_ALLOWED, [_JSON, (b"allow", b"POST")])
 
     async def pages(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request for health or metrics."""
@@ -93,12 +93,12 @@ class App:
             return
         path, method = scope["path"], scope["method"]
         if path not in PAGES:
-            await _send(send, 404, b'{"error":"not found"}', _JSON)
+            await _send(send, 404, b'{"error":"not found"}', [_JSON])
         elif method not in ("GET", "HEAD"):
-            await _send(send, 405, _NOT_ALLOWED, _JSON, (b"allow", b"GET, HEAD"))
+            await _send(send, 405, _NOT_ALLOWED, [_JSON, (b"allow", b"GET, HEAD")])
         else:
             status, kind, body = self._page(path)
-            await _send(send, status, body if method == "GET" else b"", (b"content-type", kind))
+            await _send(send, status, body if method == "GET" else b"", [(b"content-type", kind)])
 
     async def _review(self, phase: str, receive: Receive, send: Send) -> None:
         start, headers = perf_counter(), [_JSON]
@@ -112,7 +112,7 @@ class App:
             reply = self._reviews.refusal(phase, error.status, error.words)
         else:
             reply = await self._answer(phase, body)
-        await _send(send, reply.status, reply.body, *headers)
+        await _send(send, reply.status, reply.body, headers)
         self._remember(reply, perf_counter() - start)
 
     async def _answer(self, phase: str, body: bytes) -> ReviewReply:
@@ -233,7 +233,7 @@ class _StartedMessage:
         return (yield from self._rest)
 
 
-async def _send(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    length = (b"content-length", str(len(body)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": (*headers, length)})
+async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -17,7 +17,7 @@ from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables.probe.asking import PacketProbe
 from tierwall.engines.nftables.probe.packets import Probe
 from tierwall.engines.nftables.probe.placement import Placement
-from tierwall.engines.nftables.table import parts
+from tierwall.engines.nftables.table import builder
 from tierwall.engines.nftables.table.compile import compile_model
 from tierwall.engines.nftables.table.options import TableOptions
 from tierwall.network.detail import NetworkDetail
@@ -65,7 +65,7 @@ def every_question(objects: list[Any], ports: tuple[int, ...]) -> list[dict[str,
 def test_packets_do_what_the_library_decides(
     nft_engine: Nftables, monkeypatch: pytest.MonkeyPatch, objects: list[Any], ports: tuple[int, ...], few: int
 ) -> None:
-    monkeypatch.setattr(parts, "FEW", few)
+    monkeypatch.setattr(builder, "FEW", few)
     questions = every_question(objects, ports)
     asked = suite(objects, questions)
     for question, reply in zip(questions, ask_engine(asked, nft_engine), strict=True):

@@ -13,7 +13,7 @@ from tests.worlds.api_fakes import policies_text
 from tierwall.api.wire.review import WireShape
 from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.app import App
-from tierwall.serve.authorizer.issued import Issuer
+from tierwall.serve.authorizer.issuer import Issuer
 from tierwall.serve.authorizer.metrics import AuthorizerMetrics
 from tierwall.serve.authorizer.policies import PolicyFollower
 from tierwall.serve.authorizer.reviews import Reviews

@@ -17,7 +17,7 @@ from tests.labs.waiting import PATIENCE_S
 from tierwall.api.authorizers.cel_policies import CelAuthorizer
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loader
-from tierwall.serve.authorizer.issued import derived_key, sealing_key
+from tierwall.serve.authorizer.issuer import derived_key, sealing_key
 from tierwall.serve.authorizer.policies import MOST_RETAINED, PolicyFollower, PolicySet
 from tierwall.serve.authorizer.reviews import AnswerCache
 from tierwall.serve.authorizer.run import AuthorizerServer, AuthorizerSettings

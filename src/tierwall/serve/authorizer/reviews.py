@@ -21,7 +21,7 @@ from tierwall.api.wire.answer import reply as access_reply
 from tierwall.api.wire.review import KIND, V1, DecodedReview, WireError, WireShape, concrete_status, decode_review
 from tierwall.api.wire.seal import SealError
 from tierwall.serve.authorizer import bridge
-from tierwall.serve.authorizer.issued import Issuer
+from tierwall.serve.authorizer.issuer import Issuer
 from tierwall.serve.authorizer.policies import PolicyFollower
 from tierwall.serve.authorizer.record import DecisionRecord, brief_record, full_record
 

@@ -21,7 +21,7 @@ from tierwall.render.json import diagnostic_document
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.app import READ_SECONDS, App
 from tierwall.serve.authorizer.connections import HEADER_SECONDS, Certificates, TlsFiles, timed_protocol
-from tierwall.serve.authorizer.issued import Issuer, sealing_key
+from tierwall.serve.authorizer.issuer import Issuer, sealing_key
 from tierwall.serve.authorizer.metrics import AuthorizerMetrics
 from tierwall.serve.authorizer.policies import GRACE_SECONDS, PolicyFollower, PolicySet, policy_set_of
 from tierwall.serve.authorizer.reviews import Reviews

@@ -20,8 +20,8 @@ from tierwall.engines.nftables.kernel.netlink import (
     number_attribute,
     read_attributes,
 )
+from tierwall.engines.nftables.table.builder import LEAD
 from tierwall.engines.nftables.table.names import Label
-from tierwall.engines.nftables.table.parts import LEAD
 from tierwall.values.addresses import IPV6, Address
 
 _PACKET, _CONFIG = 0, 1

@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, sorted_diagnostics
 from tierwall.core.stack import CombiningRule, Stack
+from tierwall.engines.nftables.table.builder import ALLOW, TableBuilder
 from tierwall.engines.nftables.table.matches import subject_field
 from tierwall.engines.nftables.table.names import UniqueNames, comment, with_digest
 from tierwall.engines.nftables.table.options import TableOptions, WireAddresses
-from tierwall.engines.nftables.table.parts import ALLOW, TableBuilder
 from tierwall.engines.nftables.table.sets import SetBuilder, family_of
 from tierwall.engines.nftables.table.table import (
     CUT,

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby
 from typing import NamedTuple, assert_never
 
+from tierwall.engines.nftables.table.builder import ALLOW, TableBuilder, by_port
 from tierwall.engines.nftables.table.matches import RuleLine, matches, resolved_peers
 from tierwall.engines.nftables.table.names import Label
-from tierwall.engines.nftables.table.parts import ALLOW, TableBuilder, by_port
 from tierwall.engines.nftables.table.table import ACCEPT, DROP, RETURN, ChainVerdict, VerdictWord
 from tierwall.network.model.matching import domain_names, is_covered_domain
 from tierwall.network.model.policies import is_shadow

@@ -1,4 +1,4 @@
-"""Putting tables into the kernel: steps equal fresh starts, failures and kills leave the old or the new table whole."""
+"""Applying tables: steps equal fresh starts, and failures and kills leave the old or the new table intact."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tierwall.resources.snapshot import Snapshot
 __all__ = ["fresh_namespace"]
 
 pytestmark = pytest.mark.engine
-# Shrinking a failure would ask the kernel for minutes; the case is told as it was found.
+# Shrinking a failure would take minutes in the kernel, so the case is reported as it was found.
 IN_KERNEL: Any = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "phases": [Phase.generate]}
 KILLS = rounds(100)
 
@@ -56,7 +56,7 @@ def compiled(objects: list[Any]) -> CompiledTable:
 
 
 def parts(table: Table | None) -> Any:
-    """What a table consists of, as far as the kernel tells."""
+    """Return the parts of a table that the kernel lists."""
     assert table is not None
     elements = {
         name: dict(part.elements)
@@ -68,7 +68,7 @@ def parts(table: Table | None) -> Any:
 
 
 def in_order(words: str) -> list[str]:
-    """A listing without regard to the order in which things were made."""
+    """Return a listing in which the order of creation does not matter."""
     return sorted(words.splitlines())
 
 
@@ -92,7 +92,7 @@ def test_a_step_ends_where_a_fresh_start_does(
 
 
 def follow(enforcer: Enforcer, change: PodChange) -> bool:
-    """Whether elements alone were enough to follow a change."""
+    """Follow a changed pod; whether elements alone were enough."""
     step = enforcer.step([change])
     if step is not None:
         enforcer.take(step)
@@ -121,8 +121,8 @@ def test_following_pods_ends_where_compiling_does(
                 enforcer.put(put)
             in_kernel = parts(read_table())
             want = parts(anew.table)
-            # A class whose last pod has gone stays until policies change, and so do lines for the last IPv6 address,
-            # say, or the last pod with several; everything else is the same.
+            # A class whose last pod has gone stays until policies change. So do lines for the last IPv6 address, for
+            # example, or for the last pod with several addresses. Everything else is the same.
             for name, elements in want[2].items():
                 if name in in_kernel[2]:
                     assert in_kernel[2][name] == elements
@@ -133,12 +133,12 @@ def test_following_pods_ends_where_compiling_does(
 
 
 def address_kinds(result: CompiledTable) -> tuple[set[int], bool]:
-    """The families of addresses that there are, and whether anybody has several."""
+    """Return the address families in use, and whether any endpoint has several addresses."""
     return result.compiler.sets.families, bool(result.compiler.sets.several)
 
 
 def changed(resource: Any, data: st.DataObject) -> Any:
-    """A pod with other labels or another address, or none at all."""
+    """Return a pod with other labels or another address, or None."""
     kind = data.draw(st.sampled_from(("gone", "labels", "address", "bare")))
     if kind == "gone":
         return None
@@ -168,7 +168,7 @@ def test_a_pod_without_an_address_that_needs_a_class_of_its_own_is_compiled(fres
         assert follow(enforcer, PodChange(after, addressed)), "its class waits for it"
 
 
-def test_one_pod_more_is_elements_only(fresh_namespace: NetworkNamespace) -> None:
+def test_one_more_pod_changes_only_elements(fresh_namespace: NetworkNamespace) -> None:
     policy = network_policy(
         "shop/web", podSelector={"matchLabels": {"app": "web"}}, ingress=[{"from": [{"podSelector": {}}]}]
     )
@@ -188,7 +188,7 @@ def test_one_pod_more_is_elements_only(fresh_namespace: NetworkNamespace) -> Non
         assert parts(read_table()) == parts(before)
 
 
-def test_a_pod_is_followed_though_somebody_else_touched_the_table(fresh_namespace: NetworkNamespace) -> None:
+def test_a_pod_is_followed_even_if_someone_else_changed_the_table(fresh_namespace: NetworkNamespace) -> None:
     objects = [namespace("shop"), pod("shop/web-0", "10.0.0.1"), network_policy("shop/web", podSelector={})]
     (second,) = load_objects([pod("shop/web-1", "10.0.0.2")])
     want = compiled([*objects, second.value]).table
@@ -231,7 +231,7 @@ def test_removing_leaves_nothing_behind(fresh_namespace: NetworkNamespace) -> No
         assert nft.stdout == ""
 
 
-def test_what_others_did_to_the_table_is_set_right(fresh_namespace: NetworkNamespace) -> None:
+def test_changes_by_others_to_the_table_are_repaired(fresh_namespace: NetworkNamespace) -> None:
     table = compiled([namespace("shop"), pod("shop/a", "10.0.0.1"), network_policy("shop/p", podSelector={})]).table
     with fresh_namespace.entered():
         apply(table)
@@ -246,7 +246,7 @@ def test_what_others_did_to_the_table_is_set_right(fresh_namespace: NetworkNames
 
 
 def two_tables() -> tuple[Table, Table]:
-    """Two tables large enough that loading one takes a while."""
+    """Return two tables that are so large that loading takes a while."""
     spaces = [namespace(f"n{number}") for number in range(40)]
     pods = [
         pod(f"n{number % 40}/p{number}", f"10.0.{number >> 8}.{number & 255}", app=f"a{number % 5}")
@@ -268,10 +268,10 @@ def two_tables() -> tuple[Table, Table]:
 
 
 class Moment:
-    """When to kill: ever closer to the moment at which the new table comes into force, from both sides.
+    """The moment to kill: ever closer to the moment at which the new table comes into force, from both sides.
 
-    However busy the machine, a kill that came too early makes the next one later, and one that came too late makes it
-    earlier; so the kills that tell something come by themselves, and a test can demand them.
+    A kill that came too early makes the next one later, and a kill that came too late makes it earlier, however busy
+    the machine is. So telling kills happen by themselves, and a test can demand them.
     """
 
     def __init__(self, seed: int) -> None:
@@ -280,14 +280,14 @@ class Moment:
         self.early = self.late = 0
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """End a process of our own, and all of its session, after some time."""
+        """Kill one of our own processes, with its whole session, after some time."""
         time.sleep(self._seconds * self._chance.uniform(0.6, 1.4))
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def was(self, too_late: bool) -> None:
-        """Whether the new table was in force already."""
+        """Note whether the new table was already in force."""
         self.late += too_late
         self.early += not too_late
         self._seconds = min(self._seconds / 1.3 if too_late else self._seconds * 1.4, 20)
@@ -351,7 +351,7 @@ def test_killed_as_a_whole_the_command_leaves_the_old_table_or_the_new(
     assert min(moment.early, moment.late) >= rounds(4), "nearly every kill came too early or too late to tell anything"
 
 
-def test_the_text_of_a_table_is_what_the_kernel_then_holds(fresh_namespace: NetworkNamespace) -> None:
+def test_the_kernel_holds_what_the_script_of_a_table_says(fresh_namespace: NetworkNamespace) -> None:
     table, _ = two_tables()
     with fresh_namespace.entered():
         execute(table_script(table))

@@ -61,7 +61,7 @@ def tried(
     log: LogScope = LogScope.DROP,
     rate: int = 0,
 ) -> tuple[list[ProbeResult], list[DecisionEvent]]:
-    """What became of some packets, and what an audit in another group saw of them."""
+    """Send packets; return their results, and the events that an audit in another group saw."""
     model = NetworkModel(Snapshot.of(load_objects([*BASE, *policies])))
     wanted = [
         Probe(address(source), address(destination), protocol, port) for source, destination, protocol, port in probes
@@ -80,7 +80,7 @@ def tried(
 
 
 def told(event: DecisionEvent) -> dict[str, Any]:
-    """The document of an event without what differs from run to run."""
+    """Return the document of an event, without what differs from run to run."""
     document = event_document(event)
     del document["time"], document["from"]["port"]
     return document
@@ -117,7 +117,7 @@ def test_every_isolating_policy_is_named_even_if_the_kernel_has_no_room(topology
 
 @pytest.mark.parametrize("rate", [0, 1000])
 @pytest.mark.parametrize("name", ["no-internet", "no internet, (for now)", 'an "odd" näme', "a" * 60])
-def test_the_name_of_a_rule_is_told(topology: Topology, name: str, rate: int) -> None:
+def test_the_name_of_a_rule_is_shown(topology: Topology, name: str, rate: int) -> None:
     rule = {"name": name, "action": "Deny", "to": [{"networks": ["203.0.113.0/24"]}]}
     _, events = tried(topology, [admin_policy("guard", egress=[rule])], [(WEB, OUT, "TCP", 443)], rate=rate)
     shown = name.replace('"', "?").replace("ä", "?")
@@ -131,9 +131,7 @@ def test_the_name_of_a_rule_is_told(topology: Topology, name: str, rate: int) ->
 
 
 @pytest.mark.parametrize("policy", ["guard", "g" * 80, "g" * 200])
-def test_a_name_for_which_the_kernel_has_no_room_is_found_where_the_log_is_limited(
-    topology: Topology, policy: str
-) -> None:
+def test_a_name_too_long_for_the_kernel_is_read_from_the_log_chain(topology: Topology, policy: str) -> None:
     rule = {"name": "n" * 100, "action": "Deny", "to": [{"networks": ["203.0.113.0/24"]}]}
     _, events = tried(topology, [admin_policy(policy, egress=[rule])], [(WEB, OUT, "TCP", 443)], rate=1000)
     (decider,) = events[0].decided_by
@@ -185,7 +183,7 @@ def test_a_watched_policy_beside_enforced_ones_shows_what_it_would_open(topology
         assert [(event.shadow, event.verdict) for event in events] == [(True, "Allow"), (False, "Deny")]
 
 
-def test_the_log_is_limited_for_each_rule(topology: Topology) -> None:
+def test_the_log_is_limited_per_rule(topology: Topology) -> None:
     probes = [(WEB, DB, "UDP", port) for port in range(1000, 1200)]
     start = time.monotonic()
     _, events = tried(topology, [DENY_ALL], probes, rate=10)
@@ -205,7 +203,7 @@ def test_every_rule_counts_what_it_settles(topology: Topology) -> None:
         'tierwall_rule_packets_total{policy="AdminNetworkPolicy/strict",rule="egress[0]",name="",direction="egress",'
         'action="Deny",mode="enforced"} 2\n'
     ) in engines.metrics(counted, View())
-    # Counts outlive a change of policies that leaves the rule as it was.
+    # Counts survive a change of policies that leaves the rule as it was.
     with topology.router.entered():
         apply(compile_model(NetworkModel(Snapshot.of(load_objects([*BASE, deny])))).table)
         assert [hit.packets for hit in hits()] == [2]
@@ -220,7 +218,7 @@ def test_the_command_streams_what_is_dropped(topology: Topology) -> None:
     with topology.at(address(WEB)).entered():
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     while process.poll() is None:
-        # The audit sees what is logged from its start on, which nobody tells us.
+        # The audit sees what is logged from its start on, but does not say when that is.
         sender.sendto(b"x", (DB, 53))
         time.sleep(0.05)
     sender.close()
@@ -230,7 +228,7 @@ def test_the_command_streams_what_is_dropped(topology: Topology) -> None:
     assert (event["verdict"], event["from"]["pod"], event["to"]["pod"]) == ("Deny", "web-0", "db-0")
 
 
-def test_two_audits_of_one_group_are_told_apart(topology: Topology) -> None:
+def test_a_second_audit_of_the_same_group_is_refused(topology: Topology) -> None:
     with topology.router.entered():
         first = Reader(GROUP)
         with pytest.raises(InputError, match="another program already reads NFLOG group 7"):
@@ -239,12 +237,12 @@ def test_two_audits_of_one_group_are_told_apart(topology: Topology) -> None:
 
 
 @pytest.mark.parametrize("packet", [b"", b"\x45", b"\x60" + b"\0" * 20, b"\x45" + b"\0" * 18, b"\xff" * 64])
-def test_a_packet_that_is_none_is_passed_over(packet: bytes) -> None:
+def test_bytes_that_are_not_a_packet_are_ignored(packet: bytes) -> None:
     assert parse_packet(packet) is None
 
 
 def test_an_sctp_packet_has_the_checksum_that_the_kernel_wants() -> None:
-    # The example of RFC 3720, appendix B.4: CRC32c of 32 zero octets is 0x8a9136aa.
+    # The example of RFC 3720, appendix B.4: CRC32c of 32 zero bytes is 0x8a9136aa.
     from tierwall.engines.nftables.probe.packets import crc32c
 
     assert crc32c(b"\0" * 32) == 0x8A9136AA

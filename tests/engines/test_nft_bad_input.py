@@ -1,4 +1,4 @@
-"""What is missing is said plainly: no rights, no program, no kernel feature; and the command line around it all."""
+"""Clear errors for missing rights, programs and kernel features; and the command line around them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def without_capabilities(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command as a process that may do nothing special, whoever its user is.
+    """Run the command as a process without capabilities, whoever its user is.
 
     The process drops its rights itself: a `preexec_fn` would run in a fork of this process, which gRPC's threads abort.
     """
@@ -148,7 +148,7 @@ def test_without_the_program_its_package_is_named(monkeypatch: pytest.MonkeyPatc
         ("", "TW604", "no reason was given"),
     ],
 )
-def test_what_the_kernel_lacks_is_named(
+def test_a_missing_kernel_feature_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, code: str, words: str
 ) -> None:
     nft = tmp_path / "nft"
@@ -192,7 +192,7 @@ def test_the_engine_leaves_nothing_on_the_machine(nft_engine: Nftables) -> None:
 
 
 def devices() -> list[str]:
-    """The network devices of the machine itself."""
+    """Return the network devices of the machine itself."""
     return [name for _, name in socket.if_nameindex()]
 
 
@@ -223,7 +223,7 @@ def test_enforcing_by_the_command_line(fresh_namespace: NetworkNamespace, manife
 
 
 class Edited(FileSource):
-    """Files that are edited before each look but the first."""
+    """Files that are edited before every look except the first."""
 
     def __init__(self, path: Path, edits: list[Callable[[], object]]) -> None:
         super().__init__(Loader([str(path)]))
@@ -237,7 +237,7 @@ class Edited(FileSource):
 
 
 def followed(path: Path, edits: list[Callable[[], object]]) -> list[tuple[str, str]]:
-    """What is said of each load, and what the kernel holds then."""
+    """Follow files; return the report on each load and the table in the kernel after it."""
 
     async def main() -> list[tuple[str, str]]:
         keeper = KernelFollower(TableOptions(), True)
@@ -273,7 +273,7 @@ def test_watching_follows_files_and_keeps_the_last_good_table(
     assert "10.0.0.3" not in listings[4]
 
 
-def test_a_table_that_the_kernel_refuses_is_a_load_that_is_refused(
+def test_a_load_is_refused_if_the_kernel_refuses_its_table(
     fresh_namespace: NetworkNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "m.json"
@@ -340,7 +340,7 @@ def test_the_command_follows_files_and_leaves_the_table_when_told_to_stop(
         assert "10.0.0.4" in list_text()
 
 
-def test_an_edit_within_a_tick_of_the_clock_is_followed_though_time_and_size_stay(
+def test_an_edit_within_a_clock_tick_is_followed_even_if_time_and_size_stay(
     fresh_namespace: NetworkNamespace, tmp_path: Path
 ) -> None:
     path = tmp_path / "m.json"
@@ -365,7 +365,7 @@ def test_an_edit_within_a_tick_of_the_clock_is_followed_though_time_and_size_sta
     ]
 
 
-def test_a_value_that_is_equal_but_another_is_a_change(fresh_namespace: NetworkNamespace, tmp_path: Path) -> None:
+def test_a_value_that_only_compares_equal_is_a_change(fresh_namespace: NetworkNamespace, tmp_path: Path) -> None:
     path = tmp_path / "m.json"
 
     def save(value: object) -> None:
@@ -375,5 +375,5 @@ def test_a_value_that_is_equal_but_another_is_a_change(fresh_namespace: NetworkN
     save(1)
     with fresh_namespace.entered():
         words = [words for words, _ in followed(path, [partial(save, 1), partial(save, True)])]
-    assert len(words) == 2, "the same text again is no step"
+    assert len(words) == 2, "the same content again gives no load"
     assert words[1].endswith(" in force already"), words

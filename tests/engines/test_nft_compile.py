@@ -1,4 +1,4 @@
-"""The compiler: what the table of some policies looks like, and what it never does."""
+"""The compiler: the tables of some policies, and what a table never does."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _WORDS = st.text(st.sampled_from("abz019-. "), min_size=1, max_size=20).map(str.
     st.none() | st.text(st.sampled_from("abz019-., ()[]:+"), min_size=1, max_size=30),
     st.booleans(),
 )
-def test_what_a_comment_says_of_a_rule_is_read_back(
+def test_a_label_is_read_back_from_its_comment(
     action: RuleAction, direction: Direction, index: int, policy: str, name: str | None, shadow: bool
 ) -> None:
     decider = Decider(Reference("AdminNetworkPolicy", "", policy), f"{direction}[{index}]", name)
@@ -111,11 +111,11 @@ def test_a_comment_stays_short_and_readable_whatever_names_are_chosen(policy: st
 
 
 @pytest.mark.parametrize("text", ["", "drop", "Deny", "Deny egress[0]", "Reject egress[0] a/b", "Deny sideways[0] a/b"])
-def test_a_comment_of_somebody_else_is_passed_over(text: str) -> None:
+def test_a_comment_by_someone_else_is_ignored(text: str) -> None:
     assert Label.parse(text) is None
 
 
-def test_more_pods_of_a_kind_are_more_elements_and_nothing_else() -> None:
+def test_more_pods_of_a_class_only_add_elements() -> None:
     few, many = compiled(shop(1)).table, compiled(shop(500)).table
     assert few.chains == many.chains
     assert few.counters == many.counters
@@ -190,7 +190,7 @@ def test_names_of_objects_never_leave_their_comments(name: str) -> None:
             assert re.fullmatch(r"[A-Za-z0-9 /._:;,()\[\]#=!*+?-]{0,127}", comment)
 
 
-def test_domain_names_close_and_are_told() -> None:
+def test_domain_names_fail_closed_and_are_reported() -> None:
     def with_rule(action: str) -> CompiledTable:
         egress = [
             {"action": action, "to": [{"domainNames": ["example.org"]}], "ports": [{"portNumber": {"port": 443}}]},
@@ -209,7 +209,7 @@ def test_domain_names_close_and_are_told() -> None:
     (deny,) = lines(with_rule("Deny"))
     assert deny.startswith("tcp dport 443 counter")
     assert " drop " in deny
-    # Behind a Pass only that passes what the rest of the tier and the tiers below allow.
+    # After a Pass, only connections pass that both the rest of the tier and the tiers below allow.
     (passes,) = lines(with_rule("Pass"))
     assert re.match(r"tcp dport 443 goto both_\w+ ", passes)
     (both,) = (chain for name, chain in with_rule("Pass").table.chains.items() if name.startswith("both"))

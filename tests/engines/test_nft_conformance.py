@@ -16,7 +16,7 @@ pytestmark = pytest.mark.engine
 
 __all__ = ["nft_engine"]
 
-# Cases in each folder; of cyclonus every eighth test.
+# Cases in each folder; of cyclonus, every eighth test.
 SUITES = {"admin-v1alpha1": 289, "admin-v1alpha2": 301, "policy-assistant": 1090, "decisions": 66}
 EVERY = 8
 

@@ -1,4 +1,4 @@
-"""Random clusters through the kernel: what packets do is what the library decides."""
+"""Random clusters through the kernel: packets do what the library decides."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["asker", "nft_engine"]
 
 pytestmark = pytest.mark.engine
 
-# Shrinking a failure would ask the kernel for minutes; the case is told as it was found.
+# Shrinking a failure would take minutes in the kernel, so the case is reported as it was found.
 IN_KERNEL: Any = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "phases": [Phase.generate]}
 PORTS = (79, 80, 443, 8080)
 PROTOCOLS = ("TCP", "UDP", "SCTP")
@@ -61,7 +61,7 @@ def every_question(objects: list[Any], ports: tuple[int, ...]) -> list[dict[str,
 
 
 @settings(max_examples=examples(60), **IN_KERNEL)
-@given(clusters(), st.permutations(PORTS), st.sampled_from((1, parts.FEW)))
+@given(clusters(), st.permutations(PORTS), st.sampled_from((1, builder.FEW)))
 def test_packets_do_what_the_library_decides(
     nft_engine: Nftables, monkeypatch: pytest.MonkeyPatch, objects: list[Any], ports: tuple[int, ...], few: int
 ) -> None:
@@ -72,7 +72,7 @@ def test_packets_do_what_the_library_decides(
         assert not reply.error, (question, reply.error)
         wanted = asked_of(asked.snapshot, question).verdict
         if reply.answer is None:
-            # Which addresses a name has, nobody knows here; an address of either family cannot meet the other.
+            # Nobody knows the addresses of a domain name here, and an address of one family cannot reach the other.
             assert wanted == "Conditional" or "family" in reply.skipped, (question, reply.skipped)
         else:
             assert reply.answer.verdict == wanted, (question, reply.answer)
@@ -80,9 +80,7 @@ def test_packets_do_what_the_library_decides(
 
 @settings(max_examples=examples(8), **IN_KERNEL)
 @given(clusters(), st.sets(st.integers(0, 4), min_size=1))
-def test_a_pod_without_an_address_is_matched_by_no_block(
-    nft_engine: Nftables, objects: list[Any], without: set[int]
-) -> None:
+def test_no_block_matches_a_pod_without_an_address(nft_engine: Nftables, objects: list[Any], without: set[int]) -> None:
     pods = [resource for resource in objects if resource["kind"] == "Pod"]
     for number in without:
         pods[number]["status"] = {}

@@ -1,4 +1,4 @@
-"""Policy changes under traffic: nothing that both old and new policies forbid passes, what both allow never breaks."""
+"""Policy changes under traffic: what both policies forbid never passes, and what both allow never breaks."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def opened(topology: Topology, where: str, kind: int, place: tuple[str, int]) ->
 
 
 def dropped(topology: Topology) -> int:
-    """How many packets of new connections policies have dropped."""
+    """Return the number of packets of new connections that policies have dropped."""
     with topology.router.entered():
         return sum(hit.packets for hit in hits() if hit.action is RuleAction.DENY)
 
 
 class Busy:
-    """Threads that work until they are told to stop; what goes wrong in one is raised at the end."""
+    """Threads that work until they are told to stop; an error in one of them is raised at the end."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -108,7 +108,7 @@ class Busy:
 
 @pytest.mark.storm
 def test_a_swap_opens_nothing_and_breaks_nothing(topology: Topology) -> None:
-    # One forbids it to the source, the other to the destination: a mixture of the two would let it pass.
+    # One policy forbids it to the source, the other to the destination. A mixture of the two would let it pass.
     old, new = compiled(about("a", egress=deny("to", CLOSED))), compiled(about("b", ingress=deny("from", CLOSED)))
     with topology.router.entered():
         apply(old.table)
@@ -189,9 +189,9 @@ def test_a_connection_that_a_new_policy_forbids_is_cut_if_wanted(topology: Topol
     ends = {"client": client, "server": server}
     sender = ends.pop(first)
     (receiver,) = ends.values()
-    # The server may talk to the client by policy: only that it does so in the middle of nothing gives it away.
+    # By policy, the server may talk to the client. Only a packet in the middle of nothing gives it away.
     sender.sendall(b"anybody there?")
-    # Nobody counts what is dropped of a connection that was cut, so there is only a time to wait for.
+    # Nothing counts the dropped packets of a connection that was cut, so the only way is to wait for a time.
     receiver.settimeout(0.5 if cuts else PATIENCE_S)
     if cuts:
         with pytest.raises(TimeoutError):
@@ -252,7 +252,7 @@ def test_a_node_and_its_own_pods_are_judged_unless_exempt(topology: Topology, ex
         assert at_node.recv(64) == b"to the node"
         assert server.recv(64) == b"from the node"
     else:
-        # The kernel tells a sender of its own at once that a packet was dropped.
+        # The kernel tells a local sender at once that a packet was dropped.
         with pytest.raises(PermissionError):
             at_node.sendto(b"from the node", (SERVER, OPEN))
         eventually(lambda: dropped(topology) >= 2, "both drops")

@@ -1,4 +1,4 @@
-"""The authorizer without a network: its application called as an ASGI server would, over policies in a folder."""
+"""The authorizer without a network: its application, called as an ASGI server would, with policies in a folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ POLICIES = (
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     body: bytes
@@ -53,7 +53,7 @@ class Answer(NamedTuple):
 
 
 class Clock:
-    """Time that passes when told."""
+    """A clock that only moves when it is set."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -63,7 +63,7 @@ class Clock:
 
 
 class Served:
-    """An authorizer over a folder of policies."""
+    """An authorizer with a folder of policies."""
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class Served:
         )
 
     def write(self, policies: Iterable[tuple[str, str, str]], *others: dict[str, Any]) -> None:
-        """Put policies (name, effect, expression) in place of those in the folder."""
+        """Replace the policies in the folder by these (name, effect, expression)."""
         (self.folder / "policies.yaml").write_text(policies_text(policies, *others))
 
     def reload(self) -> bool:
-        """What the process does after a change; whether the policies came into force."""
+        """Reload as the process does after a change; whether the policies came into force."""
         load = self.follower.look(self.files)
         return load is not None and self.follower.accept(load) is LoadOutcome.TAKEN
 
@@ -117,7 +117,7 @@ class Served:
         return self.call("GET", path, [b""])
 
     def call(self, method: str, path: str, parts: list[bytes], *, stalls: bool = False) -> Answer:
-        """One request, its body in parts; a client that `stalls` never sends the last."""
+        """Make one request, its body in parts; a client that `stalls` never sends the last part."""
         return asyncio.run(self._call(method, path, parts, stalls))
 
     async def _call(self, method: str, path: str, parts: list[bytes], stalls: bool) -> Answer:
@@ -138,12 +138,12 @@ class Served:
         return Answer(sent[0]["status"], body, dict(sent[0]["headers"]))
 
     def records(self) -> list[dict[str, Any]]:
-        """The decision log."""
+        """Return the decision log."""
         return [json.loads(line) for line in self.log.getvalue().splitlines()]
 
 
 def access(user: str = "alice", verb: str = "create", **more: Any) -> dict[str, Any]:
-    """A SubjectAccessReview about claims; `more` goes into the spec, `attributes` into the resource attributes."""
+    """Return a SubjectAccessReview about claims. `more` is added to the spec, `attributes` to its attributes."""
     attributes = {
         "verb": verb,
         "version": "v1",
@@ -156,18 +156,18 @@ def access(user: str = "alice", verb: str = "create", **more: Any) -> dict[str, 
 
 
 def readable() -> dict[str, Any]:
-    """What a caller of the KEP's shape adds to its spec."""
+    """Return the additions to the spec by a caller of the KEP's shape."""
     return {"conditionalAuthorization": {"mode": "HumanReadable"}}
 
 
 def series() -> dict[str, Any]:
-    """What a caller of the API server's own series adds to its spec."""
+    """Return the additions to the spec by a caller of the API server's own series."""
     types = ["Allow", "Deny", "NoOpinion", "ConditionsMap", "Union"]
     return {"authorizationOptions": {"handledDecisionTypes": types}}
 
 
 def conditions(**request: Any) -> dict[str, Any]:
-    """An AuthorizationConditionsReview."""
+    """Return an AuthorizationConditionsReview."""
     return {
         "apiVersion": "authorization.k8s.io/v1alpha1",
         "kind": "AuthorizationConditionsReview",
@@ -176,7 +176,7 @@ def conditions(**request: Any) -> dict[str, Any]:
 
 
 def claim(storage_class: str = "dev", name: str = "c") -> dict[str, Any]:
-    """A claim."""
+    """Return a PersistentVolumeClaim."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -186,7 +186,7 @@ def claim(storage_class: str = "dev", name: str = "c") -> dict[str, Any]:
 
 
 def admission(user: str = "alice", operation: str = "CREATE", **more: Any) -> dict[str, Any]:
-    """An AdmissionReview about a claim."""
+    """Return an AdmissionReview about a claim."""
     resource = {"group": "", "version": "v1", "resource": "persistentvolumeclaims"}
     request = {
         "uid": "u1",

@@ -1,4 +1,4 @@
-"""The kernel as tests use it: only inside network namespaces that are made here and go with the process."""
+"""The kernel for tests: only inside network namespaces that are made here and end with the process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nft_engine() -> Iterator[Nftables]:
 
 @pytest.fixture(scope="module")
 def asker() -> Iterator[PacketProbe]:
-    """What sends packets for the engine."""
+    """The probe that sends the engine's packets."""
     need_kernel()
     asker = PacketProbe()
     yield asker
@@ -43,7 +43,7 @@ def asker() -> Iterator[PacketProbe]:
 
 @pytest.fixture
 def fresh_namespace() -> Iterator[NetworkNamespace]:
-    """A network namespace of its own."""
+    """A new network namespace."""
     need_kernel()
     try:
         network_namespace = NetworkNamespace()

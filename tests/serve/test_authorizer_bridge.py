@@ -1,4 +1,4 @@
-"""The bridge: conditional allows are granted only where admission enforces them, and admission enforces every one."""
+"""The bridge: a conditional allow is granted only where admission enforces it, and admission enforces each of them."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_what_can_only_be_denied_is_left_to_other_authorizers(served: Served) ->
     assert verdict(served, access("carol")) == "NoOpinion"
 
 
-def test_without_the_bridge_the_same_answers_are_folded(tmp_path: Path) -> None:
+def test_without_the_bridge_conditional_answers_become_concrete(tmp_path: Path) -> None:
     served = Served(tmp_path)
     assert verdict(served, access()) == "NoOpinion"
     assert verdict(served, access("carol")) == "Deny"
     assert served.post("/admit", admission()).status == 404
 
 
-def test_a_caller_that_speaks_of_conditions_is_no_old_api_server(served: Served) -> None:
+def test_a_caller_that_mentions_conditions_is_not_an_old_api_server(served: Served) -> None:
     types = {"handledDecisionTypes": ["Allow", "Deny", "NoOpinion"]}
     assert verdict(served, access(authorizationOptions=types)) == "NoOpinion"
     assert verdict(served, access(conditionalAuthorization={"mode": ""})) == "NoOpinion"
@@ -267,7 +267,7 @@ def policy_set(policies: list[tuple[str, str]]) -> PolicySet:
 def test_both_phases_together_decide_as_an_api_server_that_knows_conditions(
     policies: list[tuple[str, str]], verb: str, new: dict[str, Any], old: dict[str, Any], is_otherwise_allowed: bool
 ) -> None:
-    """Without another authorizer: exactly so. With one that allows everything: never more than that one, or ours."""
+    """Without another authorizer, the answers are the same. With one that allows everything, ours never allow more."""
     in_force = policy_set(policies)
     name = "" if verb == "create" else "c"
     attributes = Attributes(user="u", verb=verb, version="v1", resource="things", name=name)
@@ -290,7 +290,7 @@ def test_both_phases_together_decide_as_an_api_server_that_knows_conditions(
     passes = passes and bridge.judge(in_force, (), request).allowed
     outcome = judge_write(in_force.chain, attributes, object=object_, old_object=old_object)
     if not is_otherwise_allowed:
-        # Policies of EXPRESSIONS treat update and patch alike, so judging both makes no difference.
+        # The policies of EXPRESSIONS treat update and patch alike, so judging both makes no difference.
         assert passes is outcome.is_allowed
     elif passes:
         final = in_force.chain.authorize(attributes).evaluate(request.data(attributes))

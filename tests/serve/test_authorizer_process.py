@@ -29,7 +29,7 @@ TIERWALL = str(Path(sys.executable).parent / "tierwall")
 
 
 class Process:
-    """`tierwall authorizer`, and clients of it."""
+    """A `tierwall authorizer` process and its clients."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -111,14 +111,14 @@ def test_clients_without_a_certificate_get_no_answer(process: Process) -> None:
     connection.close()
 
 
-def test_a_client_that_never_ends_its_body_is_answered_and_cut_off(process: Process) -> None:
+def test_a_client_that_never_completes_its_body_is_answered_and_cut_off(process: Process) -> None:
     with process.raw() as slow:
         slow.sendall(b"POST /authorize HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
         assert slow.recv(65536).startswith(b"HTTP/1.1 408 ")
         assert process.ask("bob")["allowed"] is True, "others are served meanwhile"
 
 
-def test_a_client_that_never_ends_its_headers_is_cut_off(process: Process) -> None:
+def test_a_client_that_never_completes_its_headers_is_cut_off(process: Process) -> None:
     with process.raw() as slow, process.raw() as silent:
         slow.sendall(b"POST /authorize HTTP/1.1\r\nHost:")
         assert process.ask("bob")["allowed"] is True
@@ -143,7 +143,7 @@ def test_garbage_instead_of_http_is_refused(process: Process) -> None:
     assert process.ask("bob")["allowed"] is True
 
 
-def test_an_edit_is_followed_and_a_broken_one_is_told(process: Process) -> None:
+def test_an_edit_is_followed_and_a_broken_one_is_reported(process: Process) -> None:
     process.write([*POLICIES, ("dave", "Allow", 'request.userInfo.username == "dave"')])
     eventually(lambda: bool(process.ask("dave")["allowed"]), "the new policy")
     (process.policies / "broken.yaml").write_text("kind: [")
@@ -156,7 +156,7 @@ def allows(process: Process, user: str) -> bool:
     return bool(process.ask(user)["allowed"])
 
 
-def test_an_edit_that_leaves_time_and_size_is_followed(process: Process) -> None:
+def test_an_edit_that_keeps_time_and_size_is_followed(process: Process) -> None:
     file = process.policies / "p.yaml"
     for user in ("fred", "fran"):
         process.write([*POLICIES, ("other", "Allow", f'request.userInfo.username == "{user}"')])
@@ -199,7 +199,7 @@ def test_certificates_and_the_client_ca_rotate_without_a_restart(process: Proces
     (process.pki / "server.key").touch()
     process.write([*POLICIES, ("gina", "Allow", 'request.userInfo.username == "gina"')])
     eventually(lambda: bool(process.ask("gina")["allowed"]), "an edit after that")
-    assert process.said().count("certificates taken") == taken, "files that say the same again are no news"
+    assert process.said().count("certificates taken") == taken, "files with the same content are not a change"
 
 
 def test_the_decision_log_is_written_as_decisions_are_made(process: Process) -> None:
@@ -221,7 +221,9 @@ def test_the_decision_log_is_written_as_decisions_are_made(process: Process) -> 
         (["--policies", "POLICIES", "--tls-cert", "x", "--tls-key", "y"], 1, "TW512"),
     ],
 )
-def test_what_cannot_work_ends_with_the_reason(process: Process, arguments: list[str], code: int, word: str) -> None:
+def test_a_start_that_cannot_work_ends_with_the_reason(
+    process: Process, arguments: list[str], code: int, word: str
+) -> None:
     given = [str(process.policies) if argument == "POLICIES" else argument for argument in arguments]
     result = CliRunner().invoke(root, ["authorizer", *given])
     assert result.exit_code == code

@@ -1,4 +1,4 @@
-"""Reviews answered by the webhook: shapes chosen by what the caller sends, sealed conditions, and bad input."""
+"""Reviews answered by the webhook: the shape follows from the caller's review; sealed conditions; bad input."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def response(served: Served, review: dict[str, Any], path: str = "/conditions") 
 # shapes
 
 
-def test_a_caller_that_knows_no_conditions_gets_a_folded_answer(served: Served) -> None:
+def test_a_caller_without_conditions_gets_a_concrete_answer(served: Served) -> None:
     assert status(served, access())["allowed"] is False
     assert "denied" not in status(served, access())
     carol = status(served, access("carol"))
@@ -78,7 +78,7 @@ def test_handled_decision_types_bring_the_conditional_decision(served: Served) -
     assert "conditionsChain" not in answered
 
 
-def test_the_newest_text_of_the_proposal_can_be_asked_for(tmp_path: Path) -> None:
+def test_the_newest_shape_of_the_proposal_can_be_chosen(tmp_path: Path) -> None:
     served = Served(tmp_path, shape=WireShape.KEP)
     chain = status(served, access(**readable()))["conditionSetChain"]
     assert chain[0]["conditionsType"] == "k8s.io/authorization-cel"
@@ -99,7 +99,7 @@ def test_conditions_come_back_and_are_evaluated_without_state(tmp_path: Path) ->
     first.mkdir()
     other.mkdir()
     chain = status(Served(first), access(**readable()))["conditionsChain"]
-    # Another replica, with the same key and by now without the policy.
+    # Another replica with the same key, which no longer has the policy.
     replica = Served(other, POLICIES[1:])
     assert response(replica, conditions(conditionSets=chain, operation="CREATE", object=claim()))["allowed"] is True
     assert response(replica, conditions(conditionSets=chain, operation="CREATE", object=claim("x")))["allowed"] is False
@@ -272,7 +272,9 @@ def test_an_object_that_lacks_a_field_does_not_satisfy_a_condition(served: Serve
         b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{}}',
     ],
 )
-def test_what_is_no_review_gets_a_clear_error_and_a_closed_answer(tmp_path: Path, path: str, body: bytes) -> None:
+def test_a_body_that_is_not_a_review_gets_a_clear_error_and_fails_closed(
+    tmp_path: Path, path: str, body: bytes
+) -> None:
     served = Served(tmp_path, bridged=True)
     answer = served.post(path, body)
     assert answer.status == 400
@@ -302,7 +304,7 @@ def test_a_review_that_only_an_api_server_takes_is_refused_and_never_decided(
     assert "asks webhooks with a `SubjectAccessReview`" in why
 
 
-def test_a_body_over_the_limit_is_refused_with_a_closed_answer(served: Served) -> None:
+def test_a_body_over_the_limit_is_refused_and_fails_closed(served: Served) -> None:
     long = json.dumps(access("b" * (2 << 20))).encode()
     answer = served.post("/authorize", long)
     assert answer.status == 413
@@ -339,7 +341,7 @@ def test_a_client_that_never_begins_its_body_is_not_waited_for(tmp_path: Path) -
 
 
 def _after_a_while(parts: list[bytes]) -> Any:
-    """A client whose every part comes only after the server has begun to wait for it, and that hangs up at the end."""
+    """Return a client that sends each part after the server has begun to wait for it, and hangs up at the end."""
     left = list(parts)
 
     async def receive() -> dict[str, Any]:
@@ -352,7 +354,7 @@ def _after_a_while(parts: list[bytes]) -> Any:
 
 
 @pytest.mark.parametrize("cuts", [1, 2, 7])
-def test_a_body_that_comes_late_and_in_parts_is_answered_all_the_same(served: Served, cuts: int) -> None:
+def test_a_body_that_arrives_late_and_in_parts_is_answered(served: Served, cuts: int) -> None:
     body = json.dumps(access("bob")).encode()
     parts = [body[len(body) * cut // cuts : len(body) * (cut + 1) // cuts] for cut in range(cuts)]
     sent: list[Any] = []
@@ -366,7 +368,7 @@ def test_a_body_that_comes_late_and_in_parts_is_answered_all_the_same(served: Se
     assert json.loads(sent[1]["body"])["status"]["allowed"] is True
 
 
-def test_nobody_is_answered_who_hung_up(served: Served) -> None:
+def test_a_caller_that_hung_up_gets_no_answer(served: Served) -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -420,14 +422,14 @@ def bridged(tmp_path_factory: pytest.TempPathFactory) -> Served:
 
 
 @given(value=VALUES)
-def test_no_value_at_all_brings_it_down_or_is_allowed(bridged: Served, value: Any) -> None:
+def test_no_value_crashes_the_webhook_or_is_allowed(bridged: Served, value: Any) -> None:
     for phase in ("authorize", "conditions", "admit"):
         answer = bridged.reviews.answer(phase, json.dumps(value).encode())
         assert answer.status == 400
         assert answer.record.verdict == "Deny"
 
 
-# what is told about it
+# metrics, logs and health
 
 
 def test_the_decision_log_names_the_deciding_policy(served: Served) -> None:
@@ -482,13 +484,13 @@ def test_metrics_count_decisions_by_authorizer_verdict_and_phase(served: Served)
 
 
 class FullDisk(BytesIO):
-    """A file that nothing more goes into."""
+    """A file on a full disk."""
 
     def write(self, _: Any) -> int:
         raise OSError(28, "No space left on device")
 
 
-def test_a_log_that_cannot_be_written_stops_nothing_and_is_told_once(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_stops_nothing_and_is_reported_once(tmp_path: Path) -> None:
     served = Served(tmp_path, log=FullDisk())
     for user in ("alice", "bob", "carol"):
         assert served.post("/authorize", access(user)).status == 200
@@ -506,7 +508,7 @@ def test_without_a_log_the_counters_say_the_same(served: Served) -> None:
         assert brief.record.user == ""
 
 
-def test_while_policies_are_made_ready_reviews_are_answered_and_readiness_is_denied(served: Served) -> None:
+def test_while_policies_are_prepared_reviews_are_answered_and_readiness_is_denied(served: Served) -> None:
     served.app.warming = True
     assert status(served, access("bob"))["allowed"] is True
     page = served.get("/readyz")
@@ -528,7 +530,7 @@ def test_the_latencies_add_up_as_prometheus_counts_them(served: Served) -> None:
     assert {line for line in theirs if "_created" not in line} <= ours
 
 
-def test_health_is_told_apart_from_readiness(served: Served) -> None:
+def test_health_differs_from_readiness(served: Served) -> None:
     assert served.get("/healthz").body == b"ok\n"
     assert served.get("/readyz").json["ready"] is True
     served.app.stopping = True

@@ -56,7 +56,7 @@ spec: {effect: %s, expression: '%s'}
         (CONFIGURATION % ("Webhook", WEBHOOK), "a CEL expression"),
     ],
 )
-def test_a_broken_edit_changes_nothing_and_is_told_everywhere(served: Served, text: str, word: str) -> None:
+def test_a_broken_edit_changes_nothing_and_is_reported_everywhere(served: Served, text: str, word: str) -> None:
     before = served.follower.current
     (served.folder / "broken.yaml").write_text(text)
     assert not served.reload()
@@ -72,7 +72,7 @@ def test_a_broken_edit_changes_nothing_and_is_told_everywhere(served: Served, te
     assert served.get("/readyz").json["stale"] is False
 
 
-def test_everything_that_is_wrong_is_told_at_once(served: Served) -> None:
+def test_everything_that_is_wrong_is_reported_at_once(served: Served) -> None:
     texts = ["kind: [", POLICY % ("Perhaps", "true"), CONFIGURATION % ("Webhook", WEBHOOK)]
     for number, text in enumerate(texts):
         (served.folder / f"broken-{number}.yaml").write_text(text)
@@ -94,7 +94,7 @@ def test_nothing_starts_on_broken_policies(tmp_path: Path) -> None:
         PolicyFollower().begin(FileSource(Loader([str(tmp_path)])))
 
 
-def test_the_revision_tells_content_not_files(tmp_path: Path) -> None:
+def test_the_revision_depends_on_content_not_on_files(tmp_path: Path) -> None:
     folder, other_folder = tmp_path / "a", tmp_path / "b"
     folder.mkdir()
     other_folder.mkdir()
@@ -127,7 +127,7 @@ def test_no_superseded_set_is_dropped_early_so_changes_wait(served: Served) -> N
     assert served.follower.wait == 0
 
 
-def test_an_edit_within_a_tick_of_the_clock_counts_though_time_and_size_stay(served: Served) -> None:
+def test_an_edit_within_a_clock_tick_counts_even_if_time_and_size_stay(served: Served) -> None:
     file = served.folder / "policies.yaml"
     for verb in ("put", "get", "put"):
         before = file.stat()
@@ -139,7 +139,7 @@ def test_an_edit_within_a_tick_of_the_clock_counts_though_time_and_size_stay(ser
         assert served.post("/authorize", access(verb=verb)).json["status"]["allowed"] is True
 
 
-def test_files_that_say_the_same_again_are_no_news(served: Served) -> None:
+def test_rewriting_the_same_files_is_not_a_change(served: Served) -> None:
     served.write(GOOD)
     assert served.follower.look(served.files) is None
     assert served.follower.outcomes == {"taken": 0, "unchanged": 0, "refused": 0}
@@ -156,7 +156,7 @@ def test_policies_that_were_in_force_twice_are_kept_once(served: Served) -> None
     assert [older.policies for older in served.follower.retained] == [2], "for the longer time"
 
 
-def test_superseded_policies_share_what_has_not_changed_and_go_when_their_time_is_over(served: Served) -> None:
+def test_superseded_policies_share_what_has_not_changed_and_expire(served: Served) -> None:
     served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
     assert served.reload()
     before, after = (_expressions(policies) for policies in (*served.follower.retained, served.follower.current))
@@ -225,7 +225,7 @@ def test_the_sealing_key_is_read_from_its_file(tmp_path: Path) -> None:
         sealing_key(str(tmp_path / "none"), None)
 
 
-def test_replicas_with_one_tls_key_derive_one_sealing_key() -> None:
+def test_replicas_with_the_same_tls_key_derive_the_same_sealing_key() -> None:
     private = ec.generate_private_key(ec.SECP256R1())
     forms = [
         private.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
@@ -238,10 +238,10 @@ def test_replicas_with_one_tls_key_derive_one_sealing_key() -> None:
         derived_key(b"no key")
 
 
-# answers that were given before
+# the cache of answers
 
 
-def test_an_answer_is_kept_only_while_policies_and_key_hold(tmp_path: Path) -> None:
+def test_an_answer_is_kept_only_while_policies_and_key_are_in_force(tmp_path: Path) -> None:
     served = Served(tmp_path, POLICIES)
     review = access(conditionalAuthorization={"mode": "HumanReadable"})
     first = served.post("/authorize", review)
@@ -260,7 +260,7 @@ def test_an_answer_is_kept_only_while_policies_and_key_hold(tmp_path: Path) -> N
     assert "conditionsChain" not in served.post("/authorize", review).json["status"]
 
 
-def test_kept_answers_are_bounded_and_long_requests_are_not_kept() -> None:
+def test_the_cache_of_answers_is_bounded_and_skips_long_requests() -> None:
     kept: AnswerCache[int] = AnswerCache(most=10)
     kept.get("state", b"")
     for n in range(1000):

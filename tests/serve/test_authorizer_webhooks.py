@@ -23,11 +23,11 @@ from tierwall.serve.authorizer.policies import PolicySet, policy_set_of
 
 
 class Upstream:
-    """Another authorizer: answers what it is told to, and remembers what it was asked."""
+    """Another authorizer: gives the answers it is told to give, and remembers its questions."""
 
     def __init__(self, folder: Path) -> None:
         self.asked: list[dict[str, Any]] = []
-        # Those who ask wait here for each other.
+        # Callers wait here for each other.
         self.meeting = threading.Barrier(1)
         self.answer: bytes = b""
         self.status = 200

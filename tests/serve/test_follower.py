@@ -1,4 +1,4 @@
-"""How a load comes into force, whatever the engine: with a source and an engine that do as they are told."""
+"""How a load comes into force in any engine, with a source and an engine that do as they are told."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ TAKEN, UNCHANGED, REFUSED, WAITING = LoadOutcome.TAKEN, LoadOutcome.UNCHANGED, L
 
 
 def namespaces(*names: str) -> Loaded:
-    """A load with these namespaces. An API server refuses names with capital letters."""
+    """Return a load with these namespaces. An API server refuses names with capital letters."""
     objects = (f"apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n" for name in names)
     return load_text("---\n".join(objects), "namespaces.yaml")
 
 
 class Told:
-    """A source that gives one reading after the other; what is an exception it raises, what is None is no news."""
+    """A source with prepared readings. It raises those that are exceptions; None stands for no change."""
 
     def __init__(self, *readings: Loaded | Exception | None) -> None:
         self._readings = list(readings)
@@ -55,7 +55,7 @@ class Told:
 
 
 class Names(Follower[list[str]]):
-    """An engine that obeys the names of objects. `spoil` says what goes wrong in preparing and in enforcing some."""
+    """An engine that obeys the names of objects. `spoil` says what fails when some are prepared or enforced."""
 
     def __init__(self, count: Callable[[Load[list[str]]], None] | None = None, **spoil: Exception | str) -> None:
         super().__init__(count)
@@ -89,7 +89,7 @@ class Names(Follower[list[str]]):
 
 
 def outcomes(follower: Names, source: Any) -> list[tuple[LoadOutcome | None, list[str]]]:
-    """What became of each load, and what was obeyed then."""
+    """Follow a source; return the outcome of each load, and what was obeyed then."""
 
     async def main() -> list[tuple[LoadOutcome | None, list[str]]]:
         return [(load.outcome, follower.obeyed) async for load in follower.follow(source, asyncio.Event())]
@@ -97,7 +97,7 @@ def outcomes(follower: Names, source: Any) -> list[tuple[LoadOutcome | None, lis
     return asyncio.run(main())
 
 
-def test_good_loads_are_taken_and_no_news_is_no_load() -> None:
+def test_good_loads_are_taken_and_without_changes_there_is_no_load() -> None:
     follower = Names()
     seen = outcomes(follower, Told(namespaces("a"), None, namespaces("a", "b"), None, namespaces("b", "a")))
     assert seen[:2] == [(TAKEN, ["a"]), (TAKEN, ["a", "b"])]
@@ -117,7 +117,7 @@ def test_a_load_is_taken_if_the_definitions_in_it_admit_what_tierwall_does_not_k
     assert [diagnostic.code for diagnostic in follower.in_force.diagnostics] == ["TW111", "TW111", "TW114", "TW112"]
 
 
-def test_a_load_that_says_what_is_in_force_is_no_change() -> None:
+def test_a_load_equal_to_the_one_in_force_is_unchanged() -> None:
     follower = Names()
     assert [outcome for outcome, _ in outcomes(follower, Told(namespaces("a"), namespaces("a")))] == [TAKEN, UNCHANGED]
     assert follower.outcomes == {TAKEN: 0, UNCHANGED: 1, REFUSED: 0}
@@ -181,14 +181,14 @@ def test_a_start_with_a_bad_load_fails_with_everything_that_is_wrong() -> None:
             assert follower.obeyed == []
 
 
-def test_an_unforeseen_error_at_the_start_is_told_as_it_is() -> None:
+def test_an_unexpected_error_at_the_start_is_raised_as_it_is() -> None:
     with pytest.raises(KeyError, match="a mistake"):
         Names(prepare_a=KeyError("a mistake")).begin(Told(namespaces("a")))
     with pytest.raises(OSError, match="the source broke"):
         Names().begin(Told(OSError("the source broke")))
 
 
-def test_an_unforeseen_error_names_its_place() -> None:
+def test_an_unexpected_error_names_its_place() -> None:
     follower = Names(prepare_b=KeyError("a mistake"))
     outcomes(follower, Told(namespaces("a"), namespaces("b")))
     [problem] = follower.newest_errors
@@ -196,7 +196,7 @@ def test_an_unforeseen_error_names_its_place() -> None:
     assert problem.message.endswith(": KeyError: 'a mistake'")
 
 
-def test_an_unforeseen_error_while_objects_are_checked_keeps_the_load_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_while_objects_are_checked_keeps_the_load_out(monkeypatch: pytest.MonkeyPatch) -> None:
     follower = Names()
     follower.begin(Told(namespaces("a")))
 
@@ -210,7 +210,7 @@ def test_an_unforeseen_error_while_objects_are_checked_keeps_the_load_out(monkey
 
 def test_a_burst_of_changes_is_read_as_often_as_there_is_time_and_ends_in_the_last() -> None:
     class Burst(Told):
-        """Changes come while a load is prepared: the next reading has all of them."""
+        """A source whose changes arrive while a load is prepared; the next reading has all of them."""
 
         reads = 0
         now = 0
@@ -258,7 +258,7 @@ def test_an_engine_that_cannot_take_more_yet_takes_the_newest_in_the_end() -> No
     assert [obeyed for _, obeyed in seen] == [["a"], ["a"], ["a"], ["c"]]
 
 
-def test_what_waits_when_all_ends_does_not_come_into_force() -> None:
+def test_a_load_that_still_waits_at_the_end_does_not_come_into_force() -> None:
     async def main() -> Names:
         follower, stop = Names(), asyncio.Event()
         follower.waits = [0.0, 60.0]
@@ -270,7 +270,7 @@ def test_what_waits_when_all_ends_does_not_come_into_force() -> None:
     assert asyncio.run(main()).obeyed == ["a"]
 
 
-def test_a_source_that_can_tell_no_more_ends_the_following_and_leaves_what_is_in_force() -> None:
+def test_a_source_that_ends_leaves_the_last_load_in_force() -> None:
     class Ending(Told):
         async def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
             yield

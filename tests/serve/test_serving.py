@@ -1,4 +1,4 @@
-"""What every serving process has: health, metrics, a decision log, and manifests that are watched."""
+"""The parts of every serving process: health, metrics, a decision log, and watched manifests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: NAME}\n"
 
 
 async def loads(loader: Loader, stop: asyncio.Event) -> AsyncGenerator[Loaded, None]:
-    """What is read whenever files may have changed, where it is news."""
+    """Yield what is read whenever files may have changed, if it differs."""
     files = FileSource(loader)
     async with aclosing(files.changes(stop)) as changes:
         async for _ in changes:
@@ -55,7 +55,7 @@ def test_readiness_names_every_check_that_does_not_hold() -> None:
     asyncio.run(main())
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -67,7 +67,7 @@ def test_a_port_in_use_is_told() -> None:
     assert problem.message == f"cannot listen on `127.0.0.1:{port}`: Address already in use"
 
 
-def test_the_decision_log_is_one_object_a_line_and_cuts_what_callers_make_long(tmp_path: Path) -> None:
+def test_the_decision_log_has_one_object_per_line_and_cuts_long_values(tmp_path: Path) -> None:
     log = DecisionLog.open(str(tmp_path / "log"))
     log.write({"verdict": "Deny", "tool": "x" * 10_000})
     log.write({"verdict": "Allow", "tool": "line\nbreak"})
@@ -77,7 +77,7 @@ def test_the_decision_log_is_one_object_a_line_and_cuts_what_callers_make_long(t
     assert second == {"verdict": "Allow", "tool": "line\nbreak"}
 
 
-def test_a_decision_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_decision_log_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         DecisionLog.open(str(tmp_path / "no" / "log"))
     assert caught.value.diagnostics[0].code == "TW634"
@@ -87,7 +87,7 @@ def names_in(loaded: Loaded) -> list[str]:
     return [resource.name for resource in loaded.resources]
 
 
-def test_watching_gives_the_manifests_and_each_change_broken_ones_too(tmp_path: Path) -> None:
+def test_watching_yields_the_manifests_and_every_change_even_a_broken_one(tmp_path: Path) -> None:
     async def main() -> None:
         stop = asyncio.Event()
         (tmp_path / "a.yaml").write_text(NAMESPACE.replace("NAME", "a"))
@@ -130,7 +130,7 @@ def test_a_file_that_an_editor_replaces_is_read_again_and_its_neighbours_are_not
     asyncio.run(main())
 
 
-def test_changes_of_what_is_read_are_seen_wherever_it_is_and_others_give_no_load(tmp_path: Path) -> None:
+def test_only_changes_to_files_that_are_read_give_a_load(tmp_path: Path) -> None:
     folder = tmp_path / "node_modules" / ".venv" / "manifests"
     (folder / ".git").mkdir(parents=True)
     (folder / "twice.yaml").write_text("---\n".join([NAMESPACE, NAMESPACE]))
@@ -175,7 +175,7 @@ def test_a_mounted_config_map_is_read_again_when_its_link_is_switched(tmp_path: 
         second = await asyncio.wait_for(anext(watched), PATIENCE_S)
         while names_in(second) != ["a1", "b2"]:
             second = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        # The file is another one, but its text is the same: so is the object.
+        # The file is another one, but its content is the same, and so is the object.
         assert second.resources[0] is first.resources[0]
         stop.set()
         assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
@@ -183,7 +183,7 @@ def test_a_mounted_config_map_is_read_again_when_its_link_is_switched(tmp_path: 
     asyncio.run(main())
 
 
-def test_a_folder_that_goes_comes_back_or_is_replaced_is_watched_on(tmp_path: Path) -> None:
+def test_a_folder_that_disappears_returns_or_is_replaced_stays_watched(tmp_path: Path) -> None:
     folder = tmp_path / "manifests"
 
     def fill(name: str, at: Path = folder) -> None:
@@ -217,9 +217,7 @@ def test_a_folder_that_goes_comes_back_or_is_replaced_is_watched_on(tmp_path: Pa
     asyncio.run(main())
 
 
-def test_where_nothing_can_be_watched_files_are_looked_at_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_polled_where_nothing_can_be_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(28, "OS file watch limit reached")
 
@@ -242,7 +240,7 @@ def test_where_nothing_can_be_watched_files_are_looked_at_now_and_then(
     asyncio.run(main())
 
 
-def test_standard_input_counts_for_every_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_part_of_every_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stdin:
         buffer = io.BytesIO(NAMESPACE.replace("NAME", "piped").encode())
 

@@ -47,9 +47,9 @@ class Function(msgspec.Struct, frozen=True, gc=False):
 
 
 class Environment:
-    """Functions of a release, extension functions by name (`math`, `bindings`, …: everything) and variables.
+    """The functions of a release, with `extensions` those of CEL's extension libraries too, and the variables.
 
-    Immutable once made; `known_calls` memoises what the checker finds out about calls in it.
+    Immutable, except that `known_calls` caches the types that the checker inferred for calls.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ STRING = Type("string")
 BYTES = Type("bytes")
 TIMESTAMP = Type("timestamp")
 DURATION = Type("duration")
-# The type of what did not check; it fits everywhere, so that one mistake gives one problem.
+# The type of an expression with a type error; it fits everywhere, so that one mistake gives one problem.
 ERROR = Type("error")
 
 A = TypeParam("A")

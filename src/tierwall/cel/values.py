@@ -170,7 +170,7 @@ def no_such_overload(function: str, *arguments: object) -> EvaluationError:
 
 
 def make_map(pairs: Iterable[tuple[object, object]]) -> dict[object, object]:
-    """A map from keys that may be of any key type."""
+    """A map whose keys may be of any key type."""
     result: dict[object, object] = {}
     for key, value in pairs:
         put_entry(result, key, value)

@@ -69,7 +69,7 @@ class Bindings:
         return Type(given.name, tuple([self._substituted(param, free) for param in given.params]))
 
     def bind(self, name: str, given: Type) -> None:
-        """From now on the variable stands for `given`."""
+        """Bind the variable to `given`."""
         self._trail.append((name, self.known.get(name)))
         self.known[name] = given
 
@@ -217,7 +217,7 @@ class Inference:
         return given is wanted or self.bindings.fits((given,), (wanted,))
 
     def with_known_variables(self, given: Type) -> Type:
-        """`given` with what is known of its variables by now."""
+        """`given` with its known variables replaced."""
         return self.bindings.substitute(given) if self.open else given
 
     def without_variables(self, given: Type) -> Type:

@@ -46,7 +46,7 @@ def cost_exceeded(limit: int) -> CostExceeded:
 
 
 class Dispatcher:
-    """The overloads of one function that take one number of arguments."""
+    """The overloads of one function that have the same number of arguments."""
 
     __slots__ = ("_chosen", "function", "overloads")
 

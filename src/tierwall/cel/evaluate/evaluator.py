@@ -86,7 +86,7 @@ class Planner:
                 return steps.failing(f"unknown type: {node.type_name}")
 
     def within(self, names: tuple[str, ...], nodes: tuple[ast.Expr, ...]) -> tuple[tuple[int, ...], list[Closure]]:
-        """The closures of nodes in which the names are iteration variables, and the slots of those."""
+        """The slots of iteration variables, and the closures of the nodes that see them."""
         slots = tuple(range(self.slots, self.slots + len(names)))
         self.slots += len(names)
         outer = self._scope
@@ -117,7 +117,7 @@ class Planner:
         return variable
 
     def _type_value(self, name: str) -> object:
-        """The type of that name, which stands for itself where no variable has the name."""
+        """The type with that name: the value of the name where no variable has it."""
         named = self.environment.type_names.get(name)
         return _MISSING if named is None else TypeValue(named.params[0].name)
 

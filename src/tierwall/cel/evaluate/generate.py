@@ -123,7 +123,7 @@ class CodeGenerator:
         return "\n".join((*head, *self.lines, ""))
 
     def _load(self, variable: str) -> str:
-        """Read a variable; a name of a type is that type where no variable has it."""
+        """The code that reads a variable; the name of a type stands for the type where no variable has that name."""
         named = self.environment.type_names.get(variable)
         if named is None:
             return f"v[{variable!r}]"
@@ -164,7 +164,7 @@ class CodeGenerator:
         return PythonExpression(name, value.kind, atom=True)
 
     def named(self, value: PythonExpression) -> str:
-        """The value under a name unless it begins with one: Python warns of `True["a"]` and `1 is True`."""
+        """The value, under a name if its text does not begin with one: Python warns about `True["a"]`, `1 is True`."""
         return value.text if _NAME.match(value.text) else self.atom(PythonExpression(value.text)).text
 
     def charge(self, amount: str) -> None:

@@ -66,7 +66,7 @@ def with_extra_cost(step: Closure, amount: int) -> Closure:
 
 
 def select_optional(frame: Frame, value: object, field: str) -> OptionalValue:
-    """`value.?field`, charged for where there is one."""
+    """`value.?field`; costs 1 if the field is present."""
     result = optional_field(value, field)
     frame.cost += result.present
     return result

@@ -43,7 +43,7 @@ class IP(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
         return ipaddress.IPv4Address(self.number) if self.version == 4 else ipaddress.IPv6Address(self.number)
 
     def size(self) -> int:
-        """Its bytes."""
+        """The number of its bytes."""
         return self.width // 8
 
     def notation(self) -> str:

@@ -1,6 +1,6 @@
 """Authorization checks from within an expression (apiserver pkg/cel/library/authz.go).
 
-The host gives a variable of type `AuthorizerValue` whose `decide` answers questions; nothing here reaches out by
+The host gives a variable of type `AuthorizerValue` whose `decide` answers requests; nothing here reaches out by
 itself. A check costs 350,000, so at most two fit the limit of one call.
 """
 
@@ -54,10 +54,10 @@ class AuthorizerValue(OpaqueValue, msgspec.Struct, frozen=True):
 
 
 class AuthorizationCheck(OpaqueValue, msgspec.Struct, frozen=True):
-    """A question as far as the expression has put it together; the verb comes last."""
+    """A request as far as the expression has built it; the verb comes last."""
 
     authorizer: AuthorizerValue
-    question: CheckRequest
+    request: CheckRequest
 
 
 class PathCheck(AuthorizationCheck, frozen=True):
@@ -95,20 +95,20 @@ def service_account(authorizer: AuthorizerValue, namespace: str, name: str) -> A
 def check(check: AuthorizationCheck, verb: str) -> DecisionValue:
     """The decision on a path or a resource."""
     service_account = check.authorizer.service_account
-    return check.authorizer.decide(replace(check.question, verb=verb, service_account=service_account))
+    return check.authorizer.decide(replace(check.request, verb=verb, service_account=service_account))
 
 
 def _with(
     field: str, kind: type[AuthorizationCheck], required: bool = False
 ) -> Callable[[AuthorizerValue | AuthorizationCheck, str], AuthorizationCheck]:
-    """A function that adds a field to a question; an authorizer begins a new one."""
+    """A function that adds a field to a request; an authorizer begins a new one."""
 
     def add(target: AuthorizerValue | AuthorizationCheck, text: str) -> AuthorizationCheck:
         if required and not text.strip():
             raise EvaluationError(f"{field} must not be empty")
         if isinstance(target, AuthorizerValue):
             return kind(target, replace(CheckRequest(), **{field: text}))
-        return kind(target.authorizer, replace(target.question, **{field: text}))
+        return kind(target.authorizer, replace(target.request, **{field: text}))
 
     return add
 

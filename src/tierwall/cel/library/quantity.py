@@ -40,7 +40,7 @@ class Quantity(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
     small: bool = True
 
     def same(self, other: Quantity) -> bool:
-        """By amount."""
+        """Compare by amount."""
         return compare(self, other) == 0
 
     def notation(self) -> str:
@@ -137,7 +137,7 @@ def as_float(quantity: Quantity) -> float:
 
 
 def sign(quantity: Quantity) -> int:
-    """-1, 0 or 1."""
+    """The sign: -1, 0 or 1."""
     return (quantity.value > 0) - (quantity.value < 0)
 
 

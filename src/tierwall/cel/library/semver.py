@@ -32,7 +32,7 @@ class Semver(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
     build: tuple[str, ...] = ()
 
     def same(self, other: Semver) -> bool:
-        """By precedence."""
+        """Compare by precedence."""
         return compare(self, other) == 0
 
     def notation(self) -> str:

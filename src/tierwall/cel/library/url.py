@@ -45,7 +45,7 @@ class URL(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
     query: str
 
     def same(self, other: URL) -> bool:
-        """By text."""
+        """Compare by text."""
         return self.text == other.text
 
     def notation(self) -> str:

@@ -176,7 +176,7 @@ def _timestamp(value: Timestamp) -> Expr:
 def _quantity(value: Quantity) -> Expr:
     text = value.notation()
     if value.small and len(str(abs(value.value))) > _SMALL_DIGITS:
-        # Kubernetes reads so many digits as a big number, never an integer to it; a sum of small ones stays small.
+        # Kubernetes reads so many digits as a big number, which is never an integer; a sum of small ones may be.
         high, low = divmod(value.value - 1, 1000)
         more = _call("quantity", f"{low + 1}e{value.scale}")
         return Call("add", _call("quantity", f"{high}e{value.scale + 3}"), (more,))

@@ -41,7 +41,7 @@ class PartialResult:
         self._unknown = unknown
         self.value: object = None
         self.error: str | None = None
-        # Whether only the operators beside an unknown show that it fails, and not a part that is known.
+        # Whether only the operators around an unknown make it fail, not a known part.
         self.fails_late = False
         self.residual: Expr | None = None
         kind = type(result)

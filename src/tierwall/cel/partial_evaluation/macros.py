@@ -31,7 +31,7 @@ _COUNTS = ("exists_one", "existsOne")
 
 # The limit of rounds of all comprehensions in one run.
 MAX_ROUNDS = 10_000
-# Their number so far, and whether one is being unrolled; kept in the frame, under names that no source can spell.
+# Keys of the frame that no source can spell: the rounds so far, and whether a comprehension is being unrolled.
 ROUNDS, UNROLLING = "@rounds", "@unrolling"
 
 

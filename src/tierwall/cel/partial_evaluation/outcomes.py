@@ -39,12 +39,12 @@ def outcome_words(outcomes: int) -> tuple[str, ...]:
 
 
 def condition_outcomes(outcomes: int) -> int:
-    """The outcomes where only a bool will do: what is not a bool is an error."""
+    """The outcomes where a bool is needed: any other value is an error."""
     return (outcomes & ~OTHER) | ERROR if outcomes & OTHER else outcomes
 
 
 def connective(operands: list[int], settling: int) -> int:
-    """`&&` (FALSE settles it) or `||` (TRUE does): settled if any operand settles it, else an error if any is one."""
+    """The outcomes of `&&`, which FALSE settles, or `||`, which TRUE settles; settling absorbs errors."""
     every, some = ANY, 0
     for outcomes in operands:
         outcomes = condition_outcomes(outcomes)
@@ -54,13 +54,13 @@ def connective(operands: list[int], settling: int) -> int:
 
 
 def negation(outcomes: int) -> int:
-    """`!`: true and false change places."""
+    """The outcomes of `!`: true and false change places."""
     outcomes = condition_outcomes(outcomes)
     return (outcomes & ERROR) | (TRUE if outcomes & FALSE else 0) | (FALSE if outcomes & TRUE else 0)
 
 
 def choice(condition: int, then: int, other: int) -> int:
-    """`condition ? then : other`."""
+    """The outcomes of `condition ? then : other`."""
     condition = condition_outcomes(condition)
     return (condition & ERROR) | (then if condition & TRUE else 0) | (other if condition & FALSE else 0)
 
@@ -76,7 +76,7 @@ class CertainFailure(msgspec.Struct, frozen=True, gc=False):
     """A part that fails whatever the unknowns are."""
 
     message: str
-    # Only the operators beside an unknown show it, as in `unknown ? 1 / 0 : 1 / 0`; no operand fails for certain.
+    # Only the operators around an unknown make it fail, as in `unknown ? 1 / 0 : 1 / 0`; no known part fails by itself.
     late: bool = False
 
 

@@ -66,7 +66,7 @@ class FixedResult:
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """The iteration variables at a place: by name, the key of its value in the frame, or None if it has none yet."""
+    """The iteration variables in scope: by name, the key of the value in the frame, or None while it has no value."""
 
     variables: Mapping[str, str | None] = {}
     depth: int = 0
@@ -74,7 +74,7 @@ class Scope(msgspec.Struct, frozen=True):
     def bind(self, names: Sequence[str], known: bool) -> Scope:
         """The scope inside a binder."""
         depth = self.depth + 1
-        # No source can spell a name with an `@` and a digit, so these never meet a variable.
+        # No source can spell a name with an `@` and a digit, so these never clash with a variable.
         keys = {name: f"@{depth}{name}" if known else None for name in names}
         return Scope({**self.variables, **keys}, depth)
 
@@ -106,12 +106,12 @@ class Specialiser:
         run = self._stage_open(node, scope, boolean)
         if uses.known or (uses.binds and scope.depth) or any(key is not None for key in keys.values()):
             return run
-        # Comprehensions settled in advance share one frame and with it one number of rounds. Those inside the body of
-        # another are left for its run: when a body is first needed depends on what is known.
+        # Comprehensions settled in advance share one frame, and so one limit of rounds. Those inside the body of
+        # another are left for its run, because the known values decide when a body is first needed.
         return FixedResult(run(self._settling if uses.binds else new_frame({})))
 
     def stage_lazily(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
-        """As `stage`, but made when first run: a body is wanted once with its variables known and once without."""
+        """Like `stage`, but on the first run: a body may be needed with known or unknown variables, or not at all."""
         staged: Run | None = None
 
         def run(frame: Frame) -> Result:
@@ -188,7 +188,7 @@ class Specialiser:
         if optional and declared is not None and name in self.unknown_types:
             declared = optional_of(declared)
         if type(node) is Call and not optional:
-            # A path that stands for a variable of its own is found as `a.b`, not as `a["b"]`.
+            # A path that stands for a variable is looked up as `a.b`, not as `a["b"]`.
             node = Select(node.args[0], path.fields[-1])
         # An unknown variable is bound in every completion, so naming it cannot fail; a path may turn out to be missing,
         # unless it was declared with a type.
@@ -197,7 +197,7 @@ class Specialiser:
         return Residual(node, possible, length(node), declared)
 
     def operation_of(self, node: Expr) -> Apply:
-        """The node's own operation on operand values; compiled when first needed."""
+        """The operation of a node, applied to the values of its operands; compiled when first needed."""
         program: Program | None = None
 
         def apply(values: Sequence[object]) -> Result:

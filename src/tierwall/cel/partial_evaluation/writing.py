@@ -87,8 +87,8 @@ class _NodeWriter:
             exprs[i] = dyn(exprs[i])
             size += _HIDDEN
         if self.is_index and type(results[1]) is not Residual and type(results[1]) not in _KEYS:
-            # Kubernetes refuses a whole expression for a constant index of a type that no key has, where an index that
-            # comes to such a value is an error of its own, to be absorbed: `[…][0]` keeps it from being seen.
+            # Kubernetes refuses a whole expression for a constant index of a type that no key has, while a computed
+            # index of that type is an error that can be absorbed: `[…][0]` hides the constant.
             exprs[1] = Call("_[_]", None, (ListExpr((exprs[1],)), Literal(0)))
             size += _DISGUISED
         if self.may_become_path:
@@ -249,7 +249,7 @@ class _LiteralParts:
             self._hideable.append(len(self.exprs))
         self._add(self.specialiser.as_residual(part, result))
         if optional:
-            # The marked expression is an optional value; what it may add to the literal is what is inside.
+            # The marked expression is an optional value; the element is the value inside it.
             marked = self._types[-1]
             self._types[-1] = marked.params[0] if marked.name == "optional_type" and marked.params else DYN
 

@@ -15,7 +15,7 @@ import msgspec
 class ExprNode(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The base of all nodes. `at` is the offset of its text in the source, in code points (-1: made, not written).
 
-    A node is equal only to itself, so that tables by node tell apart two that say the same.
+    A node is equal only to itself, so that tables keyed by node distinguish nodes that look the same.
     """
 
 

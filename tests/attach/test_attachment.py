@@ -1,4 +1,4 @@
-"""Where policies attach: equal to the reference on random clusters, and each rule by an example."""
+"""Test where policies attach: random clusters against the reference, and each rule by an example."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ API = "gateway.networking.k8s.io"
 
 def shown(snapshot: Snapshot, policy: Resource) -> set[tuple[Any, ...]]:
     out: set[tuple[Any, ...]] = set()
-    for one in attachment(snapshot, policy):
-        if one.place is None:
-            field, index = one.path[1:]
+    for target in attachment(snapshot, policy):
+        if target.place is None:
+            field, index = target.path[1:]
             entry = policy.spec[str(field)][index]
-            out.add((entry["kind"], None, entry.get("sectionName", ""), str(one.problem)))
+            out.add((entry["kind"], None, entry.get("sectionName", ""), str(target.problem)))
         else:
-            fate: Any = one.problem and str(one.problem)
-            fate = fate or tuple((gateway.namespace, gateway.name) for gateway in one.gateways)
-            out.add((one.place.kind, one.place.name, one.place.section, fate))
+            result: Any = target.problem and str(target.problem)
+            result = result or tuple((gateway.namespace, gateway.name) for gateway in target.gateways)
+            out.add((target.place.kind, target.place.name, target.place.section, result))
     return out
 
 
@@ -54,12 +54,12 @@ def test_attachment_equals_the_reference(seed: int) -> None:
 def test_attachment_does_not_depend_on_the_order_of_files(seed: int) -> None:
     rng = Random(seed)
     objects = cluster(rng)
-    found = []
+    results = []
     for order in (objects, rng.sample(objects, len(objects))):
         snapshot = Snapshot.of(load_objects(order))
         index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
-        found.append([(one.reference, attachment(snapshot, one)) for one in index.policies])
-    assert found[0] == found[1]
+        results.append([(policy.reference, attachment(snapshot, policy)) for policy in index.policies])
+    assert results[0] == results[1]
 
 
 def made(kind: str, name: str, spec: dict[str, Any], api: str = f"{API}/v1", namespace: str = "ns") -> dict[str, Any]:
@@ -82,9 +82,9 @@ SERVICE = made("Service", "svc", {"ports": [{"port": 80}, {"port": 90}]}, "v1")
 
 def only(*objects: dict[str, Any]) -> Any:
     snapshot = Snapshot.of(load_objects(objects))
-    (found,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
-    (one,) = attachment(snapshot, found)
-    return one
+    (loaded_policy,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
+    (attached,) = attachment(snapshot, loaded_policy)
+    return attached
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def only(*objects: dict[str, Any]) -> Any:
 def test_a_target_that_is_not_attached_says_why(target: dict[str, Any], problem: str, message: str, hint: str) -> None:
     lone = made("Service", "lone", {"ports": [{"port": 80}]}, "v1")
     far = made("Service", "far", {"ports": [{"port": 80}]}, "v1", "other")
-    one = only(GATEWAY, ROUTE, SERVICE, lone, far, policy(target))
-    assert (str(one.problem), one.message, one.hint) == (problem, message, hint)
+    attached = only(GATEWAY, ROUTE, SERVICE, lone, far, policy(target))
+    assert (str(attached.problem), attached.message, attached.hint) == (problem, message, hint)
 
 
 def test_a_port_of_a_gateway_may_be_that_of_a_listener_set() -> None:
@@ -177,7 +177,9 @@ def test_a_delegated_route_is_reached_through_its_parent_and_a_cycle_ends() -> N
     back = {"group": API, "kind": "HTTPRoute", "name": "route"}
     child = made("HTTPRoute", "child", {"rules": [{"backendRefs": [{"name": "svc", "port": 80}, back]}]})
     target = {"group": API, "kind": "HTTPRoute", "name": "child"}
-    assert [str(one) for one in only(GATEWAY, parent, child, SERVICE, policy(target)).gateways] == ["Gateway/ns/gw"]
+    assert [str(gateway) for gateway in only(GATEWAY, parent, child, SERVICE, policy(target)).gateways] == [
+        "Gateway/ns/gw"
+    ]
     snapshot = Snapshot.of(load_objects([GATEWAY, parent, child, SERVICE]))
     chains = [[route.name for route in way.routes] for way in gateway_graph(snapshot).request_paths()]
     assert chains == [["route", "child"]]
@@ -195,7 +197,7 @@ def test_many_routes_that_delegate_to_many_are_walked_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "met"),
+    ("first", "other", "narrower"),
     [
         ("a.example.com", "a.example.com", "a.example.com"),
         ("A.example.com", "a.example.com", "a.example.com"),
@@ -206,12 +208,12 @@ def test_many_routes_that_delegate_to_many_are_walked_once() -> None:
         ("a.example.com", "b.example.com", None),
     ],
 )
-def test_host_names_meet(one: str, other: str, met: str | None) -> None:
-    assert narrower_hostname(one, other) == met
-    assert narrower_hostname(other, one) == met
+def test_the_narrower_of_two_overlapping_host_names(first: str, other: str, narrower: str | None) -> None:
+    assert narrower_hostname(first, other) == narrower
+    assert narrower_hostname(other, first) == narrower
 
 
-def test_a_side_without_host_names_takes_those_of_the_other() -> None:
+def test_a_route_or_listener_without_host_names_serves_those_of_the_other() -> None:
     assert shared_hostnames("", ()) == ()
     assert shared_hostnames("a.example", ()) == ("a.example",)
     assert shared_hostnames("", ("b.example",)) == ("b.example",)
@@ -227,11 +229,11 @@ def test_a_side_without_host_names_takes_those_of_the_other() -> None:
         ({"name": "gw", "namespace": "ns", "kind": "Thing"}, "NoMatchingParent"),
     ],
 )
-def test_a_parent_that_is_not_there_is_refused(parent: dict[str, Any], reason: str) -> None:
+def test_a_missing_parent_is_refused(parent: dict[str, Any], reason: str) -> None:
     route = made("HTTPRoute", "route", {"parentRefs": [parent]})
     snapshot = Snapshot.of(load_objects([GATEWAY, route]))
-    (found,) = snapshot.of_kind(API, "HTTPRoute")
-    on, (refused,) = attach_route(snapshot, found)
+    (loaded_route,) = snapshot.of_kind(API, "HTTPRoute")
+    on, (refused,) = attach_route(snapshot, loaded_route)
     assert (on, refused.reason) == ((), reason)
 
 
@@ -261,26 +263,26 @@ def test_the_sections_of_each_kind() -> None:
         (mcp, ("t",)),
         (static, ()),
     ):
-        (one,) = load_objects([value])
-        assert sections(one) == expected
+        (resource,) = load_objects([value])
+        assert sections(resource) == expected
 
 
 def test_policies_at_a_place_come_oldest_first_and_once() -> None:
     target = {"group": API, "kind": "Gateway", "name": "gw"}
     policies = []
     for name, created in (("b", None), ("a", None), ("c", "2024-01-02T00:00:00Z"), ("d", "2024-01-01T00:00:00Z")):
-        one = policy(target, target)
-        one["metadata"] = {"name": name, "namespace": "ns"} | ({"creationTimestamp": created} if created else {})
-        policies.append(one)
+        value = policy(target, target)
+        value["metadata"] = {"name": name, "namespace": "ns"} | ({"creationTimestamp": created} if created else {})
+        policies.append(value)
     snapshot = Snapshot.of(load_objects([GATEWAY, *policies]))
     index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
-    assert [one.name for one in index.at(Place(API, "Gateway", "ns", "gw"))] == ["d", "c", "a", "b"]
+    assert [resource.name for resource in index.at(Place(API, "Gateway", "ns", "gw"))] == ["d", "c", "a", "b"]
 
 
 @pytest.mark.parametrize("spec", [{}, {"targetRefs": 3}, {"targetRefs": [3, {}]}, {"targetSelectors": [{"kind": "x"}]}])
 def test_a_malformed_policy_has_no_targets(spec: dict[str, Any]) -> None:
     broken = made("AgentgatewayPolicy", "p", spec, "agentgateway.dev/v1alpha1")
     snapshot = Snapshot.of(load_objects([broken]))
-    (found,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
-    assert attachment(snapshot, found) == ()
+    (loaded_policy,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
+    assert attachment(snapshot, loaded_policy) == ()
     assert attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies == ()

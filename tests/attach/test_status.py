@@ -1,4 +1,4 @@
-"""The status that a controller would write: each situation, the limits, and that policies recover."""
+"""Test the status that a controller would write: each situation, the limits, and that policies recover."""
 
 from __future__ import annotations
 
@@ -53,18 +53,21 @@ def access_policy(name: str, target: str = "gw", created: str | None = None, **s
 
 
 def conditions(name: str, *objects: dict[str, Any]) -> dict[str, dict[str, tuple[bool, str, str]]]:
-    """By ancestor and type: status, reason and message."""
-    (status,) = (one for one in statuses(Snapshot.of(load_objects(objects))) if one.policy.name == name)
+    """Return status, reason and message of each condition, by ancestor and type."""
+    everything = statuses(Snapshot.of(load_objects(objects)))
+    (policy_status,) = (status for status in everything if status.policy.name == name)
     return {
-        ancestor.ref.name: {one.type: (one.status, one.reason, one.message) for one in ancestor.conditions}
-        for ancestor in status.ancestors
+        ancestor.ref.name: {
+            condition.type: (condition.status, condition.reason, condition.message) for condition in ancestor.conditions
+        }
+        for ancestor in policy_status.ancestors
     }
 
 
-def test_a_policy_that_is_fine_has_every_condition_on_its_gateway() -> None:
-    found = conditions("p", gateway(), route(), policy("p", "HTTPRoute/route"))
-    assert found.keys() == {"gw"}
-    assert {name: one[:2] for name, one in found["gw"].items()} == {
+def test_a_valid_policy_has_every_condition_on_its_gateway() -> None:
+    by_ancestor = conditions("p", gateway(), route(), policy("p", "HTTPRoute/route"))
+    assert by_ancestor.keys() == {"gw"}
+    assert {name: condition[:2] for name, condition in by_ancestor["gw"].items()} == {
         "Accepted": (True, "Valid"),
         "Attached": (True, "Attached"),
         "ResolvedRefs": (True, "ResolvedRefs"),
@@ -72,26 +75,28 @@ def test_a_policy_that_is_fine_has_every_condition_on_its_gateway() -> None:
         "Conflicted": (False, "NoConflicts"),
         "Overridden": (False, "NotOverridden"),
     }
-    assert found["gw"]["Attached"][2] == "Attached to all targets"
+    assert by_ancestor["gw"]["Attached"][2] == "Attached to all targets"
 
 
-def test_there_is_one_ancestor_a_gateway() -> None:
-    found = conditions("p", gateway(), gateway("other"), route("route", "gw", "other"), policy("p", "HTTPRoute/route"))
-    assert list(found) == ["gw", "other"]
+def test_there_is_one_ancestor_per_gateway() -> None:
+    by_ancestor = conditions(
+        "p", gateway(), gateway("other"), route("route", "gw", "other"), policy("p", "HTTPRoute/route")
+    )
+    assert list(by_ancestor) == ["gw", "other"]
 
 
-def test_a_target_that_is_missing_is_in_the_summary() -> None:
-    found = conditions("p", gateway(), route(), policy("p", "HTTPRoute/route", "HTTPRoute/gone"))
-    assert found["gw"]["Attached"][:2] == (True, "Attached")
+def test_a_missing_target_is_in_the_summary() -> None:
+    by_ancestor = conditions("p", gateway(), route(), policy("p", "HTTPRoute/route", "HTTPRoute/gone"))
+    assert by_ancestor["gw"]["Attached"][:2] == (True, "Attached")
     words = "Policy is not attached: HTTPRoute ns/gone not found"
-    assert found["StatusSummary"]["Attached"] == (False, "Pending", words)
-    assert found["StatusSummary"]["Programmed"][0] is False
+    assert by_ancestor["StatusSummary"]["Attached"] == (False, "Pending", words)
+    assert by_ancestor["StatusSummary"]["Programmed"][0] is False
 
 
 def test_a_refused_policy_is_invalid_and_not_attached() -> None:
-    found = conditions("p", gateway(), policy("p", "Gateway/gw", traffic={"timeouts": {"request": "soon"}}))
-    assert found["StatusSummary"]["Accepted"][:2] == (False, "Invalid")
-    assert found["StatusSummary"]["Attached"][2] == "Policy is not attached due to invalid status"
+    by_ancestor = conditions("p", gateway(), policy("p", "Gateway/gw", traffic={"timeouts": {"request": "soon"}}))
+    assert by_ancestor["StatusSummary"]["Accepted"][:2] == (False, "Invalid")
+    assert by_ancestor["StatusSummary"]["Attached"][2] == "Policy is not attached due to invalid status"
 
 
 def test_a_bad_expression_makes_a_policy_valid_in_part() -> None:
@@ -113,44 +118,44 @@ def test_a_bad_expression_makes_a_policy_valid_in_part() -> None:
 )
 def test_a_reference_that_does_not_resolve(ref: dict[str, Any], reason: str) -> None:
     far = made("v1", "Service", "far", {"ports": [{"port": 80}]}) | {"metadata": {"name": "far", "namespace": "other"}}
-    found = conditions(
+    by_ancestor = conditions(
         "p", gateway(), far, policy("p", "Gateway/gw", traffic={"extAuth": {"backendRef": ref, "grpc": {}}})
     )
-    assert found["gw"]["ResolvedRefs"][:2] == (False, reason)
+    assert by_ancestor["gw"]["ResolvedRefs"][:2] == (False, reason)
 
 
 def test_equal_precedence_is_a_conflict_on_both_and_the_younger_recovers() -> None:
     old, new = policy("old", "Gateway/gw", created="2024-01-01T00:00:00Z"), policy("new", "Gateway/gw")
-    found = conditions("new", gateway(), old, new)["gw"]["Conflicted"]
-    assert found == (True, "EqualPrecedence", "traffic.timeouts: AgentgatewayPolicy/ns/old comes first")
+    condition = conditions("new", gateway(), old, new)["gw"]["Conflicted"]
+    assert condition == (True, "EqualPrecedence", "traffic.timeouts: AgentgatewayPolicy/ns/old comes first")
     assert conditions("old", gateway(), old, new)["gw"]["Conflicted"][0] is True
     assert conditions("new", gateway(), new)["gw"]["Conflicted"][0] is False
 
 
 def test_a_policy_whose_settings_are_replaced_everywhere_is_overridden() -> None:
     wide, narrow = policy("wide", "Gateway/gw"), policy("narrow", "HTTPRoute/route")
-    found = conditions("wide", gateway(), route(), wide, narrow)["gw"]["Overridden"]
-    assert found == (True, "Overridden", "traffic.timeouts: AgentgatewayPolicy/ns/narrow (Route) is more specific")
+    condition = conditions("wide", gateway(), route(), wide, narrow)["gw"]["Overridden"]
+    assert condition == (True, "Overridden", "traffic.timeouts: AgentgatewayPolicy/ns/narrow (Route) is more specific")
     more = policy("wide", "Gateway/gw", traffic={"timeouts": {"request": "5s"}, "retry": {"attempts": 1}})
     assert conditions("wide", gateway(), route(), more, narrow)["gw"]["Overridden"][1] == "PartiallyOverridden"
 
 
 def test_more_ancestors_than_fit_are_summarised() -> None:
     names = [f"g{number:02}" for number in range(20)]
-    found = conditions("p", *map(gateway, names), route("route", *names), policy("p", "HTTPRoute/route"))
-    assert len(found) == MOST_ANCESTORS
-    assert found["StatusSummary"]["StatusSummarized"][2] == "5 AncestorRefs ignored due to max status size"
+    by_ancestor = conditions("p", *map(gateway, names), route("route", *names), policy("p", "HTTPRoute/route"))
+    assert len(by_ancestor) == MOST_ANCESTORS
+    assert by_ancestor["StatusSummary"]["StatusSummarized"][2] == "5 AncestorRefs ignored due to max status size"
 
 
 def _created(day: int) -> str:
     return f"2024-01-{day:02}T00:00:00Z"
 
 
-def test_of_six_access_policies_on_a_target_the_youngest_is_over_the_limit_and_recovers() -> None:
+def test_the_youngest_of_six_access_policies_exceeds_the_limit_and_recovers() -> None:
     six = [access_policy(f"p{day}", created=_created(7 - day)) for day in range(1, 7)]
-    found = conditions("p1", gateway(), *six)["gw"]
-    assert found["Accepted"][:2] == (False, "LimitPerTargetExceeded")
-    assert found["Programmed"][0] is False
+    by_type = conditions("p1", gateway(), *six)["gw"]
+    assert by_type["Accepted"][:2] == (False, "LimitPerTargetExceeded")
+    assert by_type["Programmed"][0] is False
     for name in ("p2", "p6"):
         assert conditions(name, gateway(), *six)["gw"]["Accepted"][:2] == (True, "Accepted")
     assert conditions("p1", gateway(), *six[:-1])["gw"]["Accepted"][:2] == (True, "Accepted")
@@ -159,32 +164,32 @@ def test_of_six_access_policies_on_a_target_the_youngest_is_over_the_limit_and_r
 def test_an_access_policy_on_a_kind_that_it_cannot_guard_is_not_accepted() -> None:
     wrong = access_policy("p", targetRefs=[{"group": API, "kind": "HTTPRoute", "name": "route"}])
     words = "expected a Gateway or an XBackend as target, found HTTPRoute ns/route of group `gateway.networking.k8s.io`"
-    found = conditions("p", gateway(), route(), wrong)["route"]
-    assert found["Accepted"] == (False, "Invalid", words)
-    assert (found["Attached"][0], found["Programmed"][0]) == (False, False)
+    by_type = conditions("p", gateway(), route(), wrong)["route"]
+    assert by_type["Accepted"] == (False, "Invalid", words)
+    assert (by_type["Attached"][0], by_type["Programmed"][0]) == (False, False)
     (finding,) = unattached_policies(Snapshot.of(load_objects([gateway(), route(), wrong])))
     assert (finding.code, finding.message) == ("TW301", f"XAccessPolicy/ns/p attaches nowhere: {words}")
 
 
-def test_an_invalid_access_policy_is_said_to_close_its_target_and_one_over_a_limit_is_not() -> None:
+def test_the_status_says_that_an_invalid_policy_closes_its_target_and_not_one_over_a_limit() -> None:
     broken = access_policy("p", rules=[{"name": "r", "authorization": {"type": "CEL", "cel": {"expression": "1"}}}])
-    found = conditions("p", gateway(), broken)["gw"]["Programmed"]
-    assert found == (False, "Pending", "Policy is invalid: every request to the target is denied")
+    condition = conditions("p", gateway(), broken)["gw"]["Programmed"]
+    assert condition == (False, "Pending", "Policy is invalid: every request to the target is denied")
     six = [access_policy(f"p{day}", created=_created(7 - day)) for day in range(1, 7)]
     assert "denied" not in conditions("p1", gateway(), *six)["gw"]["Programmed"][2]
 
 
-def test_a_target_bears_one_policy_with_external_auth() -> None:
+def test_a_target_takes_one_policy_with_external_auth() -> None:
     auth = {"protocol": "GRPC", "backendRef": {"name": "auth", "port": 80}, "grpc": {}}
-    one, two = (
+    first, two = (
         access_policy(name, created=_created(day), action="ExternalAuth", externalAuth=auth)
         for name, day in (("one", 1), ("two", 2))
     )
-    found = conditions("two", gateway(), one, two)["gw"]
-    assert found["Accepted"][:2] == (False, "LimitPerTargetExceeded")
-    assert found["Conflicted"][:2] == (True, "ExternalAuthHeld")
-    assert found["ResolvedRefs"][:2] == (False, "BackendNotFound")
-    assert conditions("one", gateway(), one, two)["gw"]["Accepted"][0] is True
+    by_type = conditions("two", gateway(), first, two)["gw"]
+    assert by_type["Accepted"][:2] == (False, "LimitPerTargetExceeded")
+    assert by_type["Conflicted"][:2] == (True, "ExternalAuthHeld")
+    assert by_type["ResolvedRefs"][:2] == (False, "BackendNotFound")
+    assert conditions("one", gateway(), first, two)["gw"]["Accepted"][0] is True
 
 
 def test_an_access_policy_with_bad_cel_is_rejected_and_recovers_when_corrected() -> None:
@@ -196,9 +201,9 @@ def test_an_access_policy_with_bad_cel_is_rejected_and_recovers_when_corrected()
 
 
 def test_an_access_policy_on_a_missing_target_is_not_accepted() -> None:
-    found = conditions("p", gateway(), access_policy("p", "gone"))["gone"]
-    assert found["Accepted"][:2] == (False, "TargetNotFound")
-    assert found["Attached"][:2] == (False, "Pending")
+    by_type = conditions("p", gateway(), access_policy("p", "gone"))["gone"]
+    assert by_type["Accepted"][:2] == (False, "TargetNotFound")
+    assert by_type["Attached"][:2] == (False, "Pending")
 
 
 def documents(*objects: dict[str, Any]) -> list[dict[str, Any]]:
@@ -206,15 +211,15 @@ def documents(*objects: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_the_document_has_the_form_of_the_gateway_api_and_keeps_times() -> None:
-    one = policy("p", "Gateway/gw")
-    one["metadata"]["generation"] = 3
-    status = documents(gateway(), one)[0]["status"]
-    assert admit(one | {"status": status}) == []
+    policy_object = policy("p", "Gateway/gw")
+    policy_object["metadata"]["generation"] = 3
+    status = documents(gateway(), policy_object)[0]["status"]
+    assert admit(policy_object | {"status": status}) == []
     assert all(each["observedGeneration"] == 3 for each in status["ancestors"][0]["conditions"])
     for each in status["ancestors"][0]["conditions"]:
         each["lastTransitionTime"] = "2024-05-05T00:00:00Z"
     status["ancestors"][0]["conditions"][1]["status"] = "False"
-    written = documents(gateway(), one | {"status": status})[0]["status"]["ancestors"][0]["conditions"]
+    written = documents(gateway(), policy_object | {"status": status})[0]["status"]["ancestors"][0]["conditions"]
     times = {each["type"]: each["lastTransitionTime"] for each in written}
     assert times.pop("Attached") == "1970-01-01T00:00:00Z"
     assert set(times.values()) == {"2024-05-05T00:00:00Z"}
@@ -241,18 +246,18 @@ def test_status_prints_text_and_json_and_knows_its_policies(tmp_path: Path) -> N
     assert "there is no policy `XAccessPolicy/ns/r` (did you mean `XAccessPolicy/ns/q`?)" in wrong.stderr
 
 
-def test_status_is_asked_by_reference_and_unknown_names_are_told_all_at_once() -> None:
+def test_status_by_reference_reports_all_unknown_names_at_once() -> None:
     snapshot = Snapshot.of(load_objects([gateway(), policy("p", "Gateway/gw"), access_policy("q"), access_policy("r")]))
-    assert [str(one.policy.reference) for one in statuses(snapshot)] == [
+    assert [str(status.policy.reference) for status in statuses(snapshot)] == [
         "AgentgatewayPolicy/ns/p",
         "XAccessPolicy/ns/q",
         "XAccessPolicy/ns/r",
     ]
     twice = statuses(snapshot, "XAccessPolicy/ns/r", f"XAccessPolicy.{AGENTIC}/ns/r", "AgentgatewayPolicy/ns/p")
-    assert [one.policy.name for one in twice] == ["p", "r"]
+    assert [status.policy.name for status in twice] == ["p", "r"]
     with pytest.raises(UnknownName) as caught:
         statuses(snapshot, "XAccessPolicy/ns/qq", "XAccessPolicy.example.com/ns/q")
-    assert [(one.code, one.message) for one in caught.value.diagnostics] == [
+    assert [(diagnostic.code, diagnostic.message) for diagnostic in caught.value.diagnostics] == [
         ("TW704", "there is no policy `XAccessPolicy.example.com/ns/q`"),
         ("TW704", "there is no policy `XAccessPolicy/ns/qq`"),
     ]

@@ -1,4 +1,4 @@
-"""Who decided, in words: a rule's own name is shown beside its place and never passes for anything else."""
+"""Test deciders in output: the name of a rule is beside its place and cannot fake anything else."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ SELECTORS = st.fixed_dictionaries(
 
 
 def selects(selector: dict[str, object], labels: dict[str, str]) -> bool:
-    """The rule as the API documentation states it."""
+    """Return whether a selector selects labels, as the API documentation states the rule."""
     wanted = selector.get("matchLabels") or {}
     assert isinstance(wanted, dict)
     if any(labels.get(key) != value for key, value in wanted.items()):
         return False
-    found = selector.get("matchExpressions") or []
-    assert isinstance(found, list)
-    for expression in found:
+    expressions = selector.get("matchExpressions") or []
+    assert isinstance(expressions, list)
+    for expression in expressions:
         key, operator = expression["key"], expression["operator"]
         if operator == "In" and not (key in labels and labels[key] in expression["values"]):
             return False
@@ -63,8 +63,8 @@ def test_labels_under_keys_a_selector_does_not_name_never_matter(
 
 
 @given(st.lists(expressions(), max_size=3))
-def test_the_order_of_requirements_does_not_make_another_selector(found: list[dict[str, object]]) -> None:
-    parsed = {Selector.parse({"matchExpressions": list(order)}) for order in itertools.permutations(found)}
+def test_the_order_of_requirements_does_not_make_another_selector(expressions: list[dict[str, object]]) -> None:
+    parsed = {Selector.parse({"matchExpressions": list(order)}) for order in itertools.permutations(expressions)}
     assert len(parsed) == 1
 
 

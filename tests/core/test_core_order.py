@@ -16,7 +16,7 @@ def test_older_comes_first_then_the_whole_name_then_what_has_no_timestamp() -> N
         ("2026-01-02T00:00:00.5Z", "a", "half-a-second-later"),
         ("not a time", "a", "a"),
     ]
-    ordered = sorted(objects, key=lambda one: seniority_key(*one))
+    ordered = sorted(objects, key=lambda parts: seniority_key(*parts))
     assert [name for _, _, name in ordered] == [
         "earlier-in-utc", "p-10", "p-9", "half-a-second-later", "a", "first-name",
     ]  # fmt: skip
@@ -24,7 +24,7 @@ def test_older_comes_first_then_the_whole_name_then_what_has_no_timestamp() -> N
 
 def test_the_tie_is_one_string_and_not_two() -> None:
     names = [("", "a-b"), ("", "a.b"), ("", "a0"), ("a", "z")]
-    assert sorted(names, key=lambda one: seniority_key(None, *one)) == [
+    assert sorted(names, key=lambda parts: seniority_key(None, *parts)) == [
         ("", "a-b"),
         ("", "a.b"),
         ("a", "z"),
@@ -35,7 +35,7 @@ def test_the_tie_is_one_string_and_not_two() -> None:
 @pytest.mark.parametrize(
     "text", ["", "2026-01-02", "2026-13-01T00:00:00Z", "2026-01-02T00:00:00", "٢026-01-02T00:00:00Z", 5, None]
 )
-def test_what_is_no_time_is_none(text: object) -> None:
+def test_an_invalid_time_is_none(text: object) -> None:
     assert timestamp(text) is None
 
 

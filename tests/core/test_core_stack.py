@@ -1,4 +1,4 @@
-"""The loop of tiers: many cases at once fare as each of them does alone."""
+"""Test the loop of tiers: many cases at once get the outcome of each case alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERY = (1 << CASES) - 1
 
 
 class Rule(NamedTuple):
-    """A rule as a test writes it: what it says of which cases, surely or maybe."""
+    """A rule of a test: its verdict, and the cases that it surely or possibly matches."""
 
     number: int
     verdict: StepVerdict
@@ -50,7 +50,7 @@ stacks = st.tuples(
 
 
 def asked_about(cases: int) -> AskPolicy[tuple[Rule, ...]]:
-    """Asks policies about some of the cases."""
+    """Return a function that asks policies about some of the cases."""
 
     def ask(tier: Tier[tuple[Rule, ...]], policy: tuple[Rule, ...]) -> Iterable[RuleEffect]:
         for rule in policy:
@@ -61,12 +61,12 @@ def asked_about(cases: int) -> AskPolicy[tuple[Rule, ...]]:
 
 
 def applicable(stack: Iterable[Tier[tuple[Rule, ...]]]) -> list[Tier[tuple[Rule, ...]]]:
-    """A model leaves tiers without a policy out."""
+    """Leave out tiers without a policy, as models do."""
     return [tier for tier in stack if tier.policies]
 
 
 @given(stacks)
-def test_many_cases_at_once_fare_as_each_does_alone(stack: tuple[Tier[tuple[Rule, ...]], ...]) -> None:
+def test_many_cases_at_once_get_the_outcome_of_each_alone(stack: tuple[Tier[tuple[Rule, ...]], ...]) -> None:
     together = evaluate(applicable(stack), EVERY, asked_about(EVERY))
     for number in range(CASES):
         case = 1 << number
@@ -75,7 +75,9 @@ def test_many_cases_at_once_fare_as_each_does_alone(stack: tuple[Tier[tuple[Rule
 
 
 @given(stacks)
-def test_without_names_only_verdicts_and_conditions_are_told_apart(stack: tuple[Tier[tuple[Rule, ...]], ...]) -> None:
+def test_without_names_outcomes_differ_only_in_verdict_and_conditions(
+    stack: tuple[Tier[tuple[Rule, ...]], ...],
+) -> None:
     named: dict[Outcome, int] = {}
     for outcome, those in evaluate(applicable(stack), EVERY, asked_about(EVERY)):
         plain = Outcome(outcome.verdict, None, (), outcome.conditions)
@@ -84,7 +86,7 @@ def test_without_names_only_verdicts_and_conditions_are_told_apart(stack: tuple[
 
 
 @given(stacks)
-def test_every_case_ends_somewhere_and_only_once(stack: tuple[Tier[tuple[Rule, ...]], ...]) -> None:
+def test_every_case_gets_exactly_one_outcome(stack: tuple[Tier[tuple[Rule, ...]], ...]) -> None:
     parts = evaluate(applicable(stack), EVERY, asked_about(EVERY))
     assert sum(those.bit_count() for _, those in parts) == CASES
     assert sum(those for _, those in parts) == EVERY
@@ -94,7 +96,7 @@ def test_a_question_that_no_tier_settles_is_allowed_by_the_default() -> None:
     assert evaluate((), 1, asked_about(1)) == ((DEFAULT_ALLOW, 1),)
 
 
-def test_a_lock_ends_the_walk_to_the_most_specific() -> None:
+def test_a_lock_keeps_more_specific_tiers_out() -> None:
     stack: tuple[Tier[object], ...] = tuple(
         Tier(name, (), CombiningRule.MOST_SPECIFIC) for name in ("Gateway", "Route", "Rule")
     )

@@ -1,4 +1,4 @@
-"""Phrases that sentences share: lists that are cut, and plurals."""
+"""Test phrases that sentences share: shortened lists, and plurals."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def test_a_list_names_a_few_and_counts_the_rest() -> None:
     assert join_names("abcde", None) == "a, b, c, d and e"
 
 
-def test_one_is_not_many() -> None:
+def test_one_thing_has_a_singular_noun() -> None:
     assert [count_noun(number, "pod") for number in range(3)] == ["0 pods", "1 pod", "2 pods"]

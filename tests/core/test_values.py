@@ -1,4 +1,4 @@
-"""Values of Kubernetes as Go reads them: what is expected was taken from apimachinery and kube-openapi."""
+"""Test that values are parsed as in Go; the expected results come from apimachinery and kube-openapi."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tierwall.values.time import parse_duration, parse_seconds, parse_time
         ("", None), ("5", None), ("s", None), (".s", None), ("1 s", None), ("٣s", None), (5, None),
     ],
 )  # fmt: skip
-def test_durations_are_go_s(text: object, ns: int | None) -> None:
+def test_durations_are_parsed_as_in_go(text: object, ns: int | None) -> None:
     assert parse_duration(text) == ns
 
 
@@ -37,12 +37,12 @@ def test_seconds_are_never_negative() -> None:
         ("1970-01-01T00:00:00", None), ("1970-01-01T00:00:00+25:00", None),
     ],
 )  # fmt: skip
-def test_times_are_go_s(text: str, ns: int | None) -> None:
+def test_times_are_parsed_as_in_go(text: str, ns: int | None) -> None:
     moment = parse_time(text)
     assert (moment.ns if moment else None) == ns
 
 
-def test_addresses_forgive_leading_zeros_only_where_old_fields_stand() -> None:
+def test_only_the_sloppy_parser_accepts_leading_zeros_in_addresses() -> None:
     assert read_ip("010.0.0.1") is None
     assert str(read_ip_sloppily("010.0.0.01")) == "10.0.0.1"
     assert str(parse_cidr("010.1.2.3/8")) == "10.0.0.0-10.255.255.255"
@@ -61,7 +61,7 @@ def test_a_prefix_of_a_name_may_end_in_a_dash() -> None:
 @pytest.mark.parametrize(
     ("text", "problems"), [("a/b/c", 1), ("/b", 1), ("A/b", 1), ("a/", 2), ("", 2), ("x" * 64, 1), ("a.b/C_d", 0)]
 )
-def test_every_problem_of_a_label_key_is_said(text: str, problems: int) -> None:
+def test_every_problem_of_a_label_key_is_reported(text: str, problems: int) -> None:
     assert len(names.label_key(text)) == problems
 
 
@@ -120,14 +120,14 @@ _INVALID = {
 }
 
 
-def test_every_format_takes_and_refuses_what_an_api_server_does() -> None:
+def test_every_format_accepts_and_refuses_what_an_api_server_does() -> None:
     assert {name for name, check in FORMATS.items() if not check(_VALID[name])} == set()
     assert {name for name, text in _INVALID.items() if FORMATS[name](text)} == set()
     assert FORMATS.keys() - _INVALID.keys() == {"password"}
 
 
 @pytest.mark.parametrize("unit", ["a", "a ", "a.", '"', '\\"', "0", "00 ", "1s", "-", "<", "a@", "ns"])
-def test_no_format_takes_long_over_a_hostile_text(unit: str) -> None:
+def test_no_format_takes_long_for_a_hostile_string(unit: str) -> None:
     text = unit * 20_000 + "!"
     started = time.process_time()
     for check in FORMATS.values():

@@ -1,7 +1,7 @@
-"""Loading again: whatever happens to the files, a later load is what a first one would be, and what stayed is the same.
+"""Test repeated loads: whatever happens to the files, a later load equals a first load, and unchanged objects are kept.
 
-Random histories run on real files with a clock of their own: the times that the file system gives are replaced by those
-of a clock that counts in steps of `STEP`, as coarse as any may be, so that edits often leave a file's times alone.
+Random histories run on real files. Their times are replaced by those of a clock that counts in steps of `STEP`, like
+the coarsest real clock, so that edits often leave a file's times unchanged.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ TEXTS = st.builds(
 
 
 class World:
-    """A folder, and the times of its files by a coarse clock."""
+    """A folder, and the times of its files on a coarse clock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,15 +83,15 @@ class World:
         self._times: dict[tuple[int, int], int] = {}
 
     def look(self) -> None:
-        """Give every file that was changed by the last step the time of now."""
-        for file in [one for one in self.folder.rglob("*") if one.is_file() and not one.is_symlink()]:
+        """Set the current time on every file that the last step changed."""
+        for file in [path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink()]:
             status = file.stat()
             inode, state = (status.st_dev, status.st_ino), (status.st_ctime_ns, file.read_bytes())
             if self._known.get(inode) != state:
                 self._known[inode], self._times[inode] = state, self.clock // STEP * STEP
 
     def seen(self, status: os.stat_result) -> Any:
-        """What a file system with that clock says of a file."""
+        """Return the status of a file in a file system with that clock."""
         time = self._times[status.st_dev, status.st_ino]
         return SimpleNamespace(
             st_mode=status.st_mode,
@@ -113,9 +113,9 @@ class World:
             yield
 
     def some(self, number: int) -> Path:
-        """One of the files and folders, if there is any."""
-        found = sorted(self.folder.rglob("*")) or [self.folder / "none"]
-        return found[number % len(found)]
+        """Choose one of the files and folders."""
+        paths = sorted(self.folder.rglob("*")) or [self.folder / "none"]
+        return paths[number % len(paths)]
 
     def place(self, name: str) -> Path:
         path = self.folder / name
@@ -123,7 +123,7 @@ class World:
         return path
 
 
-# What the file system refuses (a file where a folder is, a link that leads nowhere) does not happen.
+# A step that the file system refuses (a file in place of a folder, a dangling link) is skipped.
 Step = Callable[[World], object]
 
 
@@ -132,7 +132,7 @@ def write(name: str, text: bytes) -> Step:
 
 
 def replace(name: str, text: bytes) -> Step:
-    """As editors do: another file takes the name."""
+    """Replace a file by another one with its name, as editors do."""
 
     def step(world: World) -> None:
         other = world.place(".new")
@@ -172,7 +172,7 @@ def folder(name: str) -> Step:
 
 
 def mount(texts: dict[str, bytes], back: bool) -> Step:
-    """As kubelet does: files are links into `..data`, which is a link that is switched to another folder."""
+    """Change files as kubelet does: they are links into `..data`, which is switched to another folder."""
 
     def step(world: World) -> None:
         data = world.folder / "..data"
@@ -200,7 +200,7 @@ def wait(steps: float) -> Step:
 
 
 def shift(number: int) -> Step:
-    """A document at the top: every other one moves."""
+    """Insert a document at the top, so that all others move."""
 
     def step(world: World) -> None:
         path = world.some(number)
@@ -210,7 +210,7 @@ def shift(number: int) -> Step:
 
 
 def swap(number: int) -> Step:
-    """An edit that keeps the length."""
+    """Edit a file without changing its length."""
 
     def step(world: World) -> None:
         path = world.some(number)
@@ -237,22 +237,33 @@ STEPS = st.one_of(
 WAYS = st.sampled_from([(".",), ("sub", ".", "a.yaml"), ("b.yml", "*.yaml", "sub/**"), ("gone.yaml", "a.yaml", "sub")])
 
 
-# ---- what a load says ----------------------------------------------------------------------------------------------
+# ---- comparing loads -----------------------------------------------------------------------------------------------
 
 
-def identity(one: Resource) -> tuple[str, ...]:
-    return one.group, one.version, one.kind, one.namespace, one.name
+def identity(resource: Resource) -> tuple[str, ...]:
+    return resource.group, resource.version, resource.kind, resource.namespace, resource.name
 
 
 def said(loaded: Loaded) -> dict[str, Any]:
-    """Everything there is to know of a load, without the identity of objects."""
+    """Return everything about a load except the identity of objects."""
     return {
-        "resources": [(identity(one), one.value, one.prefix, one.position()) for one in loaded.resources],
-        "snapshot": [(identity(one), one.value, one.prefix, one.position()) for one in loaded.snapshot],
+        "resources": [
+            (identity(resource), resource.value, resource.prefix, resource.position()) for resource in loaded.resources
+        ],
+        "snapshot": [
+            (identity(resource), resource.value, resource.prefix, resource.position()) for resource in loaded.snapshot
+        ],
         "diagnostics": loaded.diagnostics,
         "documents": [
-            (one.value, one.source.name, one.start, one.end, one.is_json, one.repeated_keys)
-            for one in loaded.read.documents
+            (
+                document.value,
+                document.source.name,
+                document.start,
+                document.end,
+                document.is_json,
+                document.repeated_keys,
+            )
+            for document in loaded.read.documents
         ],
         "read": loaded.read.diagnostics,
         "sources": [(name, source.data) for name, source in loaded.read.sources.items()],
@@ -261,14 +272,16 @@ def said(loaded: Loaded) -> dict[str, Any]:
 
 
 def in_file(loaded: Loaded, name: str) -> tuple[list[int], list[int]]:
-    documents = [one for one in loaded.read.documents if one.source.name == name]
-    known = {id(one) for one in documents}
-    return [id(one) for one in documents], [id(one) for one in loaded.resources if id(one.origin) in known]
+    documents = [document for document in loaded.read.documents if document.source.name == name]
+    known = {id(document) for document in documents}
+    return [id(document) for document in documents], [
+        id(resource) for resource in loaded.resources if id(resource.origin) in known
+    ]
 
 
 @settings(max_examples=examples(400), deadline=None)
 @given(WAYS, st.lists(st.tuples(STEPS, st.booleans()), max_size=20))
-def test_a_later_load_is_what_a_first_one_would_be(ways: tuple[str, ...], steps: list[tuple[Step, bool]]) -> None:
+def test_a_later_load_equals_a_first_load(ways: tuple[str, ...], steps: list[tuple[Step, bool]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         world = World(Path(name))
         paths = [str(world.folder / way) for way in ways]
@@ -283,7 +296,7 @@ def test_a_later_load_is_what_a_first_one_would_be(ways: tuple[str, ...], steps:
                     continue
                 after = loader.load()
                 assert said(after) == said(load(paths))
-                assert {id(one) for one in after.snapshot} <= {id(one) for one in after.resources}
+                assert {id(resource) for resource in after.snapshot} <= {id(resource) for resource in after.resources}
                 for file, source in after.read.sources.items():
                     known = before.read.sources.get(file)
                     if known is not None and known.data == source.data:
@@ -300,8 +313,8 @@ def pod(name: str, label: str = "1") -> str:
 
 
 def only(loaded: Loaded) -> Resource:
-    [found] = loaded.resources
-    return found
+    [resource] = loaded.resources
+    return resource
 
 
 def test_edits_that_keep_the_length_and_come_within_a_tick_of_the_clock_are_seen(tmp_path: Path) -> None:
@@ -329,7 +342,7 @@ def test_a_file_that_was_left_alone_is_not_even_opened(tmp_path: Path) -> None:
 
 
 def test_the_state_of_the_file_that_was_opened_is_remembered_not_of_its_name(tmp_path: Path) -> None:
-    """The link is switched after the file was looked at and before it is opened, and then switched back."""
+    """Switch the link between the check and the opening of the file, and then back."""
     for version in "12":
         (tmp_path / version).mkdir()
         (tmp_path / version / "a.yaml").write_text(pod(f"v{version}"))
@@ -363,15 +376,17 @@ def test_a_document_that_moves_in_its_file_keeps_its_value_and_learns_its_new_pl
     with mock.patch.object(validity, "admit", side_effect=AssertionError("judged again")):
         file.write_text("# a line more\n" + "---\n".join([pod("a"), pod("c"), pod("b")]))
         after = loader.load()
-        assert [one.name for one in after.resources] == ["a", "c", "b"]
-        for one in after.resources:
-            old = before.snapshot.get("", "Pod", "default", one.name)
+        assert [resource.name for resource in after.resources] == ["a", "c", "b"]
+        for resource in after.resources:
+            old = before.snapshot.get("", "Pod", "default", resource.name)
             assert old is not None
-            # The first document has another text: the comment belongs to it.
-            assert (one.value is old.value) == (one.name != "a")
-            if one.name != "a":
-                assert not list(admission_findings(type(after.snapshot).of([one])))
-    assert [one.position() and str(one.position()).rpartition("all.yaml:")[2] for one in after.resources] == [
+            # The text of the first document changes: the comment belongs to it.
+            assert (resource.value is old.value) == (resource.name != "a")
+            if resource.name != "a":
+                assert not list(admission_findings(type(after.snapshot).of([resource])))
+    assert [
+        resource.position() and str(resource.position()).rpartition("all.yaml:")[2] for resource in after.resources
+    ] == [
         "2:1",
         "9:1",
         "16:1",
@@ -384,21 +399,21 @@ def test_two_documents_of_one_text_do_not_share_a_value(tmp_path: Path) -> None:
     loader = Loader([str(file)])
     loader.load()
     file.write_text("---\n".join([pod("a"), pod("a"), pod("a"), pod("c")]))
-    found = loader.load()
-    assert len({id(one.value) for one in found.resources}) == 4
-    assert [one.code for one in found.diagnostics] == ["TW007", "TW007"]
+    loaded = loader.load()
+    assert len({id(resource.value) for resource in loaded.resources}) == 4
+    assert [diagnostic.code for diagnostic in loaded.diagnostics] == ["TW007", "TW007"]
 
 
-def test_problems_of_an_object_that_moves_are_told_at_its_new_place(tmp_path: Path) -> None:
+def test_problems_of_an_object_that_moves_are_reported_at_its_new_place(tmp_path: Path) -> None:
     file = tmp_path / "all.yaml"
     wrong = POLICY.format("x", "n") + "spec: {podSelector: {}, polcyTypes: []}\n"
     file.write_text(pod("a") + "---\n" + wrong)
     loader = Loader([str(file)])
-    before = [one.at for one in admission_findings(loader.load().snapshot)]
+    before = [admission_finding.at for admission_finding in admission_findings(loader.load().snapshot)]
     file.write_text(pod("a") + "    l: more\n---\n" + wrong)
-    after = [one.at for one in admission_findings(loader.load().snapshot)]
+    after = [admission_finding.at for admission_finding in admission_findings(loader.load().snapshot)]
     assert before
-    assert after == [one and one._replace(line=one.line + 1) for one in before]
+    assert after == [position and position._replace(line=position.line + 1) for position in before]
 
 
 def test_nothing_changed_is_the_same_snapshot_and_a_change_shares_the_other_kinds(tmp_path: Path) -> None:
@@ -411,22 +426,22 @@ def test_nothing_changed_is_the_same_snapshot_and_a_change_shares_the_other_kind
     second = loader.load().snapshot
     assert second is not first.snapshot
     assert list(second.of_kind("", "Namespace")) == list(first.snapshot.of_kind("", "Namespace"))
-    assert [one.labels["k"] for one in second.of_kind("", "Pod")] == ["2"]
+    assert [resource.labels["k"] for resource in second.of_kind("", "Pod")] == ["2"]
 
 
-def test_what_admission_said_of_an_object_is_not_asked_again(tmp_path: Path) -> None:
+def test_admission_of_an_unchanged_object_is_not_repeated(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.yaml").write_text(pod(name))
     loader = Loader([str(tmp_path)])
     list(admission_findings(loader.load().snapshot))
     (tmp_path / "b.yaml").write_text(pod("b") + "status: {phase: 7}\n")
     with mock.patch.object(validity, "admit", wraps=admit) as asked:
-        found = list(admission_findings(loader.load().snapshot))
-        assert found == list(admission_findings(loader.load().snapshot))
+        findings = list(admission_findings(loader.load().snapshot))
+        assert findings == list(admission_findings(loader.load().snapshot))
     assert [call.args[0]["metadata"]["name"] for call in asked.call_args_list] == ["b"]
 
 
-def test_news_are_loads_that_differ_from_the_one_before(tmp_path: Path) -> None:
+def test_load_if_changed_returns_only_loads_that_differ_from_the_last(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(pod("a"))
     loader = Loader([str(tmp_path)])
@@ -451,7 +466,7 @@ def test_only_what_was_loaded_last_is_kept(tmp_path: Path) -> None:
     loader = Loader([str(tmp_path)])
     for number in range(5):
         file = tmp_path / f"{number}.yaml"
-        file.write_text("---\n".join(pod(f"p{number}-{one}") for one in range(3)))
+        file.write_text("---\n".join(pod(f"p{number}-{index}") for index in range(3)))
         (tmp_path / f"{number - 1}.yaml").unlink(missing_ok=True)
         loader.load()
         assert list(loader._memory.files) == [str(file)]
@@ -469,12 +484,12 @@ def test_standard_input_and_pipes_are_read_once_and_count_for_every_load(
     (tmp_path / "stdin").write_text(pod("file"))
     monkeypatch.chdir(tmp_path)
     paths = ["-", "stdin", "-", f"/dev/fd/{ours}"]
-    found = memory.FileCache()
-    first = read.read_paths(paths, limits=read.Limits(file_bytes=200), memory=found)
+    cache = memory.FileCache()
+    first = read.read_paths(paths, limits=read.Limits(file_bytes=200), memory=cache)
     for _ in range(2):
-        again = read.read_paths(paths, limits=read.Limits(file_bytes=200), memory=found)
-        assert [id(one) for one in again.documents] == [id(one) for one in first.documents]
+        again = read.read_paths(paths, limits=read.Limits(file_bytes=200), memory=cache)
+        assert [id(document) for document in again.documents] == [id(document) for document in first.documents]
         assert len(again.documents) == (1 if code else 3)
         assert again.diagnostics == first.diagnostics
-        assert [one.code for one in again.diagnostics] == [code] * (2 if code else 0)
+        assert [diagnostic.code for diagnostic in again.diagnostics] == [code] * (2 if code else 0)
     os.close(ours)

@@ -1,4 +1,4 @@
-"""What follows from a snapshot or an object is computed once, is the same for all threads, and goes when they go."""
+"""Test that derived values are computed once, are the same for all threads, and are freed with their owner."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ T = TypeVar("T")
 
 
 class Value(dict[str, Any]):
-    """A map that can be watched going."""
+    """A map that a weak reference can watch."""
 
 
 def pod(name: str) -> Resource:
-    (found,) = load_objects([Value(apiVersion="v1", kind="Pod", metadata={"name": name})])
-    return found
+    (resource,) = load_objects([Value(apiVersion="v1", kind="Pod", metadata={"name": name})])
+    return resource
 
 
 def at_once(ask: Callable[[], T]) -> list[T]:
-    """The answers of threads that ask at the same time."""
+    """Return the answers of threads that ask at the same time."""
     barrier = Barrier(THREADS)
 
     def asking(_: int) -> T:
@@ -61,7 +61,7 @@ def test_a_function_of_a_snapshot_is_computed_once_for_each_snapshot_and_argumen
     assert calls == [(1, "size", False), (2, "size", False), (1, "count", True)]
 
 
-def test_two_functions_of_one_snapshot_are_told_apart() -> None:
+def test_two_functions_of_one_snapshot_have_their_own_values() -> None:
     @per_snapshot
     def size(snapshot: Snapshot) -> int:
         return len(snapshot)
@@ -74,7 +74,7 @@ def test_two_functions_of_one_snapshot_are_told_apart() -> None:
     assert (double(snapshot), size(snapshot)) == (2, 1)
 
 
-def test_a_failure_is_not_kept() -> None:
+def test_an_exception_is_not_kept() -> None:
     calls = []
 
     @per_snapshot
@@ -122,7 +122,7 @@ def test_threads_that_ask_an_object_at_the_same_time_get_one_value() -> None:
     assert all(other is first for other in others)
 
 
-def test_what_follows_from_an_object_is_there_in_the_next_snapshot() -> None:
+def test_the_next_snapshot_shares_the_values_of_an_unchanged_object() -> None:
     calls = []
 
     @per_resource
@@ -136,7 +136,7 @@ def test_what_follows_from_an_object_is_there_in_the_next_snapshot() -> None:
     assert calls == ["a", "b"]
 
 
-def test_what_was_provided_is_not_computed() -> None:
+def test_a_provided_value_is_not_computed() -> None:
     @per_snapshot
     def size(snapshot: Snapshot, word: str) -> str:
         return f"{word} {len(snapshot)}"
@@ -148,7 +148,7 @@ def test_what_was_provided_is_not_computed() -> None:
     assert size(snapshot, "count") == "count 0"
 
 
-def test_nothing_that_is_kept_with_an_object_keeps_the_object() -> None:
+def test_values_of_an_object_do_not_keep_it_alive() -> None:
     rule = {"authorization": {"cel": {"expression": "1 +"}}}
     resources = load_objects(
         [

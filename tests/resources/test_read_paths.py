@@ -1,4 +1,4 @@
-"""Files, folders, patterns and standard input: what is read, in which order, and what is refused with which words."""
+"""Test which files, folders, patterns and streams are read, in which order, and how the others are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def values(read: ReadResult) -> list[object]:
 
 
 def problems(read: ReadResult) -> list[tuple[str, str]]:
-    return [(one.code, one.message) for one in read.diagnostics]
+    return [(diagnostic.code, diagnostic.message) for diagnostic in read.diagnostics]
 
 
 def test_folders_are_read_recursively_in_the_order_of_names(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_folders_are_read_recursively_in_the_order_of_names(tmp_path: Path) -> N
     assert problems(read) == []
 
 
-def test_a_file_that_is_named_is_read_whatever_its_ending(tmp_path: Path) -> None:
+def test_a_named_file_is_read_whatever_its_ending(tmp_path: Path) -> None:
     write(tmp_path, {"manifest": "k: 1", ".dot.yaml": "k: 2"})
     read = read_paths([str(tmp_path / "manifest"), str(tmp_path / ".dot.yaml")])
     assert values(read) == [{"k": 1}, {"k": 2}]
@@ -64,7 +64,7 @@ def test_a_file_that_is_reached_twice_is_read_once(tmp_path: Path) -> None:
 def test_every_problem_of_every_file_is_reported_at_once(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": "k: [", "b.yaml": "k: @\n---\nk: 1\n---\nm: `", "c.yaml": "k: 2"})
     read = read_paths([str(tmp_path), str(tmp_path / "d.yaml")])
-    places = [str(one.at).removeprefix(f"{tmp_path}/") for one in read.diagnostics]
+    places = [str(diagnostic.at).removeprefix(f"{tmp_path}/") for diagnostic in read.diagnostics]
     assert places == ["a.yaml:1:5", "b.yaml:1:4", "b.yaml:5:4", "d.yaml:1:1"]
     assert values(read) == [{"k": 1}, {"k": 2}]
     assert set(read.sources) == {str(tmp_path / name) for name in ("a.yaml", "b.yaml", "c.yaml")}
@@ -77,7 +77,7 @@ def test_a_missing_file_is_named_with_the_nearest_one(tmp_path: Path) -> None:
     assert read.diagnostics[0].hint == "did you mean `policy.yaml`?"
 
 
-def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+def test_pipes_and_devices_in_folders_are_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "device.yaml").symlink_to("/dev/zero")
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
@@ -86,7 +86,9 @@ def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None
     write(tmp_path, {"good.yaml": "k: 1"})
     read = read_paths([str(tmp_path)])
     assert values(read) == [{"k": 1}]
-    by_name = {os.path.basename(one.at.file): one.message for one in read.diagnostics if one.at}
+    by_name = {
+        os.path.basename(diagnostic.at.file): diagnostic.message for diagnostic in read.diagnostics if diagnostic.at
+    }
     assert by_name["pipe.yaml"] == "expected a file, found a pipe"
     assert by_name["device.yaml"] == "expected a file, found a device"
     assert "link" in by_name["loop.yaml"]
@@ -95,7 +97,7 @@ def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None
     assert problems(read_paths(["/dev/zero"])) == [("TW001", "expected a file, found a device")]
 
 
-def test_a_pipe_that_is_named_is_read() -> None:
+def test_a_named_pipe_is_read() -> None:
     ours, theirs = os.pipe()
     os.write(theirs, b"k: 1\n")
     os.close(theirs)
@@ -124,7 +126,7 @@ def test_large_files_are_refused_before_they_are_read(tmp_path: Path) -> None:
         (b"PK\x03\x04\xff", "byte 0xFF is not UTF-8"),
     ],
 )
-def test_binary_files_are_called_binary(tmp_path: Path, data: bytes, message: str) -> None:
+def test_binary_files_are_reported_as_binary(tmp_path: Path, data: bytes, message: str) -> None:
     write(tmp_path, {"a.yaml": data})
     assert problems(read_paths([str(tmp_path / "a.yaml")])) == [("TW005", message)]
 
@@ -157,7 +159,7 @@ def test_lines_of_a_source_are_shown_without_their_ends() -> None:
 
 
 def test_repeated_keys_become_diagnostics() -> None:
-    found = list(repeated_keys(read_text("a: 1\na: 2\n", "f.yaml").documents))
-    assert [(one.code, one.message, str(one.at)) for one in found] == [
+    diagnostics = list(repeated_keys(read_text("a: 1\na: 2\n", "f.yaml").documents))
+    assert [(diagnostic.code, diagnostic.message, str(diagnostic.at)) for diagnostic in diagnostics] == [
         ("TW004", "key `a` is repeated; only the last one counts", "f.yaml:2:1")
     ]

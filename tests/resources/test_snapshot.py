@@ -11,10 +11,10 @@ from tierwall.resources.snapshot import Snapshot
 
 
 def pod(namespace: str, name: str, **labels: str) -> Resource:
-    (found,) = load_objects(
+    (resource,) = load_objects(
         [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace, "labels": labels}}]
     )
-    return found
+    return resource
 
 
 PODS = st.lists(
@@ -41,18 +41,18 @@ SELECTORS = st.sampled_from(
 
 
 @given(PODS, SELECTORS, st.sampled_from([None, "x", "z"]))
-def test_the_label_index_finds_what_asking_every_object_finds(
+def test_the_label_index_finds_what_a_check_of_every_object_finds(
     pods: list[Resource], selector: Selector, namespace: str | None
 ) -> None:
     snapshot = Snapshot.of(pods)
     asked = [
-        one
-        for one in snapshot.of_kind("", "Pod")
-        if namespace in (None, one.namespace) and selector.matches(one.labels)
+        resource
+        for resource in snapshot.of_kind("", "Pod")
+        if namespace in (None, resource.namespace) and selector.matches(resource.labels)
     ]
-    found = snapshot.selected("", "Pod", selector, namespace)
-    assert {one.reference for one in found} == {one.reference for one in asked}
-    assert len(found) == len(asked)
+    selected = snapshot.selected("", "Pod", selector, namespace)
+    assert {resource.reference for resource in selected} == {resource.reference for resource in asked}
+    assert len(selected) == len(asked)
 
 
 @given(PODS, PODS, PODS)
@@ -60,33 +60,33 @@ def test_a_changed_snapshot_is_the_snapshot_of_the_changed_objects(
     before: list[Resource], drop: list[Resource], put: list[Resource]
 ) -> None:
     snapshot = Snapshot.of(before)
-    held = {one.reference: one for one in snapshot}
+    held = {resource.reference: resource for resource in snapshot}
     changed = snapshot.with_changes(put, drop)
     expected = dict(held)
-    for one in drop:
-        expected.pop(one.reference, None)
-    for one in put:
-        expected[one.reference] = one
-    assert {one.reference: one for one in changed} == expected
-    assert {one.reference: one for one in snapshot} == held
+    for resource in drop:
+        expected.pop(resource.reference, None)
+    for resource in put:
+        expected[resource.reference] = resource
+    assert {resource.reference: resource for resource in changed} == expected
+    assert {resource.reference: resource for resource in snapshot} == held
 
 
 @given(PODS, st.lists(st.tuples(st.integers(0, 7), st.sampled_from(["as it was", "read anew", "gone"]))), PODS)
-def test_a_following_snapshot_is_the_one_of_its_objects_in_their_order(
+def test_an_updated_snapshot_equals_a_new_one_in_the_same_order(
     before: list[Resource], edits: list[tuple[int, str]], more: list[Resource]
 ) -> None:
     after: list[Resource] = []
     what = dict(edits)
-    for number, one in enumerate(before):
+    for number, resource in enumerate(before):
         edit = what.get(number, "as it was")
         if edit != "gone":
-            after.append(one if edit == "as it was" else pod(one.namespace, one.name, new="1"))
+            after.append(resource if edit == "as it was" else pod(resource.namespace, resource.name, new="1"))
     for objects in (after, [*after, *more]):
         followed = Snapshot.of(before).updated_to(before, objects)
-        assert [id(one) for one in followed] == [id(one) for one in Snapshot.of(objects)]
+        assert [id(resource) for resource in followed] == [id(resource) for resource in Snapshot.of(objects)]
 
 
-def test_kinds_that_do_not_change_are_shared_with_the_snapshot_before() -> None:
+def test_unchanged_kinds_are_shared_with_the_earlier_snapshot() -> None:
     first = Snapshot.of(
         [pod("x", "a"), *load_objects([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}])]
     )
@@ -96,12 +96,12 @@ def test_kinds_that_do_not_change_are_shared_with_the_snapshot_before() -> None:
 
 
 def test_an_object_is_found_by_reference_and_a_namespaced_one_without_namespace_is_in_default() -> None:
-    (found,) = load_objects([{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}])
-    assert Snapshot.of([found]).find(Reference("Pod", "default", "a")) is found
+    (resource,) = load_objects([{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}])
+    assert Snapshot.of([resource]).find(Reference("Pod", "default", "a")) is resource
     (node,) = load_objects([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "namespace": "wrong"}}])
     assert node.reference == Reference("Node", "", "n")
 
 
 def test_typed_lists_give_their_items_the_kind_of_the_list() -> None:
-    (found,) = load_objects([{"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "a"}}]}])
-    assert (found.kind, found.api_version, found.prefix) == ("Pod", "v1", (0, "items", 0))
+    (resource,) = load_objects([{"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "a"}}]}])
+    assert (resource.kind, resource.api_version, resource.prefix) == ("Pod", "v1", (0, "items", 0))

@@ -1,4 +1,4 @@
-"""`tierwall yaml`: what goes to standard output, what to standard error, and how it exits."""
+"""Test standard output, standard error and exit code of `tierwall yaml`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tierwall.cli.documents import yaml as yaml_command
 
 
-def test_documents_are_printed_one_a_line() -> None:
+def test_documents_are_printed_one_per_line() -> None:
     result = CliRunner().invoke(yaml_command, ["-"], input="a: 1e3\nb: é\n---\n# nothing\n---\n- 0.5\n- 1e21\n- on\n")
     assert result.exit_code == 0
     assert result.stdout == '{"a":1000,"b":"é"}\n[0.5,1e+21,true]\n'

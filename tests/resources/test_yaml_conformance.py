@@ -1,4 +1,4 @@
-"""Every line of the conformance data, ours and that beside the repository, as the library and the command read it."""
+"""Test every line of the conformance data, in and beside the repository, with the library and the command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def expected(line: dict[str, Any]) -> list[Any] | None:
 
 
 def comparable(value: Any) -> Any:
-    """Integers outside int64 are compared as floats; the order of keys does not matter."""
+    """Turn integers outside int64 into floats, for a comparison that ignores the order of keys."""
     if isinstance(value, dict):
         return {key: comparable(value[key]) for key in sorted(value)}
     if isinstance(value, list):
@@ -81,7 +81,7 @@ def test_the_command_prints_every_line_as_the_data_has_it(lines: list[dict[str, 
             assert result.stderr.startswith(f"{file}:"), line
         else:
             assert result.exit_code == 0, (line, result.stderr)
-            got = [json.loads(one) for one in result.stdout.split("\n") if one]
+            got = [json.loads(line) for line in result.stdout.split("\n") if line]
             assert repr(comparable(got)) == repr(comparable(want)), line
             assert bool(result.stderr) == bool(line.get("duplicate")), line
 

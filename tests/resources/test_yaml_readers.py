@@ -1,4 +1,4 @@
-"""The fast reader against the exact one, values against their printed forms, and positions against the text."""
+"""Test fast readers against the exact one, values against their printed forms, and positions against the text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def one_document(text: str | bytes) -> Document:
 @example("'c\n\n d'\n[!@,&null}\"\\\n \",:")
 @example("[a?b, c]")
 @example("[a:,]")
-def test_whatever_the_fast_reader_reads_the_exact_one_reads_equally(text: str) -> None:
+def test_the_libyaml_reader_agrees_with_the_exact_reader(text: str) -> None:
     document = text.replace("\r\n", "\n") + "\n"
     fast = LibyamlReader(10_000).value(document.encode())
     if fast is None:
@@ -51,12 +51,12 @@ def test_whatever_the_fast_reader_reads_the_exact_one_reads_equally(text: str) -
 @example("---#\na: 1\n")
 @example("--- #\na: 1\n")
 @example("a:\n- b\n- |\n   c\n\n  d\n")
-def test_whatever_the_line_reader_reads_the_exact_one_reads_equally(text: str) -> None:
-    found = LineReader(10_000, FLOW).value(text)
-    if found is None:
+def test_the_line_reader_agrees_with_the_exact_reader(text: str) -> None:
+    by_lines = LineReader(10_000, FLOW).value(text)
+    if by_lines is None:
         return
     exact = read_exactly(text)
-    assert same(found, (exact.value, bool(exact.repeats)))
+    assert same(by_lines, (exact.value, bool(exact.repeats)))
 
 
 @settings(max_examples=examples(250))
@@ -66,8 +66,8 @@ def test_all_readers_agree_on_what_pyyaml_prints(value: Any, indent: int, width:
     text = text.removesuffix("...\n")
     exact = read_exactly(text)
     if is_regular(text.encode()):
-        for found in (LineReader(10_000, FLOW).value(text), LibyamlReader(10_000).value(text.encode())):
-            assert found is None or same(found, (exact.value, bool(exact.repeats)))
+        for result in (LineReader(10_000, FLOW).value(text), LibyamlReader(10_000).value(text.encode())):
+            assert result is None or same(result, (exact.value, bool(exact.repeats)))
 
 
 def test_manifests_as_kubectl_prints_them_are_read_line_by_line() -> None:
@@ -98,12 +98,12 @@ spec:
   nodeSelector:
   tolerations: []
 """
-    found = LineReader(256, FLOW).value(text)
-    assert found is not None
-    assert same(found[0], read_exactly(text).value)
-    assert found[0]["metadata"]["annotations"]["note"] == "it's\n"
-    assert found[0]["spec"]["containers"][0]["command"][2] == "echo hi"
-    assert found[0]["spec"]["nodeSelector"] is None
+    by_lines = LineReader(256, FLOW).value(text)
+    assert by_lines is not None
+    assert same(by_lines[0], read_exactly(text).value)
+    assert by_lines[0]["metadata"]["annotations"]["note"] == "it's\n"
+    assert by_lines[0]["spec"]["containers"][0]["command"][2] == "echo hi"
+    assert by_lines[0]["spec"]["nodeSelector"] is None
 
 
 @settings(max_examples=examples(300))
@@ -120,9 +120,9 @@ def test_any_value_printed_as_yaml_reads_back_equal(
 ) -> None:
     text = as_yaml(value, flow, indent, width, ascii_only, starts)
     if starts:
-        # PyYAML starts a scalar or flow document on the line of the separator, which Kubernetes refuses.
+        # PyYAML starts a scalar or flow document on the line of the separator. Kubernetes refuses that.
         text = text.replace("--- ", "---\n", 1)
-    # The comment keeps a flow map from being taken for JSON, whose floats stay floats.
+    # Without the comment, a flow map would be read as JSON, where floats stay floats.
     read = read_text("# a comment\n" + text)
     assert read.diagnostics == ()
     assert same([document.value for document in read.documents], [through_json_text(value)])
@@ -158,14 +158,14 @@ def without_surrogates(value: Any) -> Any:
 def test_reading_never_raises_and_errors_point_into_the_file(data: bytes) -> None:
     read = read_text(data, name="f.yaml")
     rows = data.split(b"\n")
-    for one in read.diagnostics:
-        assert one.at is not None
-        assert one.at.file == "f.yaml"
-        assert 1 <= one.at.line <= len(rows)
-        width = len(rows[one.at.line - 1].decode("utf-8", "replace"))
-        assert 1 <= one.at.column <= width + 1
-        assert one.message == one.message.strip()
-        assert not one.message.endswith(".")
+    for diagnostic in read.diagnostics:
+        assert diagnostic.at is not None
+        assert diagnostic.at.file == "f.yaml"
+        assert 1 <= diagnostic.at.line <= len(rows)
+        width = len(rows[diagnostic.at.line - 1].decode("utf-8", "replace"))
+        assert 1 <= diagnostic.at.column <= width + 1
+        assert diagnostic.message == diagnostic.message.strip()
+        assert not diagnostic.message.endswith(".")
     for document in read.documents:
         assert document.value is not None
         document.position(("a", 0, "b"))
@@ -173,14 +173,14 @@ def test_reading_never_raises_and_errors_point_into_the_file(data: bytes) -> Non
 
 
 def nodes_of(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], Any]]:
-    found: list[tuple[tuple[str | int, ...], Any]] = [(path, value)]
+    nodes: list[tuple[tuple[str | int, ...], Any]] = [(path, value)]
     if isinstance(value, dict):
         for key, child in value.items():
-            found += nodes_of(child, (*path, key))
+            nodes += nodes_of(child, (*path, key))
     elif isinstance(value, list):
         for index, child in enumerate(value):
-            found += nodes_of(child, (*path, index))
-    return found
+            nodes += nodes_of(child, (*path, index))
+    return nodes
 
 
 @settings(max_examples=examples(300))
@@ -216,7 +216,7 @@ def test_positions_point_at_the_text_of_the_node(value: Any, as_text: bool, flow
 @example("{a: 'it''s'}")
 @example("[a, ]")
 @example("[,]")
-def test_a_flow_collection_read_from_its_line_is_what_the_exact_reader_reads(text: str) -> None:
+def test_the_line_reader_agrees_with_the_exact_reader_on_flow_collections(text: str) -> None:
     try:
         value = flow_collection(text)
     except YamlError:
@@ -252,18 +252,20 @@ def assert_same_places(text: str) -> None:
 @example("a:\nb: {c: }\n")
 @example("- - a: 1\n    b: 2\n  - c\n- d\n")
 @example("- a\n- \n- # nothing\n")
-def test_places_found_by_lines_are_those_of_the_exact_reader(text: str) -> None:
+def test_the_line_locator_agrees_with_the_exact_locator(text: str) -> None:
     assert_same_places(text)
 
 
 @settings(max_examples=examples(250))
 @given(JSON, st.integers(2, 6), st.sampled_from([True, False, None]))
-def test_places_found_by_lines_in_what_pyyaml_prints(value: Any, indent: int, flow: bool | None) -> None:
+def test_the_line_locator_agrees_with_the_exact_locator_on_what_pyyaml_prints(
+    value: Any, indent: int, flow: bool | None
+) -> None:
     text = yaml.safe_dump(value, indent=indent, width=10_000, allow_unicode=True, default_flow_style=flow)
     assert_same_places(text.removesuffix("...\n"))
 
 
-def test_places_of_a_usual_manifest_need_no_other_reader() -> None:
+def test_the_line_locator_alone_finds_nodes_of_a_usual_manifest() -> None:
     text = "kind: Pod\nspec:\n  containers:\n  - name: a\n    ports: [{containerPort: 80}]\n"
     places = LineLocator(text)
     for path in [("kind",), ("spec", "containers", 0, "name"), ("spec", "containers", 0, "ports", 0, "containerPort")]:
@@ -271,11 +273,11 @@ def test_places_of_a_usual_manifest_need_no_other_reader() -> None:
     assert "_exact" not in vars(places)
 
 
-def test_a_document_of_many_dashes_is_not_walked_by_lines() -> None:
+def test_the_line_locator_gives_up_on_a_document_of_many_dashes() -> None:
     assert LineLocator("- " * 50_000 + "a\n")._lines is None
 
 
-def test_a_missing_node_is_placed_at_its_nearest_ancestor() -> None:
+def test_the_position_of_a_missing_node_is_that_of_its_nearest_ancestor() -> None:
     document = one_document("a:\n  b:\n  - c: 1\n")
     assert document.position(("a", "b", 0, "nope", 3))[1:] == (3, 5)
     assert document.position(("a", "b", 7))[1:] == (3, 3)
@@ -283,7 +285,7 @@ def test_a_missing_node_is_placed_at_its_nearest_ancestor() -> None:
     assert document.position(("a", "b"), key=True)[1:] == (2, 3)
 
 
-def test_merged_and_aliased_nodes_are_placed_where_they_are_written() -> None:
+def test_the_position_of_a_merged_or_aliased_node_is_where_it_is_written() -> None:
     document = one_document("base: &b\n  p: 1\n  q: 2\nuse:\n  q: 0\n  <<: *b\nagain: *b\n")
     assert document.value["use"] == {"p": 1, "q": 2}
     assert document.position(("use", "p"))[1:] == (2, 6)
@@ -292,7 +294,7 @@ def test_merged_and_aliased_nodes_are_placed_where_they_are_written() -> None:
     assert document.position(("again", "q"), key=True)[1:] == (3, 3)
 
 
-def test_nodes_of_a_large_document_are_placed_without_reading_all_of_it_exactly() -> None:
+def test_nodes_of_a_large_document_are_found_without_reading_all_of_it_exactly() -> None:
     item = "- kind: Pod\n  spec:\n    m: {}\n    é: [1, {{x: y}}]\n"
     text = "kind: List\nitems:\n" + "".join(item.format(index) for index in range(8000)) + "metadata: {a: 1}\n"
     document = one_document(text)
@@ -306,7 +308,7 @@ def test_nodes_of_a_large_document_are_placed_without_reading_all_of_it_exactly(
     assert document.position(())[1:] == (1, 1)
 
 
-def test_the_last_item_of_a_long_json_list_is_placed() -> None:
+def test_the_last_item_of_a_long_json_list_is_found() -> None:
     items = ",\n".join(f'{{"n": {index}, "s": "é{{[", "t": [{index}]}}' for index in range(20_000))
     document = one_document(f'{{"kind": "List",\n"items": [\n{items}\n], "metadata": {{}} }}')
     at = document.position(("items", 19_999, "t", 0))
@@ -327,9 +329,9 @@ def test_the_last_item_of_a_long_json_list_is_placed() -> None:
         ("a: 1\nA: 2\n", []),
     ],
 )
-def test_repeated_keys_are_placed(text: str, places: list[tuple[tuple[str | int, ...], int, int]]) -> None:
-    found = [one for document in read_text(text).documents for one in document.repeated_keys]
-    assert [(path, at.line, at.column) for path, at in found] == places
+def test_repeated_keys_have_positions(text: str, places: list[tuple[tuple[str | int, ...], int, int]]) -> None:
+    repeated_keys = [repeated_key for document in read_text(text).documents for repeated_key in document.repeated_keys]
+    assert [(path, at.line, at.column) for path, at in repeated_keys] == places
 
 
 @pytest.mark.parametrize(
@@ -362,7 +364,7 @@ def test_errors_say_what_is_wrong_and_where(text: str, place: tuple[int, int], w
 
 def test_all_errors_are_found_at_once_and_good_documents_kept() -> None:
     read = read_text("a: [\n---\nb: 1\n---\nc: @\n--- x\nd: 1\n")
-    assert [one.at[1] for one in read.diagnostics if one.at] == [1, 5, 6]
+    assert [diagnostic.at[1] for diagnostic in read.diagnostics if diagnostic.at] == [1, 5, 6]
     assert [document.value for document in read.documents] == [{"b": 1}, {"d": 1}]
 
 
@@ -398,12 +400,12 @@ MERGE_BOMB = "a0: &a0 {x: 1, y: 2}\n" + "".join(
 )
 def test_hostile_input_gets_one_clear_error(text: str | bytes, code: str) -> None:
     read = read_text(text)
-    assert [one.code for one in read.diagnostics] == [code]
+    assert [diagnostic.code for diagnostic in read.diagnostics] == [code]
     assert read.documents == ()
 
 
 @pytest.mark.parametrize("text", ["[" * DEEP + "]" * DEEP, '{"a":' * DEEP + "1" + "}" * DEEP, "- " * 9_000 + "x"])
-def test_depth_that_kubernetes_takes_is_taken_where_it_is_asked_for(text: str) -> None:
+def test_the_depth_that_kubernetes_accepts_is_accepted_on_request(text: str) -> None:
     read = read_text(text, limits=Limits(depth=10_000))
     assert read.diagnostics == ()
     depth = 0
@@ -414,7 +416,7 @@ def test_depth_that_kubernetes_takes_is_taken_where_it_is_asked_for(text: str) -
     assert depth in (DEEP - 1, DEEP, 9_000)
 
 
-def test_aliases_are_read_anew_so_that_changing_one_leaves_the_other() -> None:
+def test_every_alias_is_decoded_into_its_own_value() -> None:
     value = one_document("a: &x {p: [1]}\nb: *x\n").value
     value["a"]["p"].append(2)
     assert value["b"] == {"p": [1]}
@@ -434,11 +436,11 @@ def test_errors_of_the_exact_reader_are_yaml_errors(text: str) -> None:
         ("a: {<<: {~: 1}}\na: 3\n", {"a": 3}),
     ],
 )
-def test_a_key_that_json_cannot_have_is_no_error_in_a_map_that_is_overwritten(text: str, value: Any) -> None:
+def test_an_unsupported_key_is_accepted_in_a_map_that_is_overwritten(text: str, value: Any) -> None:
     assert one_document(text).value == value
 
 
 @pytest.mark.parametrize("text", ["a: &x {~: 1}\nb: *x\na: 1\n", "<<: {~: 1}\na: 1\n", "a: [{~: 1}]\n"])
-def test_a_key_that_json_cannot_have_is_an_error_in_a_map_that_stays(text: str) -> None:
+def test_an_unsupported_key_is_an_error_in_a_map_that_stays(text: str) -> None:
     (problem,) = read_text(text).diagnostics
     assert problem.message == "a key may not be null"

@@ -1,4 +1,4 @@
-"""Random texts for the readers: JSON values, YAML that is nearly right, and ways of printing a value as YAML."""
+"""Random texts for the readers: JSON values, nearly valid YAML, and ways of printing a value as YAML."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ _LINES = st.lists(_ENTRY | _ENTRY | _ITEM | st.sampled_from(["", "# c", "  ", ".
 
 
 def _nested(children: st.SearchStrategy[list[str]]) -> st.SearchStrategy[list[str]]:
-    """Block collections that are mostly right: each child is indented under a key or a dash."""
+    """Generate mostly valid block collections: each child is indented under a key or a dash."""
 
     def under_key(key: str, shift: int, lines: list[str]) -> list[str]:
         return [f"{key}:", *(" " * shift + line for line in lines)]
@@ -181,7 +181,7 @@ _FLOW_TOKENS = [
 
 
 def _flow(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Flow collections that are mostly right."""
+    """Generate mostly valid flow collections."""
     keys = st.sampled_from(["a", "b", "on", "1", '"q"', "x/y", "~"])
     pairs = st.tuples(keys, st.sampled_from([": ", ": ", ":", ":  "]), children).map("".join)
     ends = st.sampled_from(["", "", " ", ","])
@@ -198,26 +198,26 @@ FLOWS = st.lists(st.sampled_from(_FLOW_TOKENS), max_size=10).map(lambda tokens: 
 
 
 class _Quoting(yaml.SafeDumper):
-    """Prints strings in quotes, since PyYAML leaves words plain that are no strings to Go."""
+    """Prints strings in quotes, because PyYAML leaves words plain that Go does not read as strings."""
 
 
 _Quoting.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
 
 
 def as_yaml(value: Any, flow: bool, indent: int, width: int, ascii_only: bool, starts: bool) -> str:
-    """A value as YAML, in one of many styles."""
+    """Print a value as YAML, in one of many styles."""
     options: dict[str, Any] = {"default_flow_style": flow, "indent": indent, "width": width, "sort_keys": False}
     text: str = yaml.dump(value, Dumper=_Quoting, allow_unicode=not ascii_only, explicit_start=starts, **options)
     return text
 
 
 def as_json(value: Any, indent: int, ascii_only: bool) -> str:
-    """A value as JSON text."""
+    """Print a value as JSON."""
     return json.dumps(value, indent=indent or None, ensure_ascii=ascii_only)
 
 
 def through_json_text(value: Any) -> Any:
-    """What is left of a value's numbers when Go writes it as JSON and reads it: whole floats are integers."""
+    """Convert the numbers of a value as Go does by writing and reading JSON: whole floats become integers."""
     if isinstance(value, dict):
         return {key: through_json_text(child) for key, child in value.items()}
     if isinstance(value, list):
@@ -236,6 +236,6 @@ def _whole(value: float) -> int:
     return int(whole + fraction.ljust(int(power), "0"))
 
 
-def same(one: Any, other: Any) -> bool:
-    """Equal, with `1`, `1.0` and `true` kept apart."""
-    return repr(one) == repr(other)
+def same(first: Any, other: Any) -> bool:
+    """Whether two values are equal, where `1`, `1.0` and `true` are different."""
+    return repr(first) == repr(other)

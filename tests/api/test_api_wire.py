@@ -213,7 +213,7 @@ def test_r079_the_chain_ends_with_the_first_concrete_answer() -> None:
 
 
 def test_r080_two_sets_of_one_name_are_refused() -> None:
-    with pytest.raises(WireError, match="one authorizer name"):
+    with pytest.raises(WireError, match="the same authorizer name"):
         read_sets([{"authorizerName": "a", "denied": True}, {"authorizerName": "a", "allowed": True}])
 
 

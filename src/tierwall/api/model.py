@@ -81,26 +81,26 @@ def read_configuration(resource: Resource) -> tuple[list[AuthorizerConfig], list
         place: Path = ("authorizers", *path)
         problems.append(Diagnostic("TW501", message, resource.position(place), hint=hint))
 
-    listed = resource.value.get("authorizers")
-    if not isinstance(listed, list) or not listed:
+    authorizers = resource.value.get("authorizers")
+    if not isinstance(authorizers, list) or not authorizers:
         problem("expected at least one authorizer")
         return members, problems
-    for index, value in enumerate(listed):
-        if not isinstance(value, Mapping):
+    for index, authorizer in enumerate(authorizers):
+        if not isinstance(authorizer, Mapping):
             problem("expected an authorizer with `type` and `name`", index)
             continue
-        word = value.get("type")
+        word = authorizer.get("type")
         if not isinstance(word, str) or word not in AuthorizerType.__members__.values():
             known = tuple(map(str, AuthorizerType))
             hint = near_miss(str(word), known)
             problem(f"expected one of {', '.join(known)} as `type`, found `{word}`", index, "type", hint=hint)
             continue
         kind = AuthorizerType(word)
-        name = value.get("name") or (DEFAULT_AUTHORIZER if kind is AuthorizerType.CEL else kind.lower())
+        name = authorizer.get("name") or (DEFAULT_AUTHORIZER if kind is AuthorizerType.CEL else kind.lower())
         if not isinstance(name, str) or label_key_problem(f"{name}/x") is not None:
             problem(f"expected a DNS subdomain as `name`, found `{name}`", index, "name")
             continue
-        mode = value.get("failureMode", "Deny")
+        mode = authorizer.get("failureMode", "Deny")
         if mode not in ("Deny", "NoOpinion"):
             problem(f"expected Deny or NoOpinion as `failureMode`, found `{mode}`", index, "failureMode")
             continue
@@ -108,7 +108,7 @@ def read_configuration(resource: Resource) -> tuple[list[AuthorizerConfig], list
             problem(f"authorizer type `{kind}` may be used only once", index, "type")
         if any(member.name == name for member in members):
             problem(f"authorizer name `{name}` is used twice", index, "name")
-        webhook = value.get("webhook")
+        webhook = authorizer.get("webhook")
         webhook = webhook if isinstance(webhook, Mapping) else {}
         if kind is AuthorizerType.WEBHOOK:
             from tierwall.api.authorizers.webhook import read_settings

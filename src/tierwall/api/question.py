@@ -137,11 +137,11 @@ def attributes_of(question: ApiQuestion, problems: list[Diagnostic]) -> Attribut
 
 def data_of(question: ApiQuestion, requester: Attributes, problems: list[Diagnostic]) -> ConditionData | None:
     """Read the data of the second phase, null where it is not given; None if the question has no data at all."""
-    given = {field: None if (value := getattr(question, field)) is UNSET else value for field in _DATA}
-    operation = given["operation"]
+    values = {field: None if (value := getattr(question, field)) is UNSET else value for field in _DATA}
+    operation = values["operation"]
     if operation is not None and not isinstance(operation, str):
         problems.append(_problem("operation", "a string", operation))
-    return ConditionData(**given, requester=requester) if question.has_data else None
+    return ConditionData(**values, requester=requester) if question.has_data else None
 
 
 def _problem(key: str, expected: str, value: Any) -> Diagnostic:

@@ -26,8 +26,8 @@ def sentence(decision: TwoPhaseDecision) -> str:
     return f"{request.sentence(_MAY)}, but only under conditions"
 
 
-def _concrete(request: Attributes, decision: Decision, decided_by: str, thing: str = "") -> str:
-    what = f" ({thing})" if thing else ""
+def _concrete(request: Attributes, decision: Decision, decided_by: str, object_words: str = "") -> str:
+    what = f" ({object_words})" if object_words else ""
     error = f"; {decision.error}" if decision.error and decision.verdict is not ALLOW else ""
     if decision.verdict is NO_OPINION:
         return f"{request.sentence(_MAY_NOT)}{what}: no authorizer allows it{error}"

@@ -156,9 +156,9 @@ def request_document(event: DecisionEvent) -> dict[str, Any]:
         level=request.level,
         policy=str(decider.policy),
         # A request that was refused before any policy was asked: what was wrong with it.
-        rule=request.said if request.refused else decider.rule,
+        rule=request.reply_details if request.refused else decider.rule,
         name=decider.name,
-        detail=request.said,
+        detail=request.reply_details,
         seconds=request.seconds,
     )
 

@@ -86,16 +86,16 @@ def evaluate_policy(
         return PolicyEvaluation(level, policy, _DENY, Reason.FAILS_CLOSED)
     if request.unreadable:
         return PolicyEvaluation(level, policy, _DENY, Reason.NOT_READ_AS_MCP)
-    asked = policy.asks.match(request) if policy.asks.all else None
-    if asked is not None:
+    asking_rule = policy.asks.match(request) if policy.asks.all else None
+    if asking_rule is not None:
         answer = external_auth.get(policy.reference)
         if answer is not _ALLOWED:
             reason = Reason.AUTHORIZER_UNREACHABLE if answer is None else Reason.AUTHORIZER_DENIED
-            return PolicyEvaluation(level, policy, _DENY, reason, asked)
-    granted = policy.allows.match(request)
-    if granted is None:
+            return PolicyEvaluation(level, policy, _DENY, reason, asking_rule)
+    granting_rule = policy.allows.match(request)
+    if granting_rule is None:
         return PolicyEvaluation(level, policy, _DENY, _NO_RULE_MATCHED)
-    if asked is not None:
-        return PolicyEvaluation(level, policy, _ALLOW, Reason.AUTHORIZER_ALLOWED, asked)
+    if asking_rule is not None:
+        return PolicyEvaluation(level, policy, _ALLOW, Reason.AUTHORIZER_ALLOWED, asking_rule)
     reason = _NOT_SELECTED if policy.only_asks else _RULE_MATCHED
-    return PolicyEvaluation(level, policy, _ALLOW, reason, granted)
+    return PolicyEvaluation(level, policy, _ALLOW, reason, granting_rule)

@@ -109,22 +109,22 @@ class AuthorizationTypeV1alpha1(StrEnum):
 
 
 def _v1alpha1(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> AccessPolicy:
-    listed = spec.get("rules")
-    rules = None if listed is None else AccessRules(_rules(policy, listed, names))
+    values = spec.get("rules")
+    rules = None if values is None else AccessRules(_rules(policy, values, names))
     reference, everything = policy.reference, AccessRules((EVERY_RULE,))
     action = PolicyAction(spec["action"])
     match action:
         case PolicyAction.ALLOW:
             return AccessPolicy(policy, everything if rules is None else rules, NO_RULES, (), reference)
         case PolicyAction.EXTERNAL_AUTH:
-            asks = rules if listed and rules else everything
+            asks = rules if values and rules else everything
             return AccessPolicy(policy, everything, asks, (), reference, spec["externalAuth"], only_asks=True)
         case _:
             assert_never(action)
 
 
-def _rules(policy: Resource, listed: Iterable[Mapping[str, Any]], names: ReadNames) -> Iterator[AccessRule]:
-    for index, rule in enumerate(listed):
+def _rules(policy: Resource, values: Iterable[Mapping[str, Any]], names: ReadNames) -> Iterator[AccessRule]:
+    for index, rule in enumerate(values):
         source = source_of(rule.get("source"), policy.namespace)
         authorization = rule.get("authorization")
         if not authorization:

@@ -94,8 +94,8 @@ def grants(
     routed = [way for way in routed_ways(snapshot) if is_selected(way)]
     ways = routed or [way for way in unrouted_ways(snapshot) if is_selected(way)]
     tools = tuple(tools)
-    listed = (tuple(_rows(model(snapshot), way, spiffe, tools)) for way in ways)
-    return Grants(caller=spiffe, ways=tuple(listed), routed=bool(routed) or not ways)
+    rows_by_way = (tuple(_rows(model(snapshot), way, spiffe, tools)) for way in ways)
+    return Grants(caller=spiffe, ways=tuple(rows_by_way), routed=bool(routed) or not ways)
 
 
 def _backend(finder: ResourceFinder, value: str) -> Resource | None:

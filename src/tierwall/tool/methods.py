@@ -76,11 +76,11 @@ def is_backend(snapshot: Snapshot, namespace: str, name: str) -> bool:
     return any(snapshot.get(group, "XBackend", namespace, name) is not None for group in ACCESS_GROUPS)
 
 
-def read_names(snapshot: Snapshot, namespace: str, listed: Iterable[str], *, on_gateway: bool) -> NameSet:
+def read_names(snapshot: Snapshot, namespace: str, names: Iterable[str], *, on_gateway: bool) -> NameSet:
     """Read the names that a rule lists; only policies on Gateways have scoped names."""
     bare: set[str] = set()
     with_backend: set[ScopedTool] = set()
-    for name in listed:
+    for name in names:
         tool = scoped_tool(snapshot, namespace, name) if on_gateway else None
         if tool is None:
             bare.add(name)

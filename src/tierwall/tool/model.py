@@ -130,8 +130,10 @@ class ToolModel:
         policies = self._policies_by_place.get(places)
         if policies is None:
             attached = dict.fromkeys(policy for place in places for policy in self.attachments.at(place))
-            kept = sorted((policy for policy in attached if not is_rejected(self.snapshot, policy)), key=policy_order)
-            policies = self._policies_by_place.setdefault(places, tuple(map(self.policy, kept)))
+            accepted = sorted(
+                (policy for policy in attached if not is_rejected(self.snapshot, policy)), key=policy_order
+            )
+            policies = self._policies_by_place.setdefault(places, tuple(map(self.policy, accepted)))
         return policies
 
 
@@ -193,7 +195,7 @@ def _read(snapshot: Snapshot, resource: Resource) -> AccessPolicy:
 def _name_reader(snapshot: Snapshot, resource: Resource) -> ReadNames:
     on_gateway = is_on_gateways(resource)
 
-    def names(method: str, listed: Iterable[str]) -> NameSet:
-        return read_names(snapshot, resource.namespace, listed, on_gateway=on_gateway and method == CALL)
+    def names(method: str, listed_names: Iterable[str]) -> NameSet:
+        return read_names(snapshot, resource.namespace, listed_names, on_gateway=on_gateway and method == CALL)
 
     return names

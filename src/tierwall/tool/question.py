@@ -63,8 +63,8 @@ EXPECTATIONS = {
 
 def ask(snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """Answer a question. InputError holds every problem with it, after the `problems` that the caller found."""
-    way, asked_request, external_auth = read_question(snapshot, question, problems)
-    return answer(way, decide(way.stack, asked_request, external_auth))
+    way, request, external_auth = read_question(snapshot, question, problems)
+    return answer(way, decide(way.stack, request, external_auth))
 
 
 def answer(way: GuardedWay, decision: ToolDecision, status: int | None = None) -> Answer:
@@ -73,13 +73,13 @@ def answer(way: GuardedWay, decision: ToolDecision, status: int | None = None) -
     A real proxy answers with a `status` and gives no reasons, so its denials have no notes.
     """
     deciding = decision.evaluated[-1:] if decision.verdict is Verdict.DENY else decision.evaluated
-    asked = decision.request
+    request = decision.request
     return Answer(
         plane=ToolQuestion.plane,
         verdict=decision.verdict,
         sentence=sentence(way, decision),
         decided_by=unique_deciders(evaluation.decider for evaluation in deciding),
-        steps=tuple(_step(evaluation, asked if status is None else None) for evaluation in decision.evaluated)
+        steps=tuple(_step(evaluation, request if status is None else None) for evaluation in decision.evaluated)
         or (_NO_POLICY,),
         detail=ToolDetail(
             evaluated=tuple(evaluation.policy.reference for evaluation in decision.evaluated),
@@ -88,12 +88,12 @@ def answer(way: GuardedWay, decision: ToolDecision, status: int | None = None) -
                 gateway=way.gateway.reference,
                 listener=way.listener.name if way.listener is not None else None,
                 backend=way.backend.reference,
-                caller=asked.caller,
-                method=asked.method,
-                tool=asked.tool,
-                uri=asked.uri,
-                http_method=asked.http_method,
-                path=asked.path,
+                caller=request.caller,
+                method=request.method,
+                tool=request.tool,
+                uri=request.uri,
+                http_method=request.http_method,
+                path=request.path,
             ),
             status=status,
         ),
@@ -140,8 +140,8 @@ def read_question(
     port = way.listener.port if way.listener is not None else 0
     http_method = "POST" if http_method is None else http_method
     backend = way.backend
-    asked = tool_request(backend, caller, method, tool, uri, arguments, http_method, path, host, headers, port, time)
-    return way, asked, external_auth
+    request = tool_request(backend, caller, method, tool, uri, arguments, http_method, path, host, headers, port, time)
+    return way, request, external_auth
 
 
 def caller_of(value: object, finder: ResourceFinder) -> str | None:

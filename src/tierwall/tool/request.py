@@ -37,7 +37,7 @@ class Backend(Struct, frozen=True):
 
 
 class ToolRequest(Struct, frozen=True):
-    """What is asked. Make it with `request`, which derives what matchers look at.
+    """A request. Build it with `tool_request`, which derives the fields that matchers read.
 
     INVARIANT: header names are lower-case; `url_path` has no query string; `hostname` is lower-case, without a port.
     """
@@ -103,7 +103,7 @@ def tool_request(
 ) -> ToolRequest:
     """Build a request; without a path it has the backend's own."""
     path = backend.path if path is None else path
-    given = {name.lower(): value for name, value in headers.items()} if headers else {}
+    lower_case_headers = {name.lower(): value for name, value in headers.items()} if headers else {}
     return ToolRequest(
         backend,
         caller,
@@ -116,10 +116,10 @@ def tool_request(
         path.partition("?")[0].partition("#")[0],
         host,
         hostname(host),
-        given,
+        lower_case_headers,
         port,
         time,
-        _unreadable(method, given) if given else "",
+        _unreadable(method, lower_case_headers) if lower_case_headers else "",
     )
 
 
@@ -157,7 +157,7 @@ class ObservedRequest(Struct, frozen=True, kw_only=True):
     # The level of the policy that decided.
     level: str | None = None
     # The engine's own words about the reply.
-    said: str
+    reply_details: str
     # Refused by the engine itself, not by a policy: the request cannot be read, or has no route.
     refused: bool = False
     seconds: float

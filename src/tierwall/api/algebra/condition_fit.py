@@ -75,10 +75,10 @@ def residual_conditions(condition: Condition, tree: Expr) -> list[Condition]:
 
 def join_to_limit(conditions: Iterable[Condition]) -> list[Condition]:
     """Join conditions until at most 128 are left, if that is possible."""
-    listed = list(conditions)
-    if len(listed) <= MAX_CONDITIONS:
-        return listed
-    return [joined for effect in Effect for joined in _joined(listed, effect)]
+    all_conditions = list(conditions)
+    if len(all_conditions) <= MAX_CONDITIONS:
+        return all_conditions
+    return [joined for effect in Effect for joined in _joined(all_conditions, effect)]
 
 
 def fits(text: str) -> bool:

@@ -135,9 +135,9 @@ def condition_id(namespace: str, name: str) -> str:
     plain = f"{namespace}/{name}" if namespace else name
     if label_key_problem(plain) is None and "/" not in name:
         return plain
-    kept = "".join(letter for letter in name[:40] if letter.isascii() and (letter.isalnum() or letter in "-_."))
-    kept = kept.strip("-_.")
-    short = f"{kept}-{digest(plain)}" if kept else digest(plain)
+    readable = "".join(letter for letter in name[:40] if letter.isascii() and (letter.isalnum() or letter in "-_."))
+    readable = readable.strip("-_.")
+    short = f"{readable}-{digest(plain)}" if readable else digest(plain)
     prefixed = f"{namespace}/{short}"
     return prefixed if namespace and label_key_problem(prefixed) is None else short
 

@@ -113,7 +113,7 @@ def read_sets(value: Any) -> tuple[ChainEntry, ...]:
         raise WireError(f"condition sets: {why}") from None
     entries = tuple(_flatten(sets, "", 0))
     if len({entry.authorizer for entry in entries}) < len(entries):
-        raise WireError("two condition sets carry one authorizer name")
+        raise WireError("two condition sets have the same authorizer name")
     return entries
 
 
@@ -174,11 +174,11 @@ def read_status(spelling: Spelling, value: Mapping[str, Any]) -> Decision | tupl
 
 def request(spelling: Spelling, entries: Iterable[ChainEntry], data: ConditionData) -> dict[str, Any]:
     """Return the review that asks an authorizer to evaluate what it returned."""
-    given = {key: value for key, value in data.variables().items() if key in UNKNOWN and value is not None}
+    known = {key: value for key, value in data.variables().items() if key in UNKNOWN and value is not None}
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "request": {spelling.in_request: write_sets(spelling, entries), **given},
+        "request": {spelling.in_request: write_sets(spelling, entries), **known},
     }
 
 

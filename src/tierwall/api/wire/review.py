@@ -204,8 +204,8 @@ def spec_of(attributes: Attributes, version: str = V1, shape: WireShape = WireSh
     """Return the spec that asks a webhook about a request."""
     out: dict[str, Any] = {}
     if attributes.is_resource_request:
-        given = resource_attributes(attributes).items()
-        out["resourceAttributes"] = {key: value for key, value in given if value}
+        fields = resource_attributes(attributes).items()
+        out["resourceAttributes"] = {key: value for key, value in fields if value}
     else:
         out["nonResourceAttributes"] = {"path": attributes.path, "verb": attributes.verb}
     out["user"] = attributes.user

@@ -54,7 +54,7 @@ class Sealer:
         )
         condition_set = replace(decision.conditions, conditions=conditions)
         mac = self._mac(condition_set)
-        if not all(hmac.compare_digest(mac, given) for given, _ in parts):
+        if not all(hmac.compare_digest(mac, sent_mac) for sent_mac, _ in parts):
             raise SealError("these conditions were not issued here, or were changed on the way")
         return replace(decision, conditions=condition_set)
 
@@ -76,6 +76,6 @@ def _split(id: str) -> tuple[str, str]:
     whole, slash, name = id.rpartition("/")
     mac, _, rest = whole.partition(".")
     if not slash or (rest != DOMAIN and not rest.endswith(f".{DOMAIN}")):
-        raise SealError("these conditions carry no seal")
+        raise SealError("these conditions have no seal")
     prefix = rest.removesuffix(DOMAIN).removesuffix(".")
     return mac, f"{prefix}/{name}" if prefix else name

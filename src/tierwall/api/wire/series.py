@@ -51,8 +51,8 @@ def write_decision(decision: Decision, *, describe: bool = True) -> dict[str, An
     """Write a leaf of the tree."""
     if not isinstance(decision, Conditional):
         detail = {"reason": decision.reason, "evaluationError": decision.error}
-        said = {key: value for key, value in detail.items() if value}
-        return {"type": str(decision.verdict), _KEYS[decision.verdict]: said}
+        fields = {key: value for key, value in detail.items() if value}
+        return {"type": str(decision.verdict), _KEYS[decision.verdict]: fields}
     condition_set = decision.conditions
     is_soft = condition_set.failure_mode is FailureMode.NO_OPINION and bool(condition_set.of(Effect.DENY))
     lists: dict[str, Any] = {}
@@ -114,8 +114,8 @@ def read_tree(value: Any, name: str, depth: int = 0) -> tuple[ChainEntry, ...]:
             detail = value.get(_KEYS[Verdict(word)]) or {}
             if not isinstance(detail, Mapping):
                 raise WireError(f"expected `reason` and `evaluationError` in `{word}`")
-            said = read_concrete({**detail, "allowed": False, "denied": False})
-            return (ChainEntry(name, Decision(Verdict(word), said.reason, said.error)),)
+            concrete = read_concrete({**detail, "allowed": False, "denied": False})
+            return (ChainEntry(name, Decision(Verdict(word), concrete.reason, concrete.error)),)
         case word:
             raise WireError(f"unknown decision type `{word}`")
 
@@ -141,10 +141,10 @@ def _read_map(value: Any, name: str) -> Decision:
     mode = FailureMode.DENY
     for key, effect in _LISTS:
         try:
-            listed = msgspec.convert(value.get(f"{key}Conditions") or [], list[SeriesCondition])
+            wire_conditions = msgspec.convert(value.get(f"{key}Conditions") or [], list[SeriesCondition])
         except msgspec.ValidationError as why:
             raise WireError(f"`conditionsMap.{key}Conditions`: {why}") from None
-        for condition in listed:
+        for condition in wire_conditions:
             if condition.type in _HARD:
                 mode = FailureMode.NO_OPINION
             kind = _HARD.get(condition.type, condition.type)

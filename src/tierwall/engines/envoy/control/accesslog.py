@@ -97,7 +97,7 @@ def event(entry: Any) -> DecisionEvent:
             http=f"{_verb(entry.request.request_method)} {entry.request.path}",
             status=entry.response.response_code.value,
             level=decision.level,
-            said=details,
+            reply_details=details,
             refused=decision.refused,
             seconds=round(common.duration.ToNanoseconds() / 1e9, 6),
         ),

@@ -242,7 +242,7 @@ def followed(path: Path, edits: list[Callable[[], object]]) -> list[tuple[str, s
     async def main() -> list[tuple[str, str]]:
         keeper = KernelFollower(TableOptions(), True)
         loads = keeper.follow(Edited(path, edits), asyncio.Event())
-        return [(keeper.report(load).words, list_text()) async for load in loads]
+        return [(keeper.report(load).summary, list_text()) async for load in loads]
 
     return asyncio.run(main())
 

@@ -61,14 +61,14 @@ def attachment(snapshot: Snapshot, policy: Resource) -> tuple[TargetAttachment, 
 def _entry(snapshot: Snapshot, policy: Resource, entry: TargetEntry) -> Iterator[TargetAttachment]:
     targets = resolve(snapshot, policy, entry)
     if not targets:
-        words = f"no {entry.kind} matching selector found in namespace {policy.namespace}"
-        yield TargetAttachment(None, entry.path, problem=AttachmentProblem.NOTHING_SELECTED, message=words)
+        message = f"no {entry.kind} matching selector found in namespace {policy.namespace}"
+        yield TargetAttachment(None, entry.path, problem=AttachmentProblem.NOTHING_SELECTED, message=message)
     for target in targets:
         place, resource = target.place, target.resource
         name = f"{place.kind} {place.namespace}/{place.name}"
         if (policy.group, policy.kind) in ACCESS_POLICIES and place.key not in GUARDED:
-            words = f"expected a Gateway or an XBackend as target, found {name} of group `{place.group}`"
-            yield TargetAttachment(place, target.path, (), AttachmentProblem.WRONG_KIND, words)
+            message = f"expected a Gateway or an XBackend as target, found {name} of group `{place.group}`"
+            yield TargetAttachment(place, target.path, (), AttachmentProblem.WRONG_KIND, message)
         elif resource is None:
             hint = _other_object(snapshot, place)
             yield TargetAttachment(place, target.path, (), AttachmentProblem.NO_OBJECT, f"{name} not found", hint)
@@ -77,11 +77,11 @@ def _entry(snapshot: Snapshot, policy: Resource, entry: TargetEntry) -> Iterator
                 place, target.path, (), AttachmentProblem.NO_SECTION, *_no_section(resource, place, name)
             )
         elif not (gateways := gateway_graph(snapshot).gateways(place)):
-            words = f"{name} is not attached to any Gateway"
-            yield TargetAttachment(place, target.path, (), AttachmentProblem.NOT_REACHED, words)
+            message = f"{name} is not attached to any Gateway"
+            yield TargetAttachment(place, target.path, (), AttachmentProblem.NOT_REACHED, message)
         elif place.key == SERVICE and not gateway_graph(snapshot).port_used(place):
-            words = f"no route or policy refers to port {place.section} of {name}"
-            yield TargetAttachment(place, target.path, (), AttachmentProblem.NOT_REACHED, words)
+            message = f"no route or policy refers to port {place.section} of {name}"
+            yield TargetAttachment(place, target.path, (), AttachmentProblem.NOT_REACHED, message)
         else:
             yield TargetAttachment(place, target.path, gateways)
 

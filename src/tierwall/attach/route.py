@@ -49,18 +49,18 @@ def attach_route(
     snapshot: Snapshot, route: Resource
 ) -> tuple[tuple[RouteOnListener, ...], tuple[RefusedParentRef, ...]]:
     """Return the listeners that a route attaches to, and the parentRefs that do not attach it."""
-    on: list[RouteOnListener] = []
+    attached: list[RouteOnListener] = []
     refused: list[RefusedParentRef] = []
     for index, parent in enumerate(list_of_maps(route.spec.get("parentRefs"))):
-        attached = _through(snapshot, route, index, parent)
-        if isinstance(attached, RefusedParentRef):
-            refused.append(attached)
+        result = _attach_to_parent(snapshot, route, index, parent)
+        if isinstance(result, RefusedParentRef):
+            refused.append(result)
         else:
-            on += attached
-    return tuple(on), tuple(refused)
+            attached += result
+    return tuple(attached), tuple(refused)
 
 
-def _through(
+def _attach_to_parent(
     snapshot: Snapshot, route: Resource, index: int, parent: Mapping[str, Any]
 ) -> list[RouteOnListener] | RefusedParentRef:
     key = parent.get("group", GATEWAY_API), parent.get("kind", "Gateway")
@@ -68,33 +68,35 @@ def _through(
     owner = snapshot.get(*key, namespace, name) if key in (GATEWAY, LISTENER_SET, X_LISTENER_SET) else None
     if owner is None:
         return RefusedParentRef(route, index, "NoMatchingParent", f"{key[1]} {namespace}/{name} not found")
-    gateway, why = (owner, "") if key == GATEWAY else parent_gateway(snapshot, owner)
+    gateway, reason = (owner, "") if key == GATEWAY else parent_gateway(snapshot, owner)
     if gateway is None:
-        return RefusedParentRef(route, index, "NoMatchingParent", f"{key[1]} {namespace}/{name} is not attached: {why}")
+        return RefusedParentRef(
+            route, index, "NoMatchingParent", f"{key[1]} {namespace}/{name} is not attached: {reason}"
+        )
     section, port = parent.get("sectionName"), parent.get("port")
-    wanted = [
+    matching = [
         listener
         for listener in listeners(owner)
         if section in (None, "", listener.name) and port in (None, 0, listener.port)
     ]
-    if not wanted:
-        which = f"listener {section}" if section else f"port {port}" if port else "listener"
-        return RefusedParentRef(route, index, "NoMatchingParent", f"no {which} in {key[1]} {namespace}/{name}")
-    allowed = [listener for listener in wanted if allows(snapshot, listener, route)]
+    if not matching:
+        what = f"listener {section}" if section else f"port {port}" if port else "listener"
+        return RefusedParentRef(route, index, "NoMatchingParent", f"no {what} in {key[1]} {namespace}/{name}")
+    allowed = [listener for listener in matching if allows(snapshot, listener, route)]
     if not allowed:
-        words = f"no listener of {key[1]} {namespace}/{name} allows {route.kind} from namespace {route.namespace}"
-        return RefusedParentRef(route, index, "NotAllowedByListeners", words)
+        message = f"no listener of {key[1]} {namespace}/{name} allows {route.kind} from namespace {route.namespace}"
+        return RefusedParentRef(route, index, "NotAllowedByListeners", message)
     names = route.spec.get("hostnames")
     hostnames = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    on = [
+    attached = [
         RouteOnListener(route, index, gateway, listener, served)
         for listener in allowed
         if (served := shared_hostnames(listener.hostname, hostnames)) is not None
     ]
-    if not on:
-        words = f"no listener of {key[1]} {namespace}/{name} has a host name of the route"
-        return RefusedParentRef(route, index, "NoMatchingListenerHostname", words)
-    return on
+    if not attached:
+        message = f"no listener of {key[1]} {namespace}/{name} has a host name of the route"
+        return RefusedParentRef(route, index, "NoMatchingListenerHostname", message)
+    return attached
 
 
 def allows(snapshot: Snapshot, listener: Listener, route: Resource) -> bool:

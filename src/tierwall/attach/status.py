@@ -104,13 +104,13 @@ def _gateway_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeSta
     resolved = _resolved(snapshot, policy)
     for gateway in sorted(by_gateway):
         through = ", ".join(str(target.place) for target in by_gateway[gateway])
-        words = "Attached to all targets" if not failed else f"Attached to {through}"
-        attached = StatusCondition("Attached", True, "Attached", words)
+        message = "Attached to all targets" if not failed else f"Attached to {through}"
+        attached = StatusCondition("Attached", True, "Attached", message)
         rest = (_programmed(accepted, attached), _conflicted(merge_status), _overridden(merge_status))
-        yield Ancestor(_ref(gateway), (accepted, attached, resolved, *rest))
+        yield Ancestor(_ancestor_ref(gateway), (accepted, attached, resolved, *rest))
     if failed:
-        words = "\n".join(f"Policy is not attached: {target.message}" for target in failed)
-        pending = StatusCondition("Attached", False, "Pending", words)
+        message = "\n".join(f"Policy is not attached: {target.message}" for target in failed)
+        pending = StatusCondition("Attached", False, "Pending", message)
         yield Ancestor(SUMMARY, (accepted, pending, _programmed(accepted, pending)))
 
 
@@ -120,7 +120,7 @@ def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
     broken = broken_expressions(policy)
     if not broken:
         return StatusCondition("Accepted", True, "Valid", "Policy accepted")
-    words = "\n".join(
+    message = "\n".join(
         f"{'.'.join(map(str, expression.path[1:]))} is not a valid CEL expression: {expression.text}"
         for expression in broken
     )
@@ -131,17 +131,17 @@ def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
         if name != "phase"
     }
     if settings <= {expression.setting for expression in broken}:
-        return StatusCondition("Accepted", False, "Invalid", words)
-    return StatusCondition("Accepted", True, "PartiallyValid", words)
+        return StatusCondition("Accepted", False, "Invalid", message)
+    return StatusCondition("Accepted", True, "PartiallyValid", message)
 
 
 def _access_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStatus) -> Iterator[Ancestor]:
     rejected = _access_rejected(snapshot, policy)
     resolved = _resolved(snapshot, policy)
-    over = [excess for excess in exceeded_limits(snapshot, policy) if excess.external_auth]
+    exceeded = [limit for limit in exceeded_limits(snapshot, policy) if limit.external_auth]
     conflicted = StatusCondition("Conflicted", False, "NoConflicts", "No other policy conflicts with this one")
-    if over:
-        conflicted = StatusCondition("Conflicted", True, "ExternalAuthHeld", "\n".join(map(str, over)))
+    if exceeded:
+        conflicted = StatusCondition("Conflicted", True, "ExternalAuthHeld", "\n".join(map(str, exceeded)))
     overridden = StatusCondition(
         "Overridden", False, "NotOverridden", "All policies of a target must allow; none overrides another"
     )
@@ -168,25 +168,27 @@ def _access_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStat
         ):
             programmed = programmed._replace(message="Policy is invalid: every request to the target is denied")
         rest = (resolved, programmed, conflicted, overridden)
-        yield Ancestor(_ref(target.place.whole), (accepted, attached, *rest))
+        yield Ancestor(_ancestor_ref(target.place.whole), (accepted, attached, *rest))
 
 
 def _access_rejected(snapshot: Snapshot, policy: Resource) -> StatusCondition | None:
     """Return the condition of a rejected policy: on all targets alike (docs/semantics.md#five-policies-per-target)."""
     if refused := objections(snapshot, policy):
         return StatusCondition("Accepted", False, "Invalid", "\n".join(refused))
-    if over := exceeded_limits(snapshot, policy):
-        return StatusCondition("Accepted", False, "LimitPerTargetExceeded", "\n".join(map(str, over)))
+    if exceeded := exceeded_limits(snapshot, policy):
+        return StatusCondition("Accepted", False, "LimitPerTargetExceeded", "\n".join(map(str, exceeded)))
     if unusable := refusals(policy):
         return StatusCondition("Accepted", False, "InvalidCEL", "\n".join(refusal.message for refusal in unusable))
     return None
 
 
 def _resolved(snapshot: Snapshot, policy: Resource) -> StatusCondition:
-    wrong = [problem for ref in nested_refs(policy) if (problem := ref.problem(snapshot)) is not None]
-    if not wrong:
+    problems = [problem for ref in nested_refs(policy) if (problem := ref.problem(snapshot)) is not None]
+    if not problems:
         return StatusCondition("ResolvedRefs", True, "ResolvedRefs", "All references are resolved")
-    return StatusCondition("ResolvedRefs", False, wrong[0][0], "\n".join(dict.fromkeys(words for _, words in wrong)))
+    return StatusCondition(
+        "ResolvedRefs", False, problems[0][0], "\n".join(dict.fromkeys(message for _, message in problems))
+    )
 
 
 def _programmed(accepted: StatusCondition, attached: StatusCondition) -> StatusCondition:
@@ -198,18 +200,18 @@ def _programmed(accepted: StatusCondition, attached: StatusCondition) -> StatusC
 def _conflicted(merge_status: MergeStatus) -> StatusCondition:
     if not merge_status.conflicts:
         return StatusCondition("Conflicted", False, "NoConflicts", "No policy of equal precedence sets the same field")
-    words = "\n".join(f"{field}: {said}" for field, said in merge_status.conflicts.items())
-    return StatusCondition("Conflicted", True, "EqualPrecedence", words)
+    message = "\n".join(f"{field}: {reason}" for field, reason in merge_status.conflicts.items())
+    return StatusCondition("Conflicted", True, "EqualPrecedence", message)
 
 
 def _overridden(merge_status: MergeStatus) -> StatusCondition:
     if not merge_status.overridden:
         return StatusCondition("Overridden", False, "NotOverridden", "Every setting takes effect somewhere")
-    words = "\n".join(f"{field}: {said}" for field, said in merge_status.overridden.items())
+    message = "\n".join(f"{field}: {reason}" for field, reason in merge_status.overridden.items())
     return StatusCondition(
-        "Overridden", True, "Overridden" if merge_status.never_effective else "PartiallyOverridden", words
+        "Overridden", True, "Overridden" if merge_status.never_effective else "PartiallyOverridden", message
     )
 
 
-def _ref(place: Place) -> AncestorRef:
+def _ancestor_ref(place: Place) -> AncestorRef:
     return AncestorRef(place.group, place.kind, place.name, place.namespace)

@@ -165,7 +165,7 @@ def _line_lookup(sources: Iterable[Any]) -> Callable[[str, int], str | None]:
 def print_report(report: EngineReport) -> None:
     """Print the report of an engine to stderr, after its diagnostics."""
     print_diagnostics(report.diagnostics, *([report.read] if report.read is not None else []))
-    click.echo(report.words, err=True)
+    click.echo(report.summary, err=True)
 
 
 def fail(words: str, code: int = FAILED) -> NoReturn:

@@ -117,11 +117,11 @@ def sorted_diagnostics(diagnostics: Iterable[Diagnostic]) -> Diagnostics:
 
 def unknown_keys(code: str, given: Iterable[object], known: Iterable[str], where: str) -> list[Diagnostic]:
     """Make a diagnostic for each unknown key, with the nearest known key as hint."""
-    words = tuple(known)
+    known_keys = tuple(known)
     return [
-        Diagnostic(code, f"unknown key `{key}` in {where}", hint=near_miss(str(key), words))
+        Diagnostic(code, f"unknown key `{key}` in {where}", hint=near_miss(str(key), known_keys))
         for key in given
-        if key not in words
+        if key not in known_keys
     ]
 
 

@@ -93,8 +93,8 @@ def _decided_by_differences(key: str, value: Any, answer: Answer) -> Iterator[st
         yield f"{key}: expected that no policy decides, got {actual}"
     for wanted in wanted_list:
         if not any(_is_meant(wanted, decider) for decider in answer.decided_by or (DEFAULT,)):
-            words = " ".join(wanted.values()) if isinstance(wanted, Mapping) else wanted
-            yield f"{key}: expected {words}, got {actual}"
+            expected = " ".join(wanted.values()) if isinstance(wanted, Mapping) else wanted
+            yield f"{key}: expected {expected}, got {actual}"
 
 
 def _is_meant(wanted: str | Mapping[str, str], decider: Decider) -> bool:

@@ -77,7 +77,7 @@ class Selector(NamedTuple):
             raise SelectorError("expected a label selector", ())
         unknown = next((key for key in value if key not in ("matchLabels", "matchExpressions")), None)
         if unknown is not None:
-            raise SelectorError(f"unknown field `{unknown}`, expected `matchLabels` or `matchExpressions`", (unknown,))
+            raise SelectorError(f"expected `matchLabels` or `matchExpressions`, found `{unknown}`", (unknown,))
         requirements: set[Requirement] = set()
         match_labels: Any = value.get("matchLabels") or {}
         if not isinstance(match_labels, Mapping):
@@ -105,7 +105,7 @@ def _requirement(value: object, path: tuple[str | int, ...]) -> Requirement:
         raise SelectorError("expected a label key", (*path, "key"))
     if operator not in OPERATORS:
         raise SelectorError(
-            f"unknown operator `{operator}`, expected one of {', '.join(OPERATORS)}", (*path, "operator")
+            f"expected one of {', '.join(OPERATORS)} as `operator`, found `{operator}`", (*path, "operator")
         )
     if not isinstance(values, list | tuple) or not all(isinstance(item, str) for item in values):
         raise SelectorError("expected a list of strings", (*path, "values"))

@@ -49,7 +49,7 @@ class EngineReply(msgspec.Struct, frozen=True):
 class EngineReport(msgspec.Struct, frozen=True):
     """A sentence about what an engine did, and its diagnostics; `read` has the source texts of the diagnostics."""
 
-    words: str
+    summary: str
     diagnostics: tuple[Diagnostic, ...] = ()
     read: Any = None
 

@@ -87,7 +87,9 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
             hint = "use a kernel with CONFIG_NF_CT_NETLINK, or leave them open with --no-cut"
             return replace(done, diagnostics=(*done.diagnostics, Diagnostic("TW603", words, hint=hint)))
         return (
-            replace(done, words=f"{done.words}; {count_noun(connections, 'connection')} cut") if connections else done
+            replace(done, summary=f"{done.summary}; {count_noun(connections, 'connection')} cut")
+            if connections
+            else done
         )
 
 

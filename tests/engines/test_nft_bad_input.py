@@ -156,7 +156,7 @@ def test_a_missing_kernel_feature_is_named(
     nft.chmod(0o755)
     monkeypatch.setattr(programs, "_PATH", str(tmp_path))
     with pytest.raises(InputError) as caught:
-        programs.run("nft", "-f", "-", given="table")
+        programs.run("nft", "-f", "-", stdin="table")
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.code == code
     assert words in diagnostic.message

@@ -42,7 +42,7 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         self._enforcer = Enforcer()
         self._compiled: CompiledTable | None = None
         # The report on the last load that came into force.
-        self._done = EngineReport("nothing yet")
+        self._last_report = EngineReport("nothing yet")
 
     def prepare(self, snapshot: Snapshot) -> Prepared[CompiledTable | PodStep]:
         """Prepare a change of elements if only pods differ from the load in force, or else compile the table."""
@@ -58,39 +58,37 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         assert state is not None
         if isinstance(state, PodStep):
             if not state.pods:
-                self._done = EngineReport("unchanged")
+                self._last_report = EngineReport("unchanged")
                 return False
             self._enforcer.take(state)
-            self._done = self._cut(EngineReport(f"{count_noun(state.pods, 'pod')} followed"), load.snapshot)
+            self._last_report = self._cut(EngineReport(f"{count_noun(state.pods, 'pod')} followed"), load.snapshot)
             return True
         changed = self._enforcer.put(state)
         self._compiled = state
         table = state.table
-        words = f"{len(table.chains)} chains, {len(table.sets)} sets {'applied' if changed else 'in force already'}"
-        self._done = self._cut(EngineReport(words, load.diagnostics), load.snapshot)
+        message = f"{len(table.chains)} chains, {len(table.sets)} sets {'applied' if changed else 'in force already'}"
+        self._last_report = self._cut(EngineReport(message, load.diagnostics), load.snapshot)
         return changed
 
     def report(self, load: Load[CompiledTable | PodStep]) -> EngineReport:
         """Return the report on the load that was accepted last."""
         if load.errors:
             return EngineReport("the last good table stays in force", load.diagnostics, load.loaded)
-        return replace(self._done, read=load.loaded)
+        return replace(self._last_report, read=load.loaded)
 
-    def _cut(self, done: EngineReport, snapshot: Snapshot) -> EngineReport:
+    def _cut(self, report: EngineReport, snapshot: Snapshot) -> EngineReport:
         if not self._cuts:
-            return done
+            return report
         assert self._compiled is not None
         try:
             connections = cut(network_model(snapshot), self._compiled.compiler)
         except NetlinkError as error:
-            words = f"the table is in force, but open connections cannot be cut: {str(error.strerror).lower()}"
+            message = f"the table is in force, but open connections cannot be cut: {str(error.strerror).lower()}"
             hint = "use a kernel with CONFIG_NF_CT_NETLINK, or leave them open with --no-cut"
-            return replace(done, diagnostics=(*done.diagnostics, Diagnostic("TW603", words, hint=hint)))
-        return (
-            replace(done, summary=f"{done.summary}; {count_noun(connections, 'connection')} cut")
-            if connections
-            else done
-        )
+            return replace(report, diagnostics=(*report.diagnostics, Diagnostic("TW603", message, hint=hint)))
+        if not connections:
+            return report
+        return replace(report, summary=f"{report.summary}; {count_noun(connections, 'connection')} cut")
 
 
 class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):

@@ -44,9 +44,9 @@ _CONDITIONS_KIND = condition_sets.KIND.encode()
 class UnreadBody(Exception):
     """A body that was not read, with the HTTP status and the reason."""
 
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status, self.words = status, words
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
 
 
 class CallerGone(Exception):
@@ -109,7 +109,7 @@ class App:
         except UnreadBody as error:
             # The rest of the body is not read, so the connection cannot be used again.
             headers.append((b"connection", b"close"))
-            reply = self._reviews.refusal(phase, error.status, error.words)
+            reply = self._reviews.refusal(phase, error.status, error.reason)
         else:
             reply = await self._answer(phase, body)
         await _send(send, reply.status, reply.body, headers)

@@ -35,13 +35,13 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
     def contents(self) -> list[bytes]:
         """Return the contents of each file; empty if it cannot be read."""
-        out = []
+        contents = []
         for path in self.paths:
             try:
-                out.append(Path(path).read_bytes())
+                contents.append(Path(path).read_bytes())
             except OSError:
-                out.append(b"")
-        return out
+                contents.append(b"")
+        return contents
 
 
 class Certificates:

@@ -42,42 +42,42 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     bridge: bool = True
 
 
-def write(wanted: Installation) -> str:
+def write(installation: Installation) -> str:
     """Write everything into the folder, and return the text of what was written, without certificates."""
-    host = _check(wanted)
-    folder = Path(wanted.folder).absolute()
-    make_certificates(folder, tuple(dict.fromkeys((host, *wanted.hosts))), wanted.days)
-    words = {
+    host = _check(installation)
+    folder = Path(installation.folder).absolute()
+    make_certificates(folder, tuple(dict.fromkeys((host, *installation.hosts))), installation.days)
+    placeholders = {
         "folder": str(folder),
-        "url": wanted.url,
-        "name": wanted.name,
-        "listen": _listen(wanted.url),
+        "url": installation.url,
+        "name": installation.name,
+        "listen": _listen(installation.url),
         "ca": base64.b64encode((folder / "ca.crt").read_bytes()).decode(),
     }
     parts = []
     for file, entry in yaml.safe_load(Path(__file__).with_name("installation.yaml").read_bytes()).items():
-        if wanted.bridge or not entry.get("bridge"):
-            document = _fill(entry["document"], words)
-            _exempt(document, wanted.exempt)
+        if installation.bridge or not entry.get("bridge"):
+            document = _fill(entry["document"], placeholders)
+            _exempt(document, installation.exempt)
             text = f"# {file}: {entry['for']}\n{yaml.safe_dump(document, sort_keys=False)}"
             (folder / file).write_text(text)
             parts.append(text)
-    bridge = " --bridge" if wanted.bridge else ""
+    bridge = " --bridge" if installation.bridge else ""
     parts.append(
         f"# certificates: {folder}/ca.crt, server.crt, server.key, client.crt, client.key\n"
-        f"# tierwall authorizer --policies POLICIES --listen {_listen(wanted.url)} --tls-cert {folder}/server.crt"
+        f"# tierwall authorizer --policies POLICIES --listen {_listen(installation.url)} --tls-cert {folder}/server.crt"
         f" --tls-key {folder}/server.key --client-ca {folder}/ca.crt{bridge}\n"
     )
     return "---\n".join(parts)
 
 
-def _fill(value: Any, words: Mapping[str, str]) -> Any:
+def _fill(value: Any, placeholders: Mapping[str, str]) -> Any:
     """Fill the placeholders of a document."""
     if isinstance(value, dict):
-        return {key: _fill(item, words) for key, item in value.items()}
+        return {key: _fill(item, placeholders) for key, item in value.items()}
     if isinstance(value, list):
-        return [_fill(item, words) for item in value]
-    return Template(value).substitute(words) if isinstance(value, str) else value
+        return [_fill(item, placeholders) for item in value]
+    return Template(value).substitute(placeholders) if isinstance(value, str) else value
 
 
 def _exempt(document: dict[str, Any], groups: Sequence[str]) -> None:
@@ -92,17 +92,17 @@ def _exempt(document: dict[str, Any], groups: Sequence[str]) -> None:
         ]
 
 
-def _check(wanted: Installation) -> str:
+def _check(installation: Installation) -> str:
     """Return the host of the address; InputError names everything that cannot be used."""
     problems = []
-    url = urlsplit(wanted.url)
+    url = urlsplit(installation.url)
     if url.scheme != "https" or not url.hostname:
-        problems.append(f"expected an address like `https://HOST:PORT`, found `{wanted.url}`")
-    if label_key_problem(f"{wanted.name}/x") is not None:
-        problems.append(f"expected a DNS subdomain as name, found `{wanted.name}`")
+        problems.append(f"expected an address like `https://HOST:PORT`, found `{installation.url}`")
+    if label_key_problem(f"{installation.name}/x") is not None:
+        problems.append(f"expected a DNS subdomain as name, found `{installation.name}`")
     problems += [
         f"group `{group}` has a character that a match condition cannot hold"
-        for group in wanted.exempt
+        for group in installation.exempt
         if not group or "'" in group or "\\" in group or not group.isprintable()
     ]
     if problems:
@@ -174,15 +174,15 @@ def _builder(
     )
 
 
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
 
 
-def _host(text: str) -> x509.GeneralName:
+def _host(host: str) -> x509.GeneralName:
     try:
-        return x509.IPAddress(ipaddress.ip_address(text))
+        return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        return x509.DNSName(text)
+        return x509.DNSName(host)
 
 
 def _write(folder: Path, file: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:

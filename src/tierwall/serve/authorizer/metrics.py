@@ -89,8 +89,8 @@ class AuthorizerMetrics:
         retained = "Superseded sets of policies whose conditional grants are still enforced."
         gauge("retained_policy_sets", retained).set_function(lambda: len(follower.retained))
 
-    def _metric(self, kind: type[MetricType], name: str, words: str, *labels: str) -> MetricType:
-        return kind(f"{PREFIX}{name}", words, labels, registry=self.registry)
+    def _metric(self, kind: type[MetricType], name: str, documentation: str, *labels: str) -> MetricType:
+        return kind(f"{PREFIX}{name}", documentation, labels, registry=self.registry)
 
     def observe(self, record: DecisionRecord, seconds: float) -> None:
         """Count one reply."""

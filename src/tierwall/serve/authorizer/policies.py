@@ -134,7 +134,7 @@ class PolicyFollower(Follower[PolicySet]):
                 return False
             if self.grace:
                 # Policies that were in force twice are kept once, for the longer time.
-                kept = ((end, older) for end, older in self._superseded if older.revision != before.revision)
+                kept = ((expiry, older) for expiry, older in self._superseded if older.revision != before.revision)
                 self._superseded = (*kept, (now + self.grace, before))
         self.current, self.since = policies, now
         return True
@@ -146,12 +146,12 @@ class PolicyFollower(Follower[PolicySet]):
         if not superseded:
             return ()
         now = self._clock()
-        return tuple(policies for end, policies in reversed(superseded) if end > now)
+        return tuple(policies for expiry, policies in reversed(superseded) if expiry > now)
 
     def expire(self) -> None:
         """Drop the sets whose grace period is over."""
         now = self._clock()
-        self._superseded = tuple((end, policies) for end, policies in self._superseded if end > now)
+        self._superseded = tuple((expiry, policies) for expiry, policies in self._superseded if expiry > now)
 
     @property
     def wait(self) -> float:

@@ -175,19 +175,19 @@ class AuthorizerServer:
     async def _begin(self) -> None:
         """Prepare the first policies, and report readiness. What would delay the start for long is done afterwards."""
         policies = self.follower.current
-        steps, end = policies.warm(), process_time() + WARM_SECONDS
-        while not (done := _done(steps, WARM_SLICE)) and process_time() < end and not self.stop.is_set():
+        steps, deadline = policies.warm(), process_time() + WARM_SECONDS
+        while not (is_done := _run_steps(steps, WARM_SLICE)) and process_time() < deadline and not self.stop.is_set():
             await asyncio.sleep(0)
         settle_memory()
         self.app.warming = False
         self.begun.set()
-        if not done:
+        if not is_done:
             await self._warm(policies, steps)
             gc.freeze()  # nothing is garbage yet, and a collection would delay requests
 
     async def _warm(self, policies: PolicySet, steps: Iterator[None]) -> None:
         """Prepare policies between requests, as long as they are in force."""
-        while not _done(steps, WARM_SLICE):
+        while not _run_steps(steps, WARM_SLICE):
             await asyncio.sleep(3 * WARM_SLICE)
             if self.stop.is_set() or self.follower.current is not policies:
                 return
@@ -231,7 +231,7 @@ class AuthorizerServer:
         return SignallessServer(config)
 
 
-def _done(steps: Iterator[None], seconds: float) -> bool:
+def _run_steps(steps: Iterator[None], seconds: float) -> bool:
     """Take steps for so many seconds of CPU time, so that a busy machine makes no difference; True if none is left."""
     pause = process_time() + seconds
     return all(process_time() <= pause for _ in steps)

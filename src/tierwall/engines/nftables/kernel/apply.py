@@ -43,12 +43,12 @@ _GONE = f"table {FAMILY} {TABLE}\ndelete table {FAMILY} {TABLE}\n"
 
 def check(script: str) -> None:
     """Let nft check a script without running it; InputError says what it refuses."""
-    run("nft", "-c", "-f", "-", given=script)
+    run("nft", "-c", "-f", "-", stdin=script)
 
 
 def execute(script: str) -> None:
     """Run a script as one transaction; after an InputError nothing has changed."""
-    run("nft", "-f", "-", given=script)
+    run("nft", "-f", "-", stdin=script)
 
 
 def replace(table: Table) -> None:

@@ -128,9 +128,9 @@ def hits() -> list[RuleHits]:
             action=label.action,
             shadow=label.shadow,
             packets=packets,
-            bytes=octets,
+            bytes=byte_count,
         )
-        for comment, packets, octets in read_counters()
+        for comment, packets, byte_count in read_counters()
         if (label := Label.parse(comment)) is not None
     ]
     return sorted(counted, key=lambda hit: ([str(decider) for decider in hit.decided_by], hit.direction, hit.action))

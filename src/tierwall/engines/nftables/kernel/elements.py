@@ -86,10 +86,10 @@ def add_flows(flows: Iterable[PacketFlow], seconds: int) -> int:
 
 
 def _messages(changes: Iterable[tuple[str, ElementChange]]) -> Iterator[tuple[NetlinkMessage, int]]:
-    every = list(changes)
-    for name, change in every:
+    all_changes = list(changes)
+    for name, change in all_changes:
         yield from _batches(_DELETE, 0, name, dict.fromkeys(change.removed, ""))
-    for name, change in every:
+    for name, change in all_changes:
         yield from _batches(_NEW, NLM_F_CREATE, name, change.added)
 
 
@@ -115,8 +115,8 @@ def _item(element: Element, attached: Attached) -> bytes:
             inner.append(string_attribute(_CHAIN, attached.chain))
         parts.append(nested_attribute(_DATA, nested_attribute(_VERDICT, *inner)))
     elif attached:
-        words = attached.encode() + b"\0"
-        parts.append(attribute(_USERDATA, bytes([_COMMENT, len(words)]) + words))
+        comment = attached.encode() + b"\0"
+        parts.append(attribute(_USERDATA, bytes([_COMMENT, len(comment)]) + comment))
     return nested_attribute(_ITEM, *parts)
 
 

@@ -25,9 +25,9 @@ class NetworkNamespace:
         try:
             if _libc.unshare(_CLONE_NEWNET) != 0:
                 code = ctypes.get_errno()
-                words = f"cannot create a network namespace: {os.strerror(code).lower()}"
+                message = f"cannot create a network namespace: {os.strerror(code).lower()}"
                 hint = "run as root, or with CAP_SYS_ADMIN and CAP_NET_ADMIN"
-                raise InputError([Diagnostic("TW601", words, hint=hint)])
+                raise InputError([Diagnostic("TW601", message, hint=hint)])
             self.descriptor = _current()
             _enter(home)
         finally:

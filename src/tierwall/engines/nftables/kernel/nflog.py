@@ -122,12 +122,12 @@ def address_bytes(value: Address) -> bytes:
 def _refused(group: int, error: OSError) -> Diagnostic:
     if error.errno == errno.EBUSY or (error.errno == errno.EPERM and _is_network_admin()):
         # The kernel also answers EPERM if the group belongs to another reader.
-        words = f"another program already reads NFLOG group {group}"
-        return Diagnostic("TW601", words, hint="use another group for both, with --log-group")
+        message = f"another program already reads NFLOG group {group}"
+        return Diagnostic("TW601", message, hint="use another group for both, with --log-group")
     if error.errno in (errno.EPERM, errno.EACCES):
         return Diagnostic("TW601", "reading the log is not permitted", hint="run as root, or with CAP_NET_ADMIN")
-    words = f"the kernel has no logging to NFLOG (CONFIG_NETFILTER_NETLINK_LOG): {str(error.strerror).lower()}"
-    return Diagnostic("TW603", words)
+    message = f"the kernel has no logging to NFLOG (CONFIG_NETFILTER_NETLINK_LOG): {str(error.strerror).lower()}"
+    return Diagnostic("TW603", message)
 
 
 def _is_network_admin() -> bool:

@@ -30,38 +30,40 @@ def find(program: str) -> str:
     """Return the path of a program; InputError names the package that has it."""
     path = shutil.which(program, path=_PATH)
     if path is None:
-        words = f"the program `{program}` is not installed"
+        message = f"the program `{program}` is not installed"
         hint = f"install the package {PACKAGES.get(program, program)}, for example with `make kernel-tools`"
-        raise InputError([Diagnostic("TW602", words, hint=hint)])
+        raise InputError([Diagnostic("TW602", message, hint=hint)])
     return path
 
 
-def run(program: str, *arguments: str, given: str = "") -> str:
+def run(program: str, *arguments: str, stdin: str = "") -> str:
     """Run a program and return its output; InputError with the program's own words if it fails."""
     path = find(program)
-    done = subprocess.run([path, *arguments], input=given, capture_output=True, text=True, timeout=_LIMIT, check=False)
-    if done.returncode:
-        raise InputError([_refusal(program, done.stderr)])
-    return done.stdout
+    result = subprocess.run(
+        [path, *arguments], input=stdin, capture_output=True, text=True, timeout=_LIMIT, check=False
+    )
+    if result.returncode:
+        raise InputError([_refusal(program, result.stderr)])
+    return result.stdout
 
 
-def _refusal(program: str, said: str) -> Diagnostic:
-    lines = [line for line in said.splitlines() if line.strip()]
-    words = lines[0].strip() if lines else "no reason was given"
-    if "Operation not permitted" in said or "you must be root" in said:
+def _refusal(program: str, stderr: str) -> Diagnostic:
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    message = lines[0].strip() if lines else "no reason was given"
+    if "Operation not permitted" in stderr or "you must be root" in stderr:
         hint = "run as root, or with CAP_NET_ADMIN"
-        return Diagnostic("TW601", f"`{program}` may not change the kernel's tables: {words}", hint=hint)
-    if "Unable to initialize Netlink socket" in said or "cache initialization failed" in said:
-        return Diagnostic("TW603", f"the kernel has no nf_tables (CONFIG_NF_TABLES): {words}")
-    marked = _marked(lines)
-    if any(reason in words for reason in _ABSENT):
+        return Diagnostic("TW601", f"`{program}` may not change the kernel's tables: {message}", hint=hint)
+    if "Unable to initialize Netlink socket" in stderr or "cache initialization failed" in stderr:
+        return Diagnostic("TW603", f"the kernel has no nf_tables (CONFIG_NF_TABLES): {message}")
+    underlined = _underlined(lines)
+    if any(reason in message for reason in _ABSENT):
         for start, feature in _FEATURES:
-            if marked.startswith(start):
-                return Diagnostic("TW603", f"the kernel has no {feature}: {words}", actual=marked)
-    return Diagnostic("TW604", f"`{program}` refused: {words}", actual=marked)
+            if underlined.startswith(start):
+                return Diagnostic("TW603", f"the kernel has no {feature}: {message}", actual=underlined)
+    return Diagnostic("TW604", f"`{program}` refused: {message}", actual=underlined)
 
 
-def _marked(lines: list[str]) -> str:
+def _underlined(lines: list[str]) -> str:
     """Return the part of the script that nft underlines with `^` below the line it quotes."""
     for line, below in itertools.pairwise(lines):
         if below.strip() and set(below) <= {"^", "~", " ", "\t"} and "^" in below:

@@ -76,8 +76,8 @@ class PacketProbe:
             try:
                 forget_all()
             except NetlinkError as error:
-                words = f"the kernel cannot list connections (CONFIG_NF_CT_NETLINK): {str(error.strerror).lower()}"
-                raise InputError([Diagnostic("TW603", words)]) from None
+                message = f"the kernel cannot list connections (CONFIG_NF_CT_NETLINK): {str(error.strerror).lower()}"
+                raise InputError([Diagnostic("TW603", message)]) from None
         return tried(topology, probes, log)
 
     def _prepare(self, places: list[tuple[Address, ...]]) -> tuple[Topology, LogReader]:

@@ -25,13 +25,13 @@ class Placement:
         self.model = model
         self._known = dict.fromkeys((*model.pods, *model.nodes))
         self._stand_ins: dict[Endpoint, tuple[Address, ...]] = {}
-        asked = list(pairs)
-        self._endpoints = dict.fromkeys(endpoint for pair in asked for endpoint in pair)
+        asked_pairs = list(pairs)
+        self._endpoints = dict.fromkeys(endpoint for pair in asked_pairs for endpoint in pair)
         if len(self._known) <= _MOST_ENDPOINTS:
             self._endpoints |= self._known
         self._taken = {address for endpoint in (*self._known, *self._endpoints) for address in endpoint.addresses}
         self._free = {4: _addresses("100.64.0.1"), 6: _addresses("fd74:6965:7277::1")}
-        for pair in asked:
+        for pair in asked_pairs:
             self._give_common_family(*pair)
         self.wire = WireAddresses(self._stand_ins)
         self._at: dict[Address, list[Endpoint]] = {}
@@ -41,15 +41,15 @@ class Placement:
 
     def pairs(self, source: Endpoint, destination: Endpoint) -> list[tuple[Address, Address]]:
         """Return one pair of addresses per family that both endpoints have."""
-        out = []
+        address_pairs = []
         for family in (4, 6):
             sources, destinations = (
                 [address for address in self.wire.addresses(endpoint) if family_of(address) == family]
                 for endpoint in (source, destination)
             )
             if sources and destinations:
-                out.append((sources[0], destinations[0]))
-        return out
+                address_pairs.append((sources[0], destinations[0]))
+        return address_pairs
 
     def merged(self, endpoint: Endpoint) -> Endpoint | None:
         """Return the endpoint that the table sees behind an endpoint's addresses: everyone who has one of them, as one.
@@ -64,15 +64,15 @@ class Placement:
             return endpoint
         if endpoint.under_policy or any(other.under_policy for other in others):
             return None
-        together = (endpoint, *others)
+        sharers = (endpoint, *others)
         ports: dict[str, set[tuple[str, int]]] = {}
-        for sharing in together:
-            for name, numbers in sharing.named_ports.items():
+        for sharer in sharers:
+            for name, numbers in sharer.named_ports.items():
                 ports.setdefault(name, set()).update(numbers)
         return Endpoint(
             "address",
             endpoint.name,
-            addresses=tuple(sorted({address for sharing in together for address in sharing.addresses})),
+            addresses=tuple(sorted({address for sharer in sharers for address in sharer.addresses})),
             named_ports={name: tuple(sorted(numbers)) for name, numbers in ports.items()},
         )
 
@@ -83,13 +83,13 @@ class Placement:
             group = set(self.wire.addresses(endpoint))
             if not group:
                 continue
-            apart = []
+            disjoint = []
             for other in groups:
                 if other.isdisjoint(group):
-                    apart.append(other)
+                    disjoint.append(other)
                 else:
                     group |= other
-            groups = [*apart, group]
+            groups = [*disjoint, group]
         return sorted(tuple(sorted(group)) for group in groups)
 
     def _give_common_family(self, source: Endpoint, destination: Endpoint) -> None:

@@ -56,10 +56,10 @@ class Topology:
             self._at.update(dict.fromkeys(place, host))
             commands += _router_side(f"v{number}", host.path, place)
         with self.router.entered():
-            run("ip", "-batch", "-", given="\n".join(commands) + "\n")
+            run("ip", "-batch", "-", stdin="\n".join(commands) + "\n")
         for host, place in zip(self.hosts, places, strict=True):
             with host.entered():
-                run("ip", "-batch", "-", given="\n".join(_host_side(place)) + "\n")
+                run("ip", "-batch", "-", stdin="\n".join(_host_side(place)) + "\n")
 
 
 def _router_side(device: str, path: str, place: tuple[Address, ...]) -> Iterator[str]:

@@ -51,14 +51,14 @@ class TableBuilder:
         """Count, log if asked, and give the verdict. Without a verdict, the next line is asked."""
         counter = self.counter_statement(label)
         remark = f'comment "{label.remark()}"'
-        given = f"{verdict} " if verdict is not None else ""
+        statement = f"{verdict} " if verdict is not None else ""
         if not logs or not self._is_logged(label, verdict):
-            return f"{counter} {given}{remark}"
+            return f"{counter} {statement}{remark}"
         prefix = label.shortened(MOST_PREFIX, lead=LEAD)
         self.logged[prefix] = label
         log = f'log prefix "{prefix}" group {self.options.group} snaplen 128'
         if not self.options.rate:
-            return f"{counter} {log} {given}{remark}"
+            return f"{counter} {log} {statement}{remark}"
         lines = [f"limit rate {self.options.rate}/second burst {2 * self.options.rate} packets {log}"]
         if len(LEAD) + len(label.meaning) > MOST_PREFIX:
             # The names do not fit: a reader finds them here, one per line.

@@ -65,11 +65,11 @@ def compile_model(
     model: NetworkModel, options: TableOptions | None = None, wire: WireAddresses | None = None
 ) -> CompiledTable:
     """Compile a model into the table that enforces its policies; InputError if the wanted node is unknown."""
-    wanted = options.node if options is not None else None
-    known = {node.name for node in model.nodes} | {pod.node for pod in model.pods if pod.node}
-    if wanted is not None and wanted not in known:
-        hint = near_miss(wanted, sorted(known))
-        raise InputError([Diagnostic("TW703", f"there is no node `{wanted}`, and no pod is on it", hint=hint)])
+    node_name = options.node if options is not None else None
+    known_nodes = {node.name for node in model.nodes} | {pod.node for pod in model.pods if pod.node}
+    if node_name is not None and node_name not in known_nodes:
+        hint = near_miss(node_name, sorted(known_nodes))
+        raise InputError([Diagnostic("TW703", f"there is no node `{node_name}`, and no pod is on it", hint=hint)])
     compiler = TableCompiler(model, options or TableOptions(), wire or WireAddresses())
     return CompiledTable(compiler.table(), sorted_diagnostics(compile_findings(model, compiler.wire)), compiler)
 
@@ -134,7 +134,7 @@ class TableCompiler:
         builder = self.builder
         return Table(
             dict(sorted(builder.counters.items())),
-            dict(sorted(sets.items())) | dict(sorted(self.sets.made.items())),
+            dict(sorted(sets.items())) | dict(sorted(self.sets.built.items())),
             dict(sorted(builder.chains.items())) | chains | self._base_chains(),
         )
 
@@ -182,7 +182,7 @@ class TableCompiler:
         return out
 
     def _base_chains(self) -> dict[str, RuleChain]:
-        known = "ct state established,related accept"
+        established = "ct state established,related accept"
         guard = []
         for family, ip in ((4, "ip"), (6, "ip6")):
             guard += [f"ct state invalid {ip} {side} @{PODS}{family} drop" for side in ("saddr", "daddr")]
@@ -190,12 +190,14 @@ class TableCompiler:
             guard.append(f"{_NOT_SYN} {flow} drop")
         judged = (*guard, f"jump {Direction.EGRESS}")
         hook = "type filter hook {} priority filter; policy accept;"
-        out = {"forward": _plainly_named((known, *judged, f"goto {Direction.INGRESS}"), "", hook.format("forward"))}
+        out = {
+            "forward": _plainly_named((established, *judged, f"goto {Direction.INGRESS}"), "", hook.format("forward"))
+        }
         if not self.options.exempt_own_node:
             note = "between this node and its own pods"
-            out["input"] = _plainly_named((known, _NEIGHBOURS, *judged), note, hook.format("input"))
+            out["input"] = _plainly_named((established, _NEIGHBOURS, *judged), note, hook.format("input"))
             out["output"] = _plainly_named(
-                (known, _NEIGHBOURS, *guard, f"goto {Direction.INGRESS}"), note, hook.format("output")
+                (established, _NEIGHBOURS, *guard, f"goto {Direction.INGRESS}"), note, hook.format("output")
             )
         return out
 
@@ -236,13 +238,13 @@ def compile_findings(model: NetworkModel, wire: WireAddresses) -> Iterator[Diagn
     bare = [str(pod) for pod in pods if not wire.addresses(pod)]
     if bare:
         shown = ", ".join(f"`{name}`" for name in bare[:_SHOWN]) + (", …" if len(bare) > _SHOWN else "")
-        words = "1 pod has" if len(bare) == 1 else f"{len(bare)} pods have"
-        yield Diagnostic("TW606", f"{words} no address, so nothing can be enforced there yet: {shown}")
+        pods_have = "1 pod has" if len(bare) == 1 else f"{len(bare)} pods have"
+        yield Diagnostic("TW606", f"{pods_have} no address, so nothing can be enforced there yet: {shown}")
     first: dict[int, Endpoint] = {}
     for pod in pods:
         for address in pod.addresses:
             other = first.setdefault(address, pod)
             if other is not pod:
                 shared = format_address(address)
-                words = f"pods `{other}` and `{pod}` have the same address {shared}; it is judged as `{other}`"
-                yield Diagnostic("TW607", words)
+                message = f"pods `{other}` and `{pod}` have the same address {shared}; it is judged as `{other}`"
+                yield Diagnostic("TW607", message)

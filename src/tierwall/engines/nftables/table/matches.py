@@ -40,7 +40,7 @@ _PEER = {Direction.EGRESS: "daddr", Direction.INGRESS: "saddr"}
 class LineMatch(NamedTuple):
     """The left side of a rule. `at`: the only (protocol, port) it can match; `always`: it has no condition."""
 
-    text: str
+    condition: str
     at: tuple[str, int] | None = None
     always: bool = False
 
@@ -53,14 +53,14 @@ class RuleLine(NamedTuple):
     shared: bool = False
 
     def __str__(self) -> str:
-        return self.ending if self.match.always else f"{self.match.text} {self.ending}"
+        return self.ending if self.match.always else f"{self.match.condition} {self.ending}"
 
 
 class _Piece(NamedTuple):
     """A part of a match and its address family; 0 stands for both families."""
 
     family: int
-    text: str
+    condition: str
     at: tuple[str, int] | None = None
 
 
@@ -72,12 +72,12 @@ def matches(
 ) -> Iterator[LineMatch]:
     """Yield every alternative: a connection matches if one of them does."""
     always = peers is None and ports is None
-    others = tuple(_peer_pieces(sets, direction, peers))
-    numbers = tuple(_port_pieces(sets, ports))
-    for peer in others:
-        for port in numbers:
+    peer_pieces = tuple(_peer_pieces(sets, direction, peers))
+    port_pieces = tuple(_port_pieces(sets, ports))
+    for peer in peer_pieces:
+        for port in port_pieces:
             if not peer.family or not port.family or peer.family == port.family:
-                yield LineMatch(" ".join(piece for piece in (peer.text, port.text) if piece), port.at, always)
+                yield LineMatch(" ".join(piece for piece in (peer.condition, port.condition) if piece), port.at, always)
 
 
 def subject_field(direction: Direction, family: int) -> str:
@@ -96,9 +96,9 @@ def _port_pieces(sets: SetBuilder, ports: tuple[Port, ...] | None) -> Iterator[_
         yield from _ANY
         return
     for protocol in PROTOCOLS:
-        joined = _joined(port for port in ports if isinstance(port, PortRange) and port.protocol == protocol)
-        if joined:
-            yield _ranges(sets, protocol.lower(), joined)
+        merged = _merge(port for port in ports if isinstance(port, PortRange) and port.protocol == protocol)
+        if merged:
+            yield _ranges(sets, protocol.lower(), merged)
     for port in sorted({port for port in ports if isinstance(port, NamedPort)}):
         for family, name in sets.of_named_port(port):
             yield _Piece(family, f"{_IP[family]} daddr . meta l4proto . th dport @{name}")
@@ -115,15 +115,15 @@ def _ranges(sets: SetBuilder, protocol: str, ranges: tuple[PortRange, ...]) -> _
     return _Piece(0, f"{protocol} dport {first}-{last}")
 
 
-def _joined(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
+def _merge(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
     """Merge overlapping ranges of one protocol, and sort them."""
-    out: list[PortRange] = []
+    merged: list[PortRange] = []
     for span in sorted(ranges):
-        if out and span.first <= out[-1].last + 1:
-            out[-1] = PortRange(span.protocol, out[-1].first, max(out[-1].last, span.last))
+        if merged and span.first <= merged[-1].last + 1:
+            merged[-1] = PortRange(span.protocol, merged[-1].first, max(merged[-1].last, span.last))
         else:
-            out.append(span)
-    return tuple(out)
+            merged.append(span)
+    return tuple(merged)
 
 
 def resolved_peers(rule: NetworkRule, namespace: str, labels: Mapping[str, str]) -> tuple[Peer, ...] | None:
@@ -133,8 +133,8 @@ def resolved_peers(rule: NetworkRule, namespace: str, labels: Mapping[str, str])
     peers: dict[Peer, None] = {}
     for peer in rule.peers:
         match peer:
-            case PodPeer(Related() as wanted, pods):
-                peers.update((PodPeer(selector, pods), None) for selector in _selectors(wanted, namespace, labels))
+            case PodPeer(Related() as related, pods):
+                peers.update((PodPeer(selector, pods), None) for selector in _selectors(related, namespace, labels))
             case PodPeer() | AddressPeer() | NodePeer():
                 peers[peer] = None
             case DomainPeer():

@@ -47,12 +47,12 @@ class UniqueNames:
         raise AssertionError("two strings with the same SHA-256 digest")
 
 
-def comment(text: str, most: int = MOST_COMMENT) -> str:
+def comment(string: str, most: int = MOST_COMMENT) -> str:
     """Make a string fit for a comment. If it is too long, keep its start and append a digest of the whole string."""
-    clean = _HARMFUL.sub("?", text)
+    clean = _HARMFUL.sub("?", string)
     if len(clean) <= most:
         return clean
-    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
+    digest = hashlib.sha256(string.encode(errors="surrogatepass")).hexdigest()[:8]
     return f"{clean[: most - 9]}+{digest}"
 
 
@@ -96,9 +96,9 @@ class Label(NamedTuple):
         return cls(RuleAction.DENY, direction, tuple(policy.decider for policy in policies), shadow)
 
     @classmethod
-    def parse(cls, text: str) -> Label | None:
+    def parse(cls, string: str) -> Label | None:
         """Read a label back; None if the string is not a label."""
-        fields = _FORM.fullmatch(text)
+        fields = _FORM.fullmatch(string)
         if fields is None:
             return None
         direction = Direction(fields["direction"])
@@ -152,9 +152,9 @@ class Label(NamedTuple):
         return self.decided_by[0].name or ""
 
 
-def may_be_shortened(text: str, most: int) -> bool:
+def may_be_shortened(string: str, most: int) -> bool:
     """Whether a label limited to so many characters may have lost characters or its name."""
-    return len(text) + len(" ()") + _SHORTEST > most
+    return len(string) + len(" ()") + _SHORTEST > most
 
 
 def _word(decider: Decider) -> str:
@@ -162,8 +162,8 @@ def _word(decider: Decider) -> str:
     return comment(str(decider.policy)).replace(" ", "?").replace(",", "?")
 
 
-def _with_name(text: str, name: str, most: int) -> str:
-    room = most - len(text) - len(" ()")
+def _with_name(string: str, name: str, most: int) -> str:
+    room = most - len(string) - len(" ()")
     if not name or room < min(len(name), _SHORTEST):
-        return text
-    return f"{text} ({comment(name, room)})"
+        return string
+    return f"{string} ({comment(name, room)})"

@@ -84,7 +84,7 @@ class SetBuilder:
 
     def __init__(self, model: NetworkModel, wire: WireAddresses, names: UniqueNames) -> None:
         self.model, self.wire, self._names = model, wire, names
-        self.made: dict[str, NamedSet] = {}
+        self.built: dict[str, NamedSet] = {}
         # The names by family of the sets that pods change, by definition.
         self._families: dict[Definition, tuple[tuple[int, str], ...]] = {}
         self._addressed = [endpoint for endpoint in (*model.pods, *model.nodes) if wire.addresses(endpoint)]
@@ -117,14 +117,14 @@ class SetBuilder:
         """Return the set of port numbers, whatever their protocol."""
         elements: dict[Element, Attached] = {(span.first, span.last): "" for span in ranges}
         name = self._names.name("ports", repr(sorted(elements)))
-        self.made[name] = NamedSet(SetKind.PORTS, 0, elements)
+        self.built[name] = NamedSet(SetKind.PORTS, 0, elements)
         return name
 
     def of_index(self, verdicts: Mapping[int, ChainVerdict]) -> str:
         """Return the map from port numbers to verdicts."""
         name = self._names.name("index", repr([(port, str(verdict)) for port, verdict in sorted(verdicts.items())]))
         elements: dict[Element, Attached] = {port: verdicts[port] for port in verdicts}
-        self.made[name] = NamedSet(SetKind.PORT_VERDICTS, 0, elements)
+        self.built[name] = NamedSet(SetKind.PORT_VERDICTS, 0, elements)
         return name
 
     def _of(self, definition: Definition, word: str) -> tuple[tuple[int, str], ...]:
@@ -140,7 +140,7 @@ class SetBuilder:
                 (family, self._names.name(f"{word}{family}", f"{family} {definition}")) for family in by_family
             )
             for family, name in names:
-                self.made[name] = NamedSet(kind, family, by_family[family])
+                self.built[name] = NamedSet(kind, family, by_family[family])
             self._families[definition] = names
         return names
 
@@ -170,7 +170,7 @@ class SetBuilder:
             if of_family:
                 elements: dict[Element, Attached] = {(span.low, span.high): "" for span in of_family}
                 name = self._names.name(f"blocks{family}", repr(of_family))
-                self.made[name] = NamedSet(SetKind.RANGES, family, elements)
+                self.built[name] = NamedSet(SetKind.RANGES, family, elements)
                 yield family, name
 
 

@@ -51,7 +51,7 @@ def first_match(
 class _FirstMatch:
     def __init__(self, builder: TableBuilder, subject: TierSubject, passing: ChainVerdict) -> None:
         self.builder, self.subject, self.passing = builder, subject, passing
-        self.asked: list[tuple[tuple[str, ...], tuple[Port, ...] | None]] = []
+        self.covered_domains: list[tuple[tuple[str, ...], tuple[Port, ...] | None]] = []
 
     def lines(self, rules: list[tuple[TieredPolicy, NetworkRule]], allow: ChainVerdict, out: list[str]) -> bool:
         """Add the lines of these rules; True if nothing after them is ever reached."""
@@ -132,10 +132,12 @@ class _FirstMatch:
     def _is_first_by_domain(self, rule: NetworkRule) -> bool:
         """Whether a rule can be the first to match by domain: earlier rules do not cover all of its domains."""
         names = domain_names(rule)
-        asked = {name for before, ports in self.asked if ports is None or ports == rule.ports for name in before}
-        if all(is_covered_domain(name, asked) for name in names):
+        earlier_domains = {
+            name for before, ports in self.covered_domains if ports is None or ports == rule.ports for name in before
+        }
+        if all(is_covered_domain(name, earlier_domains) for name in names):
             return False
-        self.asked.append((names, rule.ports))
+        self.covered_domains.append((names, rule.ports))
         return True
 
 

@@ -1,5 +1,5 @@
--- Refuses bodies and trailers where no message is expected. A limit of Envoy's own would not do: it holds only for what is
--- held back, and a body in one piece is not.
+-- Refuses bodies and trailers on routes that expect no message. Envoy's own size limit is not enough: it applies only to
+-- buffered bodies, and Envoy does not buffer a body that arrives in one piece.
 
 function envoy_on_request(handle)
   local body = handle:body()

@@ -85,7 +85,7 @@ def open_filter() -> Any:
 
 def strict_filter(with_arguments: bool) -> Any:
     """Return the filter that rejects messages that servers might read differently, optionally in arguments, too."""
-    return _lua("strict.lua", LOOKS_AT_ARGUMENTS=with_arguments)
+    return _lua("strict.lua", READS_ARGUMENTS=with_arguments)
 
 
 def bodiless_filter() -> Any:

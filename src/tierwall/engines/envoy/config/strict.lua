@@ -1,28 +1,28 @@
--- Refuses what a lenient server might read differently than Envoy did.
+-- Refuses messages that a lenient server might read differently than Envoy did.
 --
--- JSON: Envoy reads more than JSON: keys without quotes or in single ones, escapes and blanks that JSON has not; and it
--- loses its place behind an empty key. Servers read these as they like, so they are refused.
--- Keys: some parsers take `Name` or `paramſ` for `name` and `params`. At the two levels that policies look at, a key must
--- be ASCII, and one that becomes a known one when folded, trimmed or unescaped must be that one. Repeated keys are refused
--- by the MCP filter, but for those whose value is a list. Where rules look at arguments, no object inside may have two
--- keys that fold to one.
--- Values: what is called or read must be a text, without control characters, and without blanks around it. Some servers
--- take parameters from a list, by their order, which Envoy passes over.
--- Methods: `Tools/Call` is no call to Envoy, but to some server it might be. A message that has both a method and a result
--- is an answer to Envoy, and to some server a call.
--- Ends: the MCP filter stops reading where the message ends if more of the body comes later, and does not mind a message
--- that trailers cut off. So it must be all there, with nothing after it. Trailers themselves go no further: backends are
--- spoken to in HTTP/1.1, where Envoy sends none.
--- Encodings: a server may decode the body by a charset or content-encoding that Envoy does not look at.
+-- JSON: Envoy accepts more than JSON: unquoted and single-quoted keys, and escapes and blanks that JSON does not have. It
+-- also loses its position after an empty key. Servers differ on all of these, so they are refused.
+-- Keys: some parsers read `Name` or `paramſ` as `name` and `params`. At the two levels that policies read, a key must be
+-- ASCII. A key that folds, trims or unescapes to a known key must be that key. The MCP filter refuses repeated keys,
+-- except those whose value is a list. If rules read arguments, no object inside them may have two keys that fold to the
+-- same key.
+-- Values: the name or URI must be a string without control characters and without surrounding blanks. Some servers
+-- accept parameters as a list, by position, and Envoy ignores those.
+-- Methods: `Tools/Call` is not a call for Envoy, but it may be for a server. A message with both a method and a result is
+-- a response for Envoy, but it may be a call for a server.
+-- Ends: if the rest of a body arrives later, the MCP filter stops reading where the message ends. It also accepts a
+-- message that trailers cut off. So the message must be complete, with nothing after it. Trailers are not forwarded:
+-- Envoy speaks HTTP/1.1 to backends and sends no trailers there.
+-- Encodings: a server may decode the body by a charset or content-encoding that Envoy ignores.
 --
--- Every message passes here, so the common way through is one that LuaJIT compiles: bytes and plain searches. Patterns,
--- which it does not compile, are left to what is rare. Envoy lets a request go on if its script fails, so a failure is
--- caught and refuses.
+-- Every message passes through this script, so the common path only uses what LuaJIT compiles: bytes and plain searches.
+-- Patterns, which it does not compile, are limited to rare cases. If a script fails, Envoy lets the request pass, so the
+-- script catches failures and refuses the request.
 
 local find, sub, lower, byte, char, gsub = string.find, string.sub, string.lower, string.byte, string.char, string.gsub
 local floor = math.floor
 
-local LOOKS_AT_ARGUMENTS = false
+local READS_ARGUMENTS = false
 
 local TOP = { jsonrpc = true, id = true, method = true, params = true, result = true, error = true }
 local PARAMS = { name = true, uri = true, arguments = true, _meta = true }
@@ -35,16 +35,16 @@ local METHODS = {
 local NAMES = { name = true, uri = true }
 
 local function set_of(chars)
-  local found = {}
-  for at = 1, #chars do found[byte(chars, at)] = true end
-  return found
+  local set = {}
+  for at = 1, #chars do set[byte(chars, at)] = true end
+  return set
 end
 
 local MOST_NAMES, LONGEST_NAME = 1000, 128
 local ESCAPES = set_of('"\\/bfnrtu')
 local BLANKS = set_of(" \t\r\n")
-local BETWEEN_TEXTS = set_of(" \t\r\n,+-.0123456789eEtruefalsn")
--- In UTF-8: blanks beyond ASCII, and what takes no room.
+local BETWEEN_STRINGS = set_of(" \t\r\n,+-.0123456789eEtruefalsn")
+-- Blanks beyond ASCII and zero-width characters, in UTF-8.
 local WIDE_BLANKS = {
   "\194[\128-\160\173]", "\205\143", "\225\154\128", "\225\160\142", "\226\128[\128-\143\168-\175]",
   "\226\129[\159-\175]", "\227\128\128", "\239\184[\128-\143]", "\239\187\191",
@@ -69,7 +69,7 @@ local function is_ascii(text)
 end
 
 local function without_wide_blanks(text)
-  for _, one in ipairs(WIDE_BLANKS) do text = gsub(text, one, "") end
+  for _, blank in ipairs(WIDE_BLANKS) do text = gsub(text, blank, "") end
   return text
 end
 
@@ -78,8 +78,8 @@ local function folded(key)
   if not is_ascii(text) then
     text = gsub(gsub(without_wide_blanks(text), "\197\191", "s"), "\226\132\170", "k")
     text = gsub(text, "\196[\176\177]", "i")
-    text = gsub(text, "\239\188([\129-\191])", function(one) return char(byte(one) - 96) end)
-    text = gsub(text, "\239\189([\128-\158])", function(one) return char(byte(one) - 32) end)
+    text = gsub(text, "\239\188([\129-\191])", function(last) return char(byte(last) - 96) end)
+    text = gsub(text, "\239\189([\128-\158])", function(last) return char(byte(last) - 32) end)
   end
   return (gsub(lower(text), "[%s%z\1-\31\127]", ""))
 end
@@ -88,7 +88,7 @@ local function is_strange(key, known)
   return not known[key] and (known[folded(key)] == true or not is_ascii(unescaped(key)))
 end
 
--- A method that is not printable ASCII would be none to Envoy's lookups, whatever a server makes of it.
+-- Envoy's lookups never match a method that is not printable ASCII, but a server might.
 local function is_strange_method(method)
   if METHODS[method] then return false end
   local plain = unescaped(method)
@@ -101,7 +101,7 @@ local function is_strange_name(name)
   return not is_ascii(plain) and without_wide_blanks(plain) ~= plain
 end
 
--- Names that were looked at and are not strange: few come again and again.
+-- A cache of plain names: the same few names come again and again.
 local plain_names, count = {}, 0
 
 local function is_plain_name(name)
@@ -123,8 +123,8 @@ local function has_strange_escape(body)
   return false
 end
 
--- The quote that ends a text: one with an even number of backslashes before it.
-local function text_end(body, from)
+-- Finds the closing quote of a string: a quote after an even number of backslashes.
+local function string_end(body, from)
   local stop = find(body, '"', from, true)
   while stop do
     local before = stop - 1
@@ -139,29 +139,29 @@ local function after_blanks(body, at)
   return at
 end
 
--- Whether a value can hold no parameters by their order: it is an object, null or an empty list.
+-- Whether a value cannot hold parameters by position: an object, null or an empty list.
 local function is_unordered(body, at)
   local first = byte(body, at)
   return first == 123 or first == 110 or first == 91 and byte(body, after_blanks(body, at + 1)) == 93
 end
 
-local NOT_JSON, KEY = "it is not plain JSON", "a key might be taken for another"
+local NOT_JSON, KEY = "it is not plain JSON", "a key could be read as another key"
 local LIST = "parameters must be an object"
 
--- Why some server might read a message differently, if it might. Envoy has parsed it before, as far as its end.
+-- Returns why a server might read a message differently, or nil. Envoy has already parsed it up to its end.
 local function strangeness(body)
   if has_strange_escape(body) then return NOT_JSON end
   local depth, at, length = 0, 1, #body
   local key, param, inside_params, seen = "", "", false, {}
   local has_method, is_request, is_answer = false, false, false
   while at <= length do
-    local this = byte(body, at)
+    local current = byte(body, at)
     at = at + 1
-    if this == 34 then
-      local from, stop = at, text_end(body, at)
+    if current == 34 then
+      local from, stop = at, string_end(body, at)
       if not stop or depth == 0 then break end
       at = stop + 1
-      if depth <= 2 or LOOKS_AT_ARGUMENTS or stop == from then
+      if depth <= 2 or READS_ARGUMENTS or stop == from then
         at = after_blanks(body, at)
         local is_key = byte(body, at) == 58
         if is_key and stop == from then return "a key is empty" end
@@ -171,7 +171,7 @@ local function strangeness(body)
           if is_strange(key, TOP) then return KEY end
           inside_params = key == "params"
           if inside_params and not is_unordered(body, value) then return LIST end
-          if key == "method" and byte(body, value) ~= 34 then return "the method is not a text" end
+          if key == "method" and byte(body, value) ~= 34 then return "the method is not a string" end
           has_method = has_method or key == "method"
           is_answer = is_answer or key == "result" or key == "error"
         elseif depth == 1 then
@@ -183,37 +183,37 @@ local function strangeness(body)
           if is_key then
             param = sub(body, from, stop - 1)
             if is_strange(param, PARAMS) then return KEY end
-            if NAMES[param] and byte(body, value) ~= 34 then return "a name is not a text" end
-            if LOOKS_AT_ARGUMENTS and param == "arguments" and not is_unordered(body, value) then return LIST end
+            if NAMES[param] and byte(body, value) ~= 34 then return "a name is not a string" end
+            if READS_ARGUMENTS and param == "arguments" and not is_unordered(body, value) then return LIST end
           elseif NAMES[param] and not is_plain_name(sub(body, from, stop - 1)) then
-            return "a name has blanks around it or control characters"
+            return "a name has surrounding blanks or control characters"
           end
-        elseif LOOKS_AT_ARGUMENTS and inside_params and is_key then
+        elseif READS_ARGUMENTS and inside_params and is_key then
           local plain = folded(sub(body, from, stop - 1))
           if seen[depth][plain] then return "two keys differ only in their spelling" end
           seen[depth][plain] = true
         end
       end
-    elseif this == 58 then
+    elseif current == 58 then
       local before = at - 2
       while BLANKS[byte(body, before)] do before = before - 1 end
       if byte(body, before) ~= 34 then return NOT_JSON end
-    elseif this == 123 or this == 91 then
+    elseif current == 123 or current == 91 then
       depth = depth + 1
-      if LOOKS_AT_ARGUMENTS then seen[depth] = {} end
-    elseif this == 125 or this == 93 then
+      if READS_ARGUMENTS then seen[depth] = {} end
+    elseif current == 125 or current == 93 then
       depth = depth - 1
       if depth <= 0 then
-        if after_blanks(body, at) <= length then return "something stands behind the message" end
+        if after_blanks(body, at) <= length then return "there is data after the message" end
         if has_method and is_answer then return "it is both a request and an answer" end
         if not is_request and not is_answer then return "there is no message with a method" end
         return nil
       end
-    elseif this ~= 32 and not BETWEEN_TEXTS[this] then
+    elseif current ~= 32 and not BETWEEN_STRINGS[current] then
       return NOT_JSON
     end
   end
-  return "the message is not all there"
+  return "the message is incomplete"
 end
 
 local function refuse(handle, why)
@@ -234,6 +234,6 @@ function envoy_on_request(handle)
   local body = handle:body()
   if not body then return refuse(handle, "there is no message") end
   local is_done, why = pcall(strangeness, body:getBytes(0, body:length()))
-  if not is_done then return refuse(handle, "it cannot be looked at") end
+  if not is_done then return refuse(handle, "it cannot be checked") end
   if why then return refuse(handle, why) end
 end

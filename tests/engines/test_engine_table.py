@@ -1,4 +1,4 @@
-"""The table of engines: every engine can do what its commands ask of it, and says what it cannot."""
+"""The table of engines: every engine implements what its commands call, and says what it lacks."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def class_of(name: str) -> type[Engine[Any, Any, Any]]:
 
 
 def has(name: str) -> set[str]:
-    """The methods that an engine overrides."""
+    """Return the methods that an engine overrides."""
     return {method for method in METHODS if getattr(class_of(name), method) is not getattr(Engine, method)}
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_an_engine_has_what_its_commands_call_and_the_planes_that_the_table_says(name: str) -> None:
+def test_an_engine_implements_its_commands_and_has_the_planes_of_the_table(name: str) -> None:
     entry = ENGINES[name]
     assert set().union(*(CALLED[command] for command in entry.commands)) <= has(name)
     assert class_of(name).planes == entry.planes
@@ -49,7 +49,7 @@ def test_an_engine_has_what_its_commands_call_and_the_planes_that_the_table_says
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_what_is_absent_says_so(name: str) -> None:
+def test_an_absent_method_says_so(name: str) -> None:
     made = engine(name)
     calls: dict[str, Callable[[], Any]] = {
         "compile": lambda: made.compile(Snapshot.of([])),
@@ -72,7 +72,7 @@ def test_a_command_offers_the_engines_of_the_table(command: str) -> None:
         assert CliRunner().invoke(root, [command, name, "--help"]).exit_code == 0
 
 
-def test_policy_tests_may_be_put_to_every_engine_that_answers() -> None:
+def test_policy_tests_can_ask_every_engine_that_answers() -> None:
     shown = " ".join(CliRunner().invoke(root, ["test", "--help"]).stdout.split())
     assert f"[{'|'.join(offered_by('test'))}]" in shown
     for name, entry in ENGINES.items():
@@ -80,6 +80,6 @@ def test_policy_tests_may_be_put_to_every_engine_that_answers() -> None:
         assert not entry.answered_by or f"{entry.answered_by} ({name})" in shown
 
 
-def test_every_engine_compiles_nothing_to_something() -> None:
+def test_every_engine_compiles_an_empty_snapshot() -> None:
     for name in ("nft", "envoy", "authorizer"):
         assert engine(name).compile(Snapshot.of([])) is not None

@@ -1,4 +1,4 @@
-"""What the decision log makes of Envoy's access log entries."""
+"""Envoy's access log entries as events of the decision log."""
 
 from __future__ import annotations
 
@@ -68,20 +68,20 @@ def said(*entries: tuple[Any, str, str]) -> dict[str, str]:
         ({}, "http1.codec_error", REFUSED),
     ],
 )
-def test_the_verdict_is_that_of_the_policy_that_denied_or_of_the_last_that_allowed(
+def test_the_verdict_comes_from_the_policy_that_denied_or_the_last_that_allowed(
     metadata: dict[str, str], details: str, expected: LoggedDecision
 ) -> None:
     assert logged_decision(metadata, details) == expected
 
 
-def test_a_stream_that_the_client_ends_was_let_through() -> None:
+def test_a_stream_that_the_client_ends_was_allowed() -> None:
     allowed = said((GATEWAY, "allowed", "P/a/b rules[0]"))
     for details in ("http2.remote_reset", "downstream_remote_disconnect", ""):
         assert logged_decision(allowed, details, reached=True).verdict is ALLOW
         assert logged_decision({}, details, reached=True) == LoggedDecision(ALLOW)
 
 
-def test_a_request_that_no_policy_was_asked_about_says_what_was_wrong_with_it() -> None:
+def test_a_request_refused_before_any_policy_says_why() -> None:
     entry = accesslog_pb2.HTTPAccessLogEntry()
     entry.response.response_code_details = "mcp_reject_no_mcp"
     document = request_document(event(entry))
@@ -89,13 +89,13 @@ def test_a_request_that_no_policy_was_asked_about_says_what_was_wrong_with_it() 
     assert event(entry).decided_by == (DEFAULT,)
 
 
-def test_a_denied_request_names_the_backend_it_was_for() -> None:
+def test_a_denied_request_names_its_backend() -> None:
     entry = accesslog_pb2.HTTPAccessLogEntry()
     entry.common_properties.custom_tags["cluster"] = "backend/agentic.networking.x-k8s.io/shop/orders"
     assert request_document(event(entry))["backend"] == "XBackend/shop/orders"
 
 
-def test_a_record_has_who_what_and_where_and_leaves_out_what_is_not_known() -> None:
+def test_a_record_contains_caller_request_and_place_without_unknown_fields() -> None:
     entry = accesslog_pb2.HTTPAccessLogEntry()
     common = entry.common_properties
     common.start_time.FromJsonString("2026-01-02T03:04:05Z")
@@ -124,11 +124,11 @@ def test_a_record_has_who_what_and_where_and_leaves_out_what_is_not_known() -> N
     }
 
 
-def test_a_request_of_which_nothing_is_known_was_not_let_through() -> None:
+def test_a_request_without_any_information_was_refused() -> None:
     assert event(accesslog_pb2.HTTPAccessLogEntry()).verdict is DENY
 
 
-def test_names_lead_back_to_places() -> None:
+def test_resource_names_can_be_parsed() -> None:
     assert backend_of_cluster("service/shop/orders/80") == "Service/shop/orders"
     assert backend_of_cluster("nowhere") is None
     assert place_of("gateway/shop/agents/80/5x2+8", "mcp *") == {"gateway": "shop/agents", "listener": "mcp"}

@@ -1,4 +1,4 @@
-"""Attacks on the gateway: whatever is sent, no tool that policy denies reaches the backend, which records all."""
+"""Attacks on the gateway: no request, however odd, brings a denied tool to the backend, which records everything."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_duplicate_params_and_methods(attacked: Attacked, filler: str) -> None:
     assert attacked.post(message).refused
 
 
-def test_duplicate_arguments_where_a_rule_looks_at_them(attacked: Attacked) -> None:
+def test_duplicate_arguments_that_a_rule_reads(attacked: Attacked) -> None:
     for arguments in (
         f'{{"path":"/data/x","path":"/{SECRET}"}}',
         f'{{"path":"/{SECRET}","path":"/data/x"}}',
@@ -121,7 +121,7 @@ def test_case_variants_of_methods(attacked: Attacked, method: str) -> None:
         assert attacked.post(f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{BAD}}}', path).refused
 
 
-def test_methods_with_escapes_are_what_they_mean(attacked: Attacked) -> None:
+def test_methods_with_escapes_are_unescaped(attacked: Attacked) -> None:
     for method in ("tools\\/call", "tools\\u002fcall", "\\u0074ools/call"):
         for path in ("/mcp", "/named"):
             assert attacked.post(f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{BAD}}}', path).refused
@@ -208,7 +208,7 @@ def test_truncated_bodies(attacked: Attacked) -> None:
         assert attacked.send(tricked + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % 5000 + data, hang_up=True).refused
 
 
-def test_text_after_the_message(attacked: Attacked) -> None:
+def test_data_after_the_message(attacked: Attacked) -> None:
     ok, bad = json.dumps(call("add")), json.dumps(call(SECRET))
     for body in (
         f"{ok}{bad}",
@@ -222,7 +222,7 @@ def test_text_after_the_message(attacked: Attacked) -> None:
         assert attacked.post(body).refused, body
 
 
-def test_text_after_the_message_in_a_later_chunk(attacked: Attacked) -> None:
+def test_data_after_the_message_in_a_later_chunk(attacked: Attacked) -> None:
     head = f"POST /mcp HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
     bad = json.dumps(call(SECRET))
     # Braces, brackets and quotes in texts, so that who counts them without looking at texts counts wrongly.
@@ -379,7 +379,7 @@ MORE_THAN_JSON = [
 
 
 @pytest.mark.parametrize("key", MORE_THAN_JSON)
-def test_keys_that_are_no_json_or_no_ascii(attacked: Attacked, key: str) -> None:
+def test_keys_that_are_not_json_or_not_ascii(attacked: Attacked, key: str) -> None:
     upper = key.replace("n", "p", 1).replace("N", "P", 1).replace("ame", "arams")
     for message in (
         f'{HEAD}{{"name":"add",{key}:"{SECRET}"}}}}',
@@ -391,7 +391,7 @@ def test_keys_that_are_no_json_or_no_ascii(attacked: Attacked, key: str) -> None
 
 
 @pytest.mark.parametrize("key", ["'result'", "result", '"result"\f', "'error'", '"re\\sult"', '"r\\x65sult"'])
-def test_answers_that_are_no_json(attacked: Attacked, key: str) -> None:
+def test_responses_that_are_not_json(attacked: Attacked, key: str) -> None:
     for path in ("/asks", "/some"):
         assert attacked.post(f"{HEAD}{BAD},{key}:{{}}}}", path).refused
         assert attacked.post(
@@ -402,7 +402,7 @@ def test_answers_that_are_no_json(attacked: Attacked, key: str) -> None:
 @pytest.mark.parametrize(
     "empty", ['"":{}', '"":{"a":1}', '"_meta":{"":{}}', '"arguments":{"":{}}', '"arguments":{"a":{"":{}}}']
 )
-def test_empty_keys_behind_which_envoy_loses_its_place(attacked: Attacked, empty: str) -> None:
+def test_empty_keys_after_which_envoy_loses_its_position(attacked: Attacked, empty: str) -> None:
     for path in ("/some", "/mcp", "/named", "/asks"):
         assert attacked.post(f'{HEAD}{{{empty},"name":"{SECRET}"}}}}', path).refused
     read = f'{{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{{{empty},"uri":"file:///{SECRET}"}}}}'
@@ -438,14 +438,14 @@ def test_dots_in_keys(attacked: Attacked) -> None:
         *(f"'{SECRET}'", f'"{SECRET}\\v"', f'"{SECRET}\x85"', f'"{SECRET}\\u0085"', f'"{SECRET}\ufe0f"'),
     ],
 )
-def test_names_that_are_no_plain_text(attacked: Attacked, name: str) -> None:
+def test_names_that_are_not_plain_strings(attacked: Attacked, name: str) -> None:
     for path in ("/mcp", "/named", "/some", "/asks"):
         assert attacked.post(f'{HEAD}{{"name":{name}}}}}', path).refused
         assert attacked.post(f'{HEAD}{{"name":{name}}}}}', path, f"{JSON_HEADERS}Mcp-Name: add\r\n").refused
 
 
 @pytest.mark.parametrize("params", [f'["{SECRET}",{{}}]', f"[{BAD}]", f"[[{BAD}]]", f'"{SECRET}"', f'[ "{SECRET}"]'])
-def test_parameters_by_their_order(attacked: Attacked, params: str) -> None:
+def test_positional_parameters(attacked: Attacked, params: str) -> None:
     for path in ("/mcp", "/named", "/some", "/asks"):
         assert attacked.post(f"{HEAD}{params}}}", path).refused
         # Envoy does not mind a key that is repeated with a list.
@@ -456,14 +456,14 @@ def test_parameters_by_their_order(attacked: Attacked, params: str) -> None:
 
 
 @pytest.mark.parametrize("method", ['["tools/call"]', "[1]", "[]", '[{"a":1}]'])
-def test_methods_that_are_repeated_as_lists(attacked: Attacked, method: str) -> None:
+def test_methods_repeated_as_lists(attacked: Attacked, method: str) -> None:
     for both in (f'"method":"tools/list","method":{method}', f'"method":{method},"method":"tools/list"'):
         for path in ("/mcp", "/some", "/asks", "/named"):
             assert attacked.post(f'{{"jsonrpc":"2.0","id":1,{both},"params":{BAD}}}', path).refused
 
 
 @pytest.mark.parametrize("other", ['[{"path":"/etc/x"}]', '["/etc/x"]', '"{\\"path\\":\\"/etc/x\\"}"', "[1]"])
-def test_arguments_by_their_order(attacked: Attacked, other: str) -> None:
+def test_positional_arguments(attacked: Attacked, other: str) -> None:
     good = '"arguments":{"path":"/data/x"}'
     for both in (f'{good},"arguments":{other}', f'"arguments":{other},{good}'):
         assert attacked.post(f'{HEAD}{{"name":"read",{both}}}}}', "/arguments").refused
@@ -498,7 +498,7 @@ def test_names_do_not_fill_the_memory(attacked: Attacked) -> None:
         *("Charset=UTF8; charset=utf-16", "charset*=utf-8''utf-7", "charset*=utf-7", "charset*0=utf-7", "charset="),
     ],
 )
-def test_charsets_that_are_said_twice_or_oddly(attacked: Attacked, parameters: str) -> None:
+def test_repeated_or_odd_charsets(attacked: Attacked, parameters: str) -> None:
     hidden = f'{HEAD}{{"name":"add","x":"+ACIALAAi-name+ACI-:+ACI-{SECRET}+ACI-"}}}}'
     header = JSON_HEADERS.replace("application/json\r\n", f"application/json; {parameters}\r\n", 1)
     assert attacked.post(hidden, headers=header).refused
@@ -524,7 +524,7 @@ def test_plain_charsets_pass(attacked: Attacked) -> None:
         '"p\\x61th"',
     ],
 )
-def test_arguments_that_fold_to_one(attacked: Attacked, key: str) -> None:
+def test_arguments_that_fold_to_the_same_key(attacked: Attacked, key: str) -> None:
     for arguments in (f'"path":"/data/x",{key}:"/etc/{SECRET}"', f'{key}:"/etc/{SECRET}","path":"/data/x"'):
         assert attacked.post(f'{HEAD}{{"name":"read","arguments":{{{arguments}}}}}}}', "/arguments").refused
 
@@ -545,7 +545,7 @@ def test_arguments_in_any_language_pass(attacked: Attacked) -> None:
     "also", ['"result":{}', '"error":{"code":1,"message":"x"}', '"result":null', '"r\\u0065sult":{}']
 )
 @pytest.mark.parametrize("path", ["/mcp", "/named", "/old", "/asks"])
-def test_calls_that_look_like_answers(attacked: Attacked, path: str, also: str) -> None:
+def test_calls_that_look_like_responses(attacked: Attacked, path: str, also: str) -> None:
     for message in (
         f"{HEAD}{BAD},{also}}}",
         f'{{"jsonrpc":"2.0",{also},"id":1,"method":"tools/call","params":{BAD}}}',
@@ -555,7 +555,7 @@ def test_calls_that_look_like_answers(attacked: Attacked, path: str, also: str) 
         assert attacked.post(message, path).refused
 
 
-def test_answers_to_the_server_pass_where_only_calls_are_asked_about(attacked: Attacked) -> None:
+def test_responses_to_the_server_pass_if_only_calls_are_checked(attacked: Attacked) -> None:
     for also in ('"result":{"method":"x"}', '"error":{"code":1,"message":"method"}'):
         assert attacked.post(f'{{"jsonrpc":"2.0","id":1,{also}}}', "/asks").reached
 
@@ -596,13 +596,13 @@ def test_smuggled_requests(attacked: Attacked) -> None:
     assert attacked.recorder.requests == []
 
 
-def test_identities_that_nobody_vouches_for(attacked: Attacked) -> None:
+def test_identities_without_a_trusted_certificate(attacked: Attacked) -> None:
     for name in ("X-Tierwall-Caller", "X-Forwarded-Client-Cert"):
         header = f"{JSON_HEADERS}{name}: {AGENT}\r\n{name}: URI={AGENT}\r\n"
         assert attacked.post(call(SECRET), "/agents", header).refused
         assert attacked.send(request("GET", "/agents", b"", header)).refused
 
 
-def test_an_authorizer_that_nobody_answers_for(attacked: Attacked) -> None:
+def test_an_authorizer_that_does_not_answer(attacked: Attacked) -> None:
     assert attacked.post(call(SECRET), "/asks").refused
     assert attacked.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, "/asks").reached

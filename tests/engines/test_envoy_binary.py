@@ -1,4 +1,4 @@
-"""Which Envoy will do, told before anything is begun."""
+"""Unusable Envoy binaries are reported before anything starts."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def problem(path: str) -> str:
     return diagnostic.message
 
 
-def test_the_installed_one_will_do() -> None:
+def test_the_installed_envoy_is_usable() -> None:
     assert find_envoy().version >= OLDEST
 
 
-def test_one_that_is_too_old_is_refused(tmp_path: Path) -> None:
+def test_an_old_envoy_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, "echo 'envoy  version: abc/1.36.2/Clean/RELEASE/BoringSSL'")
     assert problem(path) == f"expected Envoy 1.40.0 or later, found 1.36.2 (`{path}`)"
 
 
-def test_a_development_version_of_a_newer_one_will_do(tmp_path: Path) -> None:
+def test_a_development_version_of_a_newer_envoy_is_usable(tmp_path: Path) -> None:
     path = script(tmp_path, "echo 'envoy  version: abc/1.41.0-dev/Clean/RELEASE/BoringSSL'")
     assert find_envoy(path).version == (1, 41, 0)
 
 
-def test_one_that_is_not_there_or_no_envoy_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_or_another_program_is_reported(tmp_path: Path) -> None:
     assert problem(str(tmp_path / "none")) == f"Envoy `{tmp_path}/none` does not exist"
     assert "found `hello`" in problem(script(tmp_path, "echo hello"))
     (tmp_path / "envoy").chmod(0o644)

@@ -1,8 +1,8 @@
-"""Policies that change under running proxies: what a request passes is a state that was in force, never a mixture.
+"""Policies that change under running proxies: a request meets one state that was in force, never a mixture.
 
-A proxy is a model here: it has routes and filter configurations, gets some configurations and leaves out others, takes
-filters one by one in any order and routes after them, as the xDS server sends them. What a request of each route passes
-is looked up at every moment of it.
+The proxy is a model. It has routes and filter configurations, skips some configurations, and takes filters one by one
+in any order, then routes, as the xDS server sends them. After each step the test looks up what a request of each route
+passes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPTIONS = EnvoyOptions()
 
 
 class ControlPlane:
-    """Compiles one snapshot after another, each from the state that the last one left."""
+    """Compiles one snapshot after another, each from the state of the last."""
 
     def __init__(self) -> None:
         self.state = CompileState()
@@ -51,17 +51,17 @@ class ControlPlane:
         return resources
 
     def acknowledge(self) -> None:
-        """Every proxy has taken the last compilation."""
+        """Note that every proxy has acknowledged the last compilation."""
         self.state = self.state.acknowledge(self.state.number)
 
 
 def fresh(snapshot: Snapshot) -> XdsResources:
-    """What a control plane that starts anew gives."""
+    """Return the configuration that a restarted control plane gives."""
     return ControlPlane().compile(snapshot)
 
 
 def places() -> list[Object]:
-    """A Gateway, three backends, a route to each of them and one to two of them."""
+    """Return a Gateway, three backends, a route to each of them and a route to two of them."""
     listeners = [{"name": "web", "port": 80, "protocol": "HTTP"}]
     out = [manifest(f"{GATEWAY_API}/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": listeners})]
     for name in BACKENDS:
@@ -78,7 +78,7 @@ def route(name: str, *backends: str) -> Object:
 
 
 def text(name: str, target: str, tools: tuple[str, ...], kind: str) -> Object:
-    """A policy: plain, one that reads an argument, or one that asks."""
+    """Return a policy that is plain, reads an argument, or asks an authorizer."""
     if kind == "asks":
         auth = {"protocol": "HTTP", "http": {"path": f"/{tools[0]}"}, "backendRef": {"name": "asked", "port": 9000}}
         made = policy(name, "one", [calls(*tools)], action="ExternalAuth", externalAuth=auth)
@@ -117,7 +117,7 @@ STEPS = st.lists(
 
 
 class Proxy:
-    """What a proxy has, and all that its routes may mean: what they meant in states since it was last in step."""
+    """A proxy, with all states that its routes may mean: those since it last had everything."""
 
     def __init__(self, resources: XdsResources) -> None:
         self.routes, self.filters = resources.routes, dict(resources.extension_configs)
@@ -139,7 +139,7 @@ class Proxy:
 
 
 def is_unknown(way: Passed) -> bool:
-    """Whether a filter does not know the checkpoint, and so denies."""
+    """Whether a filter denies because it does not know the checkpoint."""
     return any(policy.decision is None for policy in way.policies)
 
 
@@ -164,7 +164,7 @@ def changed(objects: Mapping[tuple[str, str], Resource], step: Any) -> dict[tupl
 
 @given(steps=STEPS, data=st.data())
 @settings(max_examples=examples(150), deadline=None)
-def test_a_request_passes_what_was_in_force_at_one_time(steps: list[Any], data: st.DataObject) -> None:
+def test_a_request_never_meets_a_mixture_of_states(steps: list[Any], data: st.DataObject) -> None:
     plane = ControlPlane()
     objects = {(resource.kind, resource.name): resource for resource in load_objects(places())}
     resources = plane.compile(Snapshot.of(objects.values()))
@@ -211,10 +211,10 @@ def wire(resources: XdsResources) -> dict[str, dict[str, bytes]]:
 
 @given(steps=STEPS, thrown=STEPS, data=st.data())
 @settings(max_examples=examples(60), deadline=None)
-def test_a_compilation_leaves_the_state_that_it_began_from_as_it_was(
+def test_a_compilation_does_not_change_the_state_it_starts_from(
     steps: list[Any], thrown: list[Any], data: st.DataObject
 ) -> None:
-    """Compilations that are thrown away, whatever they compile, change nothing for those that are not."""
+    """Discarded compilations have no effect on later ones."""
     careful, plane = ControlPlane(), ControlPlane()
     objects = {(resource.kind, resource.name): resource for resource in load_objects(places())}
     for number, step in enumerate(steps):
@@ -247,7 +247,7 @@ def test_a_compilation_leaves_the_state_that_it_began_from_as_it_was(
 
 @given(steps=STEPS)
 @settings(max_examples=examples(50), deadline=None)
-def test_edits_that_every_proxy_has_taken_end_in_what_a_fresh_start_gives(steps: list[Any]) -> None:
+def test_acknowledged_edits_end_in_the_names_of_a_fresh_start(steps: list[Any]) -> None:
     plane = ControlPlane()
     objects = {(resource.kind, resource.name): resource for resource in load_objects(places())}
     for step in steps:
@@ -262,7 +262,7 @@ def test_edits_that_every_proxy_has_taken_end_in_what_a_fresh_start_gives(steps:
     assert not plane.state.has_noncanonical_names
 
 
-def test_a_policy_that_alone_changes_changes_no_route() -> None:
+def test_a_change_of_a_single_policy_changes_no_route() -> None:
     plane = ControlPlane()
     resources = load_objects([*places(), text("p", "gate", ("a",), "plain"), text("q", "one", ("a",), "plain")])
     before = plane.compile(Snapshot.of(resources))
@@ -275,7 +275,7 @@ def test_a_policy_that_alone_changes_changes_no_route() -> None:
     assert len(differing) == 1
 
 
-def test_what_is_wrong_is_where_it_stands_now(tmp_path: Path) -> None:
+def test_diagnostics_have_the_current_position(tmp_path: Path) -> None:
     rule = {"authorization": {"type": "CEL", "cel": {"expression": "request.mcp.tool_name.lowerAscii() == 'x'"}}}
     file, plane, lines = tmp_path / "all.yaml", ControlPlane(), []
     for comment in ("", "# a line more\n"):
@@ -289,7 +289,7 @@ def test_what_is_wrong_is_where_it_stands_now(tmp_path: Path) -> None:
     assert lines[0]
 
 
-def test_objects_that_are_read_anew_and_say_the_same_change_nothing() -> None:
+def test_objects_read_again_without_a_change_change_nothing() -> None:
     plane = ControlPlane()
     before = plane.compile_objects(text("p", "gate", ("a",), "plain"))
     after = plane.compile_objects(text("p", "gate", ("a",), "plain"))
@@ -297,7 +297,7 @@ def test_objects_that_are_read_anew_and_say_the_same_change_nothing() -> None:
         assert all(getattr(after, kind)[name] is message for name, message in getattr(before, kind).items())
 
 
-def test_a_number_that_becomes_a_truth_is_another_text() -> None:
+def test_a_number_that_becomes_a_boolean_is_a_change() -> None:
     plane = ControlPlane()
     policy_text, other = text("p", "one", ("a",), "plain"), text("p", "one", ("a",), "plain")
     policy_text["spec"]["rules"][0]["authorization"]["ports"] = [1]
@@ -318,7 +318,7 @@ def test_policies_that_change_together_change_routes() -> None:
     assert {name: route.content for name, route in old_routes.items()} == contents(before)
 
 
-def test_texts_that_come_back_together_are_still_others() -> None:
+def test_contents_that_come_back_together_get_new_names() -> None:
     plane = ControlPlane()
     first = text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain")
     plane.compile_objects(*first)
@@ -331,7 +331,7 @@ def test_texts_that_come_back_together_are_still_others() -> None:
     assert before.routes != after.routes
 
 
-def test_a_change_that_follows_on_one_that_proxies_lack_changes_routes() -> None:
+def test_a_change_after_an_unacknowledged_one_changes_routes() -> None:
     plane = ControlPlane()
     p, q = text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain")
     first = plane.compile_objects(p, q)
@@ -344,8 +344,8 @@ def test_a_change_that_follows_on_one_that_proxies_lack_changes_routes() -> None
     assert fourth.routes == third.routes
 
 
-def test_a_change_that_follows_on_a_policy_that_came_changes_routes() -> None:
-    """Else a proxy that has the routes from before both would get the second change without the first."""
+def test_a_change_after_an_unacknowledged_new_policy_changes_routes() -> None:
+    """Otherwise a proxy with the routes from before both changes would get the second without the first."""
     plane = ControlPlane()
     old, new = text("q", "one", ("a",), "plain"), text("q", "one", ("b",), "plain")
     states = [plane.compile_objects(old)]
@@ -359,7 +359,7 @@ def test_a_change_that_follows_on_a_policy_that_came_changes_routes() -> None:
     assert last.routes == states[-1].routes
 
 
-def test_a_policy_that_changes_again_after_another_has_changes_routes() -> None:
+def test_a_policy_that_changes_again_after_another_changes_routes() -> None:
     plane = ControlPlane()
     texts = [("a", "a"), ("b", "a"), ("b", "b"), ("c", "b")]
     states = [
@@ -372,7 +372,7 @@ def test_a_policy_that_changes_again_after_another_has_changes_routes() -> None:
 
 
 @pytest.mark.parametrize("goes_in_between", [False, True])
-def test_a_policy_that_moves_with_another_text_says_that_nowhere_but_where_it_is(goes_in_between: bool) -> None:
+def test_a_policy_that_moves_and_changes_applies_only_at_its_new_target(goes_in_between: bool) -> None:
     plane = ControlPlane()
     before = plane.compile_objects(text("p", "one", ("a",), "plain"))
     if goes_in_between:
@@ -382,7 +382,7 @@ def test_a_policy_that_moves_with_another_text_says_that_nowhere_but_where_it_is
     assert met == contents(before)
 
 
-def test_what_did_not_come_into_force_is_not_followed_on() -> None:
+def test_a_discarded_compilation_has_no_effect() -> None:
     plane = ControlPlane()
     p, q = text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain")
     first = plane.compile_objects(p, q)
@@ -393,7 +393,7 @@ def test_what_did_not_come_into_force_is_not_followed_on() -> None:
     assert {name: route.content for name, route in old_routes.items()} == contents(first)
 
 
-def test_checkpoints_that_every_proxy_has_left_are_known_no_more() -> None:
+def test_checkpoints_that_no_proxy_uses_are_forgotten() -> None:
     plane = ControlPlane()
     policies = text("p", "gate", ("a",), "plain"), text("q", "gate", ("a",), "plain")
     first = plane.compile_objects(*policies)
@@ -407,7 +407,7 @@ def test_checkpoints_that_every_proxy_has_left_are_known_no_more() -> None:
     assert not any(is_unknown(way) for way in passed(again.routes, last.extension_configs).values())
 
 
-def test_checkpoints_that_routes_have_left_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_retired_checkpoints_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tierwall.engines.envoy.config.checkpoints.MOST_RETIRED", 20)
     plane = ControlPlane()
     sizes = []
@@ -420,7 +420,7 @@ def test_checkpoints_that_routes_have_left_do_not_grow_for_ever(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("kind", ["asks", "reads"])
-def test_whom_a_policy_asks_and_what_it_reads_comes_with_its_text(kind: str) -> None:
+def test_authorizer_and_arguments_change_together_with_the_policy(kind: str) -> None:
     plane = ControlPlane()
     before = plane.compile_objects(text("p", "one", ("a",), kind))
     after = plane.compile_objects(text("p", "one", ("b",), kind))

@@ -1,4 +1,4 @@
-"""What compiling to Envoy gives: equal bytes for equal objects, closed where in doubt, no more than has changed."""
+"""Compiling to Envoy: equal bytes for equal objects, closed in case of doubt, and only changes change anything."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def wire(resources: XdsResources) -> dict[str, dict[str, bytes]]:
 
 
 def policies(resources: XdsResources, route: str) -> tuple[Policy, ...]:
-    """The policies that requests of a route pass."""
+    """Return the policies that requests of a route pass."""
     return passed(resources.routes, resources.extension_configs)[f"* {route}"].policies
 
 
 def contents(resources: XdsResources) -> dict[str, Any]:
-    """What requests pass by each route; only names of checkpoints may differ."""
+    """Return what requests pass, by route, without checkpoint names."""
     ways = passed(resources.routes, resources.extension_configs)
     return {name: way.content for name, way in ways.items()}
 
@@ -91,7 +91,7 @@ def test_policies_are_in_filters_that_routes_turn_on_and_never_in_listeners() ->
         assert "XAccessPolicy" not in str(resources.routes)
 
 
-def test_what_has_not_changed_is_the_same_object() -> None:
+def test_an_unchanged_message_is_the_same_object() -> None:
     first, state = following([], CompileState())
     again, state = following([], state)
     for kind in KINDS:
@@ -101,7 +101,7 @@ def test_what_has_not_changed_is_the_same_object() -> None:
     assert all(changed.listeners[name] is listener for name, listener in first.listeners.items())
 
 
-def test_a_state_changes_nothing_but_names_of_checkpoints() -> None:
+def test_a_state_only_changes_checkpoint_names() -> None:
     state = CompileState()
     versions = [
         [],
@@ -123,7 +123,7 @@ def test_a_state_changes_nothing_but_names_of_checkpoints() -> None:
         assert kept.diagnostics == fresh.diagnostics
 
 
-def test_policies_stand_in_the_order_of_the_proposal() -> None:
+def test_policies_are_in_the_order_of_the_proposal() -> None:
     older = policy("zz", "mcp", [calls("add")])
     older["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
     first, second = policies(compiled([older]), "prod/mcp/0/0/mcp")
@@ -155,7 +155,7 @@ def test_a_pattern_that_is_too_large_for_envoy_is_reported_and_never_matches() -
     assert "TW651" not in codes(compiled([policy("large", "open", rules)], EnvoyOptions(largest_pattern=100_000)))
 
 
-def test_an_authorizer_that_is_not_there_closes_what_it_would_be_asked_about() -> None:
+def test_requests_for_a_missing_authorizer_are_denied() -> None:
     asks: dict[str, Any] = {
         "action": "ExternalAuth",
         "externalAuth": {"protocol": "HTTP", "http": {}, "backendRef": {"name": "missing", "port": 80}},
@@ -190,7 +190,7 @@ def test_weighted_backends_have_their_own_policies() -> None:
     assert guarded.weight.value == 3
 
 
-def test_a_filter_that_is_not_supported_closes_its_rule() -> None:
+def test_an_unsupported_filter_closes_its_rule() -> None:
     route = manifest(
         "gateway.networking.k8s.io/v1",
         "HTTPRoute",
@@ -275,7 +275,7 @@ def test_a_listener_whose_certificate_cannot_be_used_is_not_opened(damage: str, 
     assert "gateway/prod/secure/443" not in resources.listeners
 
 
-def test_a_listener_without_an_authority_is_noted() -> None:
+def test_a_listener_without_an_authority_is_reported() -> None:
     resources = compiled([https("cert"), secret("cert", *CertificateAuthority().server())])
     assert codes(resources) == ["TW654"]
 
@@ -299,7 +299,7 @@ def gateway_with(*listeners: dict[str, Any]) -> Object:
     return manifest("gateway.networking.k8s.io/v1", "Gateway", "many", spec)
 
 
-def test_listeners_on_one_port_are_told_apart_by_host_or_not_served() -> None:
+def test_listeners_on_one_port_differ_by_host_or_are_not_served() -> None:
     apart = compiled([gateway_with({"name": "a"}, {"name": "b", "hostname": "b.test"})])
     assert codes(apart) == []
     assert list(apart.routes) == ["gateway/prod/gate/80/5x2+8", "gateway/prod/many/90/5x2+8"]
@@ -309,7 +309,7 @@ def test_listeners_on_one_port_are_told_apart_by_host_or_not_served() -> None:
     assert codes(mixed) == ["TW658"]
 
 
-def test_listener_sets_of_both_kinds_with_one_name_have_routes_of_their_own() -> None:
+def test_listener_sets_of_both_kinds_with_one_name_have_separate_routes() -> None:
     gateway = gateway_with({"name": "own"})
     gateway["spec"]["allowedListeners"] = {"namespaces": {"from": "Same"}}
     parent = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "many"}
@@ -327,11 +327,11 @@ def test_listener_sets_of_both_kinds_with_one_name_have_routes_of_their_own() ->
     assert ports == {"90", "91", "92"}
 
 
-def test_only_the_gateways_that_are_asked_for_are_served() -> None:
+def test_only_the_chosen_gateways_are_served() -> None:
     assert not compiled(options=EnvoyOptions(gateways=frozenset(("prod/other",)))).listeners
 
 
-def test_denials_reveal_what_they_are_told_to() -> None:
+def test_denials_reveal_what_the_options_say() -> None:
     told = str(compiled().listeners)
     secretive = str(compiled(options=EnvoyOptions(reveal=Reveal.NOTHING)).listeners)
     assert "response.code_details" in told
@@ -359,7 +359,7 @@ def test_the_command_prints_the_configuration_without_keys(tmp_path: Any) -> Non
     assert yaml.safe_load(as_yaml.stdout) == printed
 
 
-def test_the_command_names_a_gateway_that_is_near(tmp_path: Any) -> None:
+def test_the_command_suggests_a_similar_gateway(tmp_path: Any) -> None:
     file = tmp_path / "all.yaml"
     file.write_text(yaml.safe_dump_all(objects()))
     result = CliRunner().invoke(command, ["-f", str(file), "--gateway", "prod/gat"])
@@ -367,14 +367,14 @@ def test_the_command_names_a_gateway_that_is_near(tmp_path: Any) -> None:
     assert "prod/gate" in result.stderr
 
 
-def test_every_message_is_one_that_envoy_has_a_schema_for() -> None:
+def test_every_message_has_a_schema_in_envoy() -> None:
     for kind in wire(compiled()).values():
         assert all(isinstance(message, bytes) for message in kind.values())
     for listener in compiled().listeners.values():
         json_format.MessageToDict(listener)
 
 
-def test_a_certificate_that_has_lapsed_is_envoys_to_judge() -> None:
+def test_an_expired_certificate_is_left_to_envoy() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "old")])
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)

@@ -1,9 +1,9 @@
 """Faults: whatever dies, hangs or refuses, no call passes that the policies in force deny.
 
-How these tests know: a backend behind Envoy writes down every tool that reaches it. `forbidden` is a tool that no state
-of these tests ever allows, so at any time the policies in force deny it; hammering goes on through every fault, and the
-record must not name it. Where a state is revoked, its tool is called only after Envoy's one worker has answered by the
-new state. `allowed` is called too: a proxy that passes nothing would prove nothing.
+A backend behind Envoy records every tool that reaches it. No state in these tests ever allows the tool `forbidden`.
+Calls continue through every fault, and the record must never contain it. After a revocation, the revoked tool is only
+called once Envoy's single worker has answered by the new state. `allowed` is called, too: a proxy that lets nothing
+pass would prove nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def running(shared_lab: Lab) -> Lab:
 
 @contextmanager
 def hammering(running: Lab) -> Iterator[dict[str, list[str]]]:
-    """Calls of both tools from two connections, without a pause, until the block ends."""
+    """Call both tools on two connections, without a pause, until the block ends."""
     stop = threading.Event()
     answers: dict[str, list[str]] = {"allowed": [], "forbidden": []}
 
@@ -73,7 +73,7 @@ def hammering(running: Lab) -> Iterator[dict[str, list[str]]]:
 
 
 def held(running: Lab, answers: dict[str, list[str]]) -> None:
-    """Nothing forbidden reached the backend or was said to be allowed, and there was traffic to say it of."""
+    """Check that `forbidden` never reached the backend or was reported as allowed, under enough traffic."""
     assert "forbidden" not in running.backend.calls
     assert "allowed" not in answers["forbidden"]
     assert answers["forbidden"].count("denied by XAccessPolicy/shop/base") > 10
@@ -93,7 +93,7 @@ def test_envoy_is_killed_and_started_again(running: Lab) -> None:
     held(running, answers)
 
 
-def test_the_control_plane_goes_away_and_comes_back_with_other_policies(running: Lab) -> None:
+def test_the_control_plane_restarts_with_other_policies(running: Lab) -> None:
     with hammering(running) as answers:
         port = running.server.port
         running.do(running.server.stop(0))
@@ -113,7 +113,7 @@ def test_the_control_plane_goes_away_and_comes_back_with_other_policies(running:
     held(running, answers)
 
 
-def test_a_control_plane_that_starts_anew_after_a_while_interrupts_nothing(running: Lab) -> None:
+def test_a_later_restart_of_the_control_plane_interrupts_nothing(running: Lab) -> None:
     running.publish([policy("base", "allowed", "one")])
     running.programmed()
     running.publish([policy("base", "allowed", "two")])
@@ -175,7 +175,7 @@ def test_two_hundred_changes_without_a_pause(running: Lab) -> None:
 
 @pytest.mark.storm
 def test_two_hundred_changes_a_second_that_move_a_restriction_from_policy_to_policy(running: Lab) -> None:
-    """At any time some policy denies `forbidden`: each state moves it, by a text, or by a policy that comes or goes."""
+    """Some policy always denies `forbidden`. Each state moves the denial by a change, a creation or a deletion."""
     both, allowed = ("allowed", "forbidden"), ("allowed",)
     states = [
         [policy("base", *both), policy("team", *allowed, on="XBackend")],
@@ -202,7 +202,7 @@ def test_two_hundred_changes_a_second_that_move_a_restriction_from_policy_to_pol
 
 
 @pytest.mark.storm
-def test_what_is_revoked_is_denied_on_open_connections_as_soon_as_the_new_state_answers(running: Lab) -> None:
+def test_a_revocation_applies_to_open_connections_as_soon_as_the_new_state_answers(running: Lab) -> None:
     caller = running.caller()
     for number in range(rounds(30)):
         running.publish([policy("base", f"this-{number}")])
@@ -213,8 +213,8 @@ def test_what_is_revoked_is_denied_on_open_connections_as_soon_as_the_new_state_
     )
 
 
-def test_connections_to_a_port_that_is_gone_are_ended(running: Lab) -> None:
-    """Envoy leaves them the routes that they had, which no later policy changes."""
+def test_connections_to_a_removed_port_are_closed(running: Lab) -> None:
+    """Envoy keeps their last routes, which no later policy changes."""
     caller = running.caller()
     assert caller.call("allowed") == "allowed"
     fixed = running.fixed
@@ -229,7 +229,7 @@ def test_connections_to_a_port_that_is_gone_are_ended(running: Lab) -> None:
         running.until_ready(running.caller(), "allowed")
 
 
-def test_a_proxy_that_never_acknowledges_keeps_nobody_from_anything(running: Lab) -> None:
+def test_a_proxy_that_never_acknowledges_delays_no_other(running: Lab) -> None:
     assert running.controller.in_force is not None
     [name] = compile(running.controller.in_force.snapshot, running.options)[0].routes
     asked = discovery_pb2.DeltaDiscoveryRequest(type_url=ROUTE, resource_names_subscribe=[name])
@@ -288,7 +288,7 @@ def test_both_levels_must_allow_and_the_first_that_denies_is_named(running: Lab)
     assert {key: latest.get(key) for key in wanted} == wanted
 
 
-def test_a_list_is_cut_to_what_may_be_called_and_follows_changes(running: Lab) -> None:
+def test_a_list_shows_only_callable_tools_and_follows_changes(running: Lab) -> None:
     caller = running.caller()
 
     def shown() -> list[str]:
@@ -303,7 +303,7 @@ def test_a_list_is_cut_to_what_may_be_called_and_follows_changes(running: Lab) -
     eventually(lambda: shown() == ["half"], shown)
 
 
-def test_while_nobody_answers_lists_fail_and_calls_go_on(running: Lab) -> None:
+def test_without_a_control_plane_lists_fail_and_calls_continue(running: Lab) -> None:
     port = running.server.port
     caller = running.caller()
     running.do(running.server.stop(0))

@@ -1,4 +1,4 @@
-"""ExternalAuth against a running Envoy: what an authorizer is told, what its answers do, and what it may not do."""
+"""ExternalAuth with a running Envoy: what an authorizer receives, what its answers do, and what it cannot do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BACKENDS = ("plain", "agent", "every", "body", "silent", "nobody", "chain", "htt
 
 
 class Authorizer:
-    """A service of gRPC; `reply` is what it answers, `checks` what it was asked, and by which name it was called."""
+    """A gRPC authorizer. `reply` is its answer, `checks` are the requests it got, with the host names used."""
 
     def __init__(self) -> None:
         self.checks: list[Any] = []
@@ -61,7 +61,7 @@ class Authorizer:
 
 
 class WebAuthorizer:
-    """A service of HTTP that always allows; `headers` is what it answers, `asked` what came."""
+    """An HTTP authorizer that always allows. `headers` are those of its answer, `asked` the requests it got."""
 
     def __init__(self) -> None:
         self.headers: tuple[Header, ...] = ()
@@ -96,7 +96,7 @@ class WebAuthorizer:
 
 
 def allowed(*headers: Header, remove: tuple[str, ...] = ()) -> Reply:
-    """Yes, and change these headers."""
+    """Return an answer that allows, and changes these headers."""
     out = external_auth_pb2.CheckResponse()
     out.ok_response.headers_to_remove.extend(remove)
     for name, value in headers:
@@ -106,7 +106,7 @@ def allowed(*headers: Header, remove: tuple[str, ...] = ()) -> Reply:
 
 
 def denied(status: int = 0, body: str = "", *headers: Header) -> Reply:
-    """No, in these words."""
+    """Return an answer that denies, with this body."""
     out = external_auth_pb2.CheckResponse()
     out.status.code = PERMISSION_DENIED
     if status:
@@ -163,7 +163,7 @@ def objects() -> list[Object]:
 
 
 class World:
-    """An Envoy whose policies ask, and whom they ask."""
+    """An Envoy whose policies ask authorizers, and those authorizers."""
 
     def __init__(self) -> None:
         self.authorizer, self.web = Authorizer(), WebAuthorizer()
@@ -186,7 +186,7 @@ class World:
             return client.ask(post(path, body, *headers), body)
 
     def model(self, backend: str, method: str, tool: str | None, answers: dict[str, str]) -> str:
-        """What the model says to a message of the agent."""
+        """Return the model's verdict on a message of the agent."""
         question = {
             "gateway": "prod/gate",
             "listener": "secure",
@@ -229,7 +229,7 @@ REPLIES: dict[str, tuple[Reply, str | None]] = {
     ("backend", "deciders"),
     [("plain", ["plain"]), ("agent", ["agent"]), ("every", ["every"]), ("body", ["body"]), ("chain", ["a-asks"])],
 )
-def test_the_verdict_is_that_of_the_model(world: World, backend: str, deciders: list[str], name: str) -> None:
+def test_the_verdict_equals_that_of_the_model(world: World, backend: str, deciders: list[str], name: str) -> None:
     reply, word = REPLIES[name]
     answers = dict.fromkeys(deciders, word) if word else {}
     for body, method, tool in ((OK, "tools/call", "add"), (BAD, "tools/call", SECRET), (LIST, "tools/list", None)):
@@ -243,7 +243,7 @@ def test_the_verdict_is_that_of_the_model(world: World, backend: str, deciders: 
 
 
 @pytest.mark.parametrize("backend", ["silent", "nobody"])
-def test_no_answer_is_no(world: World, backend: str) -> None:
+def test_without_an_answer_the_request_is_denied(world: World, backend: str) -> None:
     answer = world.send(f"/{backend}", OK)
     assert not answer.reached
     assert f"XAccessPolicy/prod/{backend}" in json.loads(answer.body)["error"]["message"]
@@ -252,7 +252,7 @@ def test_no_answer_is_no(world: World, backend: str) -> None:
     assert world.model(backend, "tools/list", None, {}) == "Allow"
 
 
-def test_what_the_authorizer_is_told(world: World) -> None:
+def test_what_the_authorizer_receives(world: World) -> None:
     assert world.send("/plain", OK, None, ("x-hello", "there"), ("x-tierwall-caller", "forged")).reached
     [check] = world.authorizer.checks
     about = check.attributes
@@ -268,7 +268,7 @@ def test_what_the_authorizer_is_told(world: World) -> None:
     assert told["params"]["name"] == "add"
 
 
-def test_a_body_goes_whole_or_the_request_goes_not_at_all(world: World) -> None:
+def test_a_body_is_sent_completely_or_the_request_is_refused(world: World) -> None:
     assert world.send("/body", OK).reached
     [check] = world.authorizer.checks
     assert check.attributes.request.http.body.encode() == OK
@@ -286,7 +286,7 @@ def test_a_body_goes_whole_or_the_request_goes_not_at_all(world: World) -> None:
             assert world.attacked.recorder.requests == []
 
 
-def test_a_body_in_pieces_goes_whole(world: World) -> None:
+def test_a_body_in_pieces_is_sent_completely(world: World) -> None:
     world.authorizer.reply = allowed()
     world.authorizer.checks.clear()
     with Http2(world.attacked.tls_port, world.context, "127.0.0.1") as client:
@@ -294,7 +294,7 @@ def test_a_body_in_pieces_goes_whole(world: World) -> None:
     assert [check.attributes.request.http.body.encode() for check in world.authorizer.checks] == [OK]
 
 
-def test_a_body_goes_whole_to_one_that_speaks_http(world: World) -> None:
+def test_a_body_is_sent_completely_to_an_http_authorizer(world: World) -> None:
     world.web.headers = ()
     assert world.send("/web-body", OK).reached
     assert world.web.body == OK
@@ -333,8 +333,8 @@ def test_an_authorizer_may_add_headers_for_the_backend(world: World) -> None:
         ("x-forwarded-client-cert", "URI=spiffe://cluster.local/ns/prod/sa/other"),
     ],
 )
-def test_an_authorizer_may_not_change_what_the_request_is(world: World, name: str, value: str) -> None:
-    """The policies behind it, and the backend, must see what the client sent: who tries gets nothing through."""
+def test_an_authorizer_cannot_change_the_request(world: World, name: str, value: str) -> None:
+    """Later policies and the backend must see what the client sent. If an authorizer changes it, nothing passes."""
     for body in (BAD, OK):
         for reply in (allowed((name, value)), allowed(remove=(name,))):
             assert world.send("/chain", body, reply).refused
@@ -342,7 +342,7 @@ def test_an_authorizer_may_not_change_what_the_request_is(world: World, name: st
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_nor_may_one_that_speaks_http(world: World, name: str) -> None:
+def test_an_http_authorizer_cannot_change_the_request(world: World, name: str) -> None:
     value = "add" if name == "x-tierwall-name" else "forged"
     world.web.headers = (("x-good", "yes"),)
     sent = (("x-sent", "1"), ("x-other", "2"), ("cookie", "3"), ("authorization", "Bearer 4"), ("~x-sent", "5"))
@@ -360,13 +360,13 @@ def test_nor_may_one_that_speaks_http(world: World, name: str) -> None:
         assert world.attacked.recorder.requests == []
 
 
-def test_the_length_of_an_answer_is_not_taken_for_that_of_the_request(world: World) -> None:
+def test_the_length_of_an_answer_does_not_become_the_length_of_the_request(world: World) -> None:
     assert not world.send("/length", OK).reached
     assert world.attacked.recorder.requests == []
 
 
-def test_a_demand_to_log_in_gets_to_the_client(world: World) -> None:
-    """MCP clients log in at 401 and its header; a denial that is one is not dressed up as an answer."""
+def test_a_demand_to_log_in_reaches_the_client(world: World) -> None:
+    """MCP clients log in when they get 401 with its header, so this denial does not become a JSON-RPC error."""
     header = 'Bearer resource_metadata="https://login.test"'
     answer = world.send("/plain", OK, denied(401, "log in", ("www-authenticate", header)))
     assert answer.status == 401
@@ -375,7 +375,7 @@ def test_a_demand_to_log_in_gets_to_the_client(world: World) -> None:
     assert not answer.reached
 
 
-def test_headers_that_cannot_be_kept_back_are_not_sent(world: World) -> None:
+def test_headers_that_envoy_cannot_drop_deny_the_request(world: World) -> None:
     assert not world.send("/narrow", OK).reached
     assert world.authorizer.checks == []
     assert world.send("/narrow", LIST).reached

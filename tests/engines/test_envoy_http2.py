@@ -1,4 +1,4 @@
-"""Attacks over HTTP/2: whatever frames are sent, no tool that policy denies reaches the backend, which records all."""
+"""Attacks over HTTP/2: no frames, however odd, bring a denied tool to the backend, which records everything."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def with_certificate(attacked: Attacked, caller: str = AGENT) -> Http2:
 
 
 def alone(attacked: Attacked, headers: list[Header], *pieces: bytes, trailers: Sequence[Header] = ()) -> Answer:
-    """The answer to a request on a connection of its own, which the peer may close over it."""
+    """Send a request on its own connection, which the peer may close; return the answer."""
     with Http2(attacked.port) as client:
         return client.ask(headers, *pieces, trailers=trailers)
 
 
 def in_pieces(client: Http2, headers: list[Header], *pieces: bytes) -> Answer:
-    """The answer to a request whose pieces are read one after the other."""
+    """Send a request in pieces that are read one after the other; return the answer."""
     stream = client.open()
     client.frames(client.headers(stream, headers))
     for number, piece in enumerate(pieces):
@@ -138,7 +138,7 @@ def test_every_split_into_two_frames(attacked: Attacked, number: int) -> None:
 
 
 @pytest.mark.parametrize("tail", [BAD, b"," + BAD, b"\n" + BAD, b"x", b"\0" + BAD, b"[" + BAD + b"]", b'"' + BAD, b"}"])
-def test_something_after_the_message_that_comes_later(attacked: Attacked, tail: bytes) -> None:
+def test_data_after_the_message_that_arrives_later(attacked: Attacked, tail: bytes) -> None:
     spaced = OK + b" \r\n\t"
     with Http2(attacked.port) as client:
         for message in (OK, spaced):
@@ -148,7 +148,7 @@ def test_something_after_the_message_that_comes_later(attacked: Attacked, tail: 
         assert in_pieces(client, post("/mcp"), OK, b" \r\n\t").reached
 
 
-def test_a_message_of_many_small_frames_arrives_whole(attacked: Attacked) -> None:
+def test_a_message_of_many_small_frames_arrives_complete(attacked: Attacked) -> None:
     body = json.dumps(call("日本", {"long": "ä" * 300}), ensure_ascii=False).encode()
     with Http2(attacked.port) as client:
         assert client.ask(post("/words", body), *(body[at : at + 1] for at in range(len(body)))).reached
@@ -183,7 +183,7 @@ def test_padded_data_and_headers_in_continuations(attacked: Attacked) -> None:
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/named", "/old", "/asks", "/agents"])
-def test_bodies_that_trailers_end(attacked: Attacked, path: str) -> None:
+def test_bodies_that_end_with_trailers(attacked: Attacked, path: str) -> None:
     with with_certificate(attacked) as agent:
         for length in (0, 1, 30, 50, 60, 85, len(BAD) - 2, len(BAD) - 1):
             assert agent.ask(post(path), BAD[:length], trailers=TRAILERS).refused, length
@@ -198,7 +198,7 @@ def test_bodies_that_trailers_end(attacked: Attacked, path: str) -> None:
         attacked.send(head + chunked(BAD[:length], end=b"0\r\nX-Checksum: 1\r\n\r\n"))
 
 
-def test_keys_that_are_repeated_before_trailers(attacked: Attacked) -> None:
+def test_repeated_keys_before_trailers(attacked: Attacked) -> None:
     twice = OK.replace(b'"name": "add"', b'"name": "add", "name": "%s"' % SECRET.encode())
     folded = OK.replace(b'"name": "add"', b'"name": "add", "Name": "%s"' % SECRET.encode())
     behind = OK + BAD
@@ -209,7 +209,7 @@ def test_keys_that_are_repeated_before_trailers(attacked: Attacked) -> None:
                 assert alone(attacked, post(path), body[:at], body[at:], trailers=TRAILERS).refused, (body, at)
 
 
-def test_a_message_that_is_all_there_may_have_trailers_and_they_do_not_arrive(attacked: Attacked) -> None:
+def test_a_complete_message_may_have_trailers_that_are_not_forwarded(attacked: Attacked) -> None:
     assert alone(attacked, post("/mcp"), OK, trailers=[("mcp-name", SECRET), *TRAILERS]).reached
     [arrived] = attacked.recorder.requests
     assert arrived.body == OK
@@ -271,7 +271,7 @@ PSEUDO: tuple[list[Header], ...] = (
 
 
 @pytest.mark.parametrize("number", range(len(PSEUDO)))
-def test_pseudo_headers_that_are_misspelt_repeated_or_missing(attacked: Attacked, number: int) -> None:
+def test_misspelt_repeated_or_missing_pseudo_headers(attacked: Attacked, number: int) -> None:
     assert alone(attacked, PSEUDO[number], BAD).refused
     assert alone(attacked, PSEUDO[number], OK).refused
 
@@ -368,7 +368,7 @@ def test_path_tricks(attacked: Attacked, path: str) -> None:
 @pytest.mark.parametrize(
     "method", ["", "POST ", " POST", "POST\t", "POST /mcp HTTP/1.1", "GET /mcp", "P\xd6ST", "CONNECT"]
 )
-def test_methods_that_are_none(attacked: Attacked, method: str) -> None:
+def test_invalid_methods(attacked: Attacked, method: str) -> None:
     for path in ("/mcp", "/open"):
         alone(attacked, [(":method", method.encode("latin-1")), *post(path)[1:]], BAD)
     assert attacked.recorder.requests == []
@@ -387,7 +387,7 @@ def test_lengths_that_disagree_with_the_data(attacked: Attacked, value: str) -> 
     assert attacked.recorder.requests == []
 
 
-def test_headers_of_connections_cannot_split_a_message(attacked: Attacked) -> None:
+def test_connection_headers_cannot_split_a_message(attacked: Attacked) -> None:
     for header in (
         ("transfer-encoding", "chunked"),
         ("transfer-encoding", "identity"),
@@ -426,7 +426,7 @@ def test_names_and_values_that_would_split_lines(attacked: Attacked) -> None:
 
 
 @pytest.mark.parametrize("name", [*(f"x-tierwall-{fact}" for fact in OURS), "mcp-name", "mcp-method"])
-def test_headers_of_our_own_are_not_a_clients_to_send(attacked: Attacked, name: str) -> None:
+def test_clients_cannot_send_tierwalls_own_headers(attacked: Attacked, name: str) -> None:
     values = ("add", "tools/call", "ping", "tools/list", AGENT, "/mcp", "", "0", "XAccessPolicy/prod/lists")
     for path in (*EVERY, "/agents", "/arguments"):
         with Http2(attacked.port) as client:
@@ -443,8 +443,8 @@ def test_headers_of_our_own_are_not_a_clients_to_send(attacked: Attacked, name: 
         assert arrived.headers.get(name) != "forged" or (arrived.path == "/open" and name not in FACT_HEADERS)
 
 
-def test_nobody_chooses_the_policies_that_are_asked(attacked: Attacked) -> None:
-    """Routes say in headers which policies a request must pass; a client that knows all their names gains nothing."""
+def test_clients_cannot_choose_the_policies(attacked: Attacked) -> None:
+    """Routes name the policies of a request in headers. A client that knows all these names gains nothing."""
     text = b"".join(listener.SerializeToString() for listener in attacked.resources.listeners.values())
     names = sorted(set(re.findall(rb"(?<![0-9a-f])[0-9a-f]{16}(?:/http)?(?![0-9a-f])", text)))
     assert len(names) > 10
@@ -456,7 +456,7 @@ def test_nobody_chooses_the_policies_that_are_asked(attacked: Attacked) -> None:
 
 
 def test_a_header_that_no_request_has(attacked: Attacked) -> None:
-    """Where an expression must fail, it reads a header that is never there: a client that sends it changes nothing."""
+    """An expression that must fail reads a header that is always absent: a client that sends it changes nothing."""
     body = json.dumps(call(SECRET, {"other": 1})).encode()
     for value in ("", "true", "prod", "x"):
         for path in ("/presence", "/capitals"):
@@ -541,8 +541,8 @@ def test_upgrades_of_http_1(attacked: Attacked, what: str) -> None:
     assert all("upgrade" not in request.headers for request in attacked.recorder.requests)
 
 
-def test_streams_of_several_callers_are_told_apart(attacked: Attacked) -> None:
-    """Many streams at once, their frames mixed: each gets the verdict of its own caller and tool."""
+def test_streams_of_several_callers_are_kept_apart(attacked: Attacked) -> None:
+    """Many streams with mixed frames: each gets the verdict for its own caller and tool."""
     other = "spiffe://cluster.local/ns/prod/sa/other"
     with with_certificate(attacked) as agent, with_certificate(attacked, other) as stranger:
         expected: dict[tuple[Http2, int], bool] = {}
@@ -574,7 +574,7 @@ def shop() -> Iterator[Lab]:
             yield running
 
 
-def test_a_revocation_bites_on_an_open_connection(shop: Lab) -> None:
+def test_a_revocation_applies_to_an_open_connection(shop: Lab) -> None:
     def ask(tool: str) -> tuple[list[Header], bytes]:
         body = json.dumps(call(tool)).encode()
         return post(PATH, body, host="localhost"), body
@@ -596,8 +596,8 @@ def test_a_revocation_bites_on_an_open_connection(shop: Lab) -> None:
         assert not client.closed
 
 
-def test_nobody_can_keep_requests_in_stock_for_after_a_revocation(shop: Lab) -> None:
-    """A request that began before is decided by what was in force then; but it must end, however it is kept alive."""
+def test_requests_cannot_be_held_back_until_after_a_revocation(shop: Lab) -> None:
+    """The policies in force at its start decide on a request, so a request must end, however it is kept alive."""
     shop.publish([lab_policy("gate", "half", "allowed", created=4)])
     shop.programmed()
     shop.until_ready(shop.caller(), "half")
@@ -624,8 +624,8 @@ def test_nobody_can_keep_requests_in_stock_for_after_a_revocation(shop: Lab) -> 
         assert shop.backend.calls.count("half") == calls_before
 
 
-def test_the_log_names_the_backend_that_a_denied_request_was_for(shop: Lab) -> None:
-    """One of two backends of a route denies; which one a request is for is settled before policies are asked."""
+def test_the_log_names_the_backend_of_a_denied_request(shop: Lab) -> None:
+    """One of two backends of a route denies. Envoy chooses the backend before it asks policies."""
     group = "agentic.networking.x-k8s.io"
     spare = manifest(f"{group}/v0alpha0", "XBackend", "spare", {"mcp": {"serviceName": "spare", "port": 80}})
     closed = lab_policy("closed", "nothing", on="XBackend")

@@ -1,4 +1,4 @@
-"""HTTPRoutes on a running Envoy: which match counts, and what filters do to a request (Gateway API, HTTPRoute)."""
+"""HTTPRoutes with a running Envoy: precedence of matches, and effects of filters (Gateway API, HTTPRoute)."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def test_full_paths_are_replaced_and_query_strings_kept(routed: Routed, number: 
     assert routed.get(f"f{number}.test", asked).path == wanted
 
 
-def test_a_prefix_is_replaced_only_where_it_ends_with_an_element(routed: Routed) -> None:
+def test_a_prefix_is_replaced_only_at_the_end_of_a_path_element(routed: Routed) -> None:
     assert routed.get("p0.test", "/foobar").status == 404
     assert routed.get("p7.test", "/foobar").status == 404
 
@@ -315,7 +315,7 @@ def test_host_names_are_replaced(routed: Routed) -> None:
 
 @pytest.mark.parametrize("on", ["web", "other", "secure"])
 @pytest.mark.parametrize("name", WHERE)
-def test_redirects_lead_to_the_port_of_scheme_or_listener(routed: Routed, name: str, on: str) -> None:
+def test_redirects_use_the_port_of_the_scheme_or_listener(routed: Routed, name: str, on: str) -> None:
     host = "r.test:8080" if on == "other" else "r.test"
     got = routed.get(host, f"/{name}", on=on)
     assert (got.status, got.backend) == (302, None)
@@ -330,7 +330,7 @@ def test_redirects_replace_paths_as_rewrites_do(routed: Routed, number: int) -> 
     assert routed.get(f"e{number}.test", asked).headers["location"] == f"http://e{number}.test{wanted}"
 
 
-def test_redirects_have_the_status_that_is_asked_for(routed: Routed) -> None:
+def test_redirects_have_the_requested_status(routed: Routed) -> None:
     for code in (301, 302, 303, 307, 308):
         for method in ("GET", "POST"):
             assert routed.get("codes.test", f"/{code}", method=method, body=b"x").status == code
@@ -424,7 +424,7 @@ def test_response_headers_are_set_added_and_removed(routed: Routed) -> None:
         ("codes.test", "/everywhere", {}, "v1"),
     ],
 )
-def test_the_match_that_counts(
+def test_the_match_with_precedence(
     routed: Routed, host: str, asked: str, headers: dict[str, str], wanted: str | None
 ) -> None:
     got = routed.get(host, asked, headers)
@@ -440,7 +440,7 @@ def preflight(routed: Routed, name: str, origin: str, method: str = "GET") -> An
 
 
 @pytest.mark.parametrize("origin", ["https://www.foo.com", "https://www.bar.com", "https://xpto.www.bar.com"])
-def test_browsers_are_told_which_origins_may_read_answers(routed: Routed, origin: str) -> None:
+def test_browsers_learn_which_origins_may_read_answers(routed: Routed, origin: str) -> None:
     assert preflight(routed, "listed", origin) == {
         "allow-origin": origin,
         "allow-methods": "GET, OPTIONS",
@@ -465,7 +465,7 @@ def test_other_origins_may_not(routed: Routed, origin: str) -> None:
     assert "access-control-allow-origin" not in got.headers
 
 
-def test_stars_are_what_browsers_take_them_for(routed: Routed) -> None:
+def test_wildcards_mean_what_browsers_read(routed: Routed) -> None:
     told = preflight(routed, "any-method", "https://www.foo.com", "POST")
     assert (told["allow-methods"], told["max-age"]) == ("POST", "5")
     assert "allow-credentials" not in told
@@ -477,7 +477,7 @@ def test_stars_are_what_browsers_take_them_for(routed: Routed) -> None:
     assert (told["allow-origin"], told["allow-methods"], told["allow-headers"]) == ("https://a.test", "GET", "x-asked")
 
 
-def test_an_origin_opens_nothing_that_policies_close(routed: Routed) -> None:
+def test_an_allowed_origin_does_not_bypass_policies(routed: Routed) -> None:
     origin = "https://www.foo.com"
     assert preflight(routed, "guarded", origin)["allow-origin"] == origin
     for method in ("GET", "OPTIONS", "DELETE"):
@@ -488,8 +488,8 @@ def test_an_origin_opens_nothing_that_policies_close(routed: Routed) -> None:
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
-def test_what_cannot_be_applied_closes_its_own_rule_and_nothing_else(routed: Routed, name: str) -> None:
-    """That Envoy runs at all shows that it was not told what it would refuse."""
+def test_an_unsupported_filter_closes_only_its_own_rule(routed: Routed, name: str) -> None:
+    """Envoy runs, so it did not get anything that it would refuse."""
     asked = f"/{'a' * 400}" if name == "unending" else "/"
     for method, body in (("GET", b""), ("POST", b"x")):
         got = routed.get(f"{name}.closed.test", asked, method=method, body=body)
@@ -528,7 +528,7 @@ def fits(match: Object, asked: str, method: str, headers: dict[str, str], query:
 
 
 def best(routes: list[Object], *asked: Any) -> str | None:
-    """The backend of the match that has precedence: first by its own text, then by age and name of its route."""
+    """Return the backend of the match with precedence: by the match, then by the age and name of its route."""
     choices = []
     for manifest in routes:
         for number, its in enumerate(manifest["spec"]["rules"]):
@@ -580,7 +580,7 @@ def some_routes(seed: int) -> list[Object]:
     ]
 
 
-def test_random_routes_have_the_precedence_of_the_text() -> None:
+def test_random_routes_have_the_precedence_of_the_specification() -> None:
     worlds = {seed: some_routes(seed) for seed in range(40)}
     running = Routed([route for routes in worlds.values() for route in routes])
     dice = random.Random(1)
@@ -606,7 +606,7 @@ def test_random_routes_have_the_precedence_of_the_text() -> None:
     assert backends == {*SERVICES, None}
 
 
-def test_time_runs_out() -> None:
+def test_timeouts() -> None:
     listening, address = silent()
     rules = [
         rule(path("/request"), "v1", timeouts={"request": "100ms"}),
@@ -624,8 +624,8 @@ def test_time_runs_out() -> None:
         listening.close()
 
 
-def test_policies_see_the_request_as_it_came_in() -> None:
-    """Before a rewrite, as the model does: a question has one path and one host, the client's."""
+def test_policies_see_the_original_request() -> None:
+    """They see it before a rewrite, as the model does: a question has one path and one host, the client's."""
     reference = {"group": NETWORKING, "kind": "XBackend", "name": "tools"}
     there = {"type": "URLRewrite", "urlRewrite": {"path": prefix("/inside"), "hostname": "inside.test"}}
     rules = [
@@ -655,7 +655,7 @@ def test_policies_see_the_request_as_it_came_in() -> None:
         running.close()
 
 
-def test_a_backend_outside_is_asked_by_its_own_host_name() -> None:
+def test_an_external_backend_gets_its_own_host_name() -> None:
     outside, inside = behind("outside")[0], behind("inside")[0]
     outside["spec"]["mcp"] = {"hostname": "mcp.example.org", "port": 443}
     there, here = ({"group": NETWORKING, "kind": "XBackend", "name": name} for name in ("outside", "inside"))
@@ -689,7 +689,7 @@ HOSTS = {"deep": "*.a.test", "exact": "x.a.test", "bare": "*.test"}
 
 @pytest.fixture(scope="module")
 def shared_port() -> Iterator[Routed]:
-    """Four listeners on one port: for every host, and three host names; routes and policies for some of them."""
+    """Return four listeners on one port, for all hosts and for three host names, with some routes and policies."""
     everywhere = [{"backendRefs": to("v1")}]
     routes = [
         route("web", "*", everywhere, "web"),
@@ -721,7 +721,7 @@ def shared_port() -> Iterator[Routed]:
         ("test", "/", "v1", 200),  # no name is below itself
     ],
 )
-def test_a_request_is_for_the_listener_that_has_its_host_by_the_narrowest_name(
+def test_a_request_belongs_to_the_listener_with_the_most_specific_host_name(
     shared_port: Routed, host: str, path: str, backend: str | None, status: int
 ) -> None:
     got = shared_port.get(host, path)

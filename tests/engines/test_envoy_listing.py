@@ -1,4 +1,4 @@
-"""`tools/list` cut down to a caller: JSON and event streams; what is not recognised is never shown."""
+"""`tools/list` filtered for a caller, as JSON and as event streams; unknown bodies are never shown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def may(tool: str) -> bool:
     return tool.startswith("a")
 
 
-def test_only_tools_that_the_caller_may_call_are_shown_and_the_rest_of_the_answer_stays() -> None:
+def test_only_callable_tools_are_shown_and_the_rest_of_the_answer_stays() -> None:
     body = filter_tools(json.dumps(listing("a", "b", "ab")).encode(), JSON, may)
     assert shown(body) == ["a", "ab"]
     assert body is not None
@@ -40,7 +40,7 @@ def test_only_tools_that_the_caller_may_call_are_shown_and_the_rest_of_the_answe
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
-def test_events_are_cut_line_ending_by_line_ending(ending: str) -> None:
+def test_events_are_filtered_with_every_line_ending(ending: str) -> None:
     text = ending.join(["event: message", "id: 7", f"data: {json.dumps(listing('a', 'b'))}", "", ""])
     body = filter_tools(text.encode(), EVENTS, may)
     assert body is not None
@@ -57,13 +57,13 @@ def test_data_over_several_lines_is_one_message() -> None:
     assert b'"a"' in body
 
 
-def test_an_event_without_its_last_empty_line_is_cut_too() -> None:
+def test_an_event_without_its_last_empty_line_is_filtered_too() -> None:
     body = filter_tools(f"data: {json.dumps(listing('a', 'b'))}".encode(), EVENTS, may)
     assert body is not None
     assert b'"b"' not in body
 
 
-def test_messages_that_are_no_result_stay() -> None:
+def test_messages_without_a_result_stay() -> None:
     note = b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}'
     assert filter_tools(note, JSON, may) == note
     assert filter_tools(b": ping\n\n", EVENTS, may) == b": ping\n\n"
@@ -82,28 +82,28 @@ def test_messages_that_are_no_result_stay() -> None:
         (b"\xff\xfe b", JSON),
     ],
 )
-def test_what_is_not_recognised_is_replaced_by_an_error(body: bytes, content_type: str) -> None:
+def test_an_unknown_body_is_replaced_by_an_error(body: bytes, content_type: str) -> None:
     out = filter_tools(body, content_type, may)
     assert out is not None
     assert b'"b"' not in out
     assert b"error" in out
 
 
-def test_a_place_that_is_not_known_shows_nothing() -> None:
+def test_an_unknown_place_shows_nothing() -> None:
     out = filter_tools(json.dumps(listing("a", identity="x")).encode(), JSON, None)
     assert out is not None
     assert json.loads(out)["id"] == "x"
     assert "error" in json.loads(out)
 
 
-def test_entries_that_are_no_tools_are_not_shown() -> None:
+def test_entries_that_are_not_tools_are_not_shown() -> None:
     message = {"id": 1, "result": {"tools": [{"name": 3}, "a", None, {"title": "a"}, {"name": "a"}]}}
     assert shown(filter_tools(json.dumps(message).encode(), JSON, may)) == ["a"]
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.text(max_size=5), max_size=6), st.sets(st.text(max_size=5)), st.booleans())
-def test_shown_is_what_is_listed_and_may_be_called_in_order(names: list[str], good: set[str], stream: bool) -> None:
+def test_listed_and_callable_tools_are_shown_in_order(names: list[str], good: set[str], stream: bool) -> None:
     text = json.dumps(listing(*names))
     body = filter_tools(
         f"data: {text}\n\n".encode() if stream else text.encode(), EVENTS if stream else JSON, good.__contains__

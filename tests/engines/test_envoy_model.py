@@ -28,7 +28,7 @@ def suite_of(snapshot: Snapshot, questions: list[Object]) -> PolicySuite:
 
 
 def differences(snapshot: Snapshot, questions: list[Object]) -> tuple[list[Any], int, list[str]]:
-    """What Envoy and model do not agree about, the number of cases compared, and why others were not."""
+    """Return where Envoy and the model differ, the number of compared cases, and why others were skipped."""
     wrong: list[Any] = []
     compared, skipped = 0, []
     for question, answer in zip(questions, ask_engine(suite_of(snapshot, questions), Envoy()), strict=True):
@@ -58,7 +58,7 @@ def test_envoy_decides_random_clusters_as_the_model_does(part: int) -> None:
     assert total > 150
 
 
-def test_envoy_gives_what_the_tests_of_examples_expect() -> None:
+def test_envoy_passes_the_policy_tests_of_the_examples() -> None:
     folders = [str(path) for path in sorted(ROOT.glob("examples/*/tests"))]
     with_tools = [suite for suite in suites(folders) if any(case.plane == "tool" for case in suite.cases)]
     results = list(run(with_tools, Envoy()))
@@ -66,7 +66,7 @@ def test_envoy_gives_what_the_tests_of_examples_expect() -> None:
     assert sum(result.ok is True for result in results) > 5
 
 
-def test_envoy_gives_what_our_own_cases_expect() -> None:
+def test_envoy_passes_the_conformance_cases() -> None:
     results = list(run(suites([str(ROOT / "tests" / "conformance" / "tool")]), Envoy()))
     assert [result for result in results if result.ok is False] == []
     assert len([result for result in results if result.ok]) > 130
@@ -138,7 +138,7 @@ def test_envoy_evaluates_expressions_as_the_model_does() -> None:
     assert compared > 600, sorted(set(skipped))
 
 
-def test_what_envoy_cannot_evaluate_is_not_asked_but_denied() -> None:
+def test_expressions_that_envoy_cannot_evaluate_are_skipped_and_denied() -> None:
     inexpressible = (
         "request.mcp.arguments.list.exists(x, x == 1)",
         "!has(request.mcp.arguments.path)",

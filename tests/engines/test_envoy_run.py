@@ -1,4 +1,4 @@
-"""`tierwall run` as a user runs it: the agents example, the official MCP client, edits, and how it ends."""
+"""`tierwall run` as a user runs it: the agents example, the official MCP client, edits, and its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROGRAM = [sys.executable, "-c", "from tierwall.cli.main import main; main()", "
 
 
 class Agents:
-    """The example in a folder of its own, with its servers; `tierwall run` is started by the tests."""
+    """The example in its own folder, with its servers; tests start `tierwall run`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -101,7 +101,7 @@ class Agents:
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
     def as_agent(self, agent: str, server: str, do: Callable[[Client], Awaitable[None]], mode: Any = "legacy") -> None:
-        """Do something with the official client, connected as an agent."""
+        """Run a function with the official client, connected as an agent."""
 
         async def main() -> None:
             url = f"https://localhost:{self.port}/{server}/mcp"
@@ -115,7 +115,7 @@ class Agents:
 
 
 class Running:
-    """A `tierwall run` that was started."""
+    """A running `tierwall run`."""
 
     def __init__(self, log: Path, process: subprocess.Popen[bytes]) -> None:
         self._log = log
@@ -126,7 +126,7 @@ class Running:
         return self._log.read_text()
 
     def port(self, words: str) -> int:
-        """The port of which it said that something is on it."""
+        """Return the port that it reported for something."""
         line = re.search(rf"^{words}.*:(\d+)$", self.said, re.MULTILINE)
         assert line is not None, self.said
         return int(line[1])
@@ -143,7 +143,7 @@ class Running:
 
     @property
     def envoy(self) -> int:
-        """The process id of its Envoy; one that found its port still taken is being started again."""
+        """Return the process id of its Envoy; Envoy restarts if its port is still taken."""
         eventually(self._children, lambda: self.said)
         return self._children()[0]
 
@@ -189,7 +189,7 @@ def _words(result: Any) -> str:
     return " ".join(part.text for part in result.content)
 
 
-def test_the_official_client_lists_calls_is_denied_readably_and_ends_its_session(
+def test_the_official_client_lists_calls_gets_readable_denials_and_ends_its_session(
     agents: Agents, running: Running
 ) -> None:
     async def shopper(client: Client) -> None:
@@ -209,7 +209,7 @@ def test_the_official_client_lists_calls_is_denied_readably_and_ends_its_session
     assert (ended["verdict"], ended["status"]) == ("Allow", 200)
 
 
-def test_each_agent_gets_what_policies_of_both_levels_grant_it(agents: Agents, running: Running) -> None:
+def test_each_agent_gets_what_policies_of_both_levels_allow(agents: Agents, running: Running) -> None:
     async def clerk(client: Client) -> None:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["read_report"]
         assert _words(await client.call_tool("read_report", {"name": "june"})) == "report june: all is well"
@@ -225,7 +225,7 @@ def test_each_agent_gets_what_policies_of_both_levels_grant_it(agents: Agents, r
     agents.as_agent("shopper", "reports", shopper)
 
 
-def test_a_client_that_discovers_first_gets_through_too(agents: Agents, running: Running) -> None:
+def test_a_client_that_starts_with_discovery_works_too(agents: Agents, running: Running) -> None:
     async def shopper(client: Client) -> None:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["find_order", "place_order"]
         assert _words(await client.call_tool("find_order", {"number": 1})) == "order 1: 3 lamps, shipped"
@@ -233,8 +233,8 @@ def test_a_client_that_discovers_first_gets_through_too(agents: Agents, running:
     agents.as_agent("shopper", "orders", shopper, mode="auto")
 
 
-def test_the_stream_of_a_session_is_open_to_those_who_may(agents: Agents, running: Running) -> None:
-    """GET opens the stream of events; without a session the server itself refuses, which shows that it was asked."""
+def test_the_stream_of_a_session_is_open_to_allowed_callers(agents: Agents, running: Running) -> None:
+    """GET opens the event stream. Without a session the server refuses, which shows that it was asked."""
     headers = {"accept": "text/event-stream"}
     with httpx.Client(verify=agents.context("shopper"), base_url=f"https://localhost:{agents.port}") as client:
         start = {
@@ -258,13 +258,15 @@ def test_the_stream_of_a_session_is_open_to_those_who_may(agents: Agents, runnin
         assert client.get("/orders", headers=headers).status_code == 403
 
 
-def test_without_a_certificate_nobody_gets_in(agents: Agents, running: Running) -> None:
+def test_a_client_without_a_certificate_cannot_connect(agents: Agents, running: Running) -> None:
     context = ssl.create_default_context(cafile=str(agents.keys / "ca.pem"))
     with pytest.raises(httpx.TransportError):
         httpx.get(f"https://localhost:{agents.port}/orders/mcp", verify=context, timeout=PATIENCE_S)
 
 
-def test_the_decision_log_names_who_what_where_verdict_policy_and_rule(agents: Agents, running: Running) -> None:
+def test_the_decision_log_contains_caller_request_place_verdict_policy_and_rule(
+    agents: Agents, running: Running
+) -> None:
     caller = Caller(agents.context("clerk"), agents.port)
     assert caller.call("place_order") == "denied by XAccessPolicy/shop/orders-team"
     caller.close()
@@ -333,8 +335,8 @@ def test_an_edit_takes_effect_and_a_broken_one_keeps_the_last_good_state(agents:
     caller.close()
 
 
-def test_ended_by_a_signal_it_takes_its_envoy_along(agents: Agents, running: Running) -> None:
-    """Last of those that share one: it is ended here."""
+def test_a_signal_ends_it_with_its_envoy(agents: Agents, running: Running) -> None:
+    """The last test that shares one process: it ends the process."""
     envoy = running.envoy
     assert _exists(envoy)
     running.process.send_signal(signal.SIGTERM)
@@ -342,7 +344,7 @@ def test_ended_by_a_signal_it_takes_its_envoy_along(agents: Agents, running: Run
     eventually(lambda: not _exists(envoy), "the end of Envoy")
 
 
-def test_killed_it_takes_its_envoy_along_too(agents: Agents) -> None:
+def test_its_envoy_ends_even_if_it_is_killed(agents: Agents) -> None:
     with agents.running() as started:
         envoy = started.envoy
         os.kill(started.process.pid, signal.SIGKILL)
@@ -350,7 +352,7 @@ def test_killed_it_takes_its_envoy_along_too(agents: Agents) -> None:
         eventually(lambda: not _exists(envoy), "the end of Envoy")
 
 
-def test_envoys_that_it_only_feeds_go_on_when_it_is_killed_and_obey_the_next_one(agents: Agents) -> None:
+def test_fed_envoys_outlive_a_killed_control_plane_and_obey_the_next(agents: Agents) -> None:
     path = agents.manifests / "orders.yaml"
     good = path.read_text()
     loop, process = asyncio.new_event_loop(), None
@@ -401,7 +403,7 @@ def test_the_tour_shows_what_is_allowed_and_which_policy_denied_the_rest() -> No
         assert wanted in lines
 
 
-def test_the_tour_stays_up_and_takes_everything_along_when_ended(tmp_path: Path) -> None:
+def test_the_tour_keeps_running_and_ends_everything_with_it(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as out:
         tour = subprocess.Popen(
             [sys.executable, "-u", "-m", "examples.agents.tour", "--stay"], cwd=ROOT, stdout=out, stderr=out

@@ -1,4 +1,4 @@
-"""Incremental xDS: whatever happens, a proxy that answers ends up with exactly what is in force and it asked for."""
+"""Incremental xDS: whatever happens, a proxy that answers ends up with exactly its subscriptions in force."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def extension(name: str, text: str) -> Any:
 
 
 def resources(state: dict[str, dict[str, str]]) -> XdsResources:
-    """A configuration in which each resource says one word."""
+    """Return a configuration in which each resource contains one word."""
     made = {
         type_url: {name: make(name, text) for name, text in state.get(type_url, {}).items()}
         for type_url, make in _MESSAGES.items()
@@ -55,7 +55,7 @@ def resources(state: dict[str, dict[str, str]]) -> XdsResources:
 
 
 class ModelProxy:
-    """A proxy that follows the protocol; it refuses any resource that says `bad`, as a whole response."""
+    """A proxy that follows the protocol. It refuses every response with a resource that contains `bad`."""
 
     def __init__(self, stream: XdsStream) -> None:
         self.stream = stream
@@ -77,7 +77,7 @@ class ModelProxy:
     def receive(self) -> None:
         for response in self.stream.responses():
             assert response.type_url not in {earlier.type_url for earlier in self.unanswered}, (
-                "one unanswered response a kind"
+                "one unacknowledged response per kind"
             )
             self.unanswered.append(response)
             names = [resource.name for resource in response.resources]
@@ -125,7 +125,7 @@ def connect(cache: ResourceCache) -> ModelProxy:
 
 
 def in_step(state: dict[str, dict[str, str]]) -> tuple[ResourceCache, ModelProxy]:
-    """A proxy that asked for a state, and has it."""
+    """Return a proxy that subscribed to a state and has it."""
     cache = ResourceCache()
     proxy = connect(cache)
     for type_url, words in state.items():
@@ -154,7 +154,7 @@ _STEPS = st.lists(
 
 @settings(max_examples=examples(400), deadline=None)
 @given(_STEPS)
-def test_a_proxy_that_answers_ends_with_exactly_what_is_in_force_and_it_asked_for(steps: list[Any]) -> None:
+def test_a_proxy_that_answers_ends_with_exactly_its_subscriptions_in_force(steps: list[Any]) -> None:
     cache = ResourceCache()
     proxy = connect(cache)
     proxy.ask(CLUSTER)
@@ -194,7 +194,7 @@ def test_a_proxy_that_answers_ends_with_exactly_what_is_in_force_and_it_asked_fo
     assert proxy.stream.is_current
 
 
-def test_only_what_changed_is_sent() -> None:
+def test_only_changes_are_sent() -> None:
     cache, proxy = in_step({LISTENER: {"a": "one", "b": "one"}})
     proxy.received.clear()
     cache.publish(resources({LISTENER: {"a": "one", "b": "two"}}))
@@ -208,7 +208,7 @@ def test_publishing_the_same_again_sends_nothing() -> None:
     assert proxy.stream.responses() == []
 
 
-def test_what_is_referred_to_comes_first_and_goes_last() -> None:
+def test_referenced_resources_are_added_first_and_removed_last() -> None:
     cache = ResourceCache()
     proxy = connect(cache)
     for type_url in (ROUTE, LISTENER, CLUSTER):
@@ -229,7 +229,7 @@ def test_what_is_referred_to_comes_first_and_goes_last() -> None:
     assert [type_url for type_url, _, gone in proxy.received if gone] == [ROUTE, LISTENER, CLUSTER]
 
 
-def test_a_refusal_keeps_the_last_good_and_is_told_in_the_proxys_words() -> None:
+def test_a_refusal_keeps_the_last_good_state_and_reports_the_proxys_message() -> None:
     cache, proxy = in_step({ROUTE: {"a": "one"}})
     cache.publish(resources({ROUTE: {"a": "bad"}}))
     proxy.converge()
@@ -247,7 +247,7 @@ def test_a_refusal_keeps_the_last_good_and_is_told_in_the_proxys_words() -> None
     assert proxy.stream.is_current
 
 
-def test_routes_wait_while_filters_that_they_may_need_are_refused() -> None:
+def test_routes_wait_while_needed_filters_are_refused() -> None:
     cache, proxy = in_step({EXTENSION: {"f": "one", "g": "one"}, ROUTE: {"a": "one"}})
     cache.publish(resources({EXTENSION: {"f": "bad", "g": "one"}, ROUTE: {"a": "two"}}))
     proxy.converge()
@@ -263,7 +263,7 @@ def test_routes_wait_while_filters_that_they_may_need_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [ROUTE, LISTENER])
-def test_what_came_with_something_that_was_refused_is_sent_again_without_it(kind: str) -> None:
+def test_resources_of_a_refused_response_are_sent_again_one_by_one(kind: str) -> None:
     cache = ResourceCache()
     proxy = connect(cache)
     proxy.ask(kind, *([] if kind == LISTENER else "abcd"))
@@ -279,8 +279,8 @@ def test_what_came_with_something_that_was_refused_is_sent_again_without_it(kind
     assert proxy.stream.is_current
 
 
-def test_filters_that_came_with_one_that_was_refused_are_sent_again_and_not_trusted_until_they_change() -> None:
-    """Envoy takes note of a filter before it refuses it, and acknowledges it when it comes again."""
+def test_filters_of_a_refused_response_are_sent_again_and_not_trusted_until_they_change() -> None:
+    """Envoy remembers a filter before it refuses it, and acknowledges it when it gets it again."""
     cache, proxy = in_step({EXTENSION: {"f": "one", "g": "one"}, ROUTE: {"a": "one"}})
     cache.publish(resources({EXTENSION: {"f": "bad", "g": "two"}, ROUTE: {"a": "two"}}))
     proxy.receive()
@@ -299,7 +299,7 @@ def test_filters_that_came_with_one_that_was_refused_are_sent_again_and_not_trus
     assert proxy.stream.is_acknowledged
 
 
-def test_what_was_refused_together_and_is_gone_now_goes() -> None:
+def test_refused_resources_that_are_deleted_are_removed() -> None:
     cache, proxy = in_step({LISTENER: {"a": "one", "b": "one"}})
     cache.publish(resources({LISTENER: {"a": "two", "b": "bad"}}))
     proxy.receive()
@@ -310,7 +310,7 @@ def test_what_was_refused_together_and_is_gone_now_goes() -> None:
     assert proxy.stream.is_current
 
 
-def test_what_the_last_good_routes_lead_to_stays_while_new_ones_are_refused() -> None:
+def test_clusters_of_the_last_good_routes_stay_while_new_routes_are_refused() -> None:
     cache, proxy = in_step({CLUSTER: {"old": "one"}, ROUTE: {"a": "one"}})
     cache.publish(resources({CLUSTER: {"new": "one"}, ROUTE: {"a": "bad"}}))
     proxy.converge()
@@ -321,7 +321,7 @@ def test_what_the_last_good_routes_lead_to_stays_while_new_ones_are_refused() ->
     assert proxy.stream.is_acknowledged
 
 
-def test_a_proxy_that_comes_back_gets_routes_after_the_filters_that_it_asks_for_next() -> None:
+def test_a_reconnecting_proxy_gets_filters_before_routes() -> None:
     cache = ResourceCache()
     before = connect(cache)
     before.ask(ROUTE, "a")
@@ -339,7 +339,7 @@ def test_a_proxy_that_comes_back_gets_routes_after_the_filters_that_it_asks_for_
     assert proxy.stream.is_acknowledged
 
 
-def test_a_proxy_counts_as_settled_only_once_it_has_asked_for_everything() -> None:
+def test_a_proxy_is_acknowledged_only_after_it_subscribed_to_everything() -> None:
     cache = ResourceCache()
     proxy = connect(cache)
     cache.publish(resources({CLUSTER: {"c": "one"}, EXTENSION: {"f": "one"}, ROUTE: {"a": "one"}}))
@@ -354,7 +354,7 @@ def test_a_proxy_counts_as_settled_only_once_it_has_asked_for_everything() -> No
     assert proxy.stream.is_acknowledged
 
 
-def test_a_proxy_that_never_answers_is_sent_one_response_a_kind_however_much_changes() -> None:
+def test_a_silent_proxy_is_sent_one_response_per_kind_however_much_changes() -> None:
     cache = ResourceCache()
     silent, other = connect(cache), connect(cache)
     for proxy in (silent, other):
@@ -370,7 +370,7 @@ def test_a_proxy_that_never_answers_is_sent_one_response_a_kind_however_much_cha
     assert silent.has[ROUTE] == {"a": "word 199"}
 
 
-def test_a_proxy_that_reconnects_is_sent_only_what_it_lacks() -> None:
+def test_a_reconnecting_proxy_is_sent_only_what_it_lacks() -> None:
     before = ResourceCache()
     proxy = connect(before)
     proxy.ask(LISTENER)
@@ -386,7 +386,7 @@ def test_a_proxy_that_reconnects_is_sent_only_what_it_lacks() -> None:
     assert again.received == [(LISTENER, ["b"], []), (LISTENER, [], ["c"])]
 
 
-def test_a_name_that_is_not_there_is_answered_so_that_nobody_waits_for_it() -> None:
+def test_an_unknown_name_is_answered_at_once() -> None:
     cache = ResourceCache()
     proxy = connect(cache)
     cache.publish(resources({}))
@@ -395,7 +395,7 @@ def test_a_name_that_is_not_there_is_answered_so_that_nobody_waits_for_it() -> N
     assert proxy.received == [(ROUTE, [], ["a"])]
 
 
-def test_an_answer_to_an_older_response_counts_for_nothing() -> None:
+def test_an_answer_to_an_older_response_is_ignored() -> None:
     cache = ResourceCache()
     proxy = connect(cache)
     proxy.ask(ROUTE, "a")
@@ -407,13 +407,13 @@ def test_an_answer_to_an_older_response_counts_for_nothing() -> None:
     assert proxy.stream.is_current
 
 
-def test_the_number_of_names_a_proxy_can_ask_for_is_bounded() -> None:
+def test_the_number_of_names_that_a_proxy_can_subscribe_to_is_bounded() -> None:
     proxy = connect(ResourceCache())
     with pytest.raises(OverflowError, match="more than"):
         proxy.ask(ROUTE, *(f"r{number}" for number in range(MOST_NAMES + 1)))
 
 
-def test_an_unknown_kind_is_passed_over() -> None:
+def test_an_unknown_kind_is_ignored() -> None:
     proxy = connect(ResourceCache())
     proxy.ask("type.googleapis.com/unknown", "a")
     assert proxy.stream.subscriptions == {}
@@ -442,7 +442,7 @@ def test_programmed_is_true_only_when_every_proxy_obeys(
     assert (condition.status, condition.reason) == (status, reason)
 
 
-def test_with_certificates_only_proxies_that_show_one_are_served(tmp_path: Path) -> None:
+def test_with_tls_only_proxies_with_a_certificate_are_served(tmp_path: Path) -> None:
     authority, stranger = certificates.Authority(), certificates.Authority()
     shown = authority.server("localhost")
 
@@ -474,7 +474,7 @@ def test_with_certificates_only_proxies_that_show_one_are_served(tmp_path: Path)
     asyncio.run(main())
 
 
-def test_an_address_in_use_is_told() -> None:
+def test_an_address_in_use_is_reported() -> None:
     async def main() -> None:
         first, second = XdsServer(), XdsServer()
         port = await first.start()

@@ -1,7 +1,7 @@
-"""A standalone Envoy with policies, and a client that sends whatever bytes it is given.
+"""A standalone Envoy with policies, and a client that sends arbitrary bytes.
 
-`SECRET` is a tool that every policy here denies. Whatever a request looks like, no reading of it that any server might
-make, however lenient, may find that word once it has reached the backend.
+Every policy here denies the tool `SECRET`. No request that reaches the backend may contain that word in any reading,
+however lenient the server is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def policy(name: str, backend: str, rules: list[Object], version: str = "v1alpha
 
 
 def behind(name: str) -> list[Object]:
-    """A backend of its own at `/<name>`."""
+    """Return a backend of this name with a route at `/<name>`."""
     reference = {"group": NETWORKING, "kind": "XBackend", "name": name}
     rule = {"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": [reference]}
     spec = {"mcp": {"serviceName": "s", "port": 80, "path": f"/{name}"}}
@@ -63,7 +63,7 @@ def calls(*tools: str) -> Object:
 
 
 def objects(secure: bool = False) -> list[Object]:
-    """A backend for each kind of policy, each at a path of its own: `/<name>/…`; nobody guards `/open`."""
+    """Return a backend for each kind of policy, each at its own path `/<name>/…`; no policy protects `/open`."""
     path_rule = "request.mcp.tool_name == 'read' && request.mcp.arguments.path.startsWith('/data/')"
     tool_rule = f"request.mcp.tool_name != '{SECRET}'"
     asks: dict[str, Any] = {
@@ -152,7 +152,7 @@ def objects(secure: bool = False) -> list[Object]:
 
 
 class Exchange(NamedTuple):
-    """What came back for some bytes: whole answers, and whether Envoy closed the connection."""
+    """Envoy's reaction to some bytes: the complete answers, and whether it closed the connection."""
 
     answers: tuple[bytes, ...]
     closed: bool
@@ -163,12 +163,12 @@ class Exchange(NamedTuple):
 
     @property
     def reached(self) -> bool:
-        """The backend gave an answer."""
+        """Whether the backend answered."""
         return any(REACHED.encode() in answer for answer in self.answers)
 
     @property
     def refused(self) -> bool:
-        """Envoy says that it is no, or has closed the connection instead; and the backend gave no answer."""
+        """Whether Envoy refused the request or closed the connection, and the backend did not answer."""
         if not self.answers:
             return self.closed
         return not self.reached and (self.statuses[0] >= 400 or b'"error"' in self.answers[0])
@@ -195,7 +195,7 @@ def _exchange(connection: socket.socket, data: bytes, answers: int, hang_up: boo
 
 
 def _answer(incoming: BinaryIO, method: bytes) -> bytes:
-    """One answer, whole; nothing at the end of the connection."""
+    """Read one complete answer; empty at the end of the connection."""
     head = incoming.readline()
     while head and not head.endswith(b"\r\n\r\n"):
         line = incoming.readline()
@@ -221,7 +221,7 @@ def _answer(incoming: BinaryIO, method: bytes) -> bytes:
 
 
 class Attacked:
-    """The Envoy under attack; `recorder` is all that was let through. At `tls_port` callers have certificates."""
+    """The Envoy under attack. `recorder` has all requests that passed. At `tls_port` callers have certificates."""
 
     def __init__(
         self, more: Sequence[Object] = (), endpoints: Mapping[str, SocketAddress] = MappingProxyType({})
@@ -252,7 +252,7 @@ class Attacked:
         self.recorder.close()
 
     def send(self, data: bytes, answers: int = 1, hang_up: bool = False) -> Exchange:
-        """Send bytes on a connection of their own and wait for this many answers, or until Envoy closes it.
+        """Send bytes on their own connection, and wait for this many answers or until Envoy closes it.
 
         With `hang_up` nothing more will be sent, and Envoy is told so: a message that is not whole can only be given
         up. Silence is not a refusal: it fails the test.
@@ -263,15 +263,15 @@ class Attacked:
     def post(
         self, body: bytes | str | Object | list[Object], path: str = "/mcp", headers: str = JSON_HEADERS
     ) -> Exchange:
-        """POST a body with its true length."""
+        """Post a body with its correct length."""
         return self.send(request("POST", path, body, headers))
 
     def leaked(self) -> list[RecordedRequest]:
-        """What reached the backend and may be read as a call of the secret tool."""
+        """Return the requests at the backend that can be read as a call of the secret tool."""
         return [request for request in self.recorder.requests if any(SECRET in text for text in readings(request))]
 
     def assert_safe(self) -> None:
-        """Nothing leaked, and Envoy is well: what is allowed still arrives."""
+        """Check that nothing leaked, and that Envoy still works: an allowed call arrives."""
         assert self.leaked() == []
         before = len(self.recorder.requests)
         assert self.post(call("add")).reached
@@ -279,7 +279,7 @@ class Attacked:
 
 
 def _hangs_up_at_once(filter: Any) -> None:
-    """A connection that Envoy gives up lingers for a second, which a test would wait for."""
+    """Make Envoy close abandoned connections at once: otherwise tests would wait a second for each."""
     manager = http_connection_manager_pb2.HttpConnectionManager()
     assert filter.typed_config.Unpack(manager)
     manager.delayed_close_timeout.FromMilliseconds(20)
@@ -308,7 +308,7 @@ def call(tool: str, arguments: Object | None = None) -> Object:
 
 
 def readings(request: RecordedRequest) -> list[str]:
-    """A request in every reading that a lenient server might make of it, in small letters without white space."""
+    """Return a request in every reading of a lenient server, in lower case without white space."""
     head = "\n".join([request.method, request.path, *(f"{name}:{value}" for name, value in request.headers.items())])
     texts = [head, unquote_to_bytes(head).decode(errors="replace")]
     for name in ("utf-8", "utf-16-le", "utf-16-be", "utf-7", "utf-32-le"):

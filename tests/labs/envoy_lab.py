@@ -1,6 +1,6 @@
 """A real Envoy with a control plane in this process, a recording backend behind it, and callers with certificates.
 
-The backend writes down every tool that reaches it: what is not in its record was not let through.
+The backend records every tool that reaches it: a call that is not in the record did not pass.
 """
 
 from __future__ import annotations
@@ -79,21 +79,21 @@ class Backend:
 
 
 class Caller:
-    """An agent with a certificate and one connection that is kept as long as it holds."""
+    """An agent with a certificate and one persistent connection."""
 
     def __init__(self, context: ssl.SSLContext, port: int) -> None:
         self._context, self._port = context, port
         self._connection: http.client.HTTPSConnection | None = None
 
     def call(self, tool: str) -> str:
-        """`allowed`, or the error that names the policy; `no answer: …` if there was none."""
+        """Call a tool; return `allowed`, the error that names the policy, or `no answer: …`."""
         got = self.send("tools/call", {"name": tool, "arguments": {}})
         if isinstance(got, str):
             return got
         return "allowed" if "result" in got else str(got["error"]["message"])
 
     def send(self, method: str, params: Object) -> Object | str:
-        """A message's answer, or why there was none."""
+        """Send a message; return its answer, or why no answer came."""
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         try:
@@ -120,7 +120,7 @@ class Caller:
 
 
 class Lab:
-    """Everything, started; one worker thread in Envoy, so that one request that sees a state shows it is in force."""
+    """The whole setup, running. Envoy has one worker thread: if one request sees a state, the state is in force."""
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="tierwall-lab-")
@@ -151,7 +151,7 @@ class Lab:
         self._callers: list[Caller] = []
 
     def new_controller(self) -> EnvoyController:
-        """One that has nothing but the files."""
+        """Return a controller without any state."""
         return EnvoyController(self.options, lambda resources: self.server.publish(resources))
 
     async def _serve(self, port: int) -> XdsServer:
@@ -169,11 +169,11 @@ class Lab:
         return process
 
     def do(self, work: Coroutine[Any, Any, T], timeout: float = PATIENCE_S) -> T:
-        """Something in the event loop of the control plane."""
+        """Run a coroutine in the event loop of the control plane."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
 
     def comes(self, holds: Callable[[], object]) -> bool:
-        """Whether something comes to hold of the control plane; asked in its event loop."""
+        """Whether a condition of the control plane becomes true; it is evaluated in the event loop."""
 
         async def wait() -> None:
             while not holds():
@@ -186,7 +186,7 @@ class Lab:
         return True
 
     def publish(self, objects: list[Object]) -> None:
-        """Put objects in force; returns before Envoy has them."""
+        """Put objects in force; return before Envoy has them."""
         source: Any = SimpleNamespace(read=lambda: loaded([*self.fixed, *objects]))
         load = self.controller.look(source)
         assert load is not None
@@ -217,19 +217,19 @@ class Lab:
         )
 
     def caller(self, account: str = "shopper") -> Caller:
-        """A new caller with a connection of its own."""
+        """Return a new caller with its own connection."""
         made = Caller(self.context(account), self.port)
         self._callers.append(made)
         return made
 
     def context(self, account: str) -> ssl.SSLContext:
-        """What an agent shows and trusts."""
+        """Return the TLS context of an agent."""
         out = ssl.create_default_context(cafile=str(self._ca))
         out.load_cert_chain(Path(self.folder.name) / f"{account}.pem")
         return out
 
     def restart_control_plane(self) -> None:
-        """Another one at the same address, which knows nothing yet."""
+        """Start another control plane at the same address, without any state."""
         port = self.server.port
         self.do(self.server.stop(0))
         self.server = self.do(self._serve(port))
@@ -252,13 +252,13 @@ async def later(do: Any) -> None:
 
 
 def loaded(objects: list[Object]) -> Loaded:
-    """Objects as if they had been read from files."""
+    """Return objects as if they had been read from files."""
     resources = load_objects(objects)
     return Loaded(resources, Snapshot.of(resources), Diagnostics(), ReadResult((), (), {}))
 
 
 def policy(name: str, *tools: str, on: str = "Gateway", account: str = "shopper", created: int = 1) -> Object:
-    """A policy that lets an agent call these tools, and nobody anything else."""
+    """Return a policy that lets an agent call these tools, and denies everything else."""
     group, target = ("gateway.networking.k8s.io", "agents") if on == "Gateway" else (NETWORKING, "orders")
     return {
         "apiVersion": f"{NETWORKING}/v0alpha0",
@@ -279,7 +279,7 @@ def policy(name: str, *tools: str, on: str = "Gateway", account: str = "shopper"
 
 @contextmanager
 def lab() -> Iterator[Lab]:
-    """A lab for as long as the block lasts."""
+    """Run a lab while the block lasts."""
     made = Lab()
     try:
         yield made

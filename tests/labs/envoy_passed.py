@@ -1,6 +1,6 @@
-"""Which policies a request passes by a configuration, read as Envoy reads it: headers, filters, lookups.
+"""Reads a configuration as Envoy does, to find the policies that a request passes: headers, filters, lookups.
 
-Routes and filter configurations are given apart, because a proxy has them apart for a while.
+Routes and filter configurations are separate, because a proxy may have them from different states for a while.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POSITION = {name: number for number, name in enumerate(ORDER)}
 
 
 class Policy(NamedTuple):
-    """A policy on the way of a request: what it decides, what it asks about, as messages; None for a lookup in vain."""
+    """A policy that a request passes: its decision and its question, as messages; None if the lookup fails."""
 
     slot: tuple[str, int]
     decision: Any
@@ -33,14 +33,14 @@ class Policy(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """What a route does to requests: the policies, and all other settings of filters but the names of checkpoints."""
+    """The effects of a route on requests: the policies, and all other filter settings except checkpoint names."""
 
     policies: tuple[Policy, ...]
     settings: tuple[tuple[str, bytes], ...]
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """What tells it from others: slots may be others, and trees may be."""
+        """The comparable content, without slot numbers."""
         trees = tuple((policy.slot[0], wire(policy.decision), wire(policy.asked)) for policy in self.policies)
         return trees, tuple(value for _, value in self.settings)
 
@@ -50,7 +50,7 @@ def wire(message: Any) -> bytes:
 
 
 def passed(routes: Mapping[str, Any], filters: Mapping[str, Any]) -> dict[str, Passed]:
-    """By name of the route, and of the cluster where it has several."""
+    """Return what requests pass, by route name, and by cluster name for a route with several clusters."""
     out = {}
     for configuration in routes.values():
         for host in configuration.virtual_hosts:
@@ -93,7 +93,7 @@ def _at(matcher: Any, where: str) -> Any:
 
 
 def denies_unknown(filters: Mapping[str, Any]) -> bool:
-    """Whether every filter denies whom it does not know."""
+    """Whether every filter denies requests at unknown checkpoints."""
     for entry in filters.values():
         on_no_match = rbac_pb2.RBAC.FromString(entry.typed_config.value).matcher.on_no_match
         assert isinstance(on_no_match, matcher_pb2.Matcher.OnMatch)

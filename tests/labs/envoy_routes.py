@@ -36,7 +36,7 @@ class Got(NamedTuple):
 
 
 def route(name: str, host: str | Sequence[str], rules: list[Object], on: str = "web", created: int = 1) -> Object:
-    """An HTTPRoute for a host name on a listener."""
+    """Return an HTTPRoute for a host name on a listener."""
     hosts = [host] if isinstance(host, str) else list(host)
     spec: Object = {"parentRefs": [{"name": "gate", "sectionName": on}], "rules": rules}
     if hosts != ["*"]:
@@ -94,7 +94,7 @@ class Routed:
         on: str = "web",
         body: bytes = b"",
     ) -> Got:
-        """Send one request and see where it gets."""
+        """Send one request; return the answer and where the request arrived."""
         before = {name: len(recorder.requests) for name, recorder in self.recorders.items()}
         connection = self._connection(on)
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -126,6 +126,6 @@ class Routed:
 
 
 def silent() -> tuple[socket.socket, SocketAddress]:
-    """Somebody who listens and never answers."""
+    """Return a listening socket that never answers, and its address."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=8)
     return listening, SocketAddress("127.0.0.1", listening.getsockname()[1])

@@ -1,4 +1,4 @@
-"""A client that speaks HTTP/2 frame by frame and sends whatever it is told to, also what no library would send."""
+"""A client that speaks HTTP/2 frame by frame, and can send what no library would send."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Header = tuple[str | bytes, str | bytes]
 
 @dataclass
 class Answer:
-    """What came back on a stream; `reset` is the code of RST_STREAM."""
+    """The answer on a stream; `reset` is the code of RST_STREAM."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -47,19 +47,19 @@ class Answer:
 
     @property
     def refused(self) -> bool:
-        """An answer says that it is no, or the stream was reset or the connection closed instead of an answer."""
+        """Whether the answer is a refusal, or the stream was reset or the connection closed instead."""
         if self.reached or not self.is_over:
             return False
         return not self.status or self.status >= 400 or b'"error"' in self.body
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will come."""
+        """Whether nothing more will come."""
         return self.ended or self.reset is not None or self.closed
 
 
 class Http2:
-    """One connection; streams are numbered 1, 3, 5, … as they are opened."""
+    """A connection; streams get the numbers 1, 3, 5, … in the order of opening."""
 
     def __init__(self, port: int, context: ssl.SSLContext | None = None, name: str = "localhost") -> None:
         self._socket: Any = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
@@ -88,18 +88,18 @@ class Http2:
         self._socket.close()
 
     def send(self, data: bytes) -> None:
-        """Bytes as they are; a peer that has hung up hears nothing."""
+        """Send bytes unchanged; a peer that has closed the connection gets nothing."""
         try:
             self._socket.sendall(data)
         except OSError:
             self._hung_up()
 
     def frames(self, *frames: Frame) -> None:
-        """Frames in one write."""
-        self.send(b"".join(one.serialize() for one in frames))
+        """Send frames in one write."""
+        self.send(b"".join(frame.serialize() for frame in frames))
 
     def open(self) -> int:
-        """The number of a new stream; one that nobody can answer any more would be refused by nobody."""
+        """Return the number of a new stream; fail if the connection is closed, as nothing could refuse the request."""
         assert not self.closed, "the peer has hung up"
         number = self._next
         self._next += 2
@@ -107,17 +107,17 @@ class Http2:
         return number
 
     def headers(self, stream: int, headers: Iterable[Header], *, end: bool = False) -> HeadersFrame:
-        """A header block, or trailers: names and values are not looked at."""
+        """Return a header block or trailers; names and values are not checked."""
         flags = ["END_HEADERS", *(["END_STREAM"] if end else [])]
         return HeadersFrame(stream, self._encoder.encode([*headers], huffman=False), flags=flags)
 
     @staticmethod
     def data(stream: int, data: bytes, *, end: bool = False) -> DataFrame:
-        """A piece of a body."""
+        """Return a piece of a body."""
         return DataFrame(stream, data, flags=["END_STREAM"] if end else [])
 
     def start(self, headers: Iterable[Header], pieces: Iterable[bytes] = (), trailers: Iterable[Header] = ()) -> int:
-        """A request in one write: headers, pieces of a body, trailers; the last of them ends it."""
+        """Send a request in one write: headers, pieces of a body, trailers; the last frame ends the stream."""
         stream = self.open()
         made: list[Frame] = [self.headers(stream, headers)]
         made += [self.data(stream, piece) for piece in pieces]
@@ -129,26 +129,26 @@ class Http2:
         return stream
 
     def ask(self, headers: Iterable[Header], *pieces: bytes, trailers: Iterable[Header] = ()) -> Answer:
-        """A request and its answer."""
+        """Send a request; return its answer."""
         stream = self.start(headers, pieces, trailers)
         self.wait([stream])
         return self.answers[stream]
 
     def wait(self, streams: Iterable[int] | None = None) -> None:
-        """Read until these streams (all of them, unless given) are over, or the peer hangs up; silence is a failure."""
+        """Read until these streams (by default all) are over, or the peer disconnects; silence is a failure."""
         wanted = list(self.answers) if streams is None else list(streams)
-        self._read_until(lambda: all(self.answers[one].is_over for one in wanted))
+        self._read_until(lambda: all(self.answers[stream].is_over for stream in wanted))
 
     def poll(self, streams: Iterable[int], seconds: float) -> bool:
-        """Read for some time; whether these streams are over."""
+        """Read for some time; return whether these streams are over."""
         wanted, end = list(streams), time.monotonic() + seconds
-        while not self.closed and not all(self.answers[one].is_over for one in wanted):
+        while not self.closed and not all(self.answers[stream].is_over for stream in wanted):
             if not self._read(end - time.monotonic()):
                 break
-        return all(self.answers[one].is_over for one in wanted)
+        return all(self.answers[stream].is_over for stream in wanted)
 
     def round_trip(self) -> None:
-        """A PING and its answer: the peer has read all that was sent before, or has hung up."""
+        """Send a PING and wait for its answer: the peer has then read everything before it, or disconnected."""
         self._pongs = 0
         self.frames(PingFrame(0, b"tierwall"))
         self._read_until(lambda: self._pongs > 0)
@@ -213,8 +213,8 @@ class Http2:
 
 
 def post(path: str, body: bytes | None = None, *more: Header, host: str = "gate.test") -> list[Header]:
-    """The headers of a message of MCP; with the length of the body if one is given."""
-    found: list[Header] = [(":method", "POST"), (":scheme", "http"), (":authority", host), (":path", path), *JSON]
+    """Return the headers of an MCP message, with the length of the body if one is given."""
+    headers: list[Header] = [(":method", "POST"), (":scheme", "http"), (":authority", host), (":path", path), *JSON]
     if body is not None:
-        found.append(("content-length", str(len(body))))
-    return [*found, *more]
+        headers.append(("content-length", str(len(body))))
+    return [*headers, *more]

@@ -1,7 +1,7 @@
-"""Waiting for what must come, and ports that nobody takes away: tests must pass on a busy machine, too.
+"""Waiting for conditions, and reserved ports: tests must pass on a busy machine, too.
 
-A test waits for the condition that it needs, never for a time. What does not come within `PATIENCE_S` fails the test;
-the limit is generous, because only a defect ever reaches it.
+A test waits for a condition, never for a time. If the condition is not true within `PATIENCE_S`, the test fails. The
+limit is generous, because only a defect ever reaches it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PATIENCE_S = 90.0
 
 
 def eventually(holds: Callable[[], object], what: str | Callable[[], object], seconds: float = PATIENCE_S) -> None:
-    """Look until something holds; `what` says in the failure what did not come."""
+    """Wait until a condition is true; `what` describes it in the failure."""
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:
@@ -23,10 +23,10 @@ def eventually(holds: Callable[[], object], what: str | Callable[[], object], se
 
 
 class HeldPort:
-    """A port of loopback that nobody else is given as long as this object lives.
+    """A loopback port that no other program gets while this object lives.
 
-    It is bound for sharing and never listens, so a connection to it is refused. Who asks to share ports can listen
-    there and gets every connection: Envoy does so by itself, etcd and kube-apiserver have an option for it.
+    It is bound for sharing and never listens, so a connection to it is refused. A program that shares ports can listen
+    on it and gets every connection: Envoy does so by default, etcd and kube-apiserver have an option for it.
     """
 
     def __init__(self) -> None:
@@ -40,9 +40,9 @@ class HeldPort:
 
 
 def unused_port() -> int:
-    """A port that was free a moment ago, for a program that cannot share one and must be told its number before.
+    """Return a port that was free a moment ago, for a program that cannot share ports and needs the number in advance.
 
-    Somebody may take it first; so whoever uses this starts the program again with another when it cannot listen.
+    Another program may take it first, so callers try again with another port if the program cannot listen.
     """
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])

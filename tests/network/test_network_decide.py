@@ -1,4 +1,4 @@
-"""The shipped decision equals the reference on random clusters of mixed dialects: verdicts and deciding rules."""
+"""Decisions equal the reference on random clusters with all kinds of policies: verdicts and deciding rules."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Object = dict[str, Any]
 @settings(max_examples=examples(500))
 @given(clusters(), st.data())
 def test_verdicts_and_deciding_rules_equal_the_reference(objects: list[Object], data: st.DataObject) -> None:
-    cluster, this = Cluster(objects), snapshot(objects)
+    cluster, world = Cluster(objects), snapshot(objects)
     for _ in range(6):
         source, destination = data.draw(st.sampled_from(ends(objects))), data.draw(st.sampled_from(ends(objects)))
         protocol, port = data.draw(st.sampled_from(PROTOCOLS)), data.draw(st.sampled_from(PORTS))
         want = decide(cluster, source, destination, protocol, port)
-        got = document(this, {"from": source, "to": destination, "protocol": protocol, "port": port})
+        got = document(world, {"from": source, "to": destination, "protocol": protocol, "port": port})
         assert got["verdict"] == want["verdict"]
         for direction in ("egress", "ingress"):
             verdict, by = want[direction]

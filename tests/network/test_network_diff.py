@@ -1,4 +1,4 @@
-"""A comparison of two snapshots equals asking about each pair before and after."""
+"""A comparison of two snapshots agrees with deciding each pair before and after."""
 
 from __future__ import annotations
 
@@ -27,38 +27,41 @@ Fate = dict[tuple[str, str, str, int], tuple[Verdict, tuple[str, ...]]]
 
 
 def fates(model: NetworkModel, outside: list[Endpoint]) -> Fate:
-    """Every connection that passes, by the names of its ends."""
+    """Return every connection that is not denied, by the names of its endpoints."""
     out: Fate = {}
-    ends = [*model.pods, *model.nodes, *outside]
-    for source in ends:
-        for destination in ends:
+    endpoints = [*model.pods, *model.nodes, *outside]
+    for source in endpoints:
+        for destination in endpoints:
             if source is destination:
                 continue
             for protocol in PROTOCOLS:
                 for port in (*PORTS, 9):
-                    found = decide(model, source, destination, protocol, port)
-                    domains = set(found.domains)
-                    if found.verdict is not Verdict.DENY:
-                        fate = found.verdict, tuple(sorted(domains)) if found.verdict is Verdict.CONDITIONAL else ()
-                        out[str(source), str(destination), protocol, port] = fate
+                    decision = decide(model, source, destination, protocol, port)
+                    domains = set(decision.domains)
+                    if decision.verdict is not Verdict.DENY:
+                        result = (
+                            decision.verdict,
+                            tuple(sorted(domains)) if decision.verdict is Verdict.CONDITIONAL else (),
+                        )
+                        out[str(source), str(destination), protocol, port] = result
     return out
 
 
-def members(one: ChangedConnections, mask: int, outside: list[Endpoint]) -> Iterator[str]:
-    for found in one.side.classes.members(mask):
-        if found.spans:
-            for end in outside:
-                if any(low <= end.addresses[0] <= high for low, high in found.spans):
-                    yield str(end)
+def members(difference: ChangedConnections, mask: int, outside: list[Endpoint]) -> Iterator[str]:
+    for member in difference.side.classes.members(mask):
+        if member.spans:
+            for endpoint in outside:
+                if any(low <= endpoint.addresses[0] <= high for low, high in member.spans):
+                    yield str(endpoint)
         else:
-            yield from map(str, found.members)
+            yield from map(str, member.members)
 
 
 @settings(max_examples=examples(150))
 @given(clusters(most_policies=4), clusters(most_policies=4))
-def test_a_comparison_names_exactly_the_connections_that_differ(before: list[Object], after: list[Object]) -> None:
+def test_a_comparison_lists_exactly_the_connections_that_differ(before: list[Object], after: list[Object]) -> None:
     models = [NetworkModel(snapshot(objects)) for objects in (before, after)]
-    inside = {address for model in models for end in (*model.pods, *model.nodes) for address in end.addresses}
+    inside = {address for model in models for endpoint in (*model.pods, *model.nodes) for address in endpoint.addresses}
     parsed = [address for text in OUTSIDE if (address := parse_address(text)) is not None]
     outside = [address_endpoint(address) for address in parsed if address not in inside]
     then, now = (fates(model, outside) for model in models)
@@ -74,25 +77,25 @@ def test_a_comparison_names_exactly_the_connections_that_differ(before: list[Obj
         for destination in (*model.pods, *model.nodes, *outside)
         if not source.under_policy and not destination.under_policy
     }
-    # Pairs of which no policy can speak on the side they are on are left out, as in a list.
+    # Pairs to which policies cannot apply on their side are left out, as in a list.
     wanted = {(key, change) for key, change in wanted if key[:2] not in neither}
-    found = {
-        ((source, destination, protocol, port), one.change)
-        for one in differences(snapshot(before), snapshot(after))
-        for source in members(one, one.sources, outside)
-        for destination in members(one, one.destinations, outside)
+    changes = {
+        ((source, destination, protocol, port), difference.change)
+        for difference in differences(snapshot(before), snapshot(after))
+        for source in members(difference, difference.sources, outside)
+        for destination in members(difference, difference.destinations, outside)
         if source != destination and (source, destination) not in neither
-        for flow in one.flows
+        for flow in difference.flows
         for protocol, first, last in flow.ranges
         for port in (*PORTS, 9)
         if first <= port <= last
     }
-    assert found == wanted
+    assert changes == wanted
 
 
 @settings(max_examples=examples(100))
 @given(clusters(most_policies=6))
-def test_nothing_differs_from_itself(objects: list[Object]) -> None:
+def test_a_snapshot_does_not_differ_from_itself(objects: list[Object]) -> None:
     assert list(compare_connections(snapshot(objects), snapshot(list(reversed(objects))))) == []
 
 
@@ -117,7 +120,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_appears_is_shown_with_who_allows_it_now_and_who_denied_it_before(folders: Path) -> None:
+def test_an_added_connection_is_shown_with_its_deciders_now_and_before(folders: Path) -> None:
     result = CliRunner().invoke(root, ["diff", "old", "new"])
     assert result.exit_code == 4
     assert result.stdout.splitlines() == [
@@ -127,7 +130,7 @@ def test_what_appears_is_shown_with_who_allows_it_now_and_who_denied_it_before(f
     ]
 
 
-def test_what_vanishes_is_shown_with_who_denies_it_now(folders: Path) -> None:
+def test_a_removed_connection_is_shown_with_the_policy_that_denies_it_now(folders: Path) -> None:
     document = json.loads(CliRunner().invoke(root, ["diff", "new", "old", "-o", "json"]).stdout)
     (entry,) = document["connections"]
     assert entry["change"] == "removed"
@@ -136,24 +139,24 @@ def test_what_vanishes_is_shown_with_who_denies_it_now(folders: Path) -> None:
     assert flow["was"]["ingress"] == [{"policy": "NetworkPolicy/shop/db", "rule": "ingress[0]"}]
 
 
-def test_no_change_is_exit_code_0_and_says_so_on_stderr(folders: Path) -> None:
+def test_without_changes_the_exit_code_is_0_and_stderr_says_so(folders: Path) -> None:
     result = CliRunner().invoke(root, ["diff", "old", "old"])
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no connection changes\n")
 
 
 @pytest.mark.parametrize("output", ["csv", "md", "dot", "mermaid", "html"])
-def test_every_format_names_both_ends(folders: Path, output: str) -> None:
+def test_every_format_names_both_endpoints(folders: Path, output: str) -> None:
     result = CliRunner().invoke(root, ["diff", "old", "new", "-o", output])
     assert result.exit_code == 4
     assert "shop/web" in result.stdout
     assert "shop/db" in result.stdout
 
 
-def test_a_folder_that_is_not_there_is_an_error(folders: Path) -> None:
+def test_a_missing_folder_is_an_error(folders: Path) -> None:
     assert CliRunner().invoke(root, ["diff", "old", "nwe"]).exit_code == 1
 
 
-def test_pictures_tell_what_appears_from_what_vanishes_between_the_same_ends(folders: Path) -> None:
+def test_pictures_distinguish_added_from_removed_connections_of_the_same_endpoints(folders: Path) -> None:
     (folders / "moved").mkdir()
     text = (folders / "new" / "all.yaml").read_text()
     (folders / "moved" / "all.yaml").write_text(text.replace("5432", "5433"))

@@ -1,4 +1,4 @@
-"""`tierwall explain network`: a sentence, the walk, the lines; and exit codes that tell the verdict."""
+"""`tierwall explain network`: the sentence, the walk, the source lines, and an exit code for each verdict."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def explain(file: str, source: str, destination: str, port: int, *more: str) -> 
     return CliRunner().invoke(root, arguments)
 
 
-def test_an_allowed_connection_is_told_in_a_sentence_a_walk_and_lines(file: str) -> None:
+def test_an_allowed_connection_is_explained_by_a_sentence_a_walk_and_source_lines(file: str) -> None:
     done = explain(file, "shop/web", "pay/db", 5432)
     assert done.exit_code == 0
     first, *rest = done.output.splitlines()
@@ -106,7 +106,7 @@ def test_json_is_the_decision_document(file: str) -> None:
     }
 
 
-def test_a_question_about_nobody_exits_with_1_and_a_hint(file: str) -> None:
+def test_a_question_about_an_unknown_pod_exits_with_1_and_a_hint(file: str) -> None:
     done = explain(file, "shop/wep", "node:n1", 0)
     assert done.exit_code == 1
     assert "there is no pod `wep` in namespace `shop` (did you mean `web`?)" in done.output

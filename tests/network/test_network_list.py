@@ -1,4 +1,4 @@
-"""Names of sets are exact, lists are the same whatever the order of objects, and every format holds its own."""
+"""Names of sets are exact, lists do not depend on the order of objects, and hostile names do not break any format."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Object = dict[str, Any]
 
 
 def members(classes: EndpointClasses, names: tuple[str, ...], hints: dict[str, int], possible: int) -> int:
-    """The set that some names stand for, read back."""
+    """Read a list of names back into the set that it means."""
     out = 0
     for name in names:
         if name == "*":
@@ -46,32 +46,34 @@ def members(classes: EndpointClasses, names: tuple[str, ...], hints: dict[str, i
 
 
 def _spelled(classes: EndpointClasses, name: str, possible: int) -> int:
-    found = 0
-    for one in classes.all:
-        texts = [str(end) for end in one.members] + [str(span) for span in one.spans]
-        whole = [f"{end.namespace}/*" for end in one.members] + ["*/*"] * (one.representative.kind == "pod")
-        if name in texts or (name in whole and (name != "*/*" or possible >> one.bit & 1)):
-            found |= 1 << one.bit
-    if not found:  # joined spans: every span that lies inside
+    mask = 0
+    for endpoint_class in classes.all:
+        texts = [str(endpoint) for endpoint in endpoint_class.members] + [str(span) for span in endpoint_class.spans]
+        whole = [f"{endpoint.namespace}/*" for endpoint in endpoint_class.members] + ["*/*"] * (
+            endpoint_class.representative.kind == "pod"
+        )
+        if name in texts or (name in whole and (name != "*/*" or possible >> endpoint_class.bit & 1)):
+            mask |= 1 << endpoint_class.bit
+    if not mask:  # joined spans: take every span inside them
         low, high = (naming_address(part) for part in name.split("-"))
-        for one in classes.all:
-            if one.spans and all(low <= span.low and span.high <= high for span in one.spans):
-                found |= 1 << one.bit
-    return found
+        for endpoint_class in classes.all:
+            if endpoint_class.spans and all(low <= span.low and span.high <= high for span in endpoint_class.spans):
+                mask |= 1 << endpoint_class.bit
+    return mask
 
 
 def naming_address(text: str) -> int:
     from tierwall.values.addresses import parse_address
 
-    found = parse_address(text)
-    assert found is not None
-    return found
+    address = parse_address(text)
+    assert address is not None
+    return address
 
 
 @settings(max_examples=examples(200))
 @given(clusters(), st.data())
-def test_the_name_of_a_set_reads_back_as_that_set(objects: list[Object], data: st.DataObject) -> None:
-    classes = EndpointClasses(NetworkModel(snapshot(objects)), refine=id)  # every pod a class of its own
+def test_the_name_of_a_set_means_exactly_that_set(objects: list[Object], data: st.DataObject) -> None:
+    classes = EndpointClasses(NetworkModel(snapshot(objects)), refine=id)  # one class per pod
     subsets = st.integers(0, classes.everybody)
     pods = EndpointNames(classes).pods
     possible = data.draw(st.sampled_from((classes.everybody, classes.under_policy)))
@@ -82,7 +84,7 @@ def test_the_name_of_a_set_reads_back_as_that_set(objects: list[Object], data: s
         named = EndpointNames(classes).describe(mask, possible, hints[:2], hints[2:])
     known = {hint.name: hint.mask for hint in hints}
     whole = members(classes, named.all, known, possible) & ~members(classes, named.excepts, known, possible)
-    # Outside addresses of several spans may share a class; the spans must be there one and all.
+    # Several spans of outside addresses may share a class; all of its spans must be listed.
     assert whole | members(classes, named.ends, known, possible) == mask
 
 
@@ -165,7 +167,7 @@ def test_the_text_groups_by_workload_and_names_conditions(folder: str) -> None:
     ]
 
 
-def test_reasons_and_denials_are_shown_on_demand(folder: str) -> None:
+def test_deciders_and_denied_connections_are_shown_on_request(folder: str) -> None:
     assert run(folder, "--explain", "--denied", "--from", "shop/web", "--to", "pay").splitlines() == [
         "shop/web[Deployment] => pay/db[StatefulSet] : TCP 5432, denied TCP 1-5431,5433-65535; UDP all; SCTP all",
         "    denied TCP 1-5431,5433-65535; UDP all; SCTP all: egress Default; ingress NetworkPolicy/pay/db spec",
@@ -173,7 +175,7 @@ def test_reasons_and_denials_are_shown_on_demand(folder: str) -> None:
     ]
 
 
-def test_filters_cut_ends_addresses_and_ports(folder: str) -> None:
+def test_filters_select_endpoints_addresses_and_ports(folder: str) -> None:
     assert run(folder, "--from", "shop/web-0", "--to", "pay/*", "--port", "5432/tcp").splitlines() == [
         "shop/web-0 => pay/db[StatefulSet] : TCP 5432"
     ]
@@ -183,7 +185,7 @@ def test_filters_cut_ends_addresses_and_ports(folder: str) -> None:
     assert run(folder, "--to", "pay", "--port", "80") == ""
 
 
-def test_unknown_ends_and_ports_are_named_with_hints(folder: str) -> None:
+def test_unknown_endpoints_and_ports_are_reported_with_hints(folder: str) -> None:
     done = CliRunner().invoke(root, ["list", folder, "--from", "shp", "--to", "pay/dd", "--port", "99999"])
     assert done.exit_code == 1
     assert "there is no namespace, pod, workload or node `shp` for `from` (did you mean `shop`?)" in done.output
@@ -213,7 +215,7 @@ def test_json_csv_and_markdown_say_the_same(folder: str) -> None:
     assert len(table) == 2 + len(rows) == 2 + len(json.loads(run(folder, "-o", "json"))["connections"])
 
 
-def test_pairs_expand_groups_and_leave_out_an_end_with_itself(folder: str) -> None:
+def test_pairs_expand_groups_and_leave_out_an_endpoint_with_itself(folder: str) -> None:
     lines = run(folder, "--pairs", "--from", "shop", "--to", "shop").splitlines()
     assert lines == ["shop/web-1 => shop/web-0 : all", "shop/web-0 => shop/web-1 : all"]
 
@@ -236,8 +238,13 @@ def test_graphs_draw_blocks_and_mark_conditions(folder: str) -> None:
 def hostile() -> list[Object]:
     name = '<!--<script></script><b a="1">|&\n-x'
     pods = [
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": one, "namespace": "=1+1"}, "spec": {"containers": []}}
-        for one in (name, "y")
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": pod_name, "namespace": "=1+1"},
+            "spec": {"containers": []},
+        }
+        for pod_name in (name, "y")
     ]
     policy = {
         "apiVersion": "networking.k8s.io/v1",
@@ -255,19 +262,19 @@ def hostile() -> list[Object]:
     return [*pods, policy, admin]
 
 
-def test_names_that_attack_the_format_stay_names() -> None:
-    found = connections(snapshot(hostile()), explain=True, denied=True).matrix
-    page = "\n".join(pictures.page(picture(found, True), View()))
+def test_hostile_names_do_not_break_out_of_any_format() -> None:
+    matrix = connections(snapshot(hostile()), explain=True, denied=True).matrix
+    page = "\n".join(pictures.page(picture(matrix, True), View()))
     assert page.count("</script>") == 2
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert data is not None
-    assert any("</script>" in flow["because"] for one in json.loads(data[1])["sets"] for flow in one["flows"])
-    for row in csv.reader(io.StringIO("\r\n".join(lists.comma_separated(pair_entries(found), View())))):
+    assert any("</script>" in flow["because"] for group in json.loads(data[1])["sets"] for flow in group["flows"])
+    for row in csv.reader(io.StringIO("\r\n".join(lists.comma_separated(pair_entries(matrix), View())))):
         assert len(row) == len(lists.CSV_HEADING)
         assert all(cell[:1] not in ("=", "+", "-", "@") for cell in row)
-    assert all(line.count('"') % 2 == 0 for line in pictures.mermaid(picture(found), View()))
-    assert "\\n" not in "".join(pictures.dot(picture(found), View()))
-    assert json.loads("\n".join(lists.json(connection_entries(found), View())))
+    assert all(line.count('"') % 2 == 0 for line in pictures.mermaid(picture(matrix), View()))
+    assert "\\n" not in "".join(pictures.dot(picture(matrix), View()))
+    assert json.loads("\n".join(lists.json(connection_entries(matrix), View())))
 
 
 def test_a_picture_of_too_many_groups_is_refused(tmp_path: Path) -> None:
@@ -288,14 +295,14 @@ def test_a_picture_of_too_many_groups_is_refused(tmp_path: Path) -> None:
     assert "too large for a picture" in done.output
 
 
-def test_words_for_sets() -> None:
+def test_the_words_for_sets() -> None:
     assert str(NamedEndpoints(("*",))) == "everyone"
     assert str(NamedEndpoints(("*/*",), ("a/*", "b/x"))) == "every pod except a/*, b/x"
     assert str(NamedEndpoints(("[t=1]/*",), ("a/*",), ("c/y",))) == "[t=1]/* except a/*; also c/y"
     assert str(NamedEndpoints((), (), ())) == "nobody"
 
 
-def test_what_fails_closed_is_told_on_stderr(tmp_path: Path) -> None:
+def test_rules_that_fail_closed_are_reported_on_stderr(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("{networks: [0.0.0.0/0", "{nets: [0.0.0.0/0"))
     done = CliRunner().invoke(root, ["list", str(tmp_path)])
     assert done.exit_code == 0

@@ -1,4 +1,4 @@
-"""What objects mean: workloads and their pods, addresses, and policies that cannot be understood."""
+"""The model of the objects: workloads and their pods, addresses, and policies that cannot be understood."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pod(name: str, owner: tuple[str, str, str] | None = None, **more: Any) -> Ob
 
 
 def pods(*objects: Object) -> list[str]:
-    return sorted(str(one) for one in NetworkModel(snapshot(objects)).pods)
+    return sorted(str(pod) for pod in NetworkModel(snapshot(objects)).pods)
 
 
 def test_a_template_has_as_many_pods_as_replicas_but_at_most_two() -> None:
@@ -45,13 +45,13 @@ def test_a_template_has_as_many_pods_as_replicas_but_at_most_two() -> None:
     assert pods(cron) == ["shop/nightly-0"]
 
 
-def test_a_daemon_set_has_one_pod_a_node() -> None:
+def test_a_daemon_set_has_one_pod_per_node() -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
     assert pods(workload("DaemonSet", "agent"), node) == ["shop/agent-0"]
     assert pods(workload("DaemonSet", "agent")) == ["shop/agent-0", "shop/agent-1"]
 
 
-def test_a_workload_whose_pods_are_there_adds_none() -> None:
+def test_a_workload_whose_pods_are_in_the_snapshot_adds_none() -> None:
     replica_set = workload("ReplicaSet", "web-abc", replicas=2)
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "controller": True, "uid": "u"}
     replica_set["metadata"]["ownerReferences"] = [owner]
@@ -59,13 +59,13 @@ def test_a_workload_whose_pods_are_there_adds_none() -> None:
     assert pods(deployment, replica_set) == ["shop/web-0", "shop/web-1"]
     shown = pod("web-abc-x", ("apps/v1", "ReplicaSet", "web-abc"))
     assert pods(deployment, replica_set, shown) == ["shop/web-abc-x"]
-    (one,) = NetworkModel(snapshot([deployment, replica_set, shown])).pods
-    assert str(one.workload) == "Deployment/shop/web"
-    # An owner that is not in the snapshot is no reason to leave a workload out.
+    (replica,) = NetworkModel(snapshot([deployment, replica_set, shown])).pods
+    assert str(replica.workload) == "Deployment/shop/web"
+    # A workload whose owner is not in the snapshot still counts.
     assert pods(replica_set) == ["shop/web-abc-0", "shop/web-abc-1"]
 
 
-def test_two_workloads_of_one_name_keep_their_pods_apart() -> None:
+def test_two_workloads_with_the_same_name_have_different_pods() -> None:
     assert pods(workload("Deployment", "web"), workload("StatefulSet", "web")) == [
         "shop/statefulset:web-0",
         "shop/web-0",
@@ -83,9 +83,9 @@ def test_two_workloads_of_one_name_keep_their_pods_apart() -> None:
     ],
 )
 def test_a_cidr_is_its_masked_range(text: str, low: str, high: str) -> None:
-    found = parse_cidr(text)
-    assert found is not None
-    assert (format_address(found.low), format_address(found.high)) == (low, high)
+    span = parse_cidr(text)
+    assert span is not None
+    assert (format_address(span.low), format_address(span.high)) == (low, high)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_cidr_is_its_masked_range(text: str, low: str, high: str) -> None:
         None,
     ],
 )
-def test_what_is_no_cidr_is_none(text: Any) -> None:
+def test_an_invalid_cidr_is_refused(text: Any) -> None:
     assert parse_cidr(text) is None
 
 
@@ -140,7 +140,7 @@ def netpol(**spec: Any) -> Object:
 
 
 def ingress_of(*policies: Object, source: Any = "shop/web") -> tuple[str, str]:
-    """The verdict of ingress to shop/api, and the notes of its trace, after `fails closed: ` where a rule does."""
+    """Return the ingress verdict for shop/api and the notes of its trace, with `fails closed: ` where it applies."""
     got = document(snapshot([WEB, API, *policies]), {"from": source, "to": "shop/api", "port": 80})
     notes = [
         ("fails closed: " if step["reason"] == "FailsClosed" else "") + step.get("note", "")
@@ -215,13 +215,13 @@ def test_a_rule_without_a_known_action_denies(rule: Any) -> None:
         {"kind": "ClusterNetworkPolicy", "tier": "Platform"},
     ],
 )
-def test_a_policy_whose_subject_or_place_is_not_understood_only_denies(spec: Object) -> None:
+def test_a_policy_whose_subject_or_precedence_is_not_understood_only_denies(spec: Object) -> None:
     rules: list[Object] = [{"action": action, "from": [{"namespaces": {}}]} for action in ("Pass", "Allow", "Deny")]
     for rule in rules:
         written = {**rule, "action": "Accept"} if "kind" in spec and rule["action"] == "Allow" else rule
         verdict, _ = ingress_of(admin(**{**spec, "ingress": [written]}))
         assert verdict == ("Allow" if rule["action"] == "Allow" else "Deny")
-    # What it says of its peers still holds: it denies only those.
+    # Its peers still count: it denies only those.
     assert ingress_of(admin(**{**spec, "ingress": [{"action": "Deny", "from": [NOBODY]}]}))[0] == "Allow"
 
 
@@ -253,7 +253,7 @@ def test_a_network_policy_rule_that_is_not_understood_allows_nothing(rule: Any) 
 @pytest.mark.parametrize(
     "selector", ["", [], {"matchLabel": {}}, {"matchExpressions": [{"key": "a", "operator": "in"}]}]
 )
-def test_a_network_policy_whose_pods_are_not_understood_closes_its_namespace(selector: Any) -> None:
+def test_a_network_policy_whose_pods_are_not_understood_isolates_its_namespace(selector: Any) -> None:
     verdict, note = ingress_of(netpol(podSelector=selector, ingress=[{}]))
     assert verdict == "Deny"
     assert "the pods cannot be understood" in note

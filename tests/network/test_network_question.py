@@ -1,4 +1,4 @@
-"""Questions: every problem at once, hints, what an end may be, and the shape of the decision document."""
+"""Questions: all problems at once, hints, the forms of an endpoint, and the shape of the decision document."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def asked_of(*policies: Object) -> Answer:
 def problems(objects: list[Object], asked: Object) -> list[tuple[str, str]]:
     with pytest.raises(InputError) as caught:
         document(snapshot(objects), asked)
-    assert {one.code for one in caught.value.diagnostics} <= {"TW703", "TW704"}
-    return [(one.message, one.hint) for one in caught.value.diagnostics]
+    assert {diagnostic.code for diagnostic in caught.value.diagnostics} <= {"TW703", "TW704"}
+    return [(diagnostic.message, diagnostic.hint) for diagnostic in caught.value.diagnostics]
 
 
-def test_every_problem_of_a_question_is_told_at_once_with_hints() -> None:
-    found = problems([WEB, DB], {"from": "shop/wbe", "to": "pai/db", "port": 70000, "protocol": "tcp", "prot": 1})
-    assert found == [
+def test_all_problems_of_a_question_are_reported_at_once_with_hints() -> None:
+    messages = problems([WEB, DB], {"from": "shop/wbe", "to": "pai/db", "port": 70000, "protocol": "tcp", "prot": 1})
+    assert messages == [
         ("expected a number from 1 to 65535 as `port`, found `70000`", ""),
         ("expected one of TCP, UDP, SCTP as `protocol`, found `tcp`", "did you mean `TCP`?"),
         ("unknown key `prot` in a question of the network plane", "did you mean `port`?"),
@@ -72,35 +72,35 @@ def test_every_problem_of_a_question_is_told_at_once_with_hints() -> None:
 
 
 @pytest.mark.parametrize(
-    "end",
+    "endpoint",
     [None, "", "web", "a/b/c", "/web", {}, {"ip": "10.0.0"}, {"ip": 7}, {"node": "n"}, {"pod": "x"}, 7, ["shop/web"]],
 )
-def test_an_end_that_is_none_is_refused(end: Any) -> None:
-    assert len(problems([WEB, DB], question(end))) == 1
+def test_an_invalid_endpoint_is_refused(endpoint: Any) -> None:
+    assert len(problems([WEB, DB], question(endpoint))) == 1
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536, "80", 80.0, True, None])
-def test_a_port_that_is_none_is_refused(port: Any) -> None:
-    (found,) = problems([WEB, DB], question(port=port))
-    assert found[0].startswith("expected a number from 1 to 65535 as `port`")
+def test_an_invalid_port_is_refused(port: Any) -> None:
+    (problem,) = problems([WEB, DB], question(port=port))
+    assert problem[0].startswith("expected a number from 1 to 65535 as `port`")
 
 
-def test_an_address_of_a_pod_is_that_pod() -> None:
+def test_an_address_of_a_pod_means_that_pod() -> None:
     deny = admin("deny", ingress=[{"action": "Deny", "from": [{"namespaces": {}}]}])
-    this = snapshot([WEB, DB, deny])
-    by_name, by_address = document(this, question()), document(this, question({"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}))
+    world = snapshot([WEB, DB, deny])
+    by_name, by_address = document(world, question()), document(world, question({"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}))
     assert by_name == by_address
     assert by_name["verdict"] == "Deny"
 
 
-def test_a_pod_and_itself_is_no_matter_of_policy() -> None:
+def test_policies_do_not_apply_to_a_pod_and_itself() -> None:
     deny = admin("deny", ingress=[{"action": "Deny", "from": [{"namespaces": {}}]}])
     got = document(snapshot([WEB, deny]), question("shop/web", {"ip": "10.0.0.1"}))
     assert (got["verdict"], got["egress"]["verdict"], got["ingress"]["verdict"]) == ("Allow", *["NotApplicable"] * 2)
     assert got["decidedBy"] == [{"policy": "Default"}]
 
 
-def test_traffic_with_the_own_node_is_judged_and_noted() -> None:
+def test_traffic_between_a_pod_and_its_own_node_is_decided_with_a_note() -> None:
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -130,13 +130,13 @@ def test_a_domain_rule_makes_the_answer_conditional_and_names_the_domains() -> N
         {"policy": "AdminNetworkPolicy/names", "rule": "egress[1]"},
     ]
     assert got["sentence"].startswith("shop/web can reach 203.0.113.7 on TCP port 80 only if its address belongs to")
-    # A pod without an address has no domain name, and where all answers agree the domain does not matter.
+    # A pod without an address does not belong to a domain; if all answers agree, the domain does not matter.
     assert document(snapshot([WEB, pod("db", "pay"), names]), question())["verdict"] == "Allow"
     same = admin("same", egress=[{"action": "Allow", "to": [{"domainNames": ["example.org"]}]}])
     assert document(snapshot([WEB, same]), question("shop/web", {"ip": "203.0.113.7"}))["verdict"] == "Allow"
 
 
-def test_of_a_thousand_policies_of_equal_priority_the_first_name_decides() -> None:
+def test_the_first_name_of_a_thousand_policies_of_equal_priority_decides() -> None:
     rule: Object = {"from": [{"namespaces": {}}]}
     policies = [admin(f"p{number:04}", 5, ingress=[{"action": "Deny", **rule}]) for number in range(999)]
     policies.append(admin("P", 5, ingress=[{"action": "Allow", **rule}]))
@@ -149,7 +149,7 @@ def test_of_a_thousand_policies_of_equal_priority_the_first_name_decides() -> No
     }
 
 
-def test_expectations_hold_as_the_contract_says() -> None:
+def test_expectations_are_checked_as_the_contract_says() -> None:
     rule = {"action": "Deny", "to": [{"namespaces": {}}]}
     named = {**rule, "name": "no-way-out"}
     got = asked_of(admin("a", egress=[{**rule, "ports": [{"portNumber": {"port": 1}}]}, named]), isolating("one"))
@@ -175,7 +175,7 @@ def test_expectations_hold_as_the_contract_says() -> None:
     ]
 
 
-def test_an_empty_list_asks_that_no_policy_decided() -> None:
+def test_an_empty_list_expects_that_no_policy_decides() -> None:
     nobody = asked_of()
     for expect in ([], "Default", ["Default"], [{"policy": "Default"}]):
         assert differences({"decidedBy": expect}, nobody) == []
@@ -187,7 +187,7 @@ def test_an_empty_list_asks_that_no_policy_decided() -> None:
 def test_a_malformed_expectation_is_an_error() -> None:
     with pytest.raises(InputError) as caught:
         differences({"verdikt": "Allow", "egress": "allow", "decidedBy": [7]}, asked_of())
-    assert [(one.code, one.hint) for one in caught.value.diagnostics] == [
+    assert [(diagnostic.code, diagnostic.hint) for diagnostic in caught.value.diagnostics] == [
         ("TW701", ""),
         ("TW701", "did you mean `Allow`?"),
         ("TW701", "did you mean `verdict`?"),
@@ -196,7 +196,7 @@ def test_a_malformed_expectation_is_an_error() -> None:
 
 @settings(max_examples=examples(150))
 @given(clusters(), st.data())
-def test_every_explanation_replays_to_its_verdict(objects: list[Object], data: st.DataObject) -> None:
+def test_the_steps_of_every_answer_lead_to_its_verdict(objects: list[Object], data: st.DataObject) -> None:
     source, destination = (data.draw(st.sampled_from(ends(objects))) for _ in range(2))
     protocol, port = data.draw(st.sampled_from(PROTOCOLS)), data.draw(st.sampled_from(PORTS))
     got = document(snapshot(objects), {"from": source, "to": destination, "protocol": protocol, "port": port})
@@ -211,7 +211,7 @@ def test_every_explanation_replays_to_its_verdict(objects: list[Object], data: s
             assert uncertain
             assert got["domains"]
         else:
-            # The first step that is decisive, and all that say the same in its tier, are what settled it.
+            # The first decisive step and all equal ones of its tier are the deciders.
             first = decisive[0]
             assert first["verdict"] == verdict
             named = [

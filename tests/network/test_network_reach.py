@@ -1,4 +1,4 @@
-"""The matrix of all connections equals asking about each pair: verdicts, and the rules that settle each direction."""
+"""The matrix of all connections agrees with deciding each pair: verdicts, and the deciders of each direction."""
 
 from __future__ import annotations
 
@@ -22,24 +22,28 @@ Object = dict[str, Any]
 ASKED = (*PORTS, 9, 65535)
 
 
-def every_end(model: NetworkModel, classes: EndpointClasses) -> list[tuple[Endpoint, EndpointClass]]:
-    """Pods and nodes, and addresses outside the cluster, each with its class."""
-    found = [(end, classes.of(end)) for end in (*model.pods, *model.nodes)]
-    inside = {address for end in (*model.pods, *model.nodes) for address in end.addresses}
+def every_endpoint(model: NetworkModel, classes: EndpointClasses) -> list[tuple[Endpoint, EndpointClass]]:
+    """Return pods, nodes and addresses outside the cluster, each with its class."""
+    classified = [(endpoint, classes.of(endpoint)) for endpoint in (*model.pods, *model.nodes)]
+    inside = {address for endpoint in (*model.pods, *model.nodes) for address in endpoint.addresses}
     for text in OUTSIDE:
         address = parse_address(text)
         assert address is not None
         if address not in inside:
-            holding = [one for one in classes.all if any(low <= address <= high for low, high in one.spans)]
+            holding = [
+                endpoint_class
+                for endpoint_class in classes.all
+                if any(low <= address <= high for low, high in endpoint_class.spans)
+            ]
             assert len(holding) == 1
-            found.append((address_endpoint(address), holding[0]))
-    return found
+            classified.append((address_endpoint(address), holding[0]))
+    return classified
 
 
-def expanded(found: ReachMatrix) -> dict[tuple[int, int], ConnectionPassages]:
-    """Passages by pair of classes; no pair may be there twice."""
+def expanded(matrix: ReachMatrix) -> dict[tuple[int, int], ConnectionPassages]:
+    """Return the passages of each pair of classes; no pair may occur twice."""
     out: dict[tuple[int, int], ConnectionPassages] = {}
-    for group in found.groups:
+    for group in matrix.groups:
         for destination in bits(group.destinations):
             for sources, passages in group.sources:
                 for source in bits(sources):
@@ -49,7 +53,7 @@ def expanded(found: ReachMatrix) -> dict[tuple[int, int], ConnectionPassages]:
 
 
 def pieces(ports: PortSpace) -> dict[tuple[str, int], int]:
-    """The piece of each port that is asked about; every port is in just one."""
+    """Return the piece of each port in question; every port is in exactly one piece."""
     ranges = [(1 << bit, held) for bit in bits(ports.everything) for held in ports.ranges(1 << bit)]
     out: dict[tuple[str, int], int] = {}
     for protocol in PROTOCOLS:
@@ -62,34 +66,36 @@ def pieces(ports: PortSpace) -> dict[tuple[str, int], int]:
 
 @settings(max_examples=examples(150))
 @given(clusters(most_policies=6))
-def test_the_matrix_equals_asking_about_each_pair(objects: list[Object]) -> None:
+def test_the_matrix_agrees_with_deciding_each_pair(objects: list[Object]) -> None:
     model = NetworkModel(snapshot(objects))
     classes = EndpointClasses(model)
     plain, full = reach_matrix(classes), reach_matrix(classes, why=True, denied=True)
     passing, settled = expanded(plain), expanded(full)
     at_plain, at_full = pieces(plain.ports), pieces(full.ports)
-    ends = every_end(model, classes)
-    for source, source_class in ends:
-        for destination, destination_class in ends:
+    endpoints = every_endpoint(model, classes)
+    for source, source_class in endpoints:
+        for destination, destination_class in endpoints:
             pair = source_class.bit, destination_class.bit
             if source is destination or not (source.under_policy or destination.under_policy):
                 continue
             for protocol in PROTOCOLS:
                 for port in ASKED:
                     want = decide(model, source, destination, protocol, port)
-                    (passage,) = [one for one in settled[pair] if one.ports & at_full[protocol, port]]
+                    (passage,) = [passage for passage in settled[pair] if passage.ports & at_full[protocol, port]]
                     assert passage.egress == want.egress.outcome
                     assert passage.ingress == want.ingress.outcome
-                    found = [one.verdict for one in passing.get(pair, ()) if one.ports & at_plain[protocol, port]]
-                    assert found == ([want.verdict] if want.verdict is not Verdict.DENY else [])
+                    verdicts = [
+                        passage.verdict for passage in passing.get(pair, ()) if passage.ports & at_plain[protocol, port]
+                    ]
+                    assert verdicts == ([want.verdict] if want.verdict is not Verdict.DENY else [])
 
 
 @settings(max_examples=examples(100))
 @given(clusters(most_policies=6))
-def test_a_part_of_the_matrix_is_the_same_as_in_the_whole(objects: list[Object]) -> None:
+def test_a_part_of_the_matrix_equals_that_part_of_the_whole(objects: list[Object]) -> None:
     classes = EndpointClasses(NetworkModel(snapshot(objects)))
     whole = expanded(reach_matrix(classes))
-    some = sum(1 << one.bit for one in classes.all if one.bit % 2)
+    some = sum(1 << endpoint_class.bit for endpoint_class in classes.all if endpoint_class.bit % 2)
     part = expanded(reach_matrix(classes, sources=some, destinations=~some))
     assert part == {
         (source, destination): passages

@@ -1,4 +1,4 @@
-"""Policies in shadow mode (`tierwall.io/mode: shadow`) judge nothing, and it is said what they would change."""
+"""Policies in shadow mode (`tierwall.io/mode: shadow`) decide nothing; answers say what they would change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def asked(*policies: Object) -> Object:
     return document(snapshot([*PODS, *policies]), QUESTION)
 
 
-def test_a_policy_in_shadow_mode_denies_nothing_and_says_that_it_would() -> None:
+def test_a_policy_in_shadow_mode_denies_nothing_and_the_answer_says_that_it_would() -> None:
     got = asked(shadowed(admin("strict", "Deny")))
     assert (got["verdict"], got["decidedBy"]) == ("Allow", [{"policy": "Default"}])
     assert got["shadow"] == {
@@ -56,7 +56,7 @@ def test_a_policy_in_shadow_mode_denies_nothing_and_says_that_it_would() -> None
     }
 
 
-def test_a_network_policy_in_shadow_mode_neither_isolates_nor_opens() -> None:
+def test_a_network_policy_in_shadow_mode_neither_isolates_nor_allows() -> None:
     got = asked(shadowed(isolating("np")))
     assert (got["verdict"], got["shadow"]["verdict"]) == ("Allow", "Deny")
     got = asked(isolating("np"), shadowed(isolating("opening", {})))
@@ -64,18 +64,18 @@ def test_a_network_policy_in_shadow_mode_neither_isolates_nor_opens() -> None:
     assert got["shadow"]["policies"] == ["NetworkPolicy/data/opening"]
 
 
-def test_a_pass_in_shadow_mode_is_named_though_another_policy_would_settle_it() -> None:
+def test_a_pass_in_shadow_mode_is_named_even_if_another_policy_would_decide() -> None:
     got = asked(shadowed(admin("aside", "Pass", 1)), admin("strict", "Deny", 2))
     assert (got["verdict"], got["shadow"]["verdict"]) == ("Deny", "Allow")
     assert got["shadow"]["policies"] == ["AdminNetworkPolicy/aside"]
 
 
-def test_nothing_is_said_of_a_policy_in_shadow_mode_that_changes_nothing() -> None:
+def test_a_policy_in_shadow_mode_that_changes_nothing_is_not_mentioned() -> None:
     assert "shadow" not in asked(admin("first", "Deny", 1), shadowed(admin("second", "Allow", 2)))
     assert "shadow" not in asked(admin("strict", "Deny"))
 
 
-def test_another_mode_is_no_mode() -> None:
+def test_an_unknown_mode_is_ignored() -> None:
     policy = shadowed(admin("strict", "Deny"))
     policy["metadata"]["annotations"]["tierwall.io/mode"] = "Shadow"
     assert asked(policy)["verdict"] == "Deny"
@@ -83,13 +83,13 @@ def test_another_mode_is_no_mode() -> None:
 
 @settings(max_examples=examples(60))
 @given(clusters(most_policies=4))
-def test_shadow_mode_is_as_if_the_policies_were_not_there_and_would_be_as_if_they_were(objects: list[Object]) -> None:
-    policies = [one for one in objects if one["kind"] in POLICIES]
-    bare = [one for one in objects if one["kind"] not in POLICIES]
-    watched = [*bare, *(one if number % 2 else shadowed(one) for number, one in enumerate(policies))]
+def test_answers_ignore_shadow_policies_and_the_shadow_part_includes_them(objects: list[Object]) -> None:
+    policies = [policy for policy in objects if policy["kind"] in POLICIES]
+    bare = [resource for resource in objects if resource["kind"] not in POLICIES]
+    watched = [*bare, *(policy if number % 2 else shadowed(policy) for number, policy in enumerate(policies))]
     without = [*bare, *policies[1::2]]
     known = ends(objects)
-    for question in ({"from": one, "to": other, "port": 80} for one in known[:3] for other in known[-3:]):
+    for question in ({"from": source, "to": other, "port": 80} for source in known[:3] for other in known[-3:]):
         now, gone, whole = (document(snapshot(each), question) for each in (watched, without, objects))
         keys = ("verdict", "decidedBy", "egress", "ingress")
         assert [now[key] for key in keys] == [gone[key] for key in keys]
@@ -97,27 +97,27 @@ def test_shadow_mode_is_as_if_the_policies_were_not_there_and_would_be_as_if_the
         assert (then["verdict"], then["decidedBy"]) == (whole["verdict"], whole["decidedBy"])
 
 
-def test_the_list_and_the_comparison_leave_policies_in_shadow_mode_out() -> None:
+def test_the_list_and_the_comparison_ignore_policies_in_shadow_mode() -> None:
     bare, watched, strict = (snapshot([*PODS, *more]) for more in ([], [shadowed(isolating("np"))], [isolating("np")]))
-    listed = [[str(entry) for entry in connections(one)] for one in (bare, watched, strict)]
+    listed = [[str(entry) for entry in connections(world)] for world in (bare, watched, strict)]
     assert listed[0] == listed[1] != listed[2]
     assert not list(compare_connections(bare, watched))
     assert list(compare_connections(watched, strict))
 
 
-def test_the_checks_name_policies_in_shadow_mode_and_judge_only_the_others() -> None:
-    found = list(network_findings(snapshot([*PODS, shadowed(admin("a", "Deny", 1)), admin("b", "Deny", 2)])))
-    assert [(one.code, str(one.reference)) for one in found] == [("TW209", "AdminNetworkPolicy/a")]
+def test_the_checks_name_policies_in_shadow_mode_and_examine_only_the_others() -> None:
+    findings = list(network_findings(snapshot([*PODS, shadowed(admin("a", "Deny", 1)), admin("b", "Deny", 2)])))
+    assert [(finding.code, str(finding.reference)) for finding in findings] == [("TW209", "AdminNetworkPolicy/a")]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     objects = [*PODS, shadowed(admin("strict", "Deny"))]
-    (tmp_path / "all.yaml").write_text("---\n".join(json.dumps(one) + "\n" for one in objects))
+    (tmp_path / "all.yaml").write_text("---\n".join(json.dumps(resource) + "\n" for resource in objects))
     return tmp_path
 
 
-def test_explain_says_in_its_second_line_what_shadow_mode_hides(folder: Path) -> None:
+def test_the_second_line_of_explain_says_what_shadow_policies_would_change(folder: Path) -> None:
     arguments = ["explain", "network", "--from", "shop/web", "--to", "data/db", "--port", "80", "-f", str(folder)]
     result = CliRunner().invoke(root, arguments)
     assert result.exit_code == 0
@@ -126,7 +126,7 @@ def test_explain_says_in_its_second_line_what_shadow_mode_hides(folder: Path) ->
 
 
 @pytest.mark.parametrize("command", ["list", "diff"])
-def test_the_commands_about_all_connections_note_policies_in_shadow_mode(folder: Path, command: str) -> None:
+def test_the_commands_about_all_connections_mention_policies_in_shadow_mode(folder: Path, command: str) -> None:
     result = CliRunner().invoke(root, [command, *[str(folder)] * (2 if command == "diff" else 1)])
     assert result.exit_code == 0
     assert "note[TW209]: AdminNetworkPolicy/strict is in shadow mode" in result.stderr

@@ -1,7 +1,7 @@
-"""A rule is said to be in vain only if no connection that could ever be made gets to it (TW202, TW207).
+"""A rule is reported as ineffective if and only if no possible connection reaches it (TW202, TW207).
 
-Every sort of pod, namespace and address that the policies of a small alphabet can tell apart is tried against the
-reference of the network plane, both ways: what is claimed is true, and what is true is claimed.
+Every kind of pod, namespace and address that policies of a small alphabet can distinguish is tried against the
+reference of the network plane. The proof must report exactly the rules that the reference finds ineffective.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tierwall.network.model.rules import NetworkRule
 
 Object = dict[str, Any]
 
-# One named value and two that nobody names, so that two namespaces can differ outside of what selectors say.
+# One value that selectors name and two that they do not, so that two namespaces can differ beyond selectors.
 TENANTS = (None, "x", "other", "another")
 NAMES = ("alpha", "beta", "gamma")
 APPS = (None, "x", "y", "other")
@@ -43,7 +43,9 @@ def selectors(draw: st.DrawFn, key: str, values: tuple[str, ...]) -> Object:
 
 
 tenants = selectors("tenant", ("x",))
-names = selectors("kubernetes.io/metadata.name", ("alpha",)).filter(lambda one: "DoesNotExist" not in str(one))
+names = selectors("kubernetes.io/metadata.name", ("alpha",)).filter(
+    lambda selector: "DoesNotExist" not in str(selector)
+)
 namespaces = st.one_of(tenants, tenants, names)
 apps = selectors("app", ("x", "y"))
 relations = st.sampled_from(
@@ -53,7 +55,7 @@ relations = st.sampled_from(
 
 @st.composite
 def pod_peers(draw: st.DrawFn) -> Object:
-    where = draw(st.one_of(namespaces.map(lambda one: {"namespaceSelector": one}), relations))
+    where = draw(st.one_of(namespaces.map(lambda selector: {"namespaceSelector": selector}), relations))
     return {"pods": {"namespaces": where, "podSelector": draw(apps)}}
 
 
@@ -62,7 +64,9 @@ def rules(draw: st.DrawFn, peers: st.SearchStrategy[Object], side: str, actions:
     rule = {"action": draw(st.sampled_from(actions)), side: draw(st.lists(peers, min_size=1, max_size=2))}
     ports = draw(st.sampled_from((None, None, [80], [81], ["web"], [80, "web"])))
     if ports is not None:
-        rule["ports"] = [{"namedPort": one} if isinstance(one, str) else {"portNumber": {"port": one}} for one in ports]
+        rule["ports"] = [
+            {"namedPort": port} if isinstance(port, str) else {"portNumber": {"port": port}} for port in ports
+        ]
     return rule
 
 
@@ -83,17 +87,17 @@ def policies(
     chosen: st.SearchStrategy[Object],
     namespaced: st.SearchStrategy[Object],
 ) -> list[Object]:
-    """Up to two admin policies, a baseline, and a NetworkPolicy in `alpha`, all of one direction."""
+    """Draw up to two admin policies, a baseline, and a NetworkPolicy in `alpha`, all of one direction."""
     side = "from" if direction == "ingress" else "to"
     out: list[Object] = []
     for number in range(draw(st.integers(0, 2))):
-        found = draw(st.lists(rules(peers, side, ("Allow", "Deny", "Pass")), min_size=1, max_size=4))
-        out.append(_policy("AdminNetworkPolicy", f"a{number}", {"priority": number, direction: found}))
+        drawn_rules = draw(st.lists(rules(peers, side, ("Allow", "Deny", "Pass")), min_size=1, max_size=4))
+        out.append(_policy("AdminNetworkPolicy", f"a{number}", {"priority": number, direction: drawn_rules}))
     if draw(st.booleans()):
-        found = draw(st.lists(rules(peers, side, ("Allow", "Deny")), min_size=1, max_size=3))
-        out.append(_policy("BaselineAdminNetworkPolicy", "default", {direction: found}))
-    for one in out:
-        one["spec"]["subject"] = draw(st.one_of(st.just(EVERYBODY), subject))
+        drawn_rules = draw(st.lists(rules(peers, side, ("Allow", "Deny")), min_size=1, max_size=3))
+        out.append(_policy("BaselineAdminNetworkPolicy", "default", {direction: drawn_rules}))
+    for policy in out:
+        policy["spec"]["subject"] = draw(st.one_of(st.just(EVERYBODY), subject))
     if draw(st.booleans()):
         allow = draw(st.one_of(st.just({}), namespaced.map(lambda peer: {side: [peer]})))
         spec = {"podSelector": draw(chosen), "policyTypes": [direction.title()], direction: [allow]}
@@ -116,7 +120,7 @@ def pods(name: str, tenant: str | None, app: str | None, **more: Any) -> Object:
 
 
 def pairs_by_label() -> Iterator[tuple[Object, Object]]:
-    """Every two pods; those of one namespace see one set of labels on it."""
+    """Yield every pair of pods; two pods of one namespace agree on its labels."""
     for name, tenant, app in product(NAMES[:2], TENANTS, APPS):
         for other, their_tenant, their_app in product(NAMES, TENANTS, APPS):
             if name != other or tenant == their_tenant:
@@ -126,7 +130,7 @@ def pairs_by_label() -> Iterator[tuple[Object, Object]]:
 
 
 def pairs_by_address() -> Iterator[tuple[Object, Object]]:
-    """A subject where a NetworkPolicy is and where none is, and whatever has one address, or two, or none."""
+    """Yield subjects in namespaces with and without a NetworkPolicy, each with peers that have up to two addresses."""
     held = [(), *combinations(ADDRESSES, 1), *combinations(ADDRESSES, 2)]
     for name, addresses in product(NAMES[:2], held):
         yield pods(name, None, None), pods("gamma", None, None, addresses=addresses)
@@ -138,10 +142,10 @@ BY_LABEL, BY_ADDRESS = list(pairs_by_label()), list(pairs_by_address())
 
 
 def worlds(objects: list[Object]) -> list[Cluster]:
-    """The cluster without nodes, and with two of every sort if policies look at nodes."""
+    """Return the cluster without nodes and, if policies look at nodes, with two nodes of each kind."""
     at = list(product(combinations(ADDRESSES, 2), product(POOLS, POOLS))) if "'nodes'" in str(objects) else []
     nodes = [list(map(node, addresses, pools)) for addresses, pools in at]
-    return [Cluster([*objects, *one]) for one in ([], *nodes)]
+    return [Cluster([*objects, *node]) for node in ([], *nodes)]
 
 
 def node(address: str, pool: str | None) -> Object:
@@ -153,24 +157,24 @@ def node(address: str, pool: str | None) -> Object:
 def first(
     cluster: Cluster, policies: list[Object], direction: str, subject: Object, other: Object, packet: Any
 ) -> tuple[str, set[str]]:
-    """The action and place of the first rule that matches."""
+    """Return the action and place of the first rule that matches."""
     concerned = reference.about(subject, policies)
     return reference.first_match(cluster, concerned, direction, subject, other, packet, set())
 
 
 def in_vain(objects: list[Object], direction: str, pairs: list[tuple[Object, Object]]) -> set[str]:
-    """The rules that match some connection and yet never count, by trying all connections on the reference."""
+    """Return the rules that match a connection but never count, by trying all connections on the reference."""
     matched: set[str] = set()
     counted: set[str] = set()
     alone = {
         f"{reference.ref(policy)} {direction}[{index}]": [{**policy, "spec": {**policy["spec"], direction: [rule]}}]
-        for policy in (_with_probes(one, direction) for one in objects)
+        for policy in (_with_probes(policy_object, direction) for policy_object in objects)
         for index, rule in enumerate(policy["spec"][direction])
         if policy["kind"] != "NetworkPolicy"
     }
     ports = PORTS if "'ports'" in str(objects) else PORTS[:1]
-    # A Pass shows itself as the rule that it is.
-    for cluster in worlds([_with_probes(one, direction) for one in objects]):
+    # A probe makes a Pass visible as the deciding rule.
+    for cluster in worlds([_with_probes(policy_object, direction) for policy_object in objects]):
         for (subject, other), port, named in product(pairs, ports, (False, True) if len(ports) > 1 else (False,)):
             called = [{"name": "web", "containerPort": port}] if named else []
             if direction == "ingress":
@@ -180,13 +184,15 @@ def in_vain(objects: list[Object], direction: str, pairs: list[tuple[Object, Obj
             packet = (subject if direction == "ingress" else other), "TCP", port
 
             ends = direction, subject, other, packet
-            matched |= {name for name, one in alone.items() if name not in matched and first(cluster, one, *ends)[1]}
+            matched |= {
+                name for name, probe in alone.items() if name not in matched and first(cluster, probe, *ends)[1]
+            }
             action, by = first(cluster, reference.admin(cluster, direction, subject), *ends)
             counted |= by
-            isolating = [one for one in cluster.kind("NetworkPolicy") if reference.selects(one, subject)]
-            for one in isolating:
-                if reference.np_rule_matches(one["spec"][direction][0], "alpha", direction, other, packet):
-                    place = {f"{reference.ref(one)} {direction}[0]"}
+            isolating = [policy for policy in cluster.kind("NetworkPolicy") if reference.selects(policy, subject)]
+            for policy in isolating:
+                if reference.np_rule_matches(policy["spec"][direction][0], "alpha", direction, other, packet):
+                    place = {f"{reference.ref(policy)} {direction}[0]"}
                     matched |= place
                     counted |= place if action != "Deny" else set()
             if action in ("Pass", "Probe") and not isolating:
@@ -196,18 +202,18 @@ def in_vain(objects: list[Object], direction: str, pairs: list[tuple[Object, Obj
 
 def _with_probes(policy: Object, direction: str) -> Object:
     written = [
-        {**one, **({"action": "Probe"} if one.get("action") == "Pass" else {})} for one in policy["spec"][direction]
+        {**rule, **({"action": "Probe"} if rule.get("action") == "Pass" else {})} for rule in policy["spec"][direction]
     ]
     return {**policy, "spec": {**policy["spec"], direction: written}}
 
 
 def proved(objects: list[Object]) -> set[str]:
-    """The rules that are proved to be in vain."""
-    this = network_model(snapshot(objects))
-    shadows = ShadowProver(this)
+    """Return the rules that are proved to be ineffective."""
+    model = network_model(snapshot(objects))
+    shadows = ShadowProver(model)
     return {
         str(rule)
-        for tier in this.tiers
+        for tier in model.tiers
         for policy in tier.policies
         for rule in all_rules(policy)
         if (shadows.denied_before if tier.name == "Namespace" else shadows.settled_before)(rule)
@@ -219,20 +225,20 @@ def all_rules(policy: Any) -> tuple[NetworkRule, ...]:
 
 
 named_peers = st.one_of(
-    apps.map(lambda one: {"podSelector": one}),
+    apps.map(lambda selector: {"podSelector": selector}),
     st.tuples(tenants, apps).map(lambda two: {"namespaceSelector": two[0], "podSelector": two[1]}),
 )
 
 
 @settings(max_examples=examples(25))
 @given(policies("ingress", subjects(), pod_peers(), apps, named_peers))
-def test_by_label_a_rule_is_in_vain_just_where_no_connection_gets_to_it(objects: list[Object]) -> None:
+def test_a_rule_with_labels_is_ineffective_if_and_only_if_no_connection_reaches_it(objects: list[Object]) -> None:
     assert proved(objects) == in_vain(objects, "ingress", BY_LABEL)
 
 
 address_peers = st.one_of(
-    st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=2).map(lambda found: {"networks": found}),
-    selectors("pool", ("x",)).map(lambda found: {"nodes": found}),
+    st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=2).map(lambda blocks: {"networks": blocks}),
+    selectors("pool", ("x",)).map(lambda selector: {"nodes": selector}),
     st.just({"pods": {"podSelector": {}}}),
 )
 ip_blocks = st.sampled_from(BLOCKS).map(lambda cidr: {"ipBlock": {"cidr": cidr}})
@@ -240,5 +246,5 @@ ip_blocks = st.sampled_from(BLOCKS).map(lambda cidr: {"ipBlock": {"cidr": cidr}}
 
 @settings(max_examples=examples(25))
 @given(policies("egress", st.just(EVERYBODY), address_peers, st.just({}), ip_blocks))
-def test_by_address_a_rule_is_in_vain_just_where_no_connection_gets_to_it(objects: list[Object]) -> None:
+def test_a_rule_with_addresses_is_ineffective_if_and_only_if_no_connection_reaches_it(objects: list[Object]) -> None:
     assert proved(objects) == in_vain(objects, "egress", BY_ADDRESS)

@@ -1,7 +1,7 @@
-"""The merge as docs/semantics.md#gateway-plane words it, without indexes: read it beside that page.
+"""The merge as docs/semantics.md#gateway-plane describes it, without indexes: read it beside that page.
 
-Works on plain objects, with the names of `gateway/decide.py` and `gateway/model`. Conditions are looked up in a table,
-so that no CEL engine is in it.
+It works on plain objects, and uses the names of `gateway/decide.py` and `gateway/model`. Conditions are looked up in a
+table, so that it does not need a CEL engine.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ PARTS = {
     "frontend": (),
 }
 CONDITIONAL = ("extAuth", "extProc", "rateLimit", "transformation", "directResponse")
-# The value of a field whose list wins and selects nothing.
+# The value of a field whose list wins and selects no entry.
 NOTHING = object()
 
-# A condition, and whether it holds for the facts of a request.
+# Conditions, and functions that say whether they are true for the facts of a request.
 CONDITIONS: dict[str, Any] = {
     "true": lambda facts: True,
     "false": lambda facts: False,
@@ -38,7 +38,7 @@ CONDITIONS: dict[str, Any] = {
 
 
 class Candidate(NamedTuple):
-    """What one object sets: field to value."""
+    """The values that one object sets, by field."""
 
     source: str
     override: bool
@@ -46,14 +46,14 @@ class Candidate(NamedTuple):
 
 
 class Tier(NamedTuple):
-    """A level, and the objects there in tie-break order."""
+    """A level and its objects, in the order that breaks ties."""
 
     level: str
     candidates: list[Candidate]
 
 
 class Merged(NamedTuple):
-    """How one field is settled, and for each object that is about it the level and the reason of its fate."""
+    """The result for one field, and for each object that sets it the level and the reason why it wins or loses."""
 
     setting: dict[str, Any] | None
     conflict: bool
@@ -61,20 +61,23 @@ class Merged(NamedTuple):
 
 
 def merge(objects: list[Object], question: Object, profile: str) -> dict[str, Merged]:
-    """Every field that something at the place is about."""
+    """Return every field that an object at the place sets."""
     phase, facts = question.get("phase", "PostRouting"), question.get("request", {})
     merged: dict[str, Merged] = {}
     for section in ("frontend", "traffic", "backend"):
         locks = section == "traffic" and not (profile == "agentgateway" and phase == "PreRouting")
         stack = tiers(objects, question, section, profile, phase, facts)
         for field in {field for tier in stack for candidate in tier.candidates for field in candidate.written}:
-            about = [Tier(level, [one for one in found if field in one.written]) for level, found in stack]
+            about = [
+                Tier(level, [candidate for candidate in candidates if field in candidate.written])
+                for level, candidates in stack
+            ]
             merged[field] = settle(field, [tier for tier in about if tier.candidates], locks, profile)
     return merged
 
 
 def tiers(objects: list[Object], question: Object, section: str, profile: str, phase: str, facts: Object) -> list[Tier]:
-    policies = [one for one in objects if one["kind"] == "AgentgatewayPolicy" and not refused(one)]
+    policies = [policy for policy in objects if policy["kind"] == "AgentgatewayPolicy" and not refused(policy)]
     stack: list[Tier] = []
     for level, kind, name, part in levels(objects, question, section, profile):
         if kind == "inline":
@@ -84,50 +87,53 @@ def tiers(objects: list[Object], question: Object, section: str, profile: str, p
             else:
                 stack.append(Tier(level, [said]))
             continue
-        here = [one for one in policies if attaches(objects, one, kind, name, part)]
+        here = [policy for policy in policies if attaches(objects, policy, kind, name, part)]
         candidates = [
             Candidate(
-                f"AgentgatewayPolicy/{full_name(one)}",
-                one["spec"].get("strategy", {}).get("inheritance") == "Override",
-                written(section, one["spec"].get(section), facts, profile),
+                f"AgentgatewayPolicy/{full_name(policy)}",
+                policy["spec"].get("strategy", {}).get("inheritance") == "Override",
+                written(section, policy["spec"].get(section), facts, profile),
             )
-            for one in sorted(here, key=age)
-            if section != "traffic" or one["spec"].get("traffic", {}).get("phase", "PostRouting") == phase
+            for policy in sorted(here, key=age)
+            if section != "traffic" or policy["spec"].get("traffic", {}).get("phase", "PostRouting") == phase
         ]
         stack.append(Tier(level, candidates))
     return stack
 
 
 def settle(field: str, stack: list[Tier], locks: bool, profile: str) -> Merged:
-    """The last tier, or the first that locks; in a union all tiers so far."""
+    """Return the result of the last tier, or of the first that locks; for a union, of all tiers up to that one."""
     union, number, locked = field in UNION_FIELDS, len(stack) - 1, False
     if field == "traffic.buffer" and profile == "agentgateway":
         number = 0
     elif locks:
         for here, tier in enumerate(stack):
-            if any(one.override for one in (tier.candidates if union else tier.candidates[:1])):
+            if any(candidate.override for candidate in (tier.candidates if union else tier.candidates[:1])):
                 number, locked = here, True
                 break
     taken: dict[str, Any] = {}
     for tier in stack[: number + 1] if union else ():
-        for one in tier.candidates:
-            taken.setdefault(one.source, one.written[field])
+        for candidate in tier.candidates:
+            taken.setdefault(candidate.source, candidate.written[field])
     if not union:
         taken = {stack[number].candidates[0].source: stack[number].candidates[0].written[field]}
     steps = []
     met: set[str] = set()
     for here, tier in enumerate(stack):
-        for one in tier.candidates:
-            if one.source in taken:
-                if one.source not in met and (union or here == number):
-                    reason = "NoEntrySelected" if one.written[field] is NOTHING else "SetsField"
-                    steps.append((tier.level, one.source, "JoinsUnion" if union else reason))
-                    met.add(one.source)
+        for candidate in tier.candidates:
+            if candidate.source in taken:
+                if candidate.source not in met and (union or here == number):
+                    reason = "NoEntrySelected" if candidate.written[field] is NOTHING else "SetsField"
+                    steps.append((tier.level, candidate.source, "JoinsUnion" if union else reason))
+                    met.add(candidate.source)
             elif here > number:
-                steps.append((tier.level, one.source, "LockedByOverride" if locked else "LeastSpecificKept"))
+                steps.append((tier.level, candidate.source, "LockedByOverride" if locked else "LeastSpecificKept"))
             else:
-                steps.append((tier.level, one.source, "LessSpecific" if here < number else "LosesTie"))
-    policies = [{one.source for one in tier.candidates if one.source.startswith("Agentgateway")} for tier in stack]
+                steps.append((tier.level, candidate.source, "LessSpecific" if here < number else "LosesTie"))
+    policies = [
+        {candidate.source for candidate in tier.candidates if candidate.source.startswith("Agentgateway")}
+        for tier in stack
+    ]
     conflict = not union and any(len(sources) > 1 for sources in policies)
     if union:
         return Merged({"value": list(taken.values()), "from": list(taken)}, conflict, steps)
@@ -140,7 +146,7 @@ def refused(policy: Object) -> bool:
 
 
 def levels(objects: list[Object], ask: Object, section: str, profile: str) -> list[tuple[str, str, str, Any]]:
-    """(level, kind, namespace/name, section) of each level, or (level, "inline", source, value)."""
+    """Return (level, kind, namespace/name, section) of each level, or (level, "inline", source, value)."""
     gateway, listener, added = ask.get("gateway"), ask.get("listener"), ask.get("listenerSet")
     at_listener: list[Any] = [("Gateway listener", "Gateway", gateway, listener)] if gateway and listener else []
     if added and profile == "docs":
@@ -150,7 +156,7 @@ def levels(objects: list[Object], ask: Object, section: str, profile: str) -> li
         port = None
         if gateway and listener:
             owner = find(objects, "ListenerSet", added) if added else find(objects, "Gateway", gateway)
-            port = next(one["port"] for one in owner["spec"]["listeners"] if one["name"] == listener)
+            port = next(other["port"] for other in owner["spec"]["listeners"] if other["name"] == listener)
         return at_gateway + ([("Gateway port", "Gateway", gateway, port)] if port else []) + at_listener
     at_set: list[Any] = [("ListenerSet", "ListenerSet", added, None)] if added else []
     if added and listener:
@@ -184,7 +190,7 @@ def levels(objects: list[Object], ask: Object, section: str, profile: str) -> li
         spec = find(objects, backend_kind, backend)["spec"]
         if "policies" in spec:
             inline = [("Backend inline", "inline", ask["backend"], spec["policies"])]
-        subs = [(one["name"], one["static"]) for one in spec.get("mcp", {}).get("targets", ())]
+        subs = [(target["name"], target["static"]) for target in spec.get("mcp", {}).get("targets", ())]
         subs += [(p["name"], p) for group in spec.get("ai", {}).get("groups", ()) for p in group["providers"]]
         sub_inline = [
             ("Sub-backend inline", "inline", f"{ask['backend']}#{part}", value["policies"])
@@ -201,7 +207,7 @@ def levels(objects: list[Object], ask: Object, section: str, profile: str) -> li
 
 
 def written(section: str, value: Any, facts: Object, profile: str) -> Object:
-    """What a section sets: field to value, NOTHING where a list of agentgateway selects nothing."""
+    """Return the values that a section sets, by field; NOTHING if a list of agentgateway selects no entry."""
     out: Object = {}
     for name, content in (value or {}).items():
         if (section, name) == ("traffic", "phase"):
@@ -227,18 +233,18 @@ def choose(name: str, entries: list[Any], facts: Object, profile: str) -> Object
         return None
 
     if name != "rateLimit":
-        found = first(entries)
-        if found is None:
+        selected = first(entries)
+        if selected is None:
             return {} if profile == "docs" else {f"traffic.{name}": NOTHING}
-        return {f"traffic.{name}": found}
+        return {f"traffic.{name}": selected}
     if profile == "docs":
         return {f"traffic.rateLimit.{part}": value for part, value in (first(entries) or {}).items()}
     out = {}
     for part in ("local", "global"):
         having = [entry for entry in entries if part in entry["policy"]]
         if having:
-            found = first(having)
-            out[f"traffic.rateLimit.{part}"] = NOTHING if found is None else found[part]
+            selected = first(having)
+            out[f"traffic.rateLimit.{part}"] = NOTHING if selected is None else selected[part]
     return out
 
 
@@ -266,14 +272,14 @@ def attaches(objects: list[Object], policy: Object, kind: str, name: str, part: 
 
 
 def find(objects: list[Object], kind: str, name: str) -> Object:
-    return next(one for one in objects if one["kind"] == kind and full_name(one) == name)
+    return next(resource for resource in objects if resource["kind"] == kind and full_name(resource) == name)
 
 
-def full_name(one: Object) -> str:
-    return f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+def full_name(resource: Object) -> str:
+    return f"{resource['metadata']['namespace']}/{resource['metadata']['name']}"
 
 
-def age(one: Object) -> tuple[bool, float, str]:
-    when = one["metadata"].get("creationTimestamp")
+def age(resource: Object) -> tuple[bool, float, str]:
+    when = resource["metadata"].get("creationTimestamp")
     seconds = datetime.fromisoformat(when).timestamp() if when else 0.0
-    return when is None, seconds, full_name(one)
+    return when is None, seconds, full_name(resource)

@@ -1,6 +1,6 @@
-"""The network plane as KEP-2091 and docs/semantics.md tell it: one connection at a time, straight from the objects.
+"""The network plane as KEP-2091 and docs/semantics.md describe it: one connection at a time, straight from the objects.
 
-Nothing here is shared with the shipped code: selectors, CIDRs and pods are read anew, the plainest way.
+It shares nothing with the shipped code: selectors, CIDRs and pods are read independently, in the simplest way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PASS: tuple[str, set[str]] = ("Pass", set())
 
 
 def decide(cluster: Cluster, source: Any, destination: Any, protocol: str, port: int) -> dict[str, Any]:
-    """Verdict of each direction and of the whole, and what settled each."""
+    """The verdict of each direction and of the whole connection, and the deciders."""
     from_end, to_end = cluster.end(source), cluster.end(destination)
     if from_end["id"] == to_end["id"]:
         return {"egress": ("NotApplicable", set()), "ingress": ("NotApplicable", set()), "verdict": "Allow"}
@@ -28,20 +28,20 @@ def decide(cluster: Cluster, source: Any, destination: Any, protocol: str, port:
 
 
 def direction(cluster: Cluster, which: str, subject: Object, other: Object, packet: Any) -> tuple[str, set[str]]:
-    """Every way DNS may answer is tried: the verdict is Conditional when the answers do not agree."""
+    """Try every possible answer of DNS; the verdict is Conditional if the outcomes differ."""
     if not subject["pod"]:
         return "NotApplicable", set()
     names = sorted(all_domains(cluster)) if which == "egress" and other["addresses"] else []
     worlds = [{name for bit, name in enumerate(names) if number >> bit & 1} for number in range(2 ** len(names))]
-    found = [settle(cluster, which, subject, other, packet, one) for one in worlds if possible(one, names)]
-    verdicts = {verdict for verdict, _ in found}
+    outcomes = [settle(cluster, which, subject, other, packet, world) for world in worlds if possible(world, names)]
+    verdicts = {verdict for verdict, _ in outcomes}
     if len(verdicts) == 1:
-        return found[0]  # in the world where no domain has the address
-    return "Conditional", set().union(*(by for _, by in found))
+        return outcomes[0]  # the outcome if no domain has the address
+    return "Conditional", set().union(*(by for _, by in outcomes))
 
 
 def possible(resolved: set[str], names: list[str]) -> bool:
-    """Whoever has the address of `www.a.b` has one of `*.a.b`, and so on up."""
+    """Whether a set of domains is possible: an address of `www.a.b` is also one of `*.a.b`, and so on."""
     wild = {name[1:] for name in names if name.startswith("*")}
     return all(f"*{end}" in resolved for name in resolved for end in wild if name.lstrip("*").endswith(end))
 
@@ -49,7 +49,7 @@ def possible(resolved: set[str], names: list[str]) -> bool:
 def settle(
     cluster: Cluster, which: str, subject: Object, other: Object, packet: Any, resolved: set[str]
 ) -> tuple[str, set[str]]:
-    """Fall through the tiers: the first that does not pass the connection on settles it; the default allows."""
+    """Walk through the tiers. The first one that does not pass the connection on decides; the default allows."""
     connection = subject, other, packet, resolved
     for tier, combine in STACK:
         outcome = combine(cluster, tier(cluster, which, subject), which, *connection)
@@ -60,16 +60,18 @@ def settle(
 
 def admin(cluster: Cluster, which: str, subject: Object) -> list[Object]:
     policies = cluster.kind("AdminNetworkPolicy")
-    policies += [one for one in cluster.kind("ClusterNetworkPolicy") if one["spec"]["tier"] == "Admin"]
+    policies += [policy for policy in cluster.kind("ClusterNetworkPolicy") if policy["spec"]["tier"] == "Admin"]
     return about(subject, sorted(policies, key=by_priority))
 
 
 def namespace(cluster: Cluster, which: str, subject: Object) -> list[Object]:
-    return [one for one in cluster.kind("NetworkPolicy") if which in policy_types(one) and selects(one, subject)]
+    return [
+        policy for policy in cluster.kind("NetworkPolicy") if which in policy_types(policy) and selects(policy, subject)
+    ]
 
 
 def baseline(cluster: Cluster, which: str, subject: Object) -> list[Object]:
-    policies = [one for one in cluster.kind("ClusterNetworkPolicy") if one["spec"]["tier"] == "Baseline"]
+    policies = [policy for policy in cluster.kind("ClusterNetworkPolicy") if policy["spec"]["tier"] == "Baseline"]
     return about(subject, sorted(policies, key=by_priority) + cluster.kind("BaselineAdminNetworkPolicy"))
 
 
@@ -90,7 +92,7 @@ def first_match(
     packet: Any,
     resolved: set[str],
 ) -> tuple[str, set[str]]:
-    """The first rule of the first policy that matches; a tier is left by Pass or for want of a match."""
+    """Return the first matching rule of the first policy. Pass, or no match, leads to the next tier."""
     for policy in policies:
         for index, rule in enumerate(policy["spec"].get(which) or ()):
             place = {f"{ref(policy)} {which}[{index}]"}
@@ -113,7 +115,7 @@ def first_match(
 def union_with_isolation(
     cluster: Cluster, policies: list[Object], which: str, subject: Object, other: Object, packet: Any, _: set[str]
 ) -> tuple[str, set[str]]:
-    """Everything that some rule allows; where there is a policy, all else is denied by all of them together."""
+    """Allow what any rule allows. If there is a policy, all policies together deny the rest."""
     allowing = {
         f"{ref(policy)} {which}[{index}]"
         for policy in policies
@@ -155,7 +157,7 @@ def peer_matches(
     if which == "egress" and "networks" in peer:
         return any(in_cidr(address, cidr) for address in other["addresses"] for cidr in peer["networks"])
     if which == "egress" and "nodes" in peer:
-        selected = [one for one in cluster.kind("Node") if matches(peer["nodes"], one["metadata"].get("labels", {}))]
+        selected = [node for node in cluster.kind("Node") if matches(peer["nodes"], node["metadata"].get("labels", {}))]
         return any(address in node_addresses(node) for node in selected for address in other["addresses"])
     if which == "egress" and kind != "BaselineAdminNetworkPolicy" and "domainNames" in peer:
         return any(name in resolved for name in peer["domainNames"])
@@ -199,7 +201,7 @@ def port_matches(entry: Object, packet: Any) -> Any:
 def policy_types(policy: Object) -> list[str]:
     types = policy["spec"].get("policyTypes")
     if types:
-        return [one.lower() for one in types]
+        return [policy_type.lower() for policy_type in types]
     return ["ingress", "egress"] if policy["spec"].get("egress") else ["ingress"]
 
 
@@ -232,7 +234,7 @@ def np_peer(peer: Object, namespace: str, other: Object) -> bool:
     if "ipBlock" in peer:
         block = peer["ipBlock"]
         return any(
-            in_cidr(address, block["cidr"]) and not any(in_cidr(address, one) for one in block.get("except", ()))
+            in_cidr(address, block["cidr"]) and not any(in_cidr(address, cidr) for cidr in block.get("except", ()))
             for address in other["addresses"]
         )
     if not other["pod"]:
@@ -246,14 +248,16 @@ def np_peer(peer: Object, namespace: str, other: Object) -> bool:
 
 def named(destination: Object, name: str, protocol: str, port: int) -> bool:
     return any(
-        one.get("name") == name and one.get("protocol", "TCP") == protocol and one["containerPort"] == port
-        for one in destination["ports"]
+        container_port.get("name") == name
+        and container_port.get("protocol", "TCP") == protocol
+        and container_port["containerPort"] == port
+        for container_port in destination["ports"]
     )
 
 
 def all_domains(cluster: Cluster) -> set[str]:
     policies = cluster.kind("AdminNetworkPolicy", "ClusterNetworkPolicy")
-    peers = [peer for one in policies for rule in one["spec"].get("egress") or () for peer in rule["to"]]
+    peers = [peer for policy in policies for rule in policy["spec"].get("egress") or () for peer in rule["to"]]
     return {name for peer in peers for name in peer.get("domainNames", ())}
 
 

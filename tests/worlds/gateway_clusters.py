@@ -1,6 +1,6 @@
 """Random small clusters of Gateways, routes, backends and policies, dense enough that levels, ties and locks collide.
 
-Everything is made from one seed; what a policy sets is valid but for the few that are made to be refused.
+Everything comes from one seed. Policies are valid, except for a few that are meant to be refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.reference.gateway import CONDITIONS
 
 GATEWAY_API = "gateway.networking.k8s.io"
 NAMESPACES = ("a", "b")
-# Most things happen in one namespace, so that policies meet.
+# Most objects are in one namespace, so that policies interact.
 SPACES = ("a", "a", "a", "b")
 TIMES = (None, "2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z", "2024-01-01T01:00:00+01:00")
 
@@ -128,7 +128,7 @@ def _object(rng: Random, api: str, kind: str, namespace: str, name: str, spec: d
 
 
 def places(rng: Random) -> list[dict[str, Any]]:
-    """The objects that policies attach to."""
+    """Return the objects that policies attach to."""
     out: list[dict[str, Any]] = []
     for space in NAMESPACES:
         listeners = [
@@ -186,11 +186,11 @@ def _rules(rng: Random, space: str) -> list[dict[str, Any]]:
         for backend in ("llm", "group", "tools"):
             if rng.random() < 0.5:
                 namespace = rng.choice(NAMESPACES)
-                ref = {"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": backend}
-                refs.append(ref | ({} if namespace == space and rng.random() < 0.5 else {"namespace": namespace}))
-        for one in refs:
+                tool_ref = {"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": backend}
+                refs.append(tool_ref | ({} if namespace == space and rng.random() < 0.5 else {"namespace": namespace}))
+        for ref in refs:
             if rng.random() < 0.6:
-                one["policies"] = backend_section(rng, ai=True, mcp=True)
+                ref["policies"] = backend_section(rng, ai=True, mcp=True)
         out.append(({"name": name} if name else {}) | {"backendRefs": refs})
     return out
 
@@ -227,7 +227,7 @@ _TARGETS = {
 
 
 def policy(rng: Random, name: str) -> dict[str, Any]:
-    """A policy, nearly always one that admission takes."""
+    """Return a policy that admission accepts in nearly all cases."""
     kind = rng.choice(list(_TARGETS))
     group, names, sections = _TARGETS[kind]
     spec: dict[str, Any] = {}
@@ -272,14 +272,14 @@ def _roles(kind: str) -> tuple[str, ...]:
 
 
 def cluster(rng: Random, policies: int = 30) -> list[dict[str, Any]]:
-    """Places and policies, in no particular order."""
+    """Return places and policies, in no particular order."""
     out = places(rng) + [policy(rng, f"p{number}") for number in range(rng.randrange(1, policies))]
     rng.shuffle(out)
     return out
 
 
 def question(rng: Random) -> dict[str, Any]:
-    """A question whose place is there."""
+    """Return a question about an existing place."""
     out: dict[str, Any] = {}
     space = rng.choice(SPACES)
     if rng.random() < 0.8:

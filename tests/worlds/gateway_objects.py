@@ -1,4 +1,4 @@
-"""Builders for the objects of gateway tests, all in one namespace unless told otherwise."""
+"""Builders for the objects of gateway tests, all in one namespace by default."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def policy(
     override: bool = False,
     **sections: Any,
 ) -> dict[str, Any]:
-    """A policy on targets such as `Gateway/gw`, `HTTPRoute/route#rule` or `Gateway/gw:80`."""
+    """Return a policy on targets such as `Gateway/gw`, `HTTPRoute/route#rule` or `Gateway/gw:80`."""
     spec: dict[str, Any] = {"targetRefs": [ref(target) for target in targets], **sections}
     if override:
         spec["strategy"] = {"inheritance": "Override"}
@@ -121,24 +121,24 @@ def places() -> list[dict[str, Any]]:
 
 
 def snapshot(*objects: dict[str, Any]) -> Snapshot:
-    """The objects, and the usual places that are not among them."""
-    given = {(one["kind"], one["metadata"]["name"]) for one in objects}
-    rest = [one for one in places() if (one["kind"], one["metadata"]["name"]) not in given]
+    """Return a snapshot of the objects, and of the usual places that are not among them."""
+    given = {(resource["kind"], resource["metadata"]["name"]) for resource in objects}
+    rest = [place for place in places() if (place["kind"], place["metadata"]["name"]) not in given]
     return Snapshot.of(load_objects([*rest, *objects]))
 
 
 def answer(*objects: dict[str, Any], profile: str = "docs", **question: Any) -> dict[str, Any]:
-    """The decision document of a question with the keys of a policy test."""
+    """Return the decision document of a question that has the keys of a policy test."""
     return ask(snapshot(*objects), GatewayQuestion.from_dict(question | {"profile": profile})).to_dict()
 
 
-def settled(found: dict[str, Any], field: str) -> str | list[str] | None:
-    """Who set a field, by the bare names of policies."""
-    entry = found["effective"].get(field)
+def settled(document: dict[str, Any], field: str) -> str | list[str] | None:
+    """Return the bare names of the policies that set a field."""
+    entry = document["effective"].get(field)
     if entry is None:
         return None
     if isinstance(entry["from"], list):
-        return [one.removeprefix("AgentgatewayPolicy/ns/") for one in entry["from"]]
+        return [source.removeprefix("AgentgatewayPolicy/ns/") for source in entry["from"]]
     return str(entry["from"]).removeprefix("AgentgatewayPolicy/ns/")
 
 

@@ -1,4 +1,4 @@
-"""Random clusters with policies of every dialect, small enough that rules meet: few names, labels, ports and blocks."""
+"""Random clusters with policies of every kind. Few names, labels, ports and blocks make rules interact."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def selectors(draw: st.DrawFn, keys: tuple[str, ...] = KEYS) -> Object:
     """A label selector."""
     out: Object = {}
     if draw(st.booleans()):
-        found = draw(st.dictionaries(st.sampled_from(keys), st.sampled_from((*VALUES, *NAMESPACES)), max_size=1))
-        out["matchLabels"] = found
+        match_labels = draw(st.dictionaries(st.sampled_from(keys), st.sampled_from((*VALUES, *NAMESPACES)), max_size=1))
+        out["matchLabels"] = match_labels
     if draw(st.integers(0, 3)) == 0:
         operator = draw(st.sampled_from(("In", "NotIn", "Exists", "DoesNotExist")))
-        one: Object = {"key": draw(st.sampled_from(keys)), "operator": operator}
+        requirement: Object = {"key": draw(st.sampled_from(keys)), "operator": operator}
         if operator in ("In", "NotIn"):
-            one["values"] = draw(st.lists(st.sampled_from(VALUES), min_size=1, max_size=2))
-        out["matchExpressions"] = [one]
+            requirement["values"] = draw(st.lists(st.sampled_from(VALUES), min_size=1, max_size=2))
+        out["matchExpressions"] = [requirement]
     return out
 
 
@@ -55,7 +55,7 @@ def nested_namespaces(draw: st.DrawFn) -> Object:
 
 @st.composite
 def admin_peers(draw: st.DrawFn, egress: bool, domains: bool) -> Object:
-    """A peer of the Admin and Baseline tiers; now and then one that nobody knows."""
+    """A peer of the Admin and Baseline tiers, sometimes an unknown one."""
     kinds = ["namespaces", "pods", "nested", "nestedPods"]
     if egress:
         kinds += ["networks", "nodes", "networks"] + ["domainNames"] * domains
@@ -240,7 +240,7 @@ def pods(draw: st.DrawFn, name: str) -> Object:
             max_size=3,
         )
     )
-    status = {"podIP": addresses[0], "podIPs": [{"ip": one} for one in addresses]} if addresses else {}
+    status = {"podIP": addresses[0], "podIPs": [{"ip": address} for address in addresses]} if addresses else {}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -255,8 +255,8 @@ def clusters(draw: st.DrawFn, most_policies: int = 5) -> list[Object]:
     """All objects of a random cluster."""
     out: list[Object] = []
     for name in draw(st.lists(st.sampled_from(NAMESPACES), unique=True)):
-        found = draw(labels)
-        out.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": found}})
+        drawn = draw(labels)
+        out.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": drawn}})
     for number in range(draw(st.integers(0, 2))):
         addresses = draw(st.lists(st.sampled_from(NODE_ADDRESSES), max_size=2, unique=True))
         kinds = draw(st.sampled_from((("InternalIP", "ExternalIP"), ("InternalIP", "Hostname"))))
@@ -273,9 +273,9 @@ def clusters(draw: st.DrawFn, most_policies: int = 5) -> list[Object]:
 
 
 def ends(objects: list[Object]) -> list[Any]:
-    """Every end one may ask about in a cluster, as a question names it; no address that is a pod's."""
-    pods = [one for one in objects if one["kind"] == "Pod"]
-    taken = {ip["ip"] for one in pods for ip in one["status"].get("podIPs", ())}
-    names: list[Any] = [f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in pods]
-    names += [{"node": one["metadata"]["name"]} for one in objects if one["kind"] == "Node"]
-    return names + [{"ip": one} for one in OUTSIDE if one not in taken]
+    """Return every endpoint of a cluster as a question writes it; addresses of pods are left out."""
+    pods = [resource for resource in objects if resource["kind"] == "Pod"]
+    taken = {ip["ip"] for pod in pods for ip in pod["status"].get("podIPs", ())}
+    names: list[Any] = [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods]
+    names += [{"node": resource["metadata"]["name"]} for resource in objects if resource["kind"] == "Node"]
+    return names + [{"ip": address} for address in OUTSIDE if address not in taken]

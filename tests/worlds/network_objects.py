@@ -19,7 +19,7 @@ def pod(namespace: str, name: str, **labels: str) -> Object:
 
 
 def admin(name: str, *ingress: Object, priority: Any = 5, subject: Object = EVERYBODY, **spec: Any) -> Object:
-    """An AdminNetworkPolicy about ingress, unless `spec` says something else; `default` is the baseline."""
+    """Return an AdminNetworkPolicy for ingress, which `spec` may change; with the name `default` it is the baseline."""
     whole: Object = {"subject": subject, **({"ingress": [*ingress]} if ingress else {}), **spec}
     if name != "default":
         whole["priority"] = priority
@@ -30,7 +30,7 @@ def admin(name: str, *ingress: Object, priority: Any = 5, subject: Object = EVER
 
 
 def rule(action: str, *ports: int, **peer: Any) -> Object:
-    """A rule of an admin policy about ingress from a peer, by default everybody."""
+    """Return an ingress rule of an admin policy; by default its peer is everybody."""
     listed: Object = {"ports": [{"portNumber": {"port": port}} for port in ports]} if ports else {}
     return {"action": action, "from": [peer or EVERYBODY], **listed}
 
@@ -38,7 +38,7 @@ def rule(action: str, *ports: int, **peer: Any) -> Object:
 def network_policy(
     name: str, *ingress: Object, namespace: str = "shop", metadata: Object | None = None, **spec: Any
 ) -> Object:
-    """A NetworkPolicy about ingress to all pods of a namespace, unless `spec` says something else."""
+    """Return a NetworkPolicy for ingress to all pods of a namespace, which `spec` may change."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

@@ -1,4 +1,4 @@
-"""Snapshots of plain objects, as inline objects of a policy test become."""
+"""Snapshots of plain objects, like the inline objects of a policy test."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ CLUSTER_SCOPED = (
 
 
 def snapshot(objects: Sequence[Any]) -> Snapshot:
-    """A snapshot of these objects."""
+    """Return a snapshot of some objects."""
     return Snapshot.of(map(resource, objects))
 
 
 def resource(value: Any) -> Resource:
-    """One object, in `default` if it is of a namespaced kind and does not say."""
+    """Return one object as a resource, in `default` if its kind is namespaced and it has no namespace."""
     group, _, version = value["apiVersion"].rpartition("/")
     namespace = "" if value["kind"] in CLUSTER_SCOPED else value["metadata"].get("namespace", "default")
     return Resource(group, version, value["kind"], namespace, value["metadata"]["name"], value)
 
 
 def document(of: Snapshot, question: Mapping[str, Any]) -> dict[str, Any]:
-    """The decision document of a network question in its YAML form."""
+    """Return the decision document of a network question in its YAML form."""
     return ask("network", of, question, {}).to_dict()

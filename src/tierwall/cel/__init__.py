@@ -32,7 +32,7 @@ __all__ = [
 
 
 def compile(text: str, variables: Mapping[str, str] | None = None) -> Program:
-    """The program of an expression; call it with the values of its variables.
+    """Return the program of an expression; call it with the values of its variables.
 
     With `variables`, a map from names to type names (`int`, `list(string)`, `dyn`), types are checked as Kubernetes
     does. InputError says what is wrong with the text.

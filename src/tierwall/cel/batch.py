@@ -91,7 +91,7 @@ class Batch:
 
 
 def _messages(error: SourceError) -> str:
-    """The messages of all problems; the answer has the place of the first."""
+    """Return the messages of all problems; the answer has the place of the first."""
     first, *others = error.problems
     return "; ".join((first.message, *map(str, others)))
 

@@ -70,11 +70,11 @@ class Environment:
         self.known_calls: dict[object, Type] = {}
 
     def parse(self, source: str) -> ast.Expr:
-        """The tree of `source` under this environment's syntax."""
+        """Return the tree of `source` under this environment's syntax."""
         return parse(source, self.syntax)
 
     def resolve_call(self, node: ast.Call) -> tuple[str, tuple[ast.Expr, ...]]:
-        """The function that a call names, and its arguments, among them a target that is not part of the name."""
+        """Return the function that a call names and its arguments, with a target that is not part of the name."""
         if node.target is None:
             return node.function, node.args
         path = ast.dotted_name(node.target)
@@ -83,7 +83,7 @@ class Environment:
         return node.function, (node.target, *node.args)
 
     def lookup(self, name: str) -> Function | None:
-        """The function of that name (a leading dot does not count), if this environment has one."""
+        """Return the function of that name (a leading dot does not count), if this environment has one."""
         name = name.removeprefix(".")
         return self.functions.get(name)
 
@@ -106,7 +106,7 @@ class FunctionTable:
         return function
 
     def get(self, name: str) -> Function | None:
-        """The function of that name, or None."""
+        """Return the function of that name, or None."""
         if name not in self._known:
             if name not in FUNCTIONS and name not in self._extra:
                 return None
@@ -114,7 +114,7 @@ class FunctionTable:
         return self._known[name]
 
     def names(self) -> list[str]:
-        """The names of all functions."""
+        """Return the names of all functions."""
         return [name for name in (*FUNCTIONS, *self._extra) if self.get(name) is not None]
 
     def _function(self, name: str) -> Function | None:
@@ -138,5 +138,5 @@ def _type_names(release: int) -> Mapping[str, Type]:
 
 
 def first_releases(function: str) -> int | None:
-    """The release that first offers a function, for hints (`EXTENSION`: none does); None if there is no such one."""
+    """Return the release that first offers a function (`EXTENSION`: none does), or None; for hints."""
     return min((overload.since for overload in overloads(function)), default=None)

@@ -33,7 +33,7 @@ class CostExceeded(Failure):
 
 
 def no_such_key(key: object) -> EvaluationError:
-    """The error of a missing map key or field."""
+    """Return the error of a missing map key or field."""
     return EvaluationError(f"no such key: {key}")
 
 
@@ -65,7 +65,7 @@ class SourceError(TierwallError):
         super().__init__("\n".join(map(str, self.problems)))
 
     def render(self) -> str:
-        """Every problem with its source line, a caret and its hint, for a person."""
+        """Return every problem with its source line, a caret and its hint, for a person."""
         blocks = []
         for problem in self.problems:
             block = f"{problem.line}:{problem.column}: {problem.message}\n{problem.snippet}"
@@ -82,7 +82,7 @@ class CheckError(SourceError):
 
 
 def problem_at(source: str, offset: int, message: str, hint: str | None = None) -> SourceProblem:
-    """A problem at an offset of `source` (an offset of -1, a node made and not written, stands at the start)."""
+    """Return a problem at an offset of `source` (an offset of -1, a node made and not written, stands at the start)."""
     offset = min(max(offset, 0), len(source))
     start = source.rfind("\n", 0, offset) + 1
     end = source.find("\n", offset)
@@ -100,7 +100,7 @@ def _snippet(text: str, column: int) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """A hint naming the known names nearest to `name`, or none."""
+    """Return a hint naming the known names nearest to `name`, or none."""
     import difflib
 
     near = difflib.get_close_matches(name[:100], sorted(set(known)), n=3, cutoff=0.6)

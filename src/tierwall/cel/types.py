@@ -117,7 +117,7 @@ class TypeNameError(ValueError):
 
 
 def parse_type(text: str) -> Type:
-    """The type that `text` names; a bare `list`, `map`, `optional_type` or `type` has dyn parameters."""
+    """Return the type that `text` names; a bare `list`, `map`, `optional_type` or `type` has dyn parameters."""
     position, result = _parse(text, 0, 0)
     token, _ = _next(text, position)
     if token:

@@ -63,7 +63,7 @@ class Duration(msgspec.Struct, frozen=True, order=True, gc=False):
     ns: int
 
     def notation(self) -> str:
-        """The text that reads back as the duration; `string()` goes by a double and may lose nanoseconds."""
+        """Return the text that reads back as the duration; `string()` goes by a double and may lose nanoseconds."""
         whole, fraction = divmod(abs(self.ns), NANOS)
         text = f"{whole}.{fraction:09d}".rstrip("0").rstrip(".") if fraction else str(whole)
         return f"{'-' if self.ns < 0 else ''}{text}s"
@@ -109,11 +109,11 @@ class OpaqueValue:
         return bool(msgspec.structs.astuple(self) == msgspec.structs.astuple(other))  # type: ignore[arg-type]
 
     def size(self) -> int:
-        """The size that the cost model uses."""
+        """Return the size that the cost model uses."""
         return 1
 
     def notation(self) -> str | None:
-        """The string that stands for the value in JSON and in expressions; None if it has no such string."""
+        """Return the string that stands for the value in JSON and in expressions; None if it has no such string."""
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -154,7 +154,7 @@ _ORDERED: Final = frozenset((bool, str, bytes, Timestamp, Duration))
 
 
 def type_name(value: object) -> str:
-    """The CEL name of the value's type."""
+    """Return the CEL name of the value's type."""
     name = _TYPE_NAMES.get(type(value))
     if name is not None:
         return name
@@ -165,12 +165,12 @@ def type_name(value: object) -> str:
 
 
 def no_such_overload(function: str, *arguments: object) -> EvaluationError:
-    """The error of a function applied to types it has no overload for."""
+    """Return the error of a function applied to types it has no overload for."""
     return EvaluationError(f"no such overload: {function}({', '.join(map(type_name, arguments))})")
 
 
 def make_map(pairs: Iterable[tuple[object, object]]) -> dict[object, object]:
-    """A map whose keys may be of any key type."""
+    """Return a map whose keys may be of any key type."""
     result: dict[object, object] = {}
     for key, value in pairs:
         put_entry(result, key, value)
@@ -188,7 +188,7 @@ def put_entry(mapping: dict[object, object], key: object, value: object) -> None
 
 
 def map_key(key: object) -> object:
-    """The key as a map literal stores it; an error where CEL allows no such key."""
+    """Return the key as a map literal stores it; an error where CEL allows no such key."""
     kind = type(key)
     if kind is float and key != key:
         # NaN equals nothing, but Python finds the same object again; a new one is never found.
@@ -201,7 +201,7 @@ def map_key(key: object) -> object:
 
 
 def map_keys(mapping: dict[object, object]) -> Iterator[object]:
-    """The keys as CEL sees them, in the order they were put in."""
+    """Yield the keys as CEL sees them, in the order they were put in."""
     for key in mapping:
         yield key.value if type(key) is BoolKey else key
 
@@ -256,7 +256,7 @@ def _equal_maps(left: Any, right: Any) -> bool:
 
 
 def compare(left: object, right: object) -> int:
-    """CEL's order: -1, 0 or 1; an error where the two have none. NaN is neither below, equal nor above (2)."""
+    """Compare in CEL's order: -1, 0 or 1, or 2 with NaN; an error where the two have no order."""
     kind, other = type(left), type(right)
     if kind is other:
         if kind in NUMERIC or kind in _ORDERED:
@@ -275,7 +275,7 @@ def _sign(left: object, right: object) -> int:
 
 
 def size_of(value: object) -> int:
-    """The size that the cost model uses: code points, bytes, elements, entries; 1 for values without a size."""
+    """Return the size that the cost model uses: code points, bytes, elements, entries; 1 for values without a size."""
     kind = type(value)
     if kind is str or kind is list or kind is dict or kind is bytes:
         return len(value)  # type: ignore[arg-type]
@@ -285,14 +285,14 @@ def size_of(value: object) -> int:
 
 
 def int64(number: int) -> int:
-    """The number, if an int can hold it."""
+    """Return the number; an error if an int cannot hold it."""
     if INT_MIN <= number <= INT_MAX:
         return number
     raise EvaluationError("integer overflow")
 
 
 def uint64(number: int) -> Uint:
-    """The number as a uint, if one can hold it."""
+    """Return the number as a uint; an error if a uint cannot hold it."""
     if 0 <= number <= UINT_MAX:
         return Uint(number)
     raise EvaluationError("unsigned integer overflow")

@@ -122,7 +122,7 @@ class _Checker(Inference):
         return self.environment.variables.get(name) or self.environment.type_names.get(name)
 
     def select(self, node: ast.Select) -> Type:
-        """A chain of selections; its longest prefix that is a declared name is that variable."""
+        """Check a chain of selections; its longest prefix that is a declared name is that variable."""
         chain: list[ast.Select] = []
         root: ast.Expr = node
         while type(root) is ast.Select and not root.optional:
@@ -144,7 +144,7 @@ class _Checker(Inference):
         return given
 
     def dotted_variable(self, first: str, chain: list[ast.Select]) -> Type | None:
-        """The type of the longest declared name; takes the selections that are part of it from the chain."""
+        """Return the type of the longest declared name; takes the selections that are part of it from the chain."""
         name = ".".join([first, *(selection.field for selection in reversed(chain))])
         for place, selection in enumerate(chain):
             declared = self.declared_type(name)
@@ -253,7 +253,7 @@ class _Checker(Inference):
         return self.check_size(map_of(keys, values), node)
 
     def check_size(self, given: Type, node: ast.Expr) -> Type:
-        """`given`, unless it is too large; only maps can double the size of a type."""
+        """Return `given`, or report that it is too large; only maps can double the size of a type."""
         if is_oversized(given):
             self.report(node.at, "type too large: expected fewer nested maps")
             return ERROR
@@ -270,7 +270,7 @@ class _Checker(Inference):
         return given
 
     def join(self, before: Type | None, given: Type) -> Type:
-        """The type of both; dyn where they do not fit, which `validators` refuses outside of `format`."""
+        """Return the type of both; dyn where they do not fit, which `validators` refuses outside of `format`."""
         if before is None or before is given:
             return given
         return most_general(before, given) if self.assign(before, given) else DYN
@@ -312,7 +312,7 @@ class _Checker(Inference):
         return list_of(self.with_known_variables(value))
 
     def read_back(self, name: str, given: Type, at: int) -> Type:
-        """The type of a macro's variable where cel-go's expansion reads it: `.v` would be a declared variable there."""
+        """Return the type of a macro's variable as cel-go's expansion reads it: there `.v` is a declared variable."""
         if not name.startswith("."):
             return given
         declared = self.declared_type(name[1:])
@@ -321,7 +321,7 @@ class _Checker(Inference):
         return declared or ERROR
 
     def element_types(self, target: ast.Expr, given: Type, variables: int) -> tuple[Type, Type]:
-        """The types of the iteration variables over `target`, which has type `given`."""
+        """Return the types of the iteration variables over `target`, which has type `given`."""
         given = self.with_known_variables(given)
         if given.name == "list":
             return (given.params[0], DYN) if variables == 1 else (INT, given.params[0])

@@ -49,7 +49,7 @@ class Bindings:
             raise OversizedType
 
     def substitute(self, given: Type, free: Type | None = None) -> Type:
-        """`given` with its known variables replaced, and the unknown ones by `free` if that is given."""
+        """Return `given` with its known variables replaced, and the unknown ones by `free` if that is given."""
         if type(given) is not TypeParam and not given.params:
             return given
         self._floor = max(0, self.steps - MAX_SIZE)
@@ -160,7 +160,7 @@ def _occurs(bindings: Bindings, variable: Type, within: Type) -> bool:
 
 
 def most_general(left: Type, right: Type) -> Type:
-    """The less specific of two types that fit each other."""
+    """Return the less specific of two types that fit each other."""
     return left if _less_specific(left, right) else right
 
 
@@ -208,7 +208,7 @@ class Inference:
         return TypeParam(f"_{self._counter}")
 
     def new_variable(self) -> Type:
-        """A new type variable, such as the element type of `[]`."""
+        """Return a new type variable, such as the element type of `[]`."""
         self.open = True
         return self._variable()
 
@@ -217,15 +217,15 @@ class Inference:
         return given is wanted or self.bindings.fits((given,), (wanted,))
 
     def with_known_variables(self, given: Type) -> Type:
-        """`given` with its known variables replaced."""
+        """Return `given` with its known variables replaced."""
         return self.bindings.substitute(given) if self.open else given
 
     def without_variables(self, given: Type) -> Type:
-        """`given` without variables, for results and messages: a variable of which nothing is known is dyn."""
+        """Return `given` without variables, for results and messages: a variable of which nothing is known is dyn."""
         return self.bindings.substitute(given, DYN)
 
     def apply(self, function: Function, candidates: tuple[Overload, ...], given: tuple[Type, ...]) -> Type | None:
-        """The type of a call, or None where no overload fits."""
+        """Return the type of a call, or None where no overload fits."""
         if self.open and not all(map(is_ground, given)):
             return self._fitting(candidates, given)
         remembered = self.environment.known_calls
@@ -258,7 +258,7 @@ class Inference:
         return result
 
     def _instantiated(self, given: Type, fresh: dict[str, Type]) -> Type:
-        """A type of an overload with its own variables replaced by fresh ones."""
+        """Return a type of an overload with its own variables replaced by fresh ones."""
         if type(given) is TypeParam:
             if given.name not in fresh:
                 fresh[given.name] = self._variable()
@@ -269,7 +269,7 @@ class Inference:
 
 
 def unknown_function(name: str, environment: Environment) -> str | None:
-    """A hint for a function that the environment does not have."""
+    """Return a hint for a function that the environment does not have."""
     since = first_releases(name)
     if since == EXTENSION:
         return f"`{name}` is an extension that Kubernetes does not offer"
@@ -283,7 +283,7 @@ def unknown_function(name: str, environment: Environment) -> str | None:
 def no_overload(
     function: Function, candidates: tuple[Overload, ...], given: tuple[Type, ...]
 ) -> tuple[str, str | None]:
-    """The message and the hint for a call that no overload fits."""
+    """Return the message and the hint for a call that no overload fits."""
     name = written_name(function.name)
     given_types = _listed(given)
     if not candidates:
@@ -311,7 +311,7 @@ def _conversion(given: tuple[Type, ...]) -> str | None:
 
 
 def written_name(function: str) -> str:
-    """An operator as it is written, any other function by its name."""
+    """Return an operator as it is written, any other function by its name."""
     if function == "@in":
         return "in"
     return function.replace("_", "") if function.startswith("_") or function in ("!_", "-_") else function

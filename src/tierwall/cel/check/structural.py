@@ -38,7 +38,7 @@ MAX_DEPTH = 100
 
 
 def escape(name: str) -> str | None:
-    """The CEL name of a property, or None where CEL cannot name it."""
+    """Return the CEL name of a property, or None where CEL cannot name it."""
     if not re.fullmatch(r"[A-Za-z_./-][A-Za-z0-9_./-]*", name):
         return None
     if name in RESERVED:
@@ -47,14 +47,14 @@ def escape(name: str) -> str | None:
 
 
 def unescape(name: str) -> str:
-    """The property that a CEL name stands for."""
+    """Return the property that a CEL name stands for."""
     if name.startswith("__") and name.endswith("__") and name[2:-2] in RESERVED:
         return name[2:-2]
     return _TO_UNESCAPE.sub(lambda match: _PLAIN[match[0]], name)
 
 
 def schema_type(name: str, schema: Mapping[str, object], *, resource: bool = False) -> Type:
-    """The type of a value with that schema; dyn where the schema says nothing.
+    """Return the type of a value with that schema; dyn where the schema says nothing.
 
     The type, name and metadata of a resource are fields whatever the schema says.
     """
@@ -111,5 +111,5 @@ def _root_fields(properties: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def field_type(given: ObjectType, field: str) -> Type | None:
-    """The type of a field; a reserved word finds the property of that name."""
+    """Return the type of a field; a reserved word finds the property of that name."""
     return given.fields.get(field) or (given.fields.get(f"__{field}__") if field in RESERVED else None)

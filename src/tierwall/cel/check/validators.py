@@ -137,7 +137,7 @@ def _format(node: ast.Call, types: Types, report: Report) -> None:
 
 
 def _unfit(node: ast.Expr, wanted: tuple[str, ...], types: Types, nested: bool) -> ast.Expr | None:
-    """The argument, or the part of a literal list or map in it, whose type a clause does not take."""
+    """Return the argument, or the part of a literal list or map in it, whose type a clause does not take."""
     stack = [node]
     while stack:
         part = stack.pop()

@@ -41,7 +41,7 @@ class Meter:
 
 
 def cost_exceeded(limit: int) -> CostExceeded:
-    """The failure of a call that costs too much."""
+    """Return the failure of a call that costs too much."""
     return CostExceeded(f"operation cancelled: actual cost limit exceeded ({limit})")
 
 
@@ -56,11 +56,11 @@ class Dispatcher:
         self._chosen: dict[tuple[type, ...], Overload] = {}
 
     def with_cost(self, cost: Callable[..., int]) -> Dispatcher:
-        """The same function at another cost."""
+        """Return the same function at another cost."""
         return Dispatcher(self.function, [structs.replace(overload, cost=cost) for overload in self.overloads])
 
     def overload(self, args: Sequence[object]) -> Overload:
-        """The overload for these arguments."""
+        """Return the overload for these arguments."""
         kinds = tuple(map(type, args))
         chosen = self._chosen.get(kinds)
         if chosen is None:
@@ -110,7 +110,7 @@ def _accepts(param: Type, value: object) -> bool:
 
 
 def find_dispatcher(environment: Environment, function: str, count: int) -> Dispatcher | None:
-    """The dispatcher of a function of that many arguments, counting the target; None if there is no such function."""
+    """Return the dispatcher of a function with that many arguments, counting the target, or None."""
     declared: Function | None = environment.lookup(function)
     if declared is None:
         return None

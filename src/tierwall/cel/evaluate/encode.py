@@ -40,7 +40,7 @@ class EncodingError(ValueError):
 
 
 def decode(json: object, depth: int = 0) -> object:
-    """The CEL value that JSON stands for."""
+    """Return the CEL value that JSON stands for."""
     if depth > _MAX_DEPTH:
         raise EncodingError(f"expected at most {_MAX_DEPTH} levels of nesting")
     if isinstance(json, bool) or json is None or isinstance(json, str | float):
@@ -90,7 +90,7 @@ def _typed(json: dict[str, object], depth: int) -> object:
 
 
 def encode(value: object, depth: int = 0) -> object:
-    """The JSON that stands for a CEL value."""
+    """Return the JSON that stands for a CEL value."""
     if depth == 0 and isinstance(value, list | dict | OptionalValue) and count_nodes(value) >= _MAX_NODES:
         raise EncodingError(f"a value of more than {_MAX_NODES} parts cannot be printed")
     if depth > _MAX_DEPTH:

@@ -37,11 +37,11 @@ class Evaluator:
             self._closure = steps.too_deep
 
     def evaluate(self, variables: Mapping[str, object], limit: int = cost.CALL_LIMIT) -> object:
-        """The value; raises `EvaluationError` or `CostExceeded`."""
+        """Return the value; raises `EvaluationError` or `CostExceeded`."""
         return self.measure(variables, limit)[0]
 
     def measure(self, variables: Mapping[str, object], limit: int = cost.CALL_LIMIT) -> tuple[object, int]:
-        """The value and what it cost."""
+        """Return the value and what it cost."""
         frame = Frame(variables, self._planner.slots, limit)
         try:
             value = self._closure(frame)
@@ -61,7 +61,7 @@ class Planner:
         self._scope: dict[str, int] = {}
 
     def plan(self, node: ast.Expr) -> Closure:
-        """The closure of a node."""
+        """Return the closure of a node."""
         match node:
             case ast.Literal():
                 value = node.value
@@ -86,7 +86,7 @@ class Planner:
                 return steps.failing(f"unknown type: {node.type_name}")
 
     def within(self, names: tuple[str, ...], nodes: tuple[ast.Expr, ...]) -> tuple[tuple[int, ...], list[Closure]]:
-        """The slots of iteration variables, and the closures of the nodes that see them."""
+        """Return the slots of iteration variables, and the closures of the nodes that see them."""
         slots = tuple(range(self.slots, self.slots + len(names)))
         self.slots += len(names)
         outer = self._scope
@@ -117,12 +117,12 @@ class Planner:
         return variable
 
     def _type_value(self, name: str) -> object:
-        """The type with that name: the value of the name where no variable has it."""
+        """Return the type with that name: the value of the name where no variable has it."""
         named = self.environment.type_names.get(name)
         return _MISSING if named is None else TypeValue(named.params[0].name)
 
     def _dotted(self, node: ast.Select) -> Closure | None:
-        """The closure of a selection that may be a variable (or type) with a dotted name; the longest name wins."""
+        """Return the closure of a selection that may be a dotted name of a variable or type; the longest name wins."""
         path = dotted_name(node)
         if path is None:
             return None
@@ -189,12 +189,12 @@ class Planner:
         return steps.call_function(called, planned)
 
     def _operand(self, node: ast.Expr) -> Closure:
-        """The operand of a selection; selecting costs 1, unless the operand is itself a name or a selection."""
+        """Return the closure of a selection's operand; selecting costs 1, unless that is a name or a selection."""
         planned = self.plan(node)
         return planned if is_selection(node) else steps.with_extra_cost(planned, cost.NAME)
 
     def _branch(self, node: ast.Expr) -> Closure:
-        """A branch of `?:` or a key in `[…]`: cel-go does not charge for the name at the root of one."""
+        """Return the closure of a branch of `?:` or a key in `[…]`: cel-go does not charge for the name at its root."""
         planned = self.plan(node)
         return steps.with_extra_cost(planned, -cost.NAME) if is_attribute(node) else planned
 

@@ -110,7 +110,7 @@ class CodeGenerator:
         self._nodes = 0
 
     def source(self, tree: ast.Expr) -> str:
-        """The source of `def run(v, limit, f)`; `f` is a meter, and None unless `metered`."""
+        """Return the source of `def run(v, limit, f)`; `f` is a meter, and None unless `metered`."""
         result = self.value(tree)
         head = ["def run(v, limit, f):", f" k = {self.fixed_cost}", " if k > limit: raise Miss"]
         head += [f" {name} = {self._load(variable)}" for variable, name in self.variables.items()]
@@ -123,7 +123,7 @@ class CodeGenerator:
         return "\n".join((*head, *self.lines, ""))
 
     def _load(self, variable: str) -> str:
-        """The code that reads a variable; the name of a type stands for the type where no variable has that name."""
+        """Return the code that reads a variable; the name of a type is the type where no variable has that name."""
         named = self.environment.type_names.get(variable)
         if named is None:
             return f"v[{variable!r}]"
@@ -145,18 +145,18 @@ class CodeGenerator:
         self.depth -= 1
 
     def name(self, prefix: str = "t") -> str:
-        """A name that nothing else has."""
+        """Return a name that nothing else has."""
         self._names += 1
         return f"{prefix}{self._names}"
 
     def constant(self, value: object) -> str:
-        """The name of an object in the namespace."""
+        """Return the name of an object in the namespace."""
         name = self.name("c")
         self.namespace[name] = value
         return name
 
     def atom(self, value: PythonExpression) -> PythonExpression:
-        """The value under a name, computed here."""
+        """Return the value under a name, computed here."""
         if value.atom:
             return value
         name = self.name()
@@ -164,7 +164,7 @@ class CodeGenerator:
         return PythonExpression(name, value.kind, atom=True)
 
     def named(self, value: PythonExpression) -> str:
-        """The value, under a name if its text does not begin with one: Python warns about `True["a"]`, `1 is True`."""
+        """Return the value, named unless it begins with a name: Python warns about `True["a"]` and `1 is True`."""
         return value.text if _NAME.match(value.text) else self.atom(PythonExpression(value.text)).text
 
     def charge(self, amount: str) -> None:
@@ -206,7 +206,7 @@ class CodeGenerator:
         raise UnsupportedTree
 
     def within(self, names: dict[str, str], node: ast.Expr) -> PythonExpression:
-        """The value of a node in which variables have these Python names."""
+        """Return the value of a node in which variables have these Python names."""
         outer = self.scope
         self.scope = outer | names
         result = self.value(node)
@@ -214,7 +214,7 @@ class CodeGenerator:
         return result
 
     def call(self, node: ast.Call) -> PythonExpression:
-        """The value of a call."""
+        """Return the value of a call."""
         from tierwall.cel.evaluate.generate_calls import generate
 
         return generate(self, node)
@@ -240,7 +240,7 @@ class CodeGenerator:
         return PythonExpression(self.variables[name], atom=True)
 
     def operand(self, node: ast.Expr) -> PythonExpression:
-        """The operand of a selection."""
+        """Return the operand of a selection."""
         self.fixed_cost += 0 if is_selection(node) else cost.NAME
         return self.value(node)
 
@@ -286,7 +286,7 @@ class CodeGenerator:
 
 
 def _comprehension(generator: CodeGenerator, node: ast.Comprehension) -> PythonExpression:
-    """A loop whose cost is charged before it runs."""
+    """Write a loop whose cost is charged before it runs."""
     if node.macro not in _COSTS:
         raise UnsupportedTree
     items = generator.value(node.target)

@@ -18,7 +18,7 @@ _CERTAIN = frozenset(("bool", "int", "string", "list", "map", "double", "bytes",
 
 
 def generate(generator: CodeGenerator, node: ast.Call) -> PythonExpression:
-    """The value of a call."""
+    """Return the value of a call."""
     function, args = generator.environment.resolve_call(node)
     if function in ast.LOGICAL:
         return _logical(generator, args, settling=function == "_||_")

@@ -32,7 +32,7 @@ _SETTLED = -(1 << 62)
 
 
 def fast_path(tree: ast.Expr, environment: Environment) -> Fast | None:
-    """The fast path of a tree, or None where it has none."""
+    """Return the fast path of a tree, or None where it has none."""
     from tierwall.cel.evaluate.generate import CodeGenerator, UnsupportedTree
 
     generator = CodeGenerator(environment)
@@ -65,7 +65,7 @@ class Program:
         self._uses = 0
 
     def evaluate(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> object:
-        """The value; raises `EvaluationError` where CEL fails and `CostExceeded` beyond the limit."""
+        """Return the value; raises `EvaluationError` where CEL fails and `CostExceeded` beyond the limit."""
         fast = self._fast
         if fast is not None:
             try:
@@ -79,7 +79,7 @@ class Program:
         return self._exact().evaluate(variables, limit)
 
     def __call__(self, **values: object) -> object:
-        """The value for these values of its variables, as `evaluate` gives it."""
+        """Return the value for these values of its variables, as `evaluate` gives it."""
         return self.evaluate(values)
 
     def warm(self) -> bool:
@@ -95,17 +95,17 @@ class Program:
         return self._evaluator
 
     def value_or_failure(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> object | Failure:
-        """The value, or the failure as a value."""
+        """Return the value, or the failure as a value."""
         try:
             return self.evaluate(variables, limit)
         except Failure as failure:
             return failure
 
     def measure(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> tuple[object, int]:
-        """The value and what it cost, by the exact evaluator."""
+        """Return the value and what it cost, by the exact evaluator."""
         return self._exact().measure(variables, limit)
 
 
 def compile(text: str, environment: Environment) -> Program:
-    """The program of a text; raises `ParseError`. Types are not checked: see `checker.check`."""
+    """Return the program of a text; raises `ParseError`. Types are not checked: see `checker.check`."""
     return Program(environment.parse(text), environment)

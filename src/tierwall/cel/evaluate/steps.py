@@ -42,7 +42,7 @@ Closure: TypeAlias = Callable[[Frame], object]
 
 
 def failing(message: str) -> Closure:
-    """A closure that always fails."""
+    """Return a closure that always fails."""
 
     def fail(frame: Frame) -> object:
         raise EvaluationError(message)
@@ -56,7 +56,7 @@ def too_deep(frame: Frame) -> NoReturn:
 
 
 def with_extra_cost(step: Closure, amount: int) -> Closure:
-    """The step at an extra cost."""
+    """Return the step at an extra cost."""
 
     def charged(frame: Frame) -> object:
         frame.cost += amount
@@ -156,7 +156,7 @@ def value_or_default(dispatcher: Dispatcher, target: Closure, default: Closure) 
 
 
 def fold_conversion(dispatcher: Dispatcher, value: object) -> Closure:
-    """A conversion of a literal, which costs nothing."""
+    """Return the closure of a conversion of a literal, which costs nothing."""
 
     def fold(frame: Frame) -> object:
         return dispatcher.overload((value,)).call(value)
@@ -165,7 +165,7 @@ def fold_conversion(dispatcher: Dispatcher, value: object) -> Closure:
 
 
 def call_function(dispatcher: Dispatcher, steps: list[Closure]) -> Closure:
-    """A call through the function table."""
+    """Return the closure of a call through the function table."""
     invoke = dispatcher.invoke
     match steps:
         case [first]:
@@ -185,7 +185,7 @@ Loop: TypeAlias = Callable[[Frame], Iterable[None]]
 
 
 def iterate(value: object) -> list[object]:
-    """The values of a comprehension's one variable: the elements of a list, the keys of a map."""
+    """Return the values of a comprehension's one variable: the elements of a list, the keys of a map."""
     if type(value) is list:
         return value
     if type(value) is dict:
@@ -194,7 +194,7 @@ def iterate(value: object) -> list[object]:
 
 
 def iterate_pairs(value: object) -> list[tuple[object, object]]:
-    """The values of a comprehension's two variables: index and element, key and value."""
+    """Return the values of a comprehension's two variables: index and element, key and value."""
     if type(value) is list:
         return list(enumerate(value))
     if type(value) is dict:

@@ -58,12 +58,12 @@ FUNCTIONS: frozenset[str] = frozenset().union(*LIBRARIES.values())
 
 
 def overloads(function: str) -> tuple[Overload, ...]:
-    """The overloads of a function in all releases and extensions; none if there is no such function."""
+    """Return the overloads of a function in all releases and extensions; none if there is no such function."""
     return _overloads(function) if function in FUNCTIONS else ()
 
 
 def library_overloads(library: str) -> tuple[Overload, ...]:
-    """The overloads that one file has."""
+    """Return the overloads that one file has."""
     declared: tuple[Overload, ...] = import_module(f"{__name__}.{library}").OVERLOADS
     return declared
 

@@ -43,11 +43,11 @@ class IP(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
         return ipaddress.IPv4Address(self.number) if self.version == 4 else ipaddress.IPv6Address(self.number)
 
     def size(self) -> int:
-        """The number of its bytes."""
+        """Return the number of its bytes."""
         return self.width // 8
 
     def notation(self) -> str:
-        """The canonical form."""
+        """Return the canonical form."""
         return str(self.plain)
 
 
@@ -60,11 +60,11 @@ class CIDR(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
     bits: int
 
     def size(self) -> int:
-        """The bytes that its prefix reaches into."""
+        """Return the number of bytes that its prefix reaches into."""
         return -(-self.bits // 8)
 
     def notation(self) -> str:
-        """The address in canonical form, and the length."""
+        """Return the address in canonical form, and the length."""
         return f"{self.address.notation()}/{self.bits}"
 
 
@@ -116,7 +116,7 @@ def parse_cidr(text: str) -> CIDR:
 
 
 def masked(cidr: CIDR) -> CIDR:
-    """The range with its host bits cleared."""
+    """Return the range with its host bits cleared."""
     shift = cidr.address.width - cidr.bits
     return CIDR(IP(cidr.address.version, cidr.address.number >> shift << shift), cidr.bits)
 

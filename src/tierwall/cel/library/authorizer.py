@@ -84,7 +84,7 @@ AUTHORIZER, PATH_CHECK, GROUP_CHECK, RESOURCE_CHECK, DECISION = (
 
 
 def service_account(authorizer: AuthorizerValue, namespace: str, name: str) -> AuthorizerValue:
-    """The same authorizer asked about a service account."""
+    """Return the same authorizer asked about a service account."""
     if dns_subdomain(name):
         raise EvaluationError("Invalid service account name")
     if dns_label(namespace):
@@ -93,7 +93,7 @@ def service_account(authorizer: AuthorizerValue, namespace: str, name: str) -> A
 
 
 def check(check: AuthorizationCheck, verb: str) -> DecisionValue:
-    """The decision on a path or a resource."""
+    """Return the decision on a path or a resource."""
     service_account = check.authorizer.service_account
     return check.authorizer.decide(replace(check.request, verb=verb, service_account=service_account))
 
@@ -101,7 +101,7 @@ def check(check: AuthorizationCheck, verb: str) -> DecisionValue:
 def _with(
     field: str, kind: type[AuthorizationCheck], required: bool = False
 ) -> Callable[[AuthorizerValue | AuthorizationCheck, str], AuthorizationCheck]:
-    """A function that adds a field to a request; an authorizer begins a new one."""
+    """Return a function that adds a field to a request; an authorizer begins a new one."""
 
     def add(target: AuthorizerValue | AuthorizationCheck, text: str) -> AuthorizationCheck:
         if required and not text.strip():

@@ -49,21 +49,21 @@ def _failed(value: object, to: str) -> EvaluationError:
 
 
 def string_to_int(text: str) -> int:
-    """Decimal digits with an optional sign."""
+    """Parse decimal digits with an optional sign."""
     if len(text) <= _LONGEST_NUMBER and _INTEGER.fullmatch(text):
         return int64(int(text))
     raise _failed(text, "int")
 
 
 def string_to_uint(text: str) -> Uint:
-    """Decimal digits."""
+    """Parse decimal digits."""
     if len(text) <= _LONGEST_NUMBER and _UNSIGNED.fullmatch(text):
         return uint64(int(text))
     raise _failed(text, "uint")
 
 
 def string_to_double(text: str) -> float:
-    """A Go floating-point literal, `Inf` or `NaN`."""
+    """Parse a Go floating-point literal, `Inf` or `NaN`."""
     if _SPECIAL.fullmatch(text):
         return float(text)
     if len(text) > _LONGEST_DOUBLE:
@@ -85,14 +85,14 @@ def string_to_double(text: str) -> float:
 
 
 def string_to_bool(text: str) -> bool:
-    """The words Go's strconv.ParseBool takes."""
+    """Parse the words that Go's strconv.ParseBool accepts."""
     if text in _BOOLS:
         return _BOOLS[text]
     raise _failed(text, "bool")
 
 
 def string_to_bytes(text: str) -> bytes:
-    """The string in UTF-8."""
+    """Return the string in UTF-8."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -100,7 +100,7 @@ def string_to_bytes(text: str) -> bytes:
 
 
 def bytes_to_string(data: bytes) -> str:
-    """UTF-8 decoded; anything else is an error."""
+    """Decode UTF-8; anything else is an error."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -108,21 +108,21 @@ def bytes_to_string(data: bytes) -> str:
 
 
 def double_to_int(value: float) -> int:
-    """Towards zero; the two ends of the range are errors, as a double cannot tell them from beyond."""
+    """Round towards zero; the two ends of the range are errors, as a double cannot tell them from values beyond."""
     if math.isfinite(value) and -(2.0**63) < value < 2.0**63:
         return int(value)
     raise EvaluationError("integer overflow")
 
 
 def double_to_uint(value: float) -> Uint:
-    """Towards zero."""
+    """Round towards zero."""
     if math.isfinite(value) and 0 <= value < 2.0**64:
         return Uint(int(value))
     raise EvaluationError("unsigned integer overflow")
 
 
 def double_to_string(value: float) -> str:
-    """Go's `%g`: the shortest digits that give the number back, with an exponent below -4 and from 6 on."""
+    """Format as Go's `%g`: the shortest digits that give the number back, with an exponent below -4 and from 6 on."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -144,7 +144,7 @@ def double_to_string(value: float) -> str:
 
 
 def int_to_timestamp(seconds: int) -> Timestamp:
-    """Seconds since the epoch."""
+    """Return the timestamp of a number of seconds since the epoch."""
     if TIMESTAMP_MIN <= seconds * NANOS <= TIMESTAMP_MAX:
         return Timestamp(seconds * NANOS)
     raise EvaluationError("timestamp overflow")

@@ -32,22 +32,22 @@ CHEAP_LIST: Final = 64
 
 
 def scan(value: object, *_: object) -> int:
-    """Walking a string, the first argument, once."""
+    """Return the cost of walking a string, the first argument, once."""
     return -(-size_of(value) // 10)
 
 
 def scan_first_twice(value: object, *_: object) -> int:
-    """Walking the first argument and building a result of its length."""
+    """Return the cost of walking the first argument and building a result of its length."""
     return -(-size_of(value) // 5)
 
 
 def scan_second(_: object, value: object) -> int:
-    """Walking the second argument once."""
+    """Return the cost of walking the second argument once."""
     return -(-size_of(value) // 10)
 
 
 def scan_shorter(left: object, right: object) -> int:
-    """Comparing two values of any size."""
+    """Return the cost of comparing two values of any size."""
     shorter = -(-min(size_of(left), size_of(right)) // 10)
     kind = type(left)
     if kind is type(right) and (kind is list or kind is dict):
@@ -75,7 +75,7 @@ def count_nodes(value: object) -> int:
 
 
 def large_value_surcharge(value: object) -> int:
-    """The surcharge for going through a large value."""
+    """Return the surcharge for going through a large value."""
     if type(value) is not list and type(value) is not dict:
         return 0
     count = count_nodes(value)
@@ -85,37 +85,37 @@ def large_value_surcharge(value: object) -> int:
 
 
 def scan_both(left: object, right: object) -> int:
-    """Copying two strings into one."""
+    """Return the cost of copying two strings into one."""
     size = size_of(left) + size_of(right)
     check_string_size(size)
     return -(-size // 10)
 
 
 def concatenate(left: object, right: object) -> int:
-    """Copying two lists into one."""
+    """Return the cost of copying two lists into one."""
     size = size_of(left) + size_of(right)
     check_list_size(size)
     return 1 if size <= CHEAP_LIST else 1 + size // 10
 
 
 def search(text: object, part: object) -> int:
-    """Looking for one string in another."""
+    """Return the cost of looking for one string in another."""
     return scan(text) * scan(part)
 
 
 def regex(text: object, pattern_size: int) -> int:
-    """Matching a regular expression."""
+    """Return the cost of matching a regular expression."""
     return -(-(1 + size_of(text)) // 10) * -(-pattern_size // 4)
 
 
 def length_of_second(item: object, container: object) -> int:
-    """Looking through a list."""
+    """Return the cost of looking through a list."""
     size = size_of(container)
     return size + large_value_surcharge(container) if type(item) is list or type(item) is dict else size
 
 
 def traversal(value: object, *_: object) -> int:
-    """Walking a value as a tree: a string costs a tenth of its length, any other leaf 1."""
+    """Return the cost of walking a value as a tree: a string costs a tenth of its length, any other leaf 1."""
     total = visited = 0
     stack = [value]
     while stack:
@@ -138,24 +138,24 @@ def traversal(value: object, *_: object) -> int:
 
 
 def rendering(template: object, values: object) -> int:
-    """Writing values into a string; as many as a message holds are free."""
+    """Return the cost of writing values into a string; as many as a message holds are free."""
     size = traversal(values)
     return scan(template) + (size if size > _FREE_NODES else 0)
 
 
 def compare_all_pairs(left: object, right: object) -> int:
-    """Comparing every element of one list with every element of another."""
+    """Return the cost of comparing every element of one list with every element of another."""
     return 1 + size_of(left) * size_of(right) + size_of(left) * large_value_surcharge(right)
 
 
 def new_list(size: int) -> int:
-    """A call that makes a list of this size."""
+    """Return the cost of a call that makes a list of this size."""
     check_list_size(size)
     return size + 1 + LIST
 
 
 def self_compare(items: object) -> int:
-    """A call that compares the elements of a list with each other and makes a new one."""
+    """Return the cost of a call that compares the elements of a list with each other and makes a new one."""
     size = size_of(items)
     squared = size * size
     textual = isinstance(items, list) and bool(items) and type(items[0]) in (str, bytes)

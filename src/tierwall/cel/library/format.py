@@ -24,7 +24,7 @@ class NamedFormat(OpaqueValue, msgspec.Struct, frozen=True):
     regex_size: int
 
     def notation(self) -> str:
-        """The name."""
+        """Return the name."""
         return self.name
 
 
@@ -32,13 +32,13 @@ FORMAT = Type(NamedFormat.cel_type)
 
 
 def uri(text: str) -> list[str]:
-    """An absolute URI or path."""
+    """Return the problems of an absolute URI or path."""
     problem = request_uri_problem(text)
     return [] if problem is None else [f'parse "{text[:200]}": {problem}']
 
 
 def _in_bytes(reasons: Callable[[str, str], list[str]]) -> names.Reasons:
-    """A rule for names, in the words of an expression: a limit counts bytes."""
+    """Return a rule for names, in the words of an expression: a limit counts bytes."""
     return lambda text: reasons(text, "bytes")
 
 
@@ -75,7 +75,7 @@ def named(name: str) -> OptionalValue:
 
 
 def validate(format: NamedFormat, text: str) -> OptionalValue:
-    """The problems of the string, or none."""
+    """Return the problems of the string, or none."""
     problems = format.validate(text)
     return OptionalValue(problems) if problems else NONE
 

@@ -46,7 +46,7 @@ def is_sorted(items: list[object]) -> bool:
 
 
 def sum_of(items: list[object]) -> object:
-    """The sum; 0 of an empty list."""
+    """Return the sum; 0 of an empty list."""
     result = _ZERO.get(type(items[0]), 0) if items else 0
     for item in items:
         result = add(result, item)
@@ -65,12 +65,12 @@ def _extreme(name: str, sign: int, items: list[object]) -> object:
 
 
 def index_of(items: list[object], value: object) -> int:
-    """The first place of the value, or -1."""
+    """Return the first place of the value, or -1."""
     return next((place for place, item in enumerate(items) if equal(item, value)), -1)
 
 
 def last_index_of(items: list[object], value: object) -> int:
-    """The last place of the value, or -1."""
+    """Return the last place of the value, or -1."""
     return next((place for place in range(len(items) - 1, -1, -1) if equal(items[place], value)), -1)
 
 
@@ -82,14 +82,14 @@ def includes(target: object, value: object) -> bool:
 
 
 def slice_list(items: list[object], start: int, end: int) -> list[object]:
-    """The elements from start up to, not including, end."""
+    """Return the elements from start up to, not including, end."""
     if not 0 <= start <= end <= len(items):
         raise EvaluationError(f"cannot slice({start}, {end}), list is length {len(items)}")
     return items[start:end]
 
 
 def flatten(items: list[object], depth: int = 1) -> list[object]:
-    """The elements of nested lists in one list, down to the depth."""
+    """Return the elements of nested lists in one list, down to the depth."""
     if depth < 0:
         raise EvaluationError("level must be non-negative")
     result: list[object] = []
@@ -104,7 +104,7 @@ def flatten(items: list[object], depth: int = 1) -> list[object]:
 
 
 def sort_by_keys(items: list[object], keys: list[object]) -> list[object]:
-    """The elements in the order of their keys; equal keys keep their order."""
+    """Return the elements in the order of their keys; equal keys keep their order."""
     if len(items) != len(keys):
         raise EvaluationError(f"sortBy: {len(items)} elements, {len(keys)} keys")
     if not items:
@@ -125,7 +125,7 @@ def sort_by_keys(items: list[object], keys: list[object]) -> list[object]:
 
 
 def distinct(items: list[object]) -> list[object]:
-    """The elements without repetitions, first occurrences kept."""
+    """Return the elements without repetitions, first occurrences kept."""
     result: list[object] = []
     for item in items:
         if not any(equal(item, other) for other in result):
@@ -180,7 +180,7 @@ _of_list_34 = member_overloads(_LIST, since=34)
 
 
 def _ordered(kind: Type) -> Iterator[Overload]:
-    """The functions of lists whose elements have an order."""
+    """Yield the functions of lists whose elements have an order."""
     items = list_of(kind)
     member, member_34 = member_overloads(items), member_overloads(items, since=34)
     yield member("isSorted", (), BOOL, is_sorted, cost=cost.traversal)

@@ -71,7 +71,7 @@ def _divide_double(left: float, right: float) -> float:
 
 
 def list_place(items: list[object], index: object) -> int | None:
-    """The place in a list that an index means, None if it is out of bounds; uints and whole doubles are indices too."""
+    """Return the place in a list that an int, uint or whole double means, or None if it is out of bounds."""
     if type(index) is int or type(index) is Uint or (type(index) is float and index.is_integer()):
         place = int(index)
     else:

@@ -42,7 +42,7 @@ def value_of(optional: OptionalValue) -> object:
 
 
 def unwrap(optionals: list[object]) -> list[object]:
-    """The values of those that have one."""
+    """Return the values of the optionals that have one."""
     result = []
     for item in optionals:
         if not isinstance(item, OptionalValue):

@@ -44,7 +44,7 @@ class Quantity(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
         return compare(self, other) == 0
 
     def notation(self) -> str:
-        """Digits and an exponent."""
+        """Return digits and an exponent."""
         return f"{self.value}e{self.scale}" if self.scale else str(self.value)
 
 
@@ -52,7 +52,7 @@ QUANTITY = Type(Quantity.cel_type)
 
 
 def compare(left: Quantity, right: Quantity) -> int:
-    """-1, 0 or 1 by amount."""
+    """Compare by amount: -1, 0 or 1."""
     a, b = left.value, right.value
     # Digits are only aligned where both are of the same magnitude, so that `1e1000000` is harmless.
     if (a > 0) - (a < 0) != (b > 0) - (b < 0) or not a:
@@ -66,7 +66,7 @@ def compare(left: Quantity, right: Quantity) -> int:
 
 
 def parse(text: str) -> Quantity:
-    """A signed decimal number with a suffix; finer than a billionth is rounded away from zero."""
+    """Parse a signed decimal number with a suffix; anything finer than a billionth is rounded away from zero."""
     match = _TEXT.fullmatch(text)
     if not text or len(text) > _LONGEST or match is None:
         raise EvaluationError(
@@ -100,7 +100,7 @@ def _binary(number: int, whole: str, fraction: str, exponent: int) -> Quantity:
 
 
 def _rounded(value: int, scale: int) -> Quantity:
-    """A quantity that 64 bits do not hold: to the billionth, and anything finer rounded away from zero."""
+    """Return a quantity that 64 bits do not hold, rounded to the billionth away from zero."""
     if scale < _NANO:
         # Cutting more digits than there are changes nothing: the result is a billionth anyway.
         cut = min(_NANO - scale, len(str(abs(value))) + 1)
@@ -120,7 +120,7 @@ def _integer(quantity: Quantity) -> int | None:
 
 
 def as_integer(quantity: Quantity) -> int:
-    """The value, where Kubernetes holds it as an integer."""
+    """Return the value, where Kubernetes holds it as an integer."""
     value = _integer(quantity)
     if value is None:
         raise EvaluationError("cannot convert value to integer")
@@ -128,7 +128,7 @@ def as_integer(quantity: Quantity) -> int:
 
 
 def as_float(quantity: Quantity) -> float:
-    """The value as a double, with the rounding of Go's `base * math.Pow10(exponent)`."""
+    """Return the value as a double, with the rounding of Go's `base * math.Pow10(exponent)`."""
     power = float(f"1e{min(max(quantity.scale, -400), 400)}")
     try:
         return float(quantity.value) * power if quantity.scale else float(quantity.value)
@@ -137,12 +137,12 @@ def as_float(quantity: Quantity) -> float:
 
 
 def sign(quantity: Quantity) -> int:
-    """The sign: -1, 0 or 1."""
+    """Return the sign: -1, 0 or 1."""
     return (quantity.value > 0) - (quantity.value < 0)
 
 
 def add(left: Quantity, addend: Quantity | int) -> Quantity:
-    """The sum with a quantity or an int."""
+    """Return the sum with a quantity or an int."""
     right = addend if isinstance(addend, Quantity) else Quantity(addend)
     if left.small and right.small and not (left.value and right.value):
         return left if left.value else Quantity(right.value, right.scale)
@@ -155,7 +155,7 @@ def add(left: Quantity, addend: Quantity | int) -> Quantity:
 
 
 def sub(left: Quantity, right: Quantity | int) -> Quantity:
-    """The difference from a quantity or an int."""
+    """Return the difference from a quantity or an int."""
     other = right if isinstance(right, Quantity) else Quantity(right)
     return add(left, Quantity(-other.value, other.scale, other.small))
 

@@ -34,7 +34,7 @@ _LONGEST_SEARCH = 200_000_000
 
 @cache
 def _options() -> re2.Options:
-    """The options of every pattern. RE2 is imported only for expressions that have one."""
+    """Return the options of every pattern. RE2 is imported only for expressions that have one."""
     import re2
 
     options = re2.Options()
@@ -45,7 +45,7 @@ def _options() -> re2.Options:
 
 
 def compile_pattern(pattern: str) -> re2._Regexp:
-    """The pattern, compiled once; it matches bytes."""
+    """Return the pattern, compiled once; it matches bytes."""
     program = _compiled(pattern)
     if isinstance(program, str):
         raise EvaluationError(f"invalid regular expression `{pattern[:80]}`: {program}")
@@ -54,7 +54,7 @@ def compile_pattern(pattern: str) -> re2._Regexp:
 
 @lru_cache(maxsize=128)
 def _compiled(pattern: str) -> re2._Regexp | str:
-    """The compiled pattern, or the error message. Failing takes as long as compiling, so both are remembered."""
+    """Return the compiled pattern, or the error message. Failing takes as long as compiling, so both are remembered."""
     if len(pattern) > _LONGEST:
         return "too long"
     if _SINGLE_BYTE.search(pattern) and "\\Q" not in pattern:
@@ -69,7 +69,7 @@ def _compiled(pattern: str) -> re2._Regexp | str:
 
 
 def program_size(pattern: str) -> int:
-    """The length of the compiled program; if that is too long, a length that hardly any limit allows."""
+    """Return the length of the compiled program; if that is too long, a length that hardly any limit allows."""
     program = _compiled(pattern)
     if isinstance(program, str):
         return _TOO_LARGE if "too large" in program else 0
@@ -77,23 +77,23 @@ def program_size(pattern: str) -> int:
 
 
 def pattern_size(pattern: str) -> int:
-    """The size that matching costs: the pattern's length, or the program's where that is large (`x{1000}`)."""
+    """Return the size that matching costs: the pattern's length, or the program's where that is large (`x{1000}`)."""
     size = program_size(pattern)
     return max(len(pattern), size) if size > _SMALL_PROGRAM else len(pattern)
 
 
 def literal_cost(text: object, pattern: str, *_: object) -> int:
-    """Matching a pattern that is a literal, and therefore compiled beforehand."""
+    """Return the cost of matching a pattern that is a literal, and therefore compiled beforehand."""
     return cost.regex(text, pattern_size(pattern))
 
 
 def computed_cost(text: object, pattern: str, *_: object) -> int:
-    """Matching a pattern that has yet to be compiled, which Kubernetes takes for free."""
+    """Return the cost of matching a pattern that has yet to be compiled, which Kubernetes takes for free."""
     return literal_cost(text, pattern) + program_size(pattern) + len(pattern) // 10
 
 
 def encoded(text: str) -> bytes:
-    """The string in UTF-8."""
+    """Return the string in UTF-8."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -102,7 +102,7 @@ def encoded(text: str) -> bytes:
 
 @lru_cache(maxsize=128)
 def searcher(pattern: str) -> Callable[[bytes], object]:
-    """A function that gives None where the pattern matches nowhere in the string.
+    """Return a function that gives None where the pattern matches nowhere in the string.
 
     A set of one pattern answers yes or no, and twice as fast as a search that also says where; but it has nothing to
     fall back on where its automaton outgrows the memory it may take, so only small programs are made into one.
@@ -124,13 +124,13 @@ def matches(text: str, pattern: str) -> bool:
 
 
 def find(text: str, pattern: str) -> str:
-    """The first match, or the empty string."""
+    """Return the first match, or the empty string."""
     match = compile_pattern(pattern).search(encoded(text))
     return "" if match is None else bytes(match[0]).decode()
 
 
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    """The matches that do not overlap, at most `limit` of them; all if negative.
+    """Return the matches that do not overlap, at most `limit` of them; all if negative.
 
     As in Go, an empty match right after another match does not count.
     """

@@ -36,7 +36,7 @@ class Semver(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
         return compare(self, other) == 0
 
     def notation(self) -> str:
-        """As semver.org writes it."""
+        """Return the version as semver.org writes it."""
         text = f"{self.major}.{self.minor}.{self.patch}"
         text += "-" + ".".join(map(str, self.prerelease)) if self.prerelease else ""
         return text + ("+" + ".".join(self.build) if self.build else "")
@@ -46,7 +46,7 @@ SEMVER = Type(Semver.cel_type)
 
 
 def compare(left: Semver, right: Semver) -> int:
-    """-1, 0 or 1 by the precedence of semver.org, clause 11."""
+    """Compare by the precedence of semver.org, clause 11: -1, 0 or 1."""
     a, b = (left.major, left.minor, left.patch), (right.major, right.minor, right.patch)
     if a != b:
         return 1 if a > b else -1

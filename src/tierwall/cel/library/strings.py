@@ -36,7 +36,7 @@ _POINTER_ESCAPES = str.maketrans({"/": "~1", "~": "~0"})
 
 
 def format_text(template: str, arguments: list[object]) -> str:
-    """The template with its clauses replaced by the arguments in order; spare arguments are ignored."""
+    """Return the template with its clauses replaced by the arguments in order; spare arguments are ignored."""
     parts: list[str] = []
     position, used, size = 0, 0, 0
     for match in _CLAUSE.finditer(template):
@@ -150,7 +150,7 @@ def _inner(value: object, quoted: bool = True) -> str:
 
 
 def quote_go(text: str) -> str:
-    """Go's `%q`: double quotes, everything that does not print escaped."""
+    """Quote as Go's `%q`: in double quotes, with everything that does not print escaped."""
     result = []
     for char in text:
         code = ord(char)
@@ -170,14 +170,14 @@ def _out_of_range(index: int) -> EvaluationError:
 
 
 def char_at(text: str, index: int) -> str:
-    """The character at the index; the empty string at the end."""
+    """Return the character at the index; the empty string at the end."""
     if not 0 <= index <= len(text):
         raise _out_of_range(index)
     return text[index : index + 1]
 
 
 def index_of(text: str, part: str, start: int = 0) -> int:
-    """The first place of the part from the start on, or -1."""
+    """Return the first place of the part from the start on, or -1."""
     if start < 0:
         raise _out_of_range(start)
     if not part:
@@ -186,7 +186,7 @@ def index_of(text: str, part: str, start: int = 0) -> int:
 
 
 def last_index_of(text: str, part: str, start: int | None = None) -> int:
-    """The last place of the part that begins at or before the start, or -1."""
+    """Return the last place of the part that begins at or before the start, or -1."""
     if start is None:
         return text.rfind(part)
     if start < 0:
@@ -199,7 +199,7 @@ def last_index_of(text: str, part: str, start: int | None = None) -> int:
 
 
 def replace(text: str, old: str, new: str, count: int = -1) -> str:
-    """The first `count` occurrences replaced; all if negative."""
+    """Replace the first `count` occurrences; all if negative."""
     occurrences = text.count(old) if old else len(text) + 1
     if count >= 0:
         occurrences = min(occurrences, count)
@@ -208,7 +208,7 @@ def replace(text: str, old: str, new: str, count: int = -1) -> str:
 
 
 def split(text: str, separator: str, limit: int = -1) -> list[str]:
-    """At most `limit` parts; all if negative; by characters if the separator is empty."""
+    """Split into at most `limit` parts, all if negative; by characters if the separator is empty."""
     if limit == 0:
         return []
     if not separator:
@@ -219,7 +219,7 @@ def split(text: str, separator: str, limit: int = -1) -> list[str]:
 
 
 def substring(text: str, start: int, end: int | None = None) -> str:
-    """The characters from start up to, not including, end."""
+    """Return the characters from start up to, not including, end."""
     if end is None:
         end = len(text)
         if not 0 <= start <= end:
@@ -233,7 +233,7 @@ def substring(text: str, start: int, end: int | None = None) -> str:
 
 
 def join(texts: list[object], separator: str = "") -> str:
-    """The strings with the separator between them."""
+    """Return the strings with the separator between them."""
     for text in texts:
         if type(text) is not str:
             raise EvaluationError(f"join: invalid input: {type_name(text)}")
@@ -241,7 +241,7 @@ def join(texts: list[object], separator: str = "") -> str:
 
 
 def quote(text: str) -> str:
-    """The string as a literal in double quotes."""
+    """Return the string as a literal in double quotes."""
     return '"' + text.translate(_QUOTED) + '"'
 
 
@@ -257,7 +257,7 @@ _member, _of_list = member_overloads(STRING), member_overloads(_LIST)
 
 
 def escape_key(key: str) -> str:
-    """The key with `~` and `/` escaped as RFC 6901 asks."""
+    """Return the key with `~` and `/` escaped as RFC 6901 asks."""
     return key.translate(_POINTER_ESCAPES)
 
 

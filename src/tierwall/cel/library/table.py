@@ -33,7 +33,7 @@ class Overload(msgspec.Struct, frozen=True, gc=False):
 
 
 def member_overloads(target: Type, since: int = 0) -> Callable[..., Overload]:
-    """A declarer of member functions of one type: it takes name, parameters after the target, result and call."""
+    """Return a declarer of member functions of a type: it takes name, parameters after the target, result, call."""
 
     def declare(function: str, params: tuple[Type, ...], result: Type, call: Any, **more: Any) -> Overload:
         return Overload(function, (target, *params), result, call, True, **{"since": since, **more})
@@ -42,7 +42,7 @@ def member_overloads(target: Type, since: int = 0) -> Callable[..., Overload]:
 
 
 def is_parsed_by(parse: Callable[..., object]) -> Callable[..., bool]:
-    """A predicate that is true where `parse` succeeds: `isIP`, `isURL` and the like."""
+    """Return a predicate that is true where `parse` succeeds: `isIP`, `isURL` and the like."""
 
     def is_read(*args: object) -> bool:
         try:

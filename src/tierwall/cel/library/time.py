@@ -28,7 +28,7 @@ _OFFSET = pattern(r"([+-]?[0-9]{1,4}):([+-]?[0-9]{1,4})", re.ASCII)
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """RFC 3339; digits of a fraction beyond the ninth do not count."""
+    """Parse RFC 3339; digits of a fraction beyond the ninth do not count."""
     moment = parse_time(text)
     if moment is None:
         raise EvaluationError("type conversion error from 'string' to 'timestamp'")
@@ -38,7 +38,7 @@ def parse_timestamp(text: str) -> Timestamp:
 
 
 def format_timestamp(value: Timestamp) -> str:
-    """RFC 3339 with the offset it was written with, and as many digits of fraction as needed."""
+    """Format as RFC 3339 with the offset it was written with, and as many digits of fraction as needed."""
     seconds, fraction = divmod(value.ns, NANOS)
     days, second = divmod(seconds + value.offset, DAY)
     year, month, day = _civil(days)
@@ -52,7 +52,7 @@ def format_timestamp(value: Timestamp) -> str:
 
 
 def parse_duration(text: str) -> Duration:
-    """A Go duration: signed, a sequence of decimal numbers with units."""
+    """Parse a Go duration: signed, a sequence of decimal numbers with units."""
     ns = time.parse_duration(text)
     if ns is None:
         raise EvaluationError("type conversion error from 'string' to 'duration'")
@@ -60,7 +60,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def format_duration(value: Duration) -> str:
-    """Seconds in decimal, as `strconv.FormatFloat(d.Seconds(), 'f', -1)` gives them."""
+    """Format as seconds in decimal, as `strconv.FormatFloat(d.Seconds(), 'f', -1)` gives them."""
     magnitude = abs(value.ns)
     seconds = float(magnitude // NANOS) + float(magnitude % NANOS) / 1e9
     text = f"{Decimal(repr(seconds)):f}"
@@ -71,7 +71,7 @@ def format_duration(value: Duration) -> str:
 
 @lru_cache(maxsize=256)
 def _zone(name: str) -> ZoneInfo | int:
-    """The zone, or a fixed offset in seconds."""
+    """Return the zone, or a fixed offset in seconds."""
     if ":" in name:
         match = _OFFSET.fullmatch(name)
         if match is None:
@@ -110,7 +110,7 @@ def _offset(zone: ZoneInfo | int, seconds: int) -> int:
 
 
 def _civil(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a number of days since 1970-01-01; unlike `date`, also for the years 0 and 10000."""
+    """Return the date of a number of days since 1970-01-01; unlike `date`, also in the years 0 and 10000."""
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
@@ -153,7 +153,7 @@ def _accessor(field: Callable[[int, int, int], int]) -> Callable[..., int]:
 
 
 def _in_units(unit: int) -> Callable[[Duration], int]:
-    """The whole units of a duration, by way of a double as in Go: far from zero a nanosecond may round it up."""
+    """Return the whole units of a duration, by way of a double as in Go: far from zero a nanosecond may round it up."""
 
     def get(value: Duration) -> int:
         whole, rest = divmod(abs(value.ns), unit)

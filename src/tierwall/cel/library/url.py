@@ -49,7 +49,7 @@ class URL(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
         return self.text == other.text
 
     def notation(self) -> str:
-        """The URL as Go writes it back."""
+        """Return the URL as Go writes it back."""
         return self.text
 
 
@@ -119,7 +119,7 @@ def _host(scheme: str, text: str) -> str:
 
 
 def _authority(scheme: str, text: str) -> tuple[str, str]:
-    """The user information as it is written back, with its `@`, and the host."""
+    """Return the user information as it is written back, with its `@`, and the host."""
     at = text.rfind("@")
     host = _host(scheme, text[at + 1 :])
     if at < 0:
@@ -181,7 +181,7 @@ def _parse(raw: str, via_request: bool) -> URL:
 
 
 def _escaped(text: str, kept: frozenset[str]) -> str:
-    """The string as written if it is a valid encoding, else encoded again."""
+    """Return the string as written if it is a valid encoding, else encoded again."""
     plain = _unescape(text)
     return text if all(char in _ENCODED or char in kept for char in text) else _escape(plain, kept)
 
@@ -205,7 +205,7 @@ def parse(text: str) -> URL:
 
 
 def request_uri_problem(text: str) -> str | None:
-    """The reason why the string is not a request URI; None if it is one."""
+    """Return the reason why the string is not a request URI; None if it is one."""
     try:
         _parse(_bytes(text), via_request=True)
     except _InvalidURL as error:
@@ -224,7 +224,7 @@ def _split_port(host: str) -> tuple[str, str]:
 
 
 def query(url: URL) -> dict[str, list[str]]:
-    """The parameters of the query; those that cannot be decoded are left out."""
+    """Return the parameters of the query; those that cannot be decoded are left out."""
     result: dict[str, list[str]] = {}
     if url.query.count("&") >= _MAX_PARAMETERS:
         return result

@@ -43,7 +43,7 @@ _SCALARS = frozenset((type(None), bool, int, Uint, float, str, bytes))
 
 
 def constant(value: object, depth: int = 0) -> Expr:
-    """The expression of a value."""
+    """Return the expression of a value."""
     kind = type(value)
     if kind in _SCALARS:
         if kind is str and not value.isascii():  # type: ignore[attr-defined]
@@ -66,7 +66,7 @@ def constant(value: object, depth: int = 0) -> Expr:
 
 
 def typed_constant(value: object, static: Type) -> Expr:
-    """The expression of a value, with the checked type of the node that it replaces: dynamic where that was dynamic."""
+    """Return the expression of a value with the checked type of the node that it replaces."""
     name, kind = static.name, type(value)
     if name == "list" and kind is list and static.params:
         return ListExpr(_alike(typed_constant(item, static.params[0]) for item in value))  # type: ignore[attr-defined]
@@ -83,7 +83,7 @@ def typed_constant(value: object, static: Type) -> Expr:
 
 
 def _alike(parts: Iterable[Expr]) -> tuple[Expr, ...]:
-    """The parts of a literal, all dynamic if one of them has to be: a value need not have its declared type."""
+    """Return the parts of a literal, all dynamic if one of them has to be: a value need not have its declared type."""
     exprs = tuple(parts)
     hidden = [type(expr) is Call and expr.function == "dyn" for expr in exprs]
     if not any(hidden) or all(hidden):
@@ -92,12 +92,12 @@ def _alike(parts: Iterable[Expr]) -> tuple[Expr, ...]:
 
 
 def dyn(expr: Expr) -> Expr:
-    """The expression with its type hidden from the checker; the value is the same."""
+    """Return the expression with its type hidden from the checker; the value is the same."""
     return Call("dyn", None, (expr,))
 
 
 def value_type(value: object) -> Type:
-    """The type the checker would give the value's constant."""
+    """Return the type the checker would give the value's constant."""
     kind = type(value)
     if kind is list:
         return Type("list", (_common(value),))  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def value_type(value: object) -> Type:
 
 
 def _common(values: Iterable[object]) -> Type:
-    """The one type of all values, or dyn."""
+    """Return the one type of all values, or dyn."""
     types = _types(values)
     return types[0] if len(types) == 1 else DYN
 
@@ -119,7 +119,7 @@ def _mixed(values: Iterable[object]) -> bool:
 
 
 def _types(values: Iterable[object]) -> list[Type]:
-    """The first two types among the values: callers only ask whether there is more than one."""
+    """Return the first two types among the values: callers only ask whether there is more than one."""
     types: list[Type] = []
     for value in values:
         given = value_type(value)

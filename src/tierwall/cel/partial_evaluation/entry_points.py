@@ -101,7 +101,7 @@ class PartialResult:
 
 
 def partial_report(result: PartialResult) -> dict[str, object]:
-    """The whole answer as JSON."""
+    """Return the whole answer as JSON."""
     answer: dict[str, object] = {
         "outcomes": list(outcomes.outcome_words(result.outcomes)),
         "unknowns": sorted(result.unknowns),
@@ -175,7 +175,7 @@ def specialise(
 
 @lru_cache(maxsize=16)
 def _environment(dotted: frozenset[str]) -> Environment:
-    """The environment of an unchecked expression: every function, every variable dynamic."""
+    """Return the environment of an unchecked expression: every function, every variable dynamic."""
     return Environment(variables=dict.fromkeys(sorted(dotted), DYN), extensions=True)
 
 

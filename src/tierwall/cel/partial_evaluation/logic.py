@@ -64,7 +64,7 @@ class JoinedOperands:
             self.error = CertainFailure(self.error.message, True)
 
     def result(self, boolean: bool) -> Result:
-        """The result of all operands when none of them settled it."""
+        """Return the result of all operands when none of them settled it."""
         parts = self.parts
         if not parts:
             return self.error if self.error is not None else not self._absorbing
@@ -95,14 +95,14 @@ class JoinedOperands:
 
 
 def value_if_certain(residual: Residual) -> Result:
-    """The residual, or the only value it can have."""
+    """Return the residual, or the only value it can have."""
     if residual.possible == outcomes.TRUE:
         return True
     return False if residual.possible == outcomes.FALSE else residual
 
 
 def stage_connective(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
-    """The function of `&&` or `||`. Known operands come first: they may settle the result without the others."""
+    """Return the function of `&&` or `||`. Known operands come first: they may settle the result without the others."""
     function = node.function
     absorbing = function == "_||_"
     known_args: list[Expr] = []
@@ -147,7 +147,7 @@ def _join(specialiser: Specialiser, function: str, results: Sequence[Result], bo
 
 
 def stage_negation(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
-    """The function of `!`."""
+    """Return the function of `!`."""
     operand = specialiser.stage(node.args[0], scope, True)
 
     def run(frame: Frame) -> Result:
@@ -170,7 +170,7 @@ def negated(result: Residual, node: Expr, boolean: bool) -> Result:
 
 
 def stage_conditional(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
-    """The function of `condition ? then : other`, which evaluates one branch only."""
+    """Return the function of `condition ? then : other`, which evaluates one branch only."""
     condition = specialiser.stage(node.args[0], scope, True)
     then = specialiser.stage(node.args[1], scope, boolean)
     other = specialiser.stage(node.args[2], scope, boolean)
@@ -218,7 +218,7 @@ def _choice(
 
 
 def stage_fallback(specialiser: Specialiser, node: Call, scope: Scope) -> Run:
-    """The function of `x.or(y)` and `x.orValue(y)`, which evaluate y only where x has no value."""
+    """Return the function of `x.or(y)` and `x.orValue(y)`, which evaluate y only where x has no value."""
     target, other = operands(node)
     optional, default = specialiser.stage(target, scope), specialiser.stage(other, scope)
     apply = specialiser.operation_of(node)

@@ -51,7 +51,7 @@ class Iteration(NamedTuple):
 
 
 def stage_comprehension(specialiser: Specialiser, node: Comprehension, scope: Scope, boolean: bool) -> Run:
-    """The function of a comprehension macro."""
+    """Return the function of a comprehension macro."""
     return _Unrolling(specialiser, node, scope, boolean).run
 
 
@@ -188,7 +188,7 @@ class _Unrolling:
         return [pair[1] for pair in ordered] if isinstance(ordered, list) else ordered
 
     def _passing(self, frame: Frame, items: list[Iteration]) -> CertainFailure | tuple[list[Iteration], list[Residual]]:
-        """The elements that the predicate does not rule out, and its residuals for those that are undecided."""
+        """Return the elements that the predicate does not rule out, and its residuals for those that are undecided."""
         remaining, pending = [], []
         for item in items:
             result = self._predicate(frame, item)
@@ -232,7 +232,7 @@ class _Unrolling:
         return written if isinstance(written, Residual) and written.size <= kept.size else kept
 
     def _collected(self, items: list[Iteration], results: list[Result]) -> Result:
-        """The list or map that the macro makes of the elements' results; None where only the macro itself can tell."""
+        """Return the list or map that the macro makes of the elements' results; None where only the macro can tell."""
         macro, specialiser = self.node.macro, self.specialiser
         pending = any(isinstance(result, Residual) for result in results)
         if macro == "transformMapEntry":
@@ -255,12 +255,12 @@ class _Unrolling:
         return Residual(MapExpr(tuple(entries)), outcomes.VALUE, size, self.type)
 
     def _merged(self, results: list[Result]) -> Result:
-        """The maps merged as `transformMapEntry` merges them."""
+        """Return the maps merged as `transformMapEntry` merges them."""
         node = Comprehension("transformMapEntry", Ident("@0"), ("@i", "@v"), (Ident("@v"),))
         return self.specialiser.operation_of(node)([results])
 
     def _over(self, target: object, items: list[Iteration]) -> tuple[Expr, int]:
-        """The range of a comprehension over the elements that remain."""
+        """Return the range of a comprehension over the elements that remain."""
         value, static = target, self.specialiser.checked_type(self.node.target)
         if len(self.keys) == 1:
             value = [item.element for item in items]
@@ -273,7 +273,7 @@ class _Unrolling:
         return self.specialiser.constant(value, static)
 
     def _kept(self, frame: Frame, target: Expr, size: int, possible: int | None) -> Residual:
-        """The macro itself, with its body folded as far as it goes without its variables."""
+        """Return the macro itself, with its body folded as far as it goes without its variables."""
         node = self.node
         args = [
             self.specialiser.as_residual(arg, body(frame))
@@ -294,7 +294,7 @@ class _Unrolling:
 
 
 def stage_binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:
-    """The function of a binding macro."""
+    """Return the function of a binding macro."""
     boolean = boolean and node.macro == "bind"
     value = specialiser.stage(node.value, scope)
     inside = scope.bind((node.variable,), True)

@@ -62,7 +62,7 @@ _KNOWN = UsedNames(False, True)
 
 
 def field_path(node: Expr) -> FieldPath | None:
-    """The path of a node, or None if it is not a path."""
+    """Return the path of a node, or None if it is not a path."""
     fields: list[str] = []
     plain = 0
     while True:
@@ -121,12 +121,12 @@ class Unknowns:
         )
 
     def below(self, path: FieldPath) -> list[tuple[str, ...]]:
-        """The unknown paths inside a HOLED one, relative to it."""
+        """Return the unknown paths inside a HOLED one, relative to it."""
         parts = path.parts
         return [unknown[len(parts) :] for unknown in self.paths if unknown[: len(parts)] == parts]
 
     def named_in(self, expr: Expr) -> frozenset[str]:
-        """The unknowns that an expression names."""
+        """Return the unknowns that an expression names."""
         named: set[str] = set()
         todo: list[tuple[Expr, frozenset[str]]] = [(expr, frozenset())]
         while todo:
@@ -158,7 +158,7 @@ class NameAnalysis:
         self._memo: dict[tuple[Expr, frozenset[str]], UsedNames] = {}
 
     def uses(self, node: Expr, scope: frozenset[str]) -> UsedNames:
-        """The names that the node uses; those of `scope` are iteration variables."""
+        """Return the names that the node uses; those of `scope` are iteration variables."""
         if type(node) is Literal:
             return _NOTHING
         key = (node, scope)
@@ -191,7 +191,7 @@ class NameAnalysis:
 
 
 def stage_holed(specialiser: Specialiser, node: Expr, path: FieldPath) -> Run:
-    """The function of a path above an unknown."""
+    """Return the function of a path above an unknown."""
     known = specialiser.stage_known(node, {})
     holes = specialiser.unknowns.below(path)
     presence = type(node) is Has
@@ -215,7 +215,7 @@ def stage_holed(specialiser: Specialiser, node: Expr, path: FieldPath) -> Run:
 
 
 def _chain(path: FieldPath) -> Expr:
-    """The path as optional selections, which give no value where a field on the way is missing."""
+    """Return the path as optional selections, which give no value where a field on the way is missing."""
     node: Expr = Ident(path.root)
     for field in path.fields:
         node = Select(node, field, True)
@@ -223,7 +223,7 @@ def _chain(path: FieldPath) -> Expr:
 
 
 def _written(value: dict[object, object], chain: Expr, holes: Sequence[tuple[str, ...]]) -> Expr:
-    """A map literal whose unknown entries are read from the unknown itself, if they are there."""
+    """Return a map literal whose unknown entries are read from the unknown itself, if they are there."""
     inside: dict[str, list[tuple[str, ...]]] = {}
     for hole in holes:
         inside.setdefault(hole[0], []).append(hole[1:])

@@ -34,17 +34,17 @@ FAILING_SIZE = 6
 
 
 def outcome_words(outcomes: int) -> tuple[str, ...]:
-    """The outcomes by name, always in the same order."""
+    """Return the outcomes by name, always in the same order."""
     return tuple(word for bit, word in _WORDS if outcomes & bit)
 
 
 def condition_outcomes(outcomes: int) -> int:
-    """The outcomes where a bool is needed: any other value is an error."""
+    """Return the outcomes where a bool is needed: any other value is an error."""
     return (outcomes & ~OTHER) | ERROR if outcomes & OTHER else outcomes
 
 
 def connective(operands: list[int], settling: int) -> int:
-    """The outcomes of `&&`, which FALSE settles, or `||`, which TRUE settles; settling absorbs errors."""
+    """Return the outcomes of `&&`, which FALSE settles, or `||`, which TRUE settles; settling absorbs errors."""
     every, some = ANY, 0
     for outcomes in operands:
         outcomes = condition_outcomes(outcomes)
@@ -54,19 +54,19 @@ def connective(operands: list[int], settling: int) -> int:
 
 
 def negation(outcomes: int) -> int:
-    """The outcomes of `!`: true and false change places."""
+    """Return the outcomes of `!`: true and false change places."""
     outcomes = condition_outcomes(outcomes)
     return (outcomes & ERROR) | (TRUE if outcomes & FALSE else 0) | (FALSE if outcomes & TRUE else 0)
 
 
 def choice(condition: int, then: int, other: int) -> int:
-    """The outcomes of `condition ? then : other`."""
+    """Return the outcomes of `condition ? then : other`."""
     condition = condition_outcomes(condition)
     return (condition & ERROR) | (then if condition & TRUE else 0) | (other if condition & FALSE else 0)
 
 
 def of_value(value: object) -> int:
-    """The one outcome of a value."""
+    """Return the one outcome of a value."""
     if value is True:
         return TRUE
     return FALSE if value is False else OTHER
@@ -97,7 +97,7 @@ Result: TypeAlias = object
 
 
 def as_condition(result: Result, function: str) -> Result:
-    """The result where `function` needs a bool: true, false, a failure, or a residual that may be true or false."""
+    """Return the result where `function` needs a bool: a bool, a failure, or a residual that may be a bool."""
     if type(result) is Residual:
         return result if result.possible & (TRUE | FALSE) else CertainFailure(f"no such overload: {function}", True)
     if type(result) is bool or type(result) is CertainFailure:
@@ -106,7 +106,7 @@ def as_condition(result: Result, function: str) -> Result:
 
 
 def failing_expression(message: str) -> Expr:
-    """A constant expression that always fails and keeps the message: `{}["nope"]` fails with `no such key: nope`."""
+    """Return a constant that always fails and keeps the message: `{}["nope"]` fails with `no such key: nope`."""
     text = message.removeprefix(_NO_SUCH_KEY)[:_LONGEST_MESSAGE].encode("utf-8", "replace").decode()
     return Call("_[_]", None, (MapExpr(()), Literal(text)))
 

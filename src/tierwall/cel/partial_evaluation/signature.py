@@ -12,7 +12,7 @@ from tierwall.cel.types import BOOL, DYN, ObjectType, Type, TypeParam
 
 
 def outcomes_of_type(static: Type | None) -> int:
-    """The outcomes of a value of a type; None: any."""
+    """Return the outcomes of a value of a type; None: any."""
     if static is None or static == DYN or isinstance(static, TypeParam):
         return outcomes.ANY
     return outcomes.BOOL if static == BOOL else outcomes.VALUE
@@ -24,7 +24,7 @@ def is_dynamic(static: Type) -> bool:
 
 
 def certain_type(static: Type | None) -> Type | None:
-    """The type, or None if it is dyn or a type parameter."""
+    """Return the type, or None if it is dyn or a type parameter."""
     return None if static is None or static == DYN or isinstance(static, TypeParam) else static
 
 
@@ -49,7 +49,7 @@ def _fits(param: Type, given: Type, bound: dict[str, Type]) -> bool:
 
 @lru_cache(maxsize=1024)
 def overloads(function: str, count: int) -> tuple[Overload, ...]:
-    """The overloads that take so many arguments, counting the target, in the whole table.
+    """Return the overloads that take so many arguments, counting the target, in the whole table.
 
     A residual is written for whatever evaluates the original, so the release does not matter.
     """
@@ -58,7 +58,7 @@ def overloads(function: str, count: int) -> tuple[Overload, ...]:
 
 @lru_cache(maxsize=1024)
 def result_of_call(function: str, count: int) -> tuple[int, Type | None]:
-    """The outcomes of such a call, and its type if all overloads agree."""
+    """Return the outcomes of such a call, and its type if all overloads agree."""
     results = {_erased(overload.result) for overload in overloads(function, count)}
     if not results or DYN in results:
         return outcomes.ANY, None
@@ -75,7 +75,7 @@ def has_fixed_result_type(function: str, count: int) -> bool:
 
 
 def _erased(given: Type) -> Type:
-    """The type with dyn in place of its type parameters."""
+    """Return the type with dyn in place of its type parameters."""
     if isinstance(given, TypeParam):
         return DYN
     return Type(given.name, tuple(map(_erased, given.params))) if given.params else given

@@ -72,7 +72,7 @@ class Scope(msgspec.Struct, frozen=True):
     depth: int = 0
 
     def bind(self, names: Sequence[str], known: bool) -> Scope:
-        """The scope inside a binder."""
+        """Return the scope inside a binder."""
         depth = self.depth + 1
         # No source can spell a name with an `@` and a digit, so these never clash with a variable.
         keys = {name: f"@{depth}{name}" if known else None for name in names}
@@ -98,7 +98,7 @@ class Specialiser:
         self._settling = new_frame({})
 
     def stage(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
-        """The function of a part. `boolean`: it is a condition, for which a value that is not a bool is an error."""
+        """Return the function of a part. `boolean`: a condition, for which a value that is not a bool is an error."""
         uses = self.analysis.uses(node, frozenset(scope.variables))
         keys = {name: scope.variables[name] for name in uses.local}
         if not uses.unknown and None not in keys.values():
@@ -123,7 +123,7 @@ class Specialiser:
         return run
 
     def stage_known(self, node: Expr, keys: Mapping[str, str]) -> Run:
-        """The function of a part that needs no unknown."""
+        """Return the function of a part that needs no unknown."""
         if type(node) is Literal:
             return FixedResult(node.value)
         program = Program(with_names(node, keys), self.environment)
@@ -145,7 +145,7 @@ class Specialiser:
         return not uses.unknown and all(scope.variables[name] is not None for name in uses.local)
 
     def _stage_open(self, node: Expr, scope: Scope, boolean: bool) -> Run:
-        """The function of a part that needs an unknown."""
+        """Return the function of a part that needs an unknown."""
         path = field_path(node)
         if path is not None and path.root not in scope.variables:
             if self.unknowns.exact(path):
@@ -197,7 +197,7 @@ class Specialiser:
         return Residual(node, possible, length(node), declared)
 
     def operation_of(self, node: Expr) -> Apply:
-        """The operation of a node, applied to the values of its operands; compiled when first needed."""
+        """Return the operation of a node, applied to the values of its operands; compiled when first needed."""
         program: Program | None = None
 
         def apply(values: Sequence[object]) -> Result:
@@ -213,7 +213,7 @@ class Specialiser:
         return apply
 
     def operand_constant(self, node: Expr, value: object, any_type: bool = False) -> tuple[Expr, int]:
-        """The constant of a known operand and its length: as it was written, if it was written as a constant.
+        """Return the constant of a known operand and its length: as it was written, if it was written as a constant.
 
         any_type: its type need not be that of the operand.
         """
@@ -222,15 +222,15 @@ class Specialiser:
         return self.constant(value, None if any_type else self.checked_type(node))
 
     def checked_type(self, node: Expr) -> Type | None:
-        """The checked type of a node; None if it was not checked."""
+        """Return the checked type of a node; None if it was not checked."""
         return self.checked_types.get(node)
 
     def certain_type(self, node: Expr) -> Type | None:
-        """The checked type of a node; None if it was not checked, or is dyn or a type parameter."""
+        """Return the checked type of a node; None if it was not checked, or is dyn or a type parameter."""
         return signature.certain_type(self.checked_type(node))
 
     def constant(self, value: object, static: Type | None) -> tuple[Expr, int]:
-        """The constant of a value in a place of the given static type, and its length."""
+        """Return the constant of a value in a place of the given static type, and its length."""
         if type(value) is str and value.isascii() and (static is None or static.name == "string"):
             size = 2 + len(value)
             self.check_length(size)
@@ -243,14 +243,14 @@ class Specialiser:
         return expr, size
 
     def make_as_dynamic(self, node: Expr, residual: Residual) -> Residual:
-        """A residual, made as dynamic as its node was: one branch of `?:` may have a more certain type than both."""
+        """Return a residual as dynamic as its node was: one branch of `?:` may have a more certain type than both."""
         static, residual_type = self.checked_type(node), residual.type
         if static is None or residual_type is None or residual_type == static or not signature.is_dynamic(static):
             return residual
         return Residual(dyn(residual.expr), residual.possible, residual.size + 5)
 
     def as_residual(self, node: Expr, result: Result) -> Residual:
-        """A result as a residual: a value becomes a constant, a failure an expression that always fails."""
+        """Return a result as a residual: a value becomes a constant, a failure an expression that always fails."""
         if isinstance(result, Residual):
             return self.make_as_dynamic(node, result)
         if isinstance(result, CertainFailure):
@@ -270,7 +270,7 @@ class Specialiser:
 
 
 def stage_strict(runs: Sequence[Run], written: Callable[[list[Result]], Result], apply: Apply) -> Run:
-    """The function of a part that needs all its operands."""
+    """Return the function of a part that needs all its operands."""
 
     def run(frame: Frame) -> Result:
         results = []
@@ -303,7 +303,7 @@ def _evaluate_costly(program: Program, frame: Frame) -> Result:
 
 
 def new_frame(known: Mapping[str, object]) -> Frame:
-    """The frame of one run."""
+    """Return the frame of one run."""
     frame = dict(known)
     frame[_BUDGET] = CALL_LIMIT
     frame[ROUNDS] = 0

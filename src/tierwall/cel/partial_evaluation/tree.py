@@ -28,7 +28,7 @@ QUALIFIED = frozenset(function for function in FUNCTIONS if "." in function)
 
 
 def qualified_name(node: Call) -> str | None:
-    """The dotted name of the function that a call names in full (`optional.of`), or None."""
+    """Return the dotted name of the function that a call names in full (`optional.of`), or None."""
     path = None if node.target is None else dotted_name(node.target)
     if path is None:
         return None
@@ -37,14 +37,14 @@ def qualified_name(node: Call) -> str | None:
 
 
 def operands(node: Expr) -> tuple[Expr, ...]:
-    """The parts of a node that are evaluated in its own scope: not the `optional` of `optional.of(x)`."""
+    """Return the parts of a node that are evaluated in its own scope: not the `optional` of `optional.of(x)`."""
     if type(node) is Call and node.target is not None and qualified_name(node) is not None:
         return node.args
     return ast.operands(node)
 
 
 def with_operands(node: Expr, parts: Sequence[Expr], inner: Sequence[Expr] = ()) -> Expr:
-    """The node with other operands, and other bodies if it is a binder."""
+    """Return the node with other operands, and other bodies if it is a binder."""
     match node:
         case Call(function=function, target=target, args=args, at=at):
             if len(parts) == len(args):
@@ -73,7 +73,7 @@ def _entries(entries: tuple[MapEntry, ...], parts: Sequence[Expr]) -> tuple[MapE
 
 
 def with_names(node: Expr, names: Mapping[str, str]) -> Expr:
-    """The node with its free names replaced; a name that is bound again further in is left alone there."""
+    """Return the node with its free names replaced; a name that is bound again further in is left alone there."""
     if not names:
         return node
     if type(node) is Ident:
@@ -97,7 +97,7 @@ def with_names(node: Expr, names: Mapping[str, str]) -> Expr:
 
 
 def depth(node: Expr) -> int:
-    """The levels of the tree."""
+    """Return the number of levels of the tree."""
     deepest = 0
     todo = [(node, 1)]
     while todo:
@@ -112,7 +112,7 @@ _NODE = 3
 
 
 def node_length(node: Expr) -> int:
-    """About how many characters the node itself prints as, its parts left out."""
+    """Return about how many characters the node prints as, without its parts."""
     match node:
         case Literal(value=value):
             return 2 + len(value) if isinstance(value, str | bytes) else 4
@@ -134,7 +134,7 @@ def node_length(node: Expr) -> int:
 
 
 def length(node: Expr) -> int:
-    """About how many characters the tree prints as."""
+    """Return about how many characters the tree prints as."""
     total = 0
     todo = [node]
     while todo:

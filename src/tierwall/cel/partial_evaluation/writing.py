@@ -45,7 +45,7 @@ _REMEMBERED = 64
 
 
 def writer(specialiser: Specialiser, node: Expr, parts: Sequence[Expr], apply: Apply) -> Write:
-    """The function that writes the node from its operands' results, at least one of them a residual."""
+    """Return the function that writes the node from its operands' results, at least one of them a residual."""
     if isinstance(node, MapExpr):
         return map_writer(specialiser, node, parts)
     if isinstance(node, ListExpr):
@@ -101,11 +101,11 @@ class _NodeWriter:
         return Residual(with_operands(self.node, exprs), possible, size, static)
 
     def hidden(self, results: list[Result]) -> Sequence[int]:
-        """The operands whose constants need `dyn()` around them."""
+        """Return the operands whose constants need `dyn()` around them."""
         return ()
 
     def outcome(self, results: list[Result]) -> tuple[int, Type | None]:
-        """The outcomes and the type of what is written."""
+        """Return the outcomes and the type of what is written."""
         node, operand = self.node, results[0] if results else None
         if isinstance(node, Has) and isinstance(operand, Residual):
             # Only a map always answers.
@@ -117,7 +117,7 @@ class _NodeWriter:
         return outcomes.ANY, None
 
     def keep_apart(self, operand: Expr) -> Expr:
-        """The operand of a selection or member call, kept from becoming part of a dotted name."""
+        """Return the operand of a selection or member call, kept from becoming part of a dotted name."""
         node, path = self.node, field_path(operand)
         if path is None or (isinstance(node, Call) and node.target is None):
             return operand
@@ -277,7 +277,7 @@ class _LiteralParts:
 
 
 def list_writer(specialiser: Specialiser, node: ListExpr, parts: Sequence[Expr]) -> Write:
-    """The function that writes a list literal."""
+    """Return the function that writes a list literal."""
     marked = frozenset(node.optional)
 
     def write(results: list[Result]) -> Result:
@@ -304,7 +304,7 @@ def list_writer(specialiser: Specialiser, node: ListExpr, parts: Sequence[Expr])
 
 
 def map_writer(specialiser: Specialiser, node: MapExpr, parts: Sequence[Expr]) -> Write:
-    """The function that writes a map literal."""
+    """Return the function that writes a map literal."""
 
     def write(results: list[Result]) -> Result:
         keys, values = _LiteralParts(specialiser), _LiteralParts(specialiser)

@@ -128,7 +128,7 @@ Expr: TypeAlias = Literal | Ident | Select | Has | Call | ListExpr | MapExpr | M
 
 
 def operands(node: Expr) -> tuple[Expr, ...]:
-    """The expressions inside a node that see what the node sees, in source order: all but the body of a binder."""
+    """Return the expressions inside a node that see its scope, in source order: all but the body of a binder."""
     match node:
         case Call(target=target, args=args):
             return args if target is None else (target, *args)
@@ -147,7 +147,7 @@ def operands(node: Expr) -> tuple[Expr, ...]:
 
 
 def bound_bodies(node: Expr) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
-    """The variables a node binds and the expressions that see them."""
+    """Return the variables a node binds and the expressions that see them."""
     match node:
         case Comprehension(variables=variables, args=args):
             return variables, args
@@ -158,7 +158,7 @@ def bound_bodies(node: Expr) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
 
 
 def children(node: Expr) -> tuple[Expr, ...]:
-    """The expressions directly inside a node, in source order."""
+    """Return the expressions directly inside a node, in source order."""
     binds = type(node) is Comprehension or type(node) is Bind
     return (*operands(node), *bound_bodies(node)[1]) if binds else operands(node)
 
@@ -225,7 +225,7 @@ def is_constant(node: Expr) -> bool:
 
 
 def path_of(node: Expr) -> tuple[str, ...] | None:
-    """The names from a variable down to a value: `a.b`, `a["b"]`; None if it is anything else."""
+    """Return the names from a variable down to a value: `a.b`, `a["b"]`; None if it is anything else."""
     names: list[str] = []
     while True:
         if type(node) is Ident:

@@ -24,7 +24,7 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 def demands_of(tree: ast.Expr) -> tuple[Demand, ...]:
-    """The demands of an expression, one for each path, in the order of the text."""
+    """Return the demands of an expression, one for each path, in the order of the text."""
     return tuple(Demand(path, values) for path, values in _demands(tree).items())
 
 

@@ -70,7 +70,7 @@ class Tokens:
 
 
 def tokenize(source: str) -> Tokens:
-    """The tokens of `source`, up to the first place where no token begins."""
+    """Return the tokens of `source`, up to the first place where no token begins."""
     tokens = Tokens()
     kinds, texts, starts = tokens.kinds, tokens.texts, tokens.starts
     for match in _TOKEN.finditer(source):
@@ -110,7 +110,7 @@ def names_message(kinds: list[str], i: int) -> bool:
 
 
 def describe_bad(source: str, at: int) -> tuple[str, str | None]:
-    """The error message and a hint for the text at `at`, where no token begins."""
+    """Return the error message and a hint for the text at `at`, where no token begins."""
     char = source[at]
     if char in "'\"":
         return "string is not closed, or holds an escape that CEL does not have", None
@@ -124,7 +124,7 @@ class LiteralError(ValueError):
 
 
 def literal_value(kind: str, text: str, negative: bool) -> object:
-    """The value of a token of a literal's kind; `negative`: a `-` stands before the number."""
+    """Return the value of a token of a literal's kind; `negative`: a `-` stands before the number."""
     if kind == STRING:
         return _string(text)
     if kind == INT:
@@ -165,7 +165,7 @@ def _double(text: str, negative: bool) -> float:
 
 
 def _string(text: str) -> str:
-    """The string without its quotes and prefix, its escapes resolved and its line ends made `\\n`."""
+    """Return the string without its quotes and prefix, its escapes resolved and its line ends made `\\n`."""
     body, raw = _body(text)
     if raw or "\\" not in body:
         return body

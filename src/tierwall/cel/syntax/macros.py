@@ -38,7 +38,7 @@ class Syntax(msgspec.Struct, frozen=True):
 
 
 def syntax_of(release: int, bindings: bool = False) -> Syntax:
-    """The syntax of Kubernetes 1.`release`: optionals from 1.28, two-variable macros from 1.32, `sortBy` from 1.34."""
+    """Return the syntax of a release: optionals from 1.28, two-variable macros from 1.32, `sortBy` from 1.34."""
     comprehensions = _STANDARD | _TWO_VARIABLE if release >= 32 else _STANDARD
     if release >= 34:
         comprehensions = comprehensions | _SORTING
@@ -48,7 +48,7 @@ def syntax_of(release: int, bindings: bool = False) -> Syntax:
 def expand_member(
     syntax: Syntax, target: ast.Expr, name: str, args: tuple[ast.Expr, ...], at: int, report: Report
 ) -> ast.Expr | None:
-    """The macro of `target.name(args)`, or None if it is an ordinary call; bad arguments go to `report`."""
+    """Return the macro of `target.name(args)`, or None if it is an ordinary call; bad arguments go to `report`."""
     variables = syntax.comprehensions.get((name, len(args)))
     if variables is not None:
         return _comprehension(target, name, variables, args, at, report)
@@ -81,7 +81,7 @@ def _variable(arg: ast.Expr, report: Report) -> str:
 
 
 def expand_has(args: tuple[ast.Expr, ...], at: int, report: Report) -> ast.Expr | None:
-    """The presence test of `has(args)`, or None if it does not have exactly one argument."""
+    """Return the presence test of `has(args)`, or None if it does not have exactly one argument."""
     if len(args) != 1:
         return None
     arg = args[0]

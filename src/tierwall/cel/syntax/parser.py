@@ -34,7 +34,7 @@ class _Stop(Exception):
 
 
 def parse(source: str, syntax: Syntax = DEFAULT) -> ast.Expr:
-    """The tree of `source`; raises `ParseError` and nothing else."""
+    """Return the tree of `source`; raises `ParseError` and nothing else."""
     if len(source) > MAX_SOURCE:
         message = f"expression too long: {len(source)} code points, expected at most {MAX_SOURCE}"
         raise ParseError((problem_at(source, 0, message),))
@@ -110,7 +110,7 @@ class _Parser:
         raise _Stop
 
     def expression(self, lowest: int) -> ast.Expr:
-        """An operand and the operators after it that bind at least as tightly as `lowest` (0: `?:` too)."""
+        """Parse an operand and the operators after it that bind at least as tightly as `lowest` (0: `?:` too)."""
         kinds = self.kinds
         left = self.unary() if kinds[self.i] in _UNARY else self.member()
         while True:
@@ -159,7 +159,7 @@ class _Parser:
         return ast.Call("_?_:_", None, (condition, then, other), at)
 
     def unary(self) -> ast.Expr:
-        """`!` or `-`, any number of times, and one member expression; an even number of signs cancels out."""
+        """Parse any number of `!` or `-`, and a member expression; an even number of signs cancels out."""
         operator, at = self.kinds[self.i], self.starts[self.i]
         count = 1
         while self.kinds[self.i + count] == operator:
@@ -174,7 +174,7 @@ class _Parser:
         return ast.Call("!_" if operator == "!" else "-_", None, (inner,), at)
 
     def member(self, signed: bool = True) -> ast.Expr:
-        """A primary expression and the selections, calls and indices after it.
+        """Parse a primary expression and the selections, calls and indices after it.
 
         Names, brackets and calls are parsed here, not in separate methods: every frame saved leaves room for
         cel-go's 250 levels under Python's limit.
@@ -232,7 +232,7 @@ class _Parser:
                 return left
 
     def constant(self, signed: bool) -> ast.Expr:
-        """A literal of one token, or a number with its sign."""
+        """Parse a literal of one token, or a number with its sign."""
         i = self.i
         kind, at = self.kinds[i], self.starts[i]
         if kind in _CONSTANTS:
@@ -253,7 +253,7 @@ class _Parser:
             return ast.Literal(None, at)
 
     def arguments(self) -> tuple[ast.Expr, ...]:
-        """The arguments of a call; the token at hand is its `(`."""
+        """Parse the arguments of a call; the token at hand is its `(`."""
         kinds = self.kinds
         self.i += 1
         if kinds[self.i] == ")":
@@ -274,7 +274,7 @@ class _Parser:
         self.i += 1
 
     def unusual_select(self, left: ast.Expr) -> ast.Expr:
-        """`.?field`, a field in backticks, or an error; the token at hand is the dot."""
+        """Parse `.?field` or a field in backticks; the token at hand is the dot."""
         at = self.starts[self.i]
         self.i += 1
         optional = self.kinds[self.i] == "?"
@@ -285,7 +285,7 @@ class _Parser:
         return ast.Select(left, field, optional, start)
 
     def field_name(self) -> tuple[str, int]:
-        """The name of a field, without backticks, and its offset."""
+        """Parse the name of a field; return it without backticks, and its offset."""
         kind, text, start = self.kinds[self.i], self.texts[self.i], self.starts[self.i]
         if kind != IDENT and kind != ESCAPED:
             self.fail("the name of a field")
@@ -327,7 +327,7 @@ class _Parser:
         return ast.ListExpr(tuple(elements), tuple(optional), at)
 
     def map_or_message(self, at: int, message: str | None = None) -> ast.Expr:
-        """A map literal, or a message of the type named; the token at hand is its `{`."""
+        """Parse a map literal, or a message of the type named; the token at hand is its `{`."""
         self.i += 1
         entries: list[ast.MapEntry] = []
         self.descend()

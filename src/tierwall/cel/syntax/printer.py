@@ -25,12 +25,12 @@ _ESCAPES = {char: f"\\{letter}" for char, letter in zip('"\\\a\b\f\n\r\t\v', '"\
 
 
 def to_text(tree: ast.Expr) -> str:
-    """The text of a tree, on one line."""
+    """Return the text of a tree, on one line."""
     return _at(tree, _CONDITIONAL)
 
 
 def _at(node: ast.Expr, level: int) -> str:
-    """The text of `node` where something that binds as tightly as `level` is needed."""
+    """Return the text of `node` where something that binds as tightly as `level` is needed."""
     text, tightness = _WRITERS[type(node)](node)
     return text if tightness >= level else f"({text})"
 
@@ -48,7 +48,7 @@ def _literal(node: ast.Literal) -> tuple[str, int]:
 
 
 def literal_text(value: object) -> str:
-    """The text of a constant: null, bool, int, uint, double, string or bytes."""
+    """Return the text of a constant: null, bool, int, uint, double, string or bytes."""
     write = _LITERALS.get(type(value))
     if write is None:
         raise TypeError(f"no CEL literal stands for a {type(value).__name__}")

@@ -193,7 +193,7 @@ def test_related_is_read_in_any_case_with_a_warning() -> None:
     assert refusals(document) == []
     assert warnings(document) == [
         'spec.ingress[0].from[0].namespaces.related: Invalid value: "self": '
-        "is read in any case, but should be written Self or NotSelf"
+        "is accepted in any case, but should be written Self or NotSelf"
     ]
 
 
@@ -209,7 +209,7 @@ def test_named_ports_have_no_meaning_for_addresses() -> None:
     ("changes", "words"),
     [
         ({"ports": [{"portRange": {"start": 9, "end": 2}}]}, "start is greater than end"),
-        ({"ports": [{"portNumber": {"port": 1, "protocol": "ICMP"}}]}, "none of TCP, UDP and SCTP"),
+        ({"ports": [{"portNumber": {"port": 1, "protocol": "ICMP"}}]}, "not TCP, UDP or SCTP"),
         ({"action": "Deny", "to": [{"domainNames": ["a.b"]}]}, "only meant for Allow rules"),
         ({"to": [{"namespaces": {"matchExpressions": [{"key": "a", "operator": "Has"}]}}]}, "not a valid selector"),
     ],
@@ -270,7 +270,7 @@ BROKEN = {
         (
             'spec.egress[0].ports: Invalid value: "object": spec.egress[0].ports in body must be of type array: '
             '"object"',
-            "a list such as `[{portNumber: {protocol: TCP, port: 8080}}]`",
+            "write a list such as `[{portNumber: {protocol: TCP, port: 8080}}]`",
         )
     ],
     "story-5.yaml": [
@@ -299,7 +299,7 @@ def test_a_semicolon_in_a_flow_mapping_is_not_yaml(name: str) -> None:
         yaml.safe_load((KEP / "broken" / name).read_text())
     mended = yaml.safe_load((KEP / "broken" / name).read_text().replace("; operator", ", operator"))
     assert refusals(mended)
-    hinted = any(problem.hint == "a list of `{key, operator, values}`" for problem in admit(mended))
+    hinted = any(problem.hint == "write a list of `{key, operator, values}`" for problem in admit(mended))
     assert hinted is (name != "same-labels-example.yaml")
 
 

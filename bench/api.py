@@ -20,7 +20,7 @@ from tierwall.api.algebra.request import ConditionData
 from tierwall.api.authorizers import expression
 from tierwall.api.model import chain_of
 from tierwall.api.wire.answer import reply
-from tierwall.api.wire.review import DecodedReview, decode_review
+from tierwall.api.wire.review import DecodedReview, read_access_review
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -102,7 +102,7 @@ def run() -> None:
         chain = chain_of(Snapshot.of(policies(count)))
         built = time.process_time() - start
         asked = reviews(count)
-        attributes = [decode_review(msgspec.convert(review, DecodedReview)).attributes for review in asked]
+        attributes = [read_access_review(msgspec.convert(review, DecodedReview)).attributes for review in asked]
         first = microseconds(chain.authorize, attributes)
         conditional = [decision for decision in map(chain.authorize, attributes) if decision.is_conditional]
         second = microseconds(lambda decision: decision.evaluate(data), conditional)
@@ -116,7 +116,7 @@ def run() -> None:
 
 
 def _review(chain: Chain, raw: bytes) -> bytes:
-    review = decode_review(msgspec.json.decode(raw, type=DecodedReview))
+    review = read_access_review(msgspec.json.decode(raw, type=DecodedReview))
     return msgspec.json.encode(reply(review, chain.authorize(review.attributes)))
 
 

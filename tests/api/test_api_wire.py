@@ -37,7 +37,7 @@ from tierwall.api.model import chain_of
 from tierwall.api.wire import condition_sets, series
 from tierwall.api.wire.answer import ConditionsReview, conditions_request, reply, status
 from tierwall.api.wire.condition_sets import CONDITION_SET_CHAIN, CONDITIONS_CHAIN, read_sets, write_sets
-from tierwall.api.wire.review import AccessReview, DecodedReview, WireError, WireShape, decode_review, spec_of
+from tierwall.api.wire.review import AccessReview, DecodedReview, WireError, WireShape, read_access_review, spec_of
 from tierwall.api.wire.seal import Sealer, SealError
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.time import parse_seconds
@@ -53,7 +53,7 @@ def review(version: str = "v1", **spec: Any) -> dict[str, Any]:
 
 def read_review(value: dict[str, Any]) -> AccessReview:
     try:
-        return decode_review(msgspec.json.decode(json.dumps(value), type=DecodedReview))
+        return read_access_review(msgspec.json.decode(json.dumps(value), type=DecodedReview))
     except msgspec.ValidationError as why:
         raise WireError(str(why)) from None
 

@@ -82,7 +82,7 @@ def problems(objects: list[Object], **question: Any) -> list[tuple[str, str]]:
         (
             {"caller": "prod/agent"},
             f"{A_SPIFFE_ID}, found `prod/agent`",
-            "a ServiceAccount is {serviceAccount: namespace/name}",
+            "write a ServiceAccount as {serviceAccount: namespace/name}",
         ),
         ({"caller": {"serviceAccount": "agent"}}, f"{A_CALLER}, found `agent`", ""),
         ({"caller": {"user": "agent"}}, f"{A_CALLER}, found `{{'user': 'agent'}}`", ""),

@@ -30,7 +30,7 @@ EXACT: Final = Comparison.EXACT
 PREFIX: Final = Comparison.PREFIX
 REGEX: Final = Comparison.REGEX
 # The prefix and suffix of a value in words.
-_WRITTEN: Final = {EXACT: ("", ""), PREFIX: ("", "/*"), REGEX: ("~", "")}
+_AFFIXES: Final = {EXACT: ("", ""), PREFIX: ("", "/*"), REGEX: ("~", "")}
 
 # Policies are few and live long, so their patterns stay compiled.
 _pattern = lru_cache(maxsize=4096)(compile_pattern)
@@ -42,22 +42,22 @@ class StringMatch(Struct, frozen=True):
     type: Comparison
     value: str
 
-    def matches(self, text: str) -> bool:
+    def matches(self, string: str) -> bool:
         """Whether a string matches; upper and lower case differ."""
         if self.type is EXACT:
-            return text == self.value
+            return string == self.value
         if self.type is PREFIX:
             prefix = self.value.removesuffix("/")
-            return text == prefix or text.startswith(f"{prefix}/")
+            return string == prefix or string.startswith(f"{prefix}/")
         if self.type is REGEX:
             try:
-                return bool(_pattern(self.value).fullmatch(text.encode()))
+                return bool(_pattern(self.value).fullmatch(string.encode()))
             except UnicodeEncodeError:
                 return False
         assert_never(self.type)
 
     def __str__(self) -> str:
-        before, after = _WRITTEN[self.type]
+        before, after = _AFFIXES[self.type]
         return f"{before}{self.value}{after}"
 
 
@@ -105,14 +105,14 @@ class HttpMatch(Struct, frozen=True):
     def why_not(self, request: ToolRequest) -> str:
         """Name the first family that does not match, or return an empty string."""
         if self.methods and request.http_method not in self.methods:
-            return f"HTTP method {request.http_method} is not among {_listed(self.methods)}"
+            return f"HTTP method {request.http_method} is not among {_join_sorted(self.methods)}"
         if self.ports and request.port not in self.ports:
-            return f"port {request.port} is not among {_listed(self.ports)}"
+            return f"port {request.port} is not among {_join_sorted(self.ports)}"
         if self.paths and not any(path.matches(request.url_path) for path in self.paths):
-            return f"path `{request.url_path}` does not match {_listed(self.paths)}"
+            return f"path `{request.url_path}` does not match {_join_sorted(self.paths)}"
         if self.hosts and not host_matches(self.hosts, request.hostname):
             host = f"host `{request.host}`" if request.host is not None else "a request without a host"
-            return f"{host} does not match {_listed(self.hosts)}"
+            return f"{host} does not match {_join_sorted(self.hosts)}"
         missed = next((header for header in self.headers if not header.matches(request.headers)), None)
         return "" if missed is None else f"no header matches `{missed}`"
 
@@ -151,5 +151,5 @@ def http_match(authorization: Mapping[str, Any]) -> HttpMatch:
     )
 
 
-def _listed(items: Iterable[object]) -> str:
+def _join_sorted(items: Iterable[object]) -> str:
     return ", ".join(sorted(map(str, items)))

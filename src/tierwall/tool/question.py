@@ -105,7 +105,7 @@ _NO_POLICY = Step(
 )
 
 
-def _step(evaluation: PolicyEvaluation, explained: ToolRequest | None) -> Step:
+def _step(evaluation: PolicyEvaluation, request: ToolRequest | None) -> Step:
     policy, rule = evaluation.policy, evaluation.rule or EVERY_RULE
     return Step(
         tier=evaluation.level,
@@ -114,7 +114,7 @@ def _step(evaluation: PolicyEvaluation, explained: ToolRequest | None) -> Step:
         policy=policy.reference,
         rule=rule.label,
         name=rule.name,
-        note=note(evaluation, explained) if explained is not None and evaluation.verdict is _DENY else None,
+        note=note(evaluation, request) if request is not None and evaluation.verdict is _DENY else None,
         origin=policy.resource,
         path=rule.path,
     )
@@ -151,7 +151,7 @@ def caller_of(value: object, finder: ResourceFinder) -> str | None:
     if isinstance(value, str):
         if not is_spiffe_id(value):
             form = "a SPIFFE id such as `spiffe://cluster.local/ns/shop/sa/agent`"
-            hint = "a ServiceAccount is {serviceAccount: namespace/name}" if value.count("/") == 1 else ""
+            hint = "write a ServiceAccount as {serviceAccount: namespace/name}" if value.count("/") == 1 else ""
             finder.report_invalid(f"expected {form} as `caller`, found `{value}`", hint)
         return value
     account = value.get("serviceAccount") if isinstance(value, Mapping) and len(value) == 1 else None

@@ -1,10 +1,10 @@
 """Turn residuals into conditions within the limits of a set, without changing their meaning.
 
-A text over 1,024 bytes is split at its top-level `||`, which is exact for every effect (a disjunction is true if one
-part is, and else fails if one part does), and packed where that is not enough: deflated and written in base 85 (type
-`PACKED_CEL_TYPE`), so that any replica can unpack it without state; what it unpacks to is bounded. More than 128
-conditions are joined by `||` again. What still does not fit stays as it is, and the set falls to its failure mode.
-Few conditions are packed, so the modules for packing are imported on use.
+A text over 1,024 bytes is split at its top-level `||`. That is exact for every effect: a disjunction is true if a part
+is true, and otherwise fails if a part fails. Where that is not enough, the text is packed: deflated and written in
+base 85 (type `PACKED_CEL_TYPE`), so that any replica can unpack it without state, up to a bounded size. More than 128
+conditions are joined by `||` again. A set that still does not fit falls to its failure mode. Few conditions are packed,
+so the modules for packing are imported on use.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def unpack(packed: str) -> str:
         stream = zlib.decompressobj()
         raw = stream.decompress(base64.b85decode(packed), MAX_UNPACKED_BYTES)
         if not stream.eof or stream.unused_data:
-            raise ValueError("packed condition is cut short, too long or has something behind it")
+            raise ValueError("the packed condition is cut short, too long, or followed by other bytes")
         return raw.decode()
     except (zlib.error, UnicodeDecodeError) as why:
         raise ValueError(f"not a packed condition: {why}") from None
@@ -95,9 +95,10 @@ def _part_id(id: str, number: int) -> str:
 
 
 def pack_if_too_long(condition: Condition) -> Condition:
-    """Pack a condition if it is too long otherwise."""
-    too_long = len(condition.text.encode()) > MAX_UNPACKED_BYTES
-    return condition if fits(condition.text) or too_long else pack_condition(condition)
+    """Pack a condition that is too long, unless it is too long to be unpacked."""
+    if fits(condition.text) or len(condition.text.encode()) > MAX_UNPACKED_BYTES:
+        return condition
+    return pack_condition(condition)
 
 
 def _joined(conditions: list[Condition], effect: Effect) -> Iterable[Condition]:

@@ -106,15 +106,15 @@ def _own_rules(role: Resource) -> Iterator[PolicyRule]:
         if not isinstance(value, Mapping):
             continue
         resource_names = value.get("resourceNames")
-        names = _words(resource_names)
+        names = _strings(resource_names)
         if resource_names and not names:
             continue
         yield PolicyRule(
-            _words(value.get("verbs")),
-            _words(value.get("apiGroups")),
-            _words(value.get("resources")),
+            _strings(value.get("verbs")),
+            _strings(value.get("apiGroups")),
+            _strings(value.get("resources")),
             names,
-            tuple(sorted(_words(value.get("nonResourceURLs")))),
+            tuple(sorted(_strings(value.get("nonResourceURLs")))),
             role,
             index,
         )
@@ -124,8 +124,8 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _words(value: Any) -> frozenset[str]:
-    return frozenset(word for word in _items(value) if isinstance(word, str))
+def _strings(value: Any) -> frozenset[str]:
+    return frozenset(string for string in _items(value) if isinstance(string, str))
 
 
 class Binding(msgspec.Struct, frozen=True, eq=False):
@@ -141,21 +141,20 @@ class RbacAuthorizer(WithoutConditionSets):
 
     def __init__(self, snapshot: Snapshot, name: str = "rbac") -> None:
         self.name = name
-        self._snapshot = snapshot
         self._bindings = _bindings(snapshot)
         no_rule = Step(tier=name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_RULE_MATCHED)
-        self._nothing = no_opinion(no_rule, "no RBAC rule grants it")
+        self._no_rule = no_opinion(no_rule, "no RBAC rule grants it")
 
     def authorize(self, attributes: Attributes) -> Decision:
         """Allow if a rule grants the request. Cluster-wide bindings come first, then those of the namespace."""
         if not self._bindings:
-            return self._nothing
+            return self._no_rule
         for rule, binding in self.rules_for(attributes):
             if rule.grants(attributes):
-                return self._granted(rule, binding)
-        return self._nothing
+                return self._allow(rule, binding)
+        return self._no_rule
 
-    def _granted(self, rule: PolicyRule, binding: Binding) -> Decision:
+    def _allow(self, rule: PolicyRule, binding: Binding) -> Decision:
         role, bound_by = rule.role, binding.resource.reference
         step = Step(
             tier=self.name,
@@ -172,11 +171,13 @@ class RbacAuthorizer(WithoutConditionSets):
     def rules_for(self, attributes: Attributes) -> Iterator[tuple[PolicyRule, Binding]]:
         """Yield every rule that applies to the user in the request's namespace, with its binding."""
         subjects = [("User", attributes.user), *(("Group", group) for group in dict.fromkeys(attributes.groups))]
-        places = [""] if not attributes.is_resource_request or not attributes.namespace else ["", attributes.namespace]
-        for place in places:
+        namespaces = [""]  # of ClusterRoleBindings
+        if attributes.is_resource_request and attributes.namespace:
+            namespaces.append(attributes.namespace)
+        for namespace in namespaces:
             seen: set[Binding] = set()
             for kind, name in subjects:
-                for binding in self._bindings.get((place, kind, name), ()):
+                for binding in self._bindings.get((namespace, kind, name), ()):
                     if binding not in seen:
                         seen.add(binding)
                         for rule in binding.rules:

@@ -63,7 +63,7 @@ class ResourceAttributes(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 _NO_RESOURCE = ResourceAttributes()
-_RESOURCE_TEXTS = ("namespace", "verb", "group", "version", "resource", "subresource", "name")
+_RESOURCE_STRINGS = ("namespace", "verb", "group", "version", "resource", "subresource", "name")
 
 
 class NonResourceAttributes(msgspec.Struct, frozen=True, gc=False):
@@ -105,12 +105,12 @@ class AccessReview(msgspec.Struct, frozen=True, gc=False):
     handled: frozenset[str] = frozenset()
 
 
-def decode_review(review: DecodedReview) -> AccessReview:
+def read_access_review(review: DecodedReview) -> AccessReview:
     """Read a decoded review; WireError says what is wrong with it."""
     api_version, spec = review.api_version, review.spec
     if review.kind != KIND or api_version not in (V1, V1BETA1):
         words = f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{review.kind}` of `{api_version}`"
-        hint = f": an API server takes these itself, and asks webhooks with a `{KIND}`"
+        hint = f": an API server answers these itself, and asks webhooks with a `{KIND}`"
         raise WireError(words + hint if review.kind in _OWN_REVIEWS else words)
     if spec is None:
         raise WireError("`spec` is required")
@@ -188,7 +188,7 @@ def _support(spec: ReviewSpec) -> _Support:
 
 def resource_attributes(attributes: Attributes) -> dict[str, Any]:
     """Return `spec.resourceAttributes`, with empty strings present."""
-    out: dict[str, Any] = {key: getattr(attributes, key) for key in _RESOURCE_TEXTS}
+    out: dict[str, Any] = {key: getattr(attributes, key) for key in _RESOURCE_STRINGS}
     for key, selector in (("fieldSelector", attributes.field_selector), ("labelSelector", attributes.label_selector)):
         if selector:
             out[key] = {"requirements": [_write_requirement(requirement) for requirement in selector]}

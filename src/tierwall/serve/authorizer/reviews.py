@@ -18,7 +18,7 @@ from tierwall.api.algebra.request import ConditionData
 from tierwall.api.wire import condition_sets
 from tierwall.api.wire.answer import ConditionsReview
 from tierwall.api.wire.answer import reply as access_reply
-from tierwall.api.wire.review import KIND, V1, DecodedReview, WireError, WireShape, concrete_status, decode_review
+from tierwall.api.wire.review import KIND, V1, DecodedReview, WireError, WireShape, concrete_status, read_access_review
 from tierwall.api.wire.seal import SealError
 from tierwall.serve.authorizer import bridge
 from tierwall.serve.authorizer.issuer import Issuer
@@ -117,7 +117,7 @@ class Reviews:
             return self._conditions(body)
         if len(body) > MOST_BYTES[AUTHORIZE]:
             return self.refusal(AUTHORIZE, 413, too_long(AUTHORIZE))
-        review = decode_review(received)
+        review = read_access_review(received)
         policies = self._follower.current
         attributes = review.attributes
         if self.bridged and review.shape is WireShape.PLAIN and not _knows_conditions(received):

@@ -257,7 +257,7 @@ def test_certificates_come_from_secrets_and_authorities_from_config_maps() -> No
         ("missing", "Secret/prod/cert does not exist"),
         ("other key", "`tls.key` is not the key of `tls.crt`"),
         ("no pem", "`tls.crt` is not a PEM certificate"),
-        ("no key", "`tls.key` is not a PEM private key"),
+        ("no key", "`tls.key` is not an unencrypted PEM private key"),
         ("no authority", "ConfigMap/prod/callers does not exist"),
     ],
 )

@@ -31,9 +31,9 @@ _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 def backend_cluster(resource: Resource, port: int, options: EnvoyOptions) -> Any | None:
     """Return the cluster of an XBackend, or of a port of a Service; None if the object does not give an address."""
     name = backend_cluster_name(resource, port)
-    given = options.endpoints.get(str(resource.reference))
-    if given is not None:
-        return cluster(name, given)
+    override = options.endpoints.get(str(resource.reference))
+    if override is not None:
+        return cluster(name, override)
     if resource.kind == "Service":
         return cluster(name, SocketAddress(_dns(resource.name, resource.namespace, options), port)) if port else None
     mcp = nested_map(resource.spec, "mcp")
@@ -56,8 +56,8 @@ def authorizer_cluster(
     name: str, service: Resource, port: int, grpc: bool, options: EnvoyOptions, allowed_headers: tuple[str, ...] | None
 ) -> Any:
     """Return the cluster of an authorization service that receives only these request headers (None for all)."""
-    given = options.endpoints.get(str(service.reference))
-    address = given or SocketAddress(_dns(service.name, service.namespace, options), port)
+    override = options.endpoints.get(str(service.reference))
+    address = override or SocketAddress(_dns(service.name, service.namespace, options), port)
     return cluster(name, address, http2=grpc, headers=allowed_headers)
 
 

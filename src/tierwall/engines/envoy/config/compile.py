@@ -165,7 +165,7 @@ def _reuse(before: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _other_clusters(options: EnvoyOptions, compiler: PolicyCompiler) -> dict[str, Any]:
-    """Return the clusters that are not of backends."""
+    """Return all clusters except those of backends."""
     out = {
         name: clusters.authorizer_cluster(
             name, service.service, service.port, service.is_grpc, options, service.allowed_headers

@@ -1,6 +1,6 @@
 """ExternalAuth through Envoy's ext_authz: which service is asked, and how (docs/enforce-tools.md#authorizers).
 
-The filter of each slot asks the authorizer of the policy in that slot, if a rule of the policy matched that wants it.
+The filter of each slot asks the authorizer of the policy in that slot, if a rule of the policy says so.
 It fails closed: without an answer the request is denied. A body larger than the authorizer accepts is refused and never
 truncated: the first part can be harmless when the whole is not. An authorizer may add headers for the backend, but
 never a header that later policies or the backend trust.
@@ -90,7 +90,7 @@ def _external_auth(policy: Resource) -> Mapping[str, Any] | None:
 
 
 def slot_filter(slot: Slot) -> Any:
-    """Return the filter of a slot: it asks only if a rule of the policy matched that asks."""
+    """Return the filter of a slot: it asks only if a rule of the policy says so."""
     out = ext_authz_pb2.ExtAuthz(
         transport_api_version="V3", failure_mode_allow=False, stat_prefix=slot.prefix.rstrip("_")
     )

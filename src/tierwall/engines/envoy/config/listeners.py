@@ -65,14 +65,14 @@ def http_filters(options: EnvoyOptions, policies: Mapping[str, Any]) -> Iterator
     yield hcm_pb2.HttpFilter(name=STRICT, typed_config=mcp.strict_filter(False), disabled=True)
     yield hcm_pb2.HttpFilter(name=STRICT_ARGUMENTS, typed_config=mcp.strict_filter(True), disabled=True)
     for slot in SLOTS:
-        yield from (_policies(slot.policy_filter(shard), options, policies) for shard in slot.shards)
+        yield from (_policy_filter(slot.policy_filter(shard), options, policies) for shard in slot.shards)
         asking = packed(external_auth.slot_filter(slot))
         yield hcm_pb2.HttpFilter(name=slot.authorizer_filter, typed_config=asking, disabled=True)
     yield from options.http_filters
     yield hcm_pb2.HttpFilter(name=ROUTER, typed_config=packed(router_pb2.Router()))
 
 
-def _policies(name: str, options: EnvoyOptions, policies: Mapping[str, Any]) -> Any:
+def _policy_filter(name: str, options: EnvoyOptions, policies: Mapping[str, Any]) -> Any:
     """Return a policy filter: its configuration comes by ECDS, and until then it denies everything."""
     out = hcm_pb2.HttpFilter(name=name, disabled=True)
     if options.static:
@@ -168,7 +168,9 @@ class ServedGateways(Struct, frozen=True, eq=False):
         """Return the Listener messages; without a control plane they contain policies and routes."""
         filters = list(http_filters(options, policies))
         return {
-            name: listener(name, address, [_chain(made, routes[made.plan.name], options, filters) for made in chains])
+            name: listener(
+                name, address, [_chain(parts, routes[parts.plan.name], options, filters) for parts in chains]
+            )
             for name, (address, chains) in self.ports.items()
         }
 
@@ -218,7 +220,7 @@ class _ServedBuilder:
             kept = self._compatible(gateway, listeners)
             # Plain HTTP has one chain, where the host selects the listener; TLS has one for each server name.
             groups = [[listener] for listener in kept] if kept and kept[0].protocol == "HTTPS" else [kept]
-            chains = [made for group in groups if group and (made := self._chain(gateway, group))]
+            chains = [chain for group in groups if group and (chain := self._chain(gateway, group))]
             if chains:
                 self._ports[listener_name(gateway, port)] = address, tuple(chains)
 

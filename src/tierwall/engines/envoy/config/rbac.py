@@ -1,6 +1,6 @@
 """Compiles one policy to matcher trees: what it allows and denies, and what it asks an authorizer about.
 
-A tree leads from the caller over the method and the name to the first rule that matches, in rule order. So Envoy
+A tree leads from the caller through the method and the name to the first rule that matches, in rule order. So Envoy
 reports the same rule as the model. Callers, methods and names are compared exactly and looked up by hash. The rest,
 HTTP matchers and expressions, is tried rule by rule, and only for rules about the caller, method and name.
 

@@ -32,7 +32,7 @@ UNSUPPORTED, NO_BACKEND = "TW655", "TW656"
 
 
 class RouteBackend(Struct, frozen=True, eq=False):
-    """A backend that gets a share of the requests of a route on a listener; None if the backend is missing."""
+    """A share of the requests of a route on a listener, and its backend; None if the backend is missing."""
 
     gateway: Resource
     listener: Listener

@@ -62,13 +62,13 @@ def _certificate(
         return options.certificate
     ref = refs[0]
     place = _place(ref, "Secret", listener.owner.namespace)
-    data, why = _data(snapshot, listener.owner, place)
+    data, reason = _data(snapshot, listener.owner, place)
     if data is not None:
         certificate = Certificate(data.get("tls.crt", b""), data.get("tls.key", b""))
-        why = certificate_problem(certificate)
-        if not why:
+        reason = certificate_problem(certificate)
+        if not reason:
             return certificate
-    problems.append(_problem(BAD_CERTIFICATE, f"certificate of {listener} cannot be used: {why}", listener))
+    problems.append(_problem(BAD_CERTIFICATE, f"certificate of {listener} cannot be used: {reason}", listener))
     return None
 
 
@@ -81,7 +81,7 @@ def certificate_problem(certificate: Certificate) -> str:
     try:
         key = load_pem_private_key(certificate.key, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        return "`tls.key` is not a PEM private key without a password"
+        return "`tls.key` is not an unencrypted PEM private key"
     form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
     try:
         fits = chain[0].public_key().public_bytes(*form) == key.public_key().public_bytes(*form)
@@ -101,14 +101,14 @@ def _authority(
         return options.client_authority, options.client_authority is not None, True
     bundles = b""
     for ref in refs:
-        data, why = _data(snapshot, gateway, _place(ref, "ConfigMap", gateway.namespace))
+        data, reason = _data(snapshot, gateway, _place(ref, "ConfigMap", gateway.namespace))
         bundle = data.get("ca.crt", b"") if data is not None else b""
         try:
             x509.load_pem_x509_certificates(bundle)
         except ValueError:
-            why = why or "`ca.crt` is not a PEM certificate"
-        if why:
-            words = f"authority for client certificates on {listener} cannot be used: {why}"
+            reason = reason or "`ca.crt` is not a PEM certificate"
+        if reason:
+            words = f"authority for client certificates on {listener} cannot be used: {reason}"
             problems.append(_problem(BAD_CERTIFICATE, words, listener))
             return None, required, False
         bundles += bundle if bundle.endswith(b"\n") else bundle + b"\n"

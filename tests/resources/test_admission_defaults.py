@@ -36,7 +36,7 @@ def test_missing_and_null_properties_take_their_defaults() -> None:
     }
 
 
-def test_defaults_inside_a_missing_object_are_not_looked_at() -> None:
+def test_defaults_inside_a_missing_object_do_not_apply() -> None:
     inner = {"type": "object", "properties": {"a": {"type": "integer", "default": 1}}}
     schema = read_schema({"type": "object", "properties": {"inner": inner}})
     assert compile_defaults(schema)({}) == {}
@@ -51,7 +51,7 @@ def test_values_of_maps_are_filled_too() -> None:
     assert fill({"extra": {"a": {}, "b": None}})["extra"] == {"a": {"on": "yes"}}
 
 
-def test_what_needs_no_change_is_the_same_object() -> None:
+def test_a_value_that_needs_no_change_is_the_same_object() -> None:
     value = {"mode": "Off", "options": {"retries": 1}, "ports": [{"protocol": "UDP"}]}
     assert fill(value) is value
 
@@ -98,7 +98,7 @@ _values = st.recursive(
 
 
 @given(st.dictionaries(_names, _values, max_size=6))
-def test_defaulting_agrees_with_the_rules_and_leaves_its_input_alone(value: dict[str, Any]) -> None:
+def test_defaulting_agrees_with_the_reference_and_does_not_change_its_input(value: dict[str, Any]) -> None:
     before = json.dumps(value, sort_keys=True)
     done = fill(value)
     assert json.dumps(value, sort_keys=True) == before

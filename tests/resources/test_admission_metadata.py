@@ -33,12 +33,12 @@ def test_a_prefix_of_valid_names_is_accepted(kind: str, prefix: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["-", "-a", "a.", "A", "a_b", "é", "a" * 254])
 @pytest.mark.parametrize("name", ["", "ok"])
-def test_a_prefix_that_makes_no_name_is_refused_also_beside_a_name(prefix: str, name: str) -> None:
+def test_a_prefix_of_invalid_names_is_refused_also_beside_a_name(prefix: str, name: str) -> None:
     (message,) = refusals("NetworkPolicy", generateName=prefix, name=name)
     assert message.startswith(f'metadata.generateName: Invalid value: "{prefix}": ')
 
 
-def test_the_words_are_those_for_the_name() -> None:
+def test_the_message_is_that_for_the_name() -> None:
     (message,) = refusals("NetworkPolicy", generateName="A")
     assert message.startswith(f'metadata.generateName: Invalid value: "A": {SUBDOMAIN}')
     (message,) = refusals("Namespace", generateName="a.b")
@@ -48,12 +48,12 @@ def test_the_words_are_those_for_the_name() -> None:
 
 
 @pytest.mark.parametrize("prefix", [".", "..", "A_é-"])
-def test_what_becomes_a_path_segment_may_begin_with_almost_anything(prefix: str) -> None:
+def test_a_prefix_of_a_path_segment_may_begin_with_almost_anything(prefix: str) -> None:
     assert refusals("Role", generateName=prefix) == []
 
 
 @pytest.mark.parametrize("prefix", ["A-", "a_-", "a.-"])
-def test_what_stands_before_a_last_dash_is_forgiven_only_beside_a_name(prefix: str) -> None:
+def test_a_bad_character_before_a_last_dash_is_allowed_only_beside_a_name(prefix: str) -> None:
     assert refusals("NetworkPolicy", generateName=prefix, name="ok") == []
     (message,) = refusals("NetworkPolicy", generateName=prefix)
     assert message.startswith("metadata.generateName: Invalid value: ")
@@ -61,14 +61,14 @@ def test_what_stands_before_a_last_dash_is_forgiven_only_beside_a_name(prefix: s
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("letter", "width"), [("x", 1), ("é", 2)])
-def test_annotations_have_256_kib_in_all_keys_and_values_together(kind: str, letter: str, width: int) -> None:
+def test_annotations_have_at_most_256_kib_of_keys_and_values(kind: str, letter: str, width: int) -> None:
     fitting = {"a": letter * ((LIMIT - 2) // width), "b": ""}
     assert refusals(kind, name="ok", annotations=fitting) == []
     message = f"metadata.annotations: Too long: may not be more than {LIMIT} bytes"
     assert refusals(kind, name="ok", annotations={**fitting, "c": ""}) == [message]
 
 
-def test_one_owner_controls_and_events_own_nothing() -> None:
+def test_only_one_owner_is_a_controller_and_events_own_nothing() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
     assert refusals("Role", name="ok", ownerReferences=[owner, {**owner, "controller": False}]) == []
     (message,) = refusals("Role", name="ok", ownerReferences=[owner, owner])

@@ -93,12 +93,12 @@ def test_a_refusal_is_worded_as_by_the_api_server(name: str) -> None:
     assert messages(document) == [message]
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     document = policy(priority=1001, subject={}, foo=1)
     assert len(messages(document)) == 3
 
 
-def test_a_misspelt_field_names_the_nearest_one() -> None:
+def test_the_problem_of_a_misspelled_field_names_the_nearest_one() -> None:
     (problem,) = admit(policy(subject={"namespace": {}}))
     assert problem.hint == "did you mean `namespaces`?"
     assert problem.path == ("spec", "subject", "namespace")

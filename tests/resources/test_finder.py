@@ -1,4 +1,4 @@
-"""The one finder of names: what it finds, and what it says about what does not exist."""
+"""The finder returns the objects that names refer to, and reports names that do not exist."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def test_a_name_is_found_in_its_kind() -> None:
         (3, ("TW703", "expected `namespace/name` as `service`, found `3`", "")),
     ],
 )
-def test_what_a_name_does_not_say(value: object, problem: tuple[str, str, str]) -> None:
+def test_a_name_that_is_malformed_or_does_not_exist(value: object, problem: tuple[str, str, str]) -> None:
     finder = find()
     assert finder.by_name("service", value, (SERVICE,)) is None
     assert said(finder) == [problem]
 
 
-def test_of_several_kinds_the_first_counts_unless_only_one_may() -> None:
+def test_the_first_of_several_kinds_counts_unless_the_name_must_be_unique() -> None:
     finder = find()
     first = finder.by_name("thing", "shop/both", (OLD, NEW))
     assert first is not None
@@ -93,7 +93,7 @@ def test_of_several_kinds_the_first_counts_unless_only_one_may() -> None:
         (7, ("TW703", "expected `Kind/namespace/name` as `route`, found `7`", "")),
     ],
 )
-def test_what_a_reference_does_not_say(value: object, problem: tuple[str, str, str]) -> None:
+def test_a_reference_that_is_malformed_or_does_not_exist(value: object, problem: tuple[str, str, str]) -> None:
     finder = find()
     assert finder.by_reference("route", value, {"HTTPRoute": ROUTE, "Service": SERVICE}) is None
     assert said(finder) == [problem]
@@ -107,13 +107,13 @@ def test_a_reference_is_found() -> None:
     assert finder.problems == []
 
 
-def test_names_inside_an_object_are_all_given_where_none_is_near() -> None:
+def test_a_hint_lists_all_names_inside_an_object_if_none_is_near() -> None:
     assert name_hint("wbe", ["web", "tls"], "listeners") == "did you mean `web`?"
     assert name_hint("zzz", ["web", "tls", "web"], "listeners") == "its listeners are web, tls"
     assert name_hint("zzz", [], "listeners") == "it has no listeners"
 
 
-def test_only_names_that_do_not_exist_make_an_unknown_name() -> None:
+def test_an_unknown_name_error_has_only_names_that_do_not_exist() -> None:
     absent, wrong = unknown_name_diagnostic("there is no x"), Diagnostic("TW703", "expected y")
     assert type(input_error([absent, absent])) is UnknownName
     assert type(input_error([absent, wrong])) is InputError
@@ -128,7 +128,7 @@ def test_only_names_that_do_not_exist_make_an_unknown_name() -> None:
         ("Service/shop/api", [""]),
     ],
 )
-def test_a_reference_among_some_objects_is_of_every_group_unless_it_gives_one(value: str, groups: list[str]) -> None:
+def test_a_reference_matches_every_group_unless_it_gives_one(value: str, groups: list[str]) -> None:
     finder = find()
     assert sorted(resource.group for resource in finder.among("object", value, SNAPSHOT)) == groups
     assert finder.problems == []
@@ -143,7 +143,7 @@ def test_a_reference_among_some_objects_is_of_every_group_unless_it_gives_one(va
         ("", ("TW703", "expected `Kind/namespace/name` as object, found ``", "")),
     ],
 )
-def test_a_reference_among_some_objects_that_is_not_there(value: str, problem: tuple[str, str, str]) -> None:
+def test_a_reference_to_an_object_that_does_not_exist(value: str, problem: tuple[str, str, str]) -> None:
     finder = find()
     assert finder.among("object", value, SNAPSHOT) == []
     ((code, message, hint),) = said(finder)

@@ -31,7 +31,7 @@ PAIRS = parameters(CASES, "", DEFAULTS)
 
 
 @pytest.mark.parametrize(("good", "bad", "refusal"), PAIRS)
-def test_a_rule_admits_the_one_and_refuses_the_other(good: Any, bad: Any, refusal: str) -> None:
+def test_a_rule_admits_the_good_object_and_refuses_the_bad_one(good: Any, bad: Any, refusal: str) -> None:
     check_pair(good, bad, refusal)
 
 

@@ -34,7 +34,7 @@ def policy(text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("good", "bad", "refusal"), PAIRS)
-def test_a_rule_admits_the_one_and_refuses_the_other(good: Any, bad: Any, refusal: str) -> None:
+def test_a_rule_admits_the_good_object_and_refuses_the_bad_one(good: Any, bad: Any, refusal: str) -> None:
     check_pair(good, bad, refusal)
 
 
@@ -45,7 +45,7 @@ def test_every_rule_of_the_schema_has_a_case(kind: Any) -> None:
     assert rules_without_a_case(kind.schema, CASES) == never_fails
 
 
-def test_a_misspelt_field_is_named_with_the_field_that_was_meant() -> None:
+def test_a_misspelled_field_is_reported_with_the_field_that_was_meant() -> None:
     problems = admit(policy("traffic: {timeout: {request: 1s}}"))
     assert [problem.message for problem in problems] == ['unknown field "spec.traffic.timeout"']
     assert problems[0].hint == "did you mean `timeouts`?"
@@ -129,7 +129,7 @@ FRONTEND_FIELDS = {
 
 
 @pytest.mark.parametrize("field", FRONTEND_FIELDS)
-def test_a_listener_takes_only_what_is_observed_and_a_port_takes_every_frontend_field(field: str) -> None:
+def test_a_listener_accepts_only_observability_fields_and_a_port_every_frontend_field(field: str) -> None:
     subject = policy(f"frontend: {{{field}: {FRONTEND_FIELDS[field]}}}")
     assert messages(subject) == []
     subject["spec"]["targetRefs"] = [GATEWAY | {"port": 443}]

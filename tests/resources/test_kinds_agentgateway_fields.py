@@ -73,7 +73,7 @@ def squeeze(expression: str) -> str:
 
 
 def constraints(text: str) -> dict[str, str]:
-    """`minLen=1 pattern=^a$ enum=A|B default=x` as a map; a pattern or default may hold anything but our words."""
+    """`minLen=1 pattern=^a$ enum=A|B default=x` as a map. A pattern or default may hold anything except our words."""
     words = "|".join([*LIMITS, "enum", "default", "pattern"])
     limits: dict[str, str] = {}
     for match in re.finditer(rf"(?:^| )({words})=(.*?)(?=(?: (?:{words})=)|$)", text):

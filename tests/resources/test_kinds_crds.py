@@ -71,12 +71,12 @@ def test_only_custom_resources_are_printed() -> None:
     assert {"adminnetworkpolicies.policy.networking.k8s.io", "authorizationpolicies.tierwall.io"} <= set(DEFINITIONS)
 
 
-def test_what_is_printed_reads_back_as_it_was() -> None:
+def test_a_printed_definition_reads_back_unchanged() -> None:
     assert list(yaml.safe_load_all(to_yaml(DEFINITIONS.values()))) == list(DEFINITIONS.values())
 
 
 @pytest.mark.parametrize("text", ["1e3", "y", "No", "0x1", "1_000", ".inf", "~", "null", "2001-01-01", "a: b", "", "é"])
-def test_a_text_that_some_reader_could_take_for_something_else_is_quoted(text: str) -> None:
+def test_a_string_that_a_reader_could_take_for_another_type_is_quoted(text: str) -> None:
     assert to_yaml([{"a": text}]).startswith('---\na: "')
     assert yaml.safe_load(to_yaml([{"a": text}])) == {"a": text}
 

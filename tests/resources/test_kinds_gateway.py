@@ -27,7 +27,7 @@ PAIRS = parameters(CASES, f"{GROUP}/v1", DEFAULTS)
 
 
 @pytest.mark.parametrize(("good", "bad", "refusal"), PAIRS)
-def test_a_rule_admits_the_one_and_refuses_the_other(good: Any, bad: Any, refusal: str) -> None:
+def test_a_rule_admits_the_good_object_and_refuses_the_bad_one(good: Any, bad: Any, refusal: str) -> None:
     check_pair(good, bad, refusal)
 
 
@@ -101,7 +101,7 @@ def test_older_versions_are_judged_as_the_newest(api_version: str, kind: str) ->
             check_pair({**good, "apiVersion": api_version}, {**bad, "apiVersion": api_version}, refusal)
 
 
-def test_a_misspelt_field_is_named_with_the_field_that_was_meant() -> None:
+def test_a_misspelled_field_is_reported_with_the_field_that_was_meant() -> None:
     document = an_object(f"{GROUP}/v1", "HTTPRoute", {"parentRef": [{"name": "g"}]})
     problems = admit(document)
     assert [problem.message for problem in problems] == ['unknown field "spec.parentRef"']
@@ -114,6 +114,6 @@ def test_a_route_without_rules_gets_one_that_matches_every_path() -> None:
     assert stored["spec"]["parentRefs"] == [{"name": "g", "group": GROUP, "kind": "Gateway"}]
 
 
-def test_a_listener_admits_routes_of_its_own_namespace_unless_it_says_otherwise() -> None:
+def test_a_listener_admits_routes_of_its_own_namespace_by_default() -> None:
     stored = with_defaults(an_object(f"{GROUP}/v1", "Gateway", DEFAULTS["Gateway"]))
     assert stored["spec"]["listeners"][0]["allowedRoutes"] == {"namespaces": {"from": "Same"}}

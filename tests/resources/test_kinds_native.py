@@ -100,7 +100,7 @@ def test_an_authorizer_chain_that_no_server_would_start_with_is_refused(document
     assert any(words in message for message in refusals(document)), refusals(document)
 
 
-def test_the_documented_chain_is_taken() -> None:
+def test_the_documented_chain_is_accepted() -> None:
     assert (
         admit(
             chain(
@@ -119,7 +119,7 @@ def own(kind: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "tierwall.io/v1alpha1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
 
 
-def test_our_own_policies_need_an_effect_and_an_expression() -> None:
+def test_authorization_policies_need_an_effect_and_an_expression() -> None:
     assert admit(own("ClusterAuthorizationPolicy", effect="Deny", expression="true")) == []
     assert sorted(refusals(own("AuthorizationPolicy", authorizer="a", efect="Allow", expression=""))) == [
         "spec.effect: Required value",
@@ -128,7 +128,7 @@ def test_our_own_policies_need_an_effect_and_an_expression() -> None:
     ]
 
 
-def test_a_policy_test_asks_exactly_one_question_a_case() -> None:
+def test_a_policy_test_asks_exactly_one_question_per_case() -> None:
     good = {"name": "a", "network": {"from": "x/y"}, "expect": {"verdict": "Allow"}}
     assert admit(own("PolicyTest", cases=[good])) == []
     two = good | {"api": {}}
@@ -138,7 +138,7 @@ def test_a_policy_test_asks_exactly_one_question_a_case() -> None:
     ]
 
 
-def test_the_name_of_a_policy_test_is_free() -> None:
+def test_the_name_of_a_policy_test_may_be_anything() -> None:
     assert admit(own("PolicyTest", cases=[]) | {"metadata": {"name": "Any Name!"}}) == []
     assert admit({"apiVersion": "tierwall.io/v1alpha1", "kind": "PolicyTest", "spec": {"cases": []}}) == []
 

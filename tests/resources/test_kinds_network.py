@@ -130,7 +130,7 @@ def test_a_network_policy_is_refused_as_by_kubernetes(name: str) -> None:
         {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"generateName": "x-"}},
     ],
 )
-def test_what_kubernetes_takes_is_taken(document: dict[str, Any]) -> None:
+def test_policies_that_kubernetes_accepts_are_accepted(document: dict[str, Any]) -> None:
     assert admit(document) == []
 
 
@@ -214,7 +214,7 @@ def test_named_ports_have_no_meaning_for_addresses() -> None:
         ({"to": [{"namespaces": {"matchExpressions": [{"key": "a", "operator": "Has"}]}}]}, "not a valid selector"),
     ],
 )
-def test_what_no_crd_forbids_but_nobody_can_mean_is_a_warning(changes: dict[str, Any], words: str) -> None:
+def test_a_mistake_that_no_crd_forbids_is_a_warning(changes: dict[str, Any], words: str) -> None:
     document = admin([{"namespaces": {}}], "egress", **changes)
     assert refusals(document) == []
     assert any(words in message for message in warnings(document))
@@ -304,7 +304,7 @@ def test_a_semicolon_in_a_flow_mapping_is_not_yaml(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((KEP / "corrected").glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_corrected_samples_of_the_kep_are_taken(path: Path) -> None:
+def test_the_corrected_samples_of_the_kep_are_accepted(path: Path) -> None:
     assert admit(yaml.safe_load(path.read_text())) == []
 
 

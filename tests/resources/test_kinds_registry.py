@@ -31,7 +31,7 @@ def test_policy_kinds_are_strict_and_read_kinds_are_not() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Secret", "Ingress", "Widget"])
-def test_a_kind_that_is_not_ours_is_passed_over(kind: str) -> None:
+def test_an_unknown_kind_is_ignored(kind: str) -> None:
     assert admit({"apiVersion": "v1", "kind": kind, "whatever": 1}) == []
 
 
@@ -44,7 +44,7 @@ def test_a_kind_that_is_not_ours_is_passed_over(kind: str) -> None:
         ("v2", "Pod", "Pod is known in `v1`"),
     ],
 )
-def test_a_kind_that_is_nearly_ours_is_an_error_with_a_hint(api_version: str, kind: str, hint: str) -> None:
+def test_a_near_miss_of_a_known_kind_is_an_error_with_a_hint(api_version: str, kind: str, hint: str) -> None:
     (problem,) = admit({"apiVersion": api_version, "kind": kind})
     assert problem.message == f'no matches for kind "{kind}" in version "{api_version}"'
     assert problem.hint == hint
@@ -55,7 +55,7 @@ def test_other_kinds_of_a_shared_group_are_not_misnamed() -> None:
     assert misspelled_kind_hint("example.com/v1", "NetworkPolicy") is None
 
 
-def test_a_document_without_a_type_is_told_what_it_lacks() -> None:
+def test_the_problem_of_a_document_without_a_type_says_what_is_missing() -> None:
     assert [problem.message for problem in admit({})] == ["apiVersion: Required value", "kind: Required value"]
     assert admit([])[0].expected == "object"
     assert admit({"apiVersion": 1, "kind": "Pod"})[0].path == ("apiVersion",)

@@ -1,4 +1,4 @@
-"""Every CEL rule of every kind type-checks against the schema it stands on, and says something when it fails."""
+"""Every CEL rule of every kind type-checks against its schema and has a message."""
 
 from collections.abc import Iterator
 
@@ -69,7 +69,7 @@ def test_every_rule_points_at_a_field_of_its_schema(kind: Kind) -> None:
 @pytest.mark.parametrize(
     "kind", [kind for kind in KINDS if kind.is_crd], ids=lambda kind: f"{kind.kind}-{kind.version}"
 )
-def test_rules_of_custom_resources_use_only_what_a_crd_can_say(kind: Kind) -> None:
+def test_rules_of_custom_resources_use_only_keywords_of_crds(kind: Kind) -> None:
     for _, schema in nodes(kind.schema):
         for rule in schema.rules:
             assert not rule.each

@@ -1,4 +1,4 @@
-"""An installed definition that is newer than Tierwall keeps no object out, and opens nothing that a policy guards."""
+"""An installed definition that is newer than Tierwall refuses no object and opens nothing that a policy guards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def checked(folder: Path, *objects: Object) -> int:
     return CliRunner().invoke(root, ["check", str(folder)]).exit_code
 
 
-def test_check_takes_a_gateway_and_warns_of_a_policy(tmp_path: Path) -> None:
+def test_check_accepts_a_gateway_and_warns_about_a_policy(tmp_path: Path) -> None:
     assert checked(tmp_path, newer("Gateway"), gateway.gateway(colour="red")) == 0
     assert checked(tmp_path, newer("Gateway"), gateway.gateway(color="red")) == 4
     deny = rule("Deny", 80)
@@ -64,7 +64,7 @@ def test_a_policy_is_valid_but_not_understood() -> None:
         [newer("AdminNetworkPolicy"), admin("a", rule("Deny"), colour="red")],
     ],
 )
-def test_a_follower_takes_what_the_installed_definition_admits(objects: list[Object]) -> None:
+def test_a_follower_accepts_objects_that_the_installed_definition_admits(objects: list[Object]) -> None:
     loaded = load_text(yaml.safe_dump_all(objects), "objects.yaml")
     assert kept_out_by(loaded).errors == ()
     assert kept_out_by(load_text(yaml.safe_dump_all(objects[1:]), "objects.yaml")).errors != ()
@@ -100,7 +100,7 @@ def test_a_policy_with_an_unknown_field_fails_closed() -> None:
     assert verdict(definition, admin("a", rule("Pass"), colour="red")) == "Deny"
 
 
-def test_a_policy_with_an_unknown_part_of_its_subject_is_about_everybody() -> None:
+def test_a_policy_with_an_unknown_part_of_its_subject_selects_every_pod() -> None:
     definition = newer("AdminNetworkPolicy", "subject", "pods")
     pods = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "nobody"}}}
     deny = rule("Deny")
@@ -120,7 +120,7 @@ def test_a_policy_of_an_unknown_version_closes_every_rule() -> None:
     assert "no matches for kind" in read.closed
 
 
-def test_more_unknown_fields_than_are_told_close_every_rule() -> None:
+def test_more_unknown_fields_than_are_listed_close_every_rule() -> None:
     definition = newer("AdminNetworkPolicy", "ingress", "items", "ports", "items", "portNumber")
     ports = [{"portNumber": {"port": port, "colour": "red"}} for port in range(1000, 1100)]
     few, full = ({**rule("Allow"), "ports": listed} for listed in (ports[:1], ports))

@@ -37,11 +37,11 @@ PRINTED = """
 
 
 @pytest.mark.parametrize("words", yaml.safe_load(PRINTED), ids=str)
-def test_what_a_definition_says_is_what_is_printed(words: dict[str, Any]) -> None:
+def test_a_definition_is_printed_as_it_was_read(words: dict[str, Any]) -> None:
     assert open_api(read_schema(words)) == words
 
 
-def test_words_of_our_own_are_read_and_not_printed() -> None:
+def test_tierwalls_own_keywords_are_read_and_not_printed() -> None:
     words = {
         "type": "object",
         "x-tierwall-max-bytes": 9,
@@ -64,7 +64,7 @@ def test_words_of_our_own_are_read_and_not_printed() -> None:
     }
 
 
-def test_a_fragment_is_one_schema_wherever_it_stands() -> None:
+def test_a_fragment_is_the_same_schema_wherever_it_is_used() -> None:
     reader = SchemaReader({"Name": {"type": "string", "maxLength": 5}})
     words = {"a": {"$ref": "Name", "description": "the first", "x-tierwall-hint": "short"}, "b": {"$ref": "Name"}}
     first, second = reader.read({"type": "object", "properties": words}).properties
@@ -77,7 +77,7 @@ def test_a_fragment_is_one_schema_wherever_it_stands() -> None:
     }
 
 
-def test_a_null_is_as_if_the_word_were_not_there() -> None:
+def test_a_null_counts_as_an_absent_keyword() -> None:
     schema = read_schema({"type": "object", "properties": None, "required": None, "default": None})
     assert schema.properties == ()
     assert schema.default is UNSET
@@ -116,5 +116,5 @@ def test_a_field_of_a_kind_is_found_by_its_path() -> None:
             schema_of(*path)
 
 
-def test_a_schema_is_read_when_somebody_looks_at_it() -> None:
+def test_a_schema_is_read_when_it_is_first_used() -> None:
     assert all(kind.schema is kind.schema for kind in all_kinds())

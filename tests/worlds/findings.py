@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 class Row(NamedTuple):
-    """What is checked, and the codes of all findings in order; a text stands for a file as it is."""
+    """Objects to check and the codes of all findings in order. A string is the content of a file."""
 
     codes: str
     given: Sequence[Object] | bytes
@@ -54,7 +54,7 @@ WIDGETS = cluster(
 
 
 def places(*objects: Object) -> list[Object]:
-    """The objects, a Gateway that lets ListenerSets in, a route and a backend."""
+    """Return the objects with a Gateway that allows ListenerSets, a route and a backend."""
     usual = [
         gateway.gateway(allowedListeners={"namespaces": {"from": "All"}}),
         gateway.route(rules=[{"name": "rule", "backendRefs": [gateway.tools_ref()]}]),

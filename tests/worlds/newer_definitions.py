@@ -1,4 +1,4 @@
-"""Definitions that are newer than Tierwall: those that it knows, with one field more."""
+"""Definitions that are newer than Tierwall: the built-in ones with an additional field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Object = dict[str, Any]
 
 
 def newer(kind: str, *place: str, field: str = "colour") -> Object:
-    """The definition of a kind, with one field more in the schema that properties and `items` lead to from the spec."""
+    """Return the definition of a kind with an additional field in the schema at this path below the spec."""
     [document] = crd_documents(known for known in all_kinds() if known.kind == kind and "prototype" not in known.group)
     for version in document["spec"]["versions"]:
         schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]

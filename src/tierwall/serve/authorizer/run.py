@@ -86,7 +86,7 @@ def run(source: ObjectSource, settings: AuthorizerSettings) -> None:
 
 
 class AuthorizerServer:
-    """Everything that one process holds."""
+    """The server of one process: its listeners, policies, certificates, metrics and log."""
 
     def __init__(self, source: ObjectSource, settings: AuthorizerSettings) -> None:
         self.source, self.settings = source, settings

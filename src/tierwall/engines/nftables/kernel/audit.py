@@ -22,7 +22,7 @@ from tierwall.network.detail import ObservedConnection, ObservedEndpoint, RuleHi
 from tierwall.network.model.rules import action_verdict
 from tierwall.values.addresses import Address, format_address
 
-_AGAIN = 1.0
+_REREAD_SECONDS = 1.0
 
 
 class AuditNames:
@@ -57,7 +57,7 @@ class AuditNames:
 
     def _read(self) -> bool:
         """Read the table, unless it was read a moment ago; whether it was read."""
-        if time.monotonic() - self._read_at < _AGAIN or not table_exists():
+        if time.monotonic() - self._read_at < _REREAD_SECONDS or not table_exists():
             return False
         self._read_at = time.monotonic()
         entries = list_json("table", FAMILY, TABLE)

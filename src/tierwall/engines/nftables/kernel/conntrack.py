@@ -101,14 +101,14 @@ def _flow(data: bytes) -> PacketFlow | None:
 
 
 # Linux sends the first keepalive after two hours and gives up eleven minutes later.
-_SECONDS = 3 * 60 * 60
+_CUT_SECONDS = 3 * 60 * 60
 
 
 def cut(model: NetworkModel, compiler: TableCompiler) -> int:
     """Cut the connections that a model of the enforced policies forbids, and return their number."""
     judge = _Judge(model, compiler)
     forbidden = [connection for connection in connections() if judge.forbids(connection)]
-    add_flows((_peer_flow(connection) for connection in forbidden if connection.flow.protocol == "TCP"), _SECONDS)
+    add_flows((_peer_flow(connection) for connection in forbidden if connection.flow.protocol == "TCP"), _CUT_SECONDS)
     return sum(forget(connection) for connection in forbidden)
 
 

@@ -1,4 +1,4 @@
-"""A real kube-apiserver obeys the policies: `tierwall authorizer --bridge` beside it, driven with real kubectl."""
+"""A real kube-apiserver obeys the policies: `tierwall authorizer --bridge` beside it, real kubectl in front of it."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ BASE = (
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    found = Cluster(tmp_path_factory.mktemp("cluster"))
-    found.policy("base.yaml", *BASE)
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    cluster.policy("base.yaml", *BASE)
     try:
-        found.start()
+        cluster.start()
         rules = ("--verb=get,list,create,update,patch,delete", "--resource=configmaps,secrets")
-        found.kubectl("admin", "create", "role", "editor", *rules, expect=True)
-        found.kubectl("admin", "create", "rolebinding", "bob", "--role=editor", "--user=bob", expect=True)
-        found.kubectl("admin", "create", "rolebinding", "mallory", "--role=editor", "--user=mallory", expect=True)
-        # What tests only look at; whatever they change, they make themselves.
-        found.kubectl("admin", "create", "configmap", "hers", expect=True)
-        assert found.apply("admin", "create", claim("not-hers", owner="bob")).is_done
-        yield found
+        cluster.kubectl("admin", "create", "role", "editor", *rules, expect=True)
+        cluster.kubectl("admin", "create", "rolebinding", "bob", "--role=editor", "--user=bob", expect=True)
+        cluster.kubectl("admin", "create", "rolebinding", "mallory", "--role=editor", "--user=mallory", expect=True)
+        # Tests only read these objects. What they change, they create themselves.
+        cluster.kubectl("admin", "create", "configmap", "hers", expect=True)
+        assert cluster.apply("admin", "create", claim("not-hers", owner="bob")).is_done
+        yield cluster
     finally:
-        found.stop()
+        cluster.stop()
 
 
 def claim(name: str, storage_class: str = "dev", owner: str | None = "alice") -> dict[str, Any]:
@@ -110,16 +110,18 @@ def test_a_conditional_create_is_decided_on_the_object(cluster: Cluster) -> None
     refused = cluster.apply("alice", "create", claim("bad", "prod"))
     assert refused.is_forbidden
     assert "conditions do not hold" in refused.text
-    # For bob no data could make it allowed: he is refused before admission.
+    # No data could make it allowed for bob, so he is refused before admission.
     assert cluster.apply("bob", "create", claim("his")).is_forbidden
-    records = [one for one in cluster.records()[before:] if one.get("resource") == "persistentvolumeclaims"]
-    assert [(one["phase"], one["verdict"]) for one in records if one["user"] == "alice"] == [
+    records = [record for record in cluster.records()[before:] if record.get("resource") == "persistentvolumeclaims"]
+    assert [(record["phase"], record["verdict"]) for record in records if record["user"] == "alice"] == [
         ("authorize", "Conditional"),
         ("admit", "Allow"),
         ("authorize", "Conditional"),
         ("admit", "NoOpinion"),
     ]
-    assert [(one["phase"], one["verdict"]) for one in records if one["user"] == "bob"] == [("authorize", "NoOpinion")]
+    assert [(record["phase"], record["verdict"]) for record in records if record["user"] == "bob"] == [
+        ("authorize", "NoOpinion")
+    ]
     assert records[1]["policy"] == "ClusterAuthorizationPolicy/alice-creates-claims"
 
 
@@ -170,7 +172,7 @@ def test_a_connect_request_is_decided_on_its_options(cluster: Cluster) -> None:
     cluster.kubectl("admin", "run", "box", "--image=none", expect=True)
     refused = cluster.kubectl("alice", "exec", "box", "--", "rm")
     assert refused.is_forbidden
-    # Past admission there is no node to run it on.
+    # It passed admission, but there is no node to run it on.
     passed = cluster.kubectl("alice", "exec", "box", "--", "ls")
     assert "does not have a host assigned" in passed.text
 
@@ -199,19 +201,19 @@ def test_both_phases_see_the_same_request(cluster: Cluster) -> None:
     compared = 0
     keys = ("user", "groups", "group", "version", "resource", "subresource", "namespace")
     asked: dict[str, list[dict[str, Any]]] = {}
-    for one in cluster.records():
-        key = f"{one.get('user')} {one.get('resource')} {one.get('subresource', '')}"
-        if one["phase"] == "authorize" and one["verdict"] == "Conditional":
-            asked.setdefault(key, []).append(one)
-        elif one["phase"] == "admit" and key in asked:
+    for record in cluster.records():
+        key = f"{record.get('user')} {record.get('resource')} {record.get('subresource', '')}"
+        if record["phase"] == "authorize" and record["verdict"] == "Conditional":
+            asked.setdefault(key, []).append(record)
+        elif record["phase"] == "admit" and key in asked:
             first = asked[key][-1]
-            assert [first.get(name) for name in keys] == [one.get(name) for name in keys]
+            assert [first.get(name) for name in keys] == [record.get(name) for name in keys]
             compared += 1
     assert compared >= 6
 
 
 def test_a_question_that_is_no_request_is_not_answered_yes_on_conditions(cluster: Cluster) -> None:
-    # `kubectl auth can-i` asks about any version; no admission follows it.
+    # `kubectl auth can-i` asks about any version, and no admission follows.
     said = cluster.kubectl("alice", "auth", "can-i", "create", "pvc")
     assert said.text.startswith("no - conditional")
     assert "yes" in cluster.kubectl("alice", "auth", "can-i", "create", "configmaps").text
@@ -253,14 +255,14 @@ def test_certificates_rotate_in_place(cluster: Cluster, tmp_path: Path) -> None:
     before = served_certificate(cluster)
     fresh = tmp_path / "pki"
     fresh.mkdir()
-    for one in ("ca.crt", "ca.key"):
-        shutil.copy(cluster.pki / one, fresh)
+    for name in ("ca.crt", "ca.key"):
+        shutil.copy(cluster.pki / name, fresh)
     url = f"https://127.0.0.1:{cluster.port}"
     subprocess.run(
         [TIERWALL, "authorizer", "install", "--out", str(fresh), "--url", url], check=True, timeout=PATIENCE_S
     )
-    for one in ("server.key", "server.crt"):
-        os.replace(shutil.copy(fresh / one, cluster.pki / f"{one}.new"), cluster.pki / one)
+    for name in ("server.key", "server.crt"):
+        os.replace(shutil.copy(fresh / name, cluster.pki / f"{name}.new"), cluster.pki / name)
     eventually(lambda: served_certificate(cluster) != before, "the new certificate")
     pem = (fresh / "server.crt").read_text()
     assert served_certificate(cluster) == pem
@@ -269,5 +271,5 @@ def test_certificates_rotate_in_place(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def served_certificate(cluster: Cluster) -> str:
-    """The certificate that the authorizer shows now."""
+    """Return the certificate that the authorizer shows now."""
     return ssl.get_server_certificate(("127.0.0.1", cluster.port))

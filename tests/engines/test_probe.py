@@ -1,4 +1,4 @@
-"""The harness that puts questions to engines: every question gets its own reply, whatever becomes of the others."""
+"""The harness that puts questions to engines: every question gets its own reply, whatever happens to the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tierwall.engines.probe import EngineProbe, replies
 
 
 class Echo(EngineProbe[str]):
-    """Says each word again; `bad` is no question, and words with an `x` cannot be asked."""
+    """Repeats each word. `bad` is not a question, and words with an `x` cannot be asked."""
 
     def __init__(self, is_there: bool = True) -> None:
         self.is_there = is_there
@@ -46,8 +46,10 @@ def test_every_question_gets_its_own_reply_in_order(questions: list[str]) -> Non
     expected = {"bad": EngineReply(error="not a word")} | dict.fromkeys(
         ("x", "ax"), EngineReply(skipped="not testable here: it has an x")
     )
-    assert list(replies(echo, questions)) == [expected.get(one, EngineReply(error=one)) for one in questions]
-    assert echo.prepared == [one for one in questions if one != "bad"]
+    assert list(replies(echo, questions)) == [
+        expected.get(question, EngineReply(error=question)) for question in questions
+    ]
+    assert echo.prepared == [question for question in questions if question != "bad"]
 
 
 @pytest.mark.parametrize("questions", [[], ["bad"], ["x", "bad"]])
@@ -58,8 +60,8 @@ def test_an_engine_is_not_started_for_nothing(questions: list[str]) -> None:
 
 
 def test_an_engine_that_cannot_be_asked_fails_only_what_it_was_asked() -> None:
-    found = list(replies(Echo(is_there=False), ["a", "x", "bad", "b"]))
-    assert found == [
+    answers = list(replies(Echo(is_there=False), ["a", "x", "bad", "b"]))
+    assert answers == [
         EngineReply(error="nobody is there"),
         EngineReply(skipped="not testable here: it has an x"),
         EngineReply(error="not a word"),

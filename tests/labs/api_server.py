@@ -1,4 +1,4 @@
-"""A kube-apiserver by itself, with an etcd: asked whether it would take an object (dry-run create, strict fields)."""
+"""A kube-apiserver by itself, with an etcd: asked whether it would accept an object (dry-run create, strict fields)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ApiServer(Cluster):
         return ("--authorization-mode=AlwaysAllow",)
 
     def request(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """The status and the document of an answer."""
+        """Return the status and the document of an answer."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if self._connection is None:
@@ -54,7 +54,7 @@ class ApiServer(Cluster):
             raise
 
     def refusal(self, path: str, value: object) -> str:
-        """What the server says against creating an object; nothing if it would."""
+        """Return the server's reason for refusing to create an object; empty if it would create it."""
         status, answer = self.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", value)
         return "" if status == 201 else str(answer["message"])
 
@@ -74,7 +74,9 @@ class ApiServer(Cluster):
 
     def _is_established(self, name: str) -> bool:
         conditions = self.request("GET", f"{DEFINITIONS}/{name}")[1].get("status", {}).get("conditions")
-        return any(one["type"] == "Established" and one["status"] == "True" for one in conditions or ())
+        return any(
+            condition["type"] == "Established" and condition["status"] == "True" for condition in conditions or ()
+        )
 
     def _answers(self, path: str, status: int) -> bool:
         return self.request("GET", path)[0] == status
@@ -89,7 +91,7 @@ class ApiServer(Cluster):
 
 
 def path_of(definition: dict[str, Any], api_version: str, namespace: str = "default") -> str:
-    """Where objects of a definition's kind are created."""
+    """Return the path where objects of a definition's kind are created."""
     plural = definition["spec"]["names"]["plural"]
     if definition["spec"]["scope"] == "Cluster":
         return f"/apis/{api_version}/{plural}"

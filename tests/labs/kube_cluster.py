@@ -33,12 +33,12 @@ USERS = {
 
 
 def assets() -> Path:
-    """The folder with kube-apiserver and kubectl; the test is skipped, or fails in CI, where there is none."""
+    """Return the folder with kube-apiserver and kubectl. Without one, the test is skipped, or fails in CI."""
     version = re.search(r"^require k8s\.io/kubernetes v(\S+)", (TOOLS / "go.mod").read_text(), re.MULTILINE)
     assert version is not None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierwall" / f"kube-{version[1]}"
     for given in (os.environ.get("TIERWALL_KUBE_ASSETS"), os.environ.get("KUBEBUILDER_ASSETS"), str(cache)):
-        if given and all((Path(given) / one).exists() for one in ("kube-apiserver", "kubectl")):
+        if given and all((Path(given) / program).exists() for program in ("kube-apiserver", "kubectl")):
             return Path(given)
     why = "run `make cluster-tools`" if shutil.which("go") else "Go is absent, so they cannot be built"
     unavailable(f"no kube-apiserver and kubectl: {why}")
@@ -46,17 +46,17 @@ def assets() -> Path:
 
 
 def etcd() -> str:
-    """The etcd program."""
+    """Return the path of etcd."""
     beside = Path(sys.executable).parent / "etcd"
-    found = str(beside) if beside.exists() else shutil.which("etcd")
-    if found is None:
+    path = str(beside) if beside.exists() else shutil.which("etcd")
+    if path is None:
         unavailable("no etcd: install the development requirements")
         raise AssertionError
-    return found
+    return path
 
 
-class Said:
-    """What a call of kubectl came to."""
+class KubectlResult:
+    """The result of a call of kubectl."""
 
     def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
         self.is_done = process.returncode == 0
@@ -67,7 +67,7 @@ class Said:
 
     @property
     def is_forbidden(self) -> bool:
-        """The API server, or admission, refused it."""
+        """Whether the API server, or admission, refused it."""
         return not self.is_done and ("forbidden" in self.text.lower() or "denied the request" in self.text)
 
 
@@ -83,7 +83,7 @@ class Cluster:
         self.decisions = folder / "decisions.jsonl"
         self.port = self.health_port = 0
         self._held = [HeldPort() for _ in range(3)]
-        self._api_port, self._etcd_port, self._peer_port = (one.number for one in self._held)
+        self._api_port, self._etcd_port, self._peer_port = (port.number for port in self._held)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     # processes
@@ -116,7 +116,7 @@ class Cluster:
             process.wait()
 
     def _first_authorizer(self) -> None:
-        """It shares ports with nobody, and the API server must be told one of them before: try until both are free."""
+        """Start on free ports. The API server must be told one in advance, so try until both are free."""
         while True:
             self.port, self.health_port = unused_port(), unused_port()
             self._tierwall("install", "--out", str(self.pki), "--url", f"https://127.0.0.1:{self.port}")
@@ -153,7 +153,7 @@ class Cluster:
 
     def _start_api_server(self) -> None:
         tokens = self.folder / "tokens.csv"
-        lines = (f'{one}-token,{name},{one}-uid,"{",".join(groups)}"' for one, (name, groups) in USERS.items())
+        lines = (f'{user}-token,{name},{user}-uid,"{",".join(groups)}"' for user, (name, groups) in USERS.items())
         tokens.write_text("\n".join(lines) + "\n")
         self._start(
             "api-server",
@@ -176,7 +176,7 @@ class Cluster:
         )
 
     def _policy_flags(self) -> tuple[str, ...]:
-        """Who decides what requests may do."""
+        """The flags that select who authorizes requests."""
         return (
             f"--authorization-config={self.pki / 'authorization.yaml'}",
             f"--admission-control-config-file={self.pki / 'admission.yaml'}",
@@ -199,21 +199,21 @@ class Cluster:
             return False
 
     def log(self, name: str) -> str:
-        """What a process has written."""
+        """Return what a process has written."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     # asking
 
-    def kubectl(self, who: str, *arguments: str, stdin: str = "", expect: bool | None = None) -> Said:
+    def kubectl(self, who: str, *arguments: str, stdin: str = "", expect: bool | None = None) -> KubectlResult:
         """Run kubectl as a user; with `expect` it must succeed, or fail."""
         command = [str(self.assets / "kubectl"), "--kubeconfig", str(self.folder / f"{who}.kubeconfig")]
         command += ["--cache-dir", str(self.folder / "cache"), *arguments]
-        said = Said(subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S))
+        said = KubectlResult(subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S))
         if expect is not None:
             assert said.is_done is expect, said
         return said
 
-    def apply(self, who: str, verb: str, value: dict[str, Any]) -> Said:
+    def apply(self, who: str, verb: str, value: dict[str, Any]) -> KubectlResult:
         """`kubectl create|replace|apply -f -` with an object; its schema is not fetched."""
         return self.kubectl(who, verb, "--validate=false", "-f", "-", stdin=json.dumps(value))
 
@@ -222,7 +222,7 @@ class Cluster:
         self.write_policies(file, policies_text(policies), wait)
 
     def write_policies(self, file: str, text: str, wait: bool = True) -> None:
-        """Put a text in place of a file, as editors do; waits until the authorizer has another revision."""
+        """Replace a file, as editors do, and wait until the authorizer has another revision."""
         before = (self.health() or {}).get("revision")
         fresh = self.policies / f".{file}.new"
         fresh.write_text(text)
@@ -231,35 +231,35 @@ class Cluster:
             eventually(lambda: (self.health() or {}).get("revision") != before, "new policies")
 
     def health(self) -> dict[str, Any] | None:
-        """What `/readyz` says, or None if nobody answers."""
+        """Return the answer of `/readyz`; None if nothing answers."""
         try:
             with urlopen(f"http://127.0.0.1:{self.health_port}/readyz", timeout=PATIENCE_S) as answer:
-                found: dict[str, Any] = json.load(answer)
-                return found
+                readiness: dict[str, Any] = json.load(answer)
+                return readiness
         except (URLError, OSError):
             return None
 
     def metrics(self) -> str:
-        """What `/metrics` says."""
+        """Return the answer of `/metrics`."""
         with urlopen(f"http://127.0.0.1:{self.health_port}/metrics", timeout=PATIENCE_S) as answer:
             return str(answer.read(), "utf-8")
 
     def records(self) -> list[dict[str, Any]]:
-        """The decision log."""
+        """Return the decision log."""
         return [json.loads(line) for line in self.decisions.read_text().splitlines()]
 
     def _write_kubeconfigs(self) -> None:
         cluster = {"server": f"https://127.0.0.1:{self._api_port}", "insecure-skip-tls-verify": True}
-        for one in USERS:
+        for user in USERS:
             document = {
                 "apiVersion": "v1",
                 "kind": "Config",
                 "clusters": [{"name": "c", "cluster": cluster}],
-                "users": [{"name": "u", "user": {"token": f"{one}-token"}}],
+                "users": [{"name": "u", "user": {"token": f"{user}-token"}}],
                 "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "dev"}}],
                 "current-context": "x",
             }
-            (self.folder / f"{one}.kubeconfig").write_text(yaml.safe_dump(document))
+            (self.folder / f"{user}.kubeconfig").write_text(yaml.safe_dump(document))
 
     def _tierwall(self, *arguments: str) -> None:
         command = [TIERWALL, "authorizer", *arguments]

@@ -1,6 +1,6 @@
-"""Small clusters for the kernel: every end with an address of its own, the same in all of them.
+"""Small clusters for the kernel: every endpoint has an address of its own, the same in all clusters.
 
-The addresses never change, so that one set of network namespaces serves all clusters.
+The addresses never change, so one set of network namespaces serves all clusters.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ DUAL = (("10.0.0.2", "fd00::2"), ("10.0.1.1", "fd01::1"), ("fd00::5", "10.0.0.5"
 POD_ADDRESSES = (("10.0.0.1",), ("10.0.1.2",), *DUAL)
 NODES = (("172.18.0.2", "198.51.100.2"), ("172.18.0.3",))
 OUTSIDE = ("203.0.113.7", "10.9.9.9", "2001:db8::1")
-ENDS: tuple[Any, ...] = ({"node": "n0"}, {"node": "n1"}, *({"ip": one} for one in OUTSIDE))
+ENDS: tuple[Any, ...] = ({"node": "n0"}, {"node": "n1"}, *({"ip": ip} for ip in OUTSIDE))
 
 
 @st.composite
 def clusters(draw: st.DrawFn) -> list[Object]:
-    """Pods, nodes and policies of every dialect."""
+    """Draw a cluster: pods, nodes, and policies of every dialect."""
     out: list[Object] = [namespace(name, **draw(labels)) for name in NAMESPACES]
     for number, addresses in enumerate(NODES):
         metadata = {"name": f"n{number}", "labels": draw(st.sampled_from(({}, {"pool": "x"}, {"pool": "y"})))}
@@ -34,7 +34,7 @@ def clusters(draw: st.DrawFn) -> list[Object]:
     for number, addresses in enumerate(POD_ADDRESSES):
         pod = draw(pods(f"p{number}"))
         pod["spec"]["hostNetwork"] = False
-        pod["status"] = {"podIP": addresses[0], "podIPs": [{"ip": one} for one in addresses]}
+        pod["status"] = {"podIP": addresses[0], "podIPs": [{"ip": ip} for ip in addresses]}
         out.append(pod)
     for number in range(draw(st.integers(1, 6))):
         make = draw(st.sampled_from((admin_policies, admin_policies, network_policies)))
@@ -45,13 +45,13 @@ def clusters(draw: st.DrawFn) -> list[Object]:
 
 
 def pod_names(objects: list[Object]) -> list[str]:
-    """`namespace/name` of every pod."""
-    found = (one["metadata"] for one in objects if one["kind"] == "Pod")
-    return [f"{one['namespace']}/{one['name']}" for one in found]
+    """Return `namespace/name` of every pod."""
+    pods = (resource["metadata"] for resource in objects if resource["kind"] == "Pod")
+    return [f"{metadata['namespace']}/{metadata['name']}" for metadata in pods]
 
 
 def suite(objects: list[Object], questions: list[Object], expect: list[Object] | None = None) -> PolicySuite:
-    """Questions about some objects as a policy test."""
+    """Return questions about some objects as a policy test."""
     snapshot = Snapshot.of(load_objects(objects))
     resource = next(iter(snapshot))
     wanted = expect or [{} for _ in questions]
@@ -63,12 +63,12 @@ def suite(objects: list[Object], questions: list[Object], expect: list[Object] |
 
 
 def namespace(name: str, **labels: str) -> Object:
-    """A namespace."""
+    """Return a namespace."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
 def pod(place: str, address: str, **labels: str) -> Object:
-    """A pod `namespace/name` with one address."""
+    """Return a pod `namespace/name` with one address."""
     space, name = place.split("/")
     return {
         "apiVersion": "v1",
@@ -80,7 +80,7 @@ def pod(place: str, address: str, **labels: str) -> Object:
 
 
 def network_policy(place: str, **spec: Any) -> Object:
-    """A NetworkPolicy `namespace/name`."""
+    """Return a NetworkPolicy `namespace/name`."""
     space, name = place.split("/")
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -91,7 +91,7 @@ def network_policy(place: str, **spec: Any) -> Object:
 
 
 def admin_policy(name: str, priority: int = 10, **spec: Any) -> Object:
-    """An AdminNetworkPolicy about every namespace unless it says."""
+    """Return an AdminNetworkPolicy, about every namespace unless `spec` has a subject."""
     return {
         "apiVersion": "policy.networking.k8s.io/v1alpha1",
         "kind": "AdminNetworkPolicy",
@@ -101,15 +101,15 @@ def admin_policy(name: str, priority: int = 10, **spec: Any) -> Object:
 
 
 def shadowed(policy: Object) -> Object:
-    """The policy, only watched."""
+    """Return a policy in shadow mode."""
     return {**policy, "metadata": {**policy["metadata"], "annotations": {"tierwall.io/mode": "shadow"}}}
 
 
 def address(text: str) -> Address:
-    """An address as a number."""
-    found = parse_address(text)
-    assert found is not None
-    return found
+    """Return an address as a number."""
+    parsed = parse_address(text)
+    assert parsed is not None
+    return parsed
 
 
 def _addresses(texts: tuple[str, ...]) -> Object:

@@ -158,11 +158,11 @@ def test_the_merge_for_any_request_is_the_union_over_all_outcomes_of_the_conditi
             in_force: dict[str, set[Reference]] = {}
             for merging in merges:
                 for path, merged in merging.merge_at(asked).items():
-                    in_force.setdefault(path, set()).update(candidate.source for candidate in merged.taken)
+                    in_force.setdefault(path, set()).update(candidate.source for candidate in merged.in_force)
             answered = possible.merge_at(asked)
             assert answered.keys() == in_force.keys()
             for path, merged in answered.items():
-                said = {candidate.source for candidate in merged.taken}
+                said = {candidate.source for candidate in merged.in_force}
                 assert said >= in_force[path]
                 if not twice(merged):
                     assert said == in_force[path]
@@ -180,7 +180,7 @@ def test_a_setting_takes_effect_exactly_where_it_can_be_in_force(seed: int) -> N
         for phase in PHASES
         for asked in reachable_places(snapshot)
         for path, merged in merger(snapshot, "docs", phase, ANY_REQUEST).merge_at(asked).items()
-        for candidate in merged.taken
+        for candidate in merged.in_force
     }
     for policy_ in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
         for path, fate in policy_effects(snapshot).effects_of(policy_).items():

@@ -53,7 +53,7 @@ def problems(**given: Any) -> list[tuple[str, str]]:
         (
             {"route": "HTTPRoute/ns/route", "rule": 2},
             "there is no rule 2 in HTTPRoute/ns/route",
-            "it has 2, counted from 0",
+            "write a number from 0 to 1",
         ),
         ({"route": "HTTPRoute/ns/route", "rule": -1}, "there is no rule -1 in HTTPRoute/ns/route", "it has 2"),
         ({"route": "HTTPRoute/ns/route", "rule": "ruel"}, "there is no rule named `ruel`", "did you mean `rule`?"),

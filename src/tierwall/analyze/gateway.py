@@ -159,7 +159,7 @@ def profile_differences(snapshot: Snapshot) -> Iterator[Diagnostic]:
                     continue
                 seen.add((path, in_force))
                 names = [", ".join(str(source) for source, _ in settings) or "not set" for settings in in_force]
-                setting = (by_docs.get(path) or by_code[path]).taken[-1]
+                setting = (by_docs.get(path) or by_code[path]).in_force[-1]
                 words = f"`{path}` at {place}: {names[0]} by the documentation, {names[1]} by the code of agentgateway"
                 yield _finding(PROFILES_DIFFER, setting, words)
 
@@ -175,7 +175,7 @@ def _in_force(merged: MergedField | None) -> tuple[tuple[Reference, int | None],
     """Return the policies that set a field, with the entry. If these are equal, so are the values."""
     if merged is None:
         return ()
-    return tuple((candidate.source, candidate.entry) for candidate in merged.taken if candidate.sets)
+    return tuple((candidate.source, candidate.entry) for candidate in merged.in_force if candidate.has_value)
 
 
 def _finding(

@@ -64,7 +64,7 @@ class Candidate(Struct, frozen=True):
     locks: bool
 
     @property
-    def sets(self) -> bool:
+    def has_value(self) -> bool:
         """Whether there is a value: false if a conditional list wins and then selects no entry."""
         return self.value is not NOTHING
 
@@ -80,7 +80,7 @@ class LosingCandidate(Struct, frozen=True):
 
 
 class MergedField(Struct, frozen=True):
-    """The merge of one field at one place. `taken` are the candidates in force, least specific first.
+    """The merge of one field at one place. `in_force` are the candidates that count, least specific first.
 
     `last` is the most specific tier that counts, and `ended_by` is the reason why later tiers do not. `decisive` is the
     tier that certainly sets the field and so replaces the tiers before it, or -1 if no tier is. For one request the
@@ -89,7 +89,7 @@ class MergedField(Struct, frozen=True):
 
     field: PolicyField
     stack: Stack[Candidate]
-    taken: tuple[Candidate, ...]
+    in_force: tuple[Candidate, ...]
     decisive: int
     last: int
     ended_by: Reason | None
@@ -98,19 +98,19 @@ class MergedField(Struct, frozen=True):
     @property
     def setting(self) -> Setting | None:
         """The setting in force, or None if the field is not set."""
-        winner = self.taken[0]
-        if not winner.sets:
+        winner = self.in_force[0]
+        if not winner.has_value:
             return None
         if not self.field.union:
             return Setting(winner.value, (winner.source,))
-        values = [candidate.value for candidate in self.taken]
-        return Setting(values, tuple(candidate.source for candidate in self.taken), union=True)
+        values = [candidate.value for candidate in self.in_force]
+        return Setting(values, tuple(candidate.source for candidate in self.in_force), union=True)
 
     def losers(self) -> Iterator[LosingCandidate]:
         """Yield every candidate that is not in force, once for each tier it belongs to."""
-        in_force = {candidate.source for candidate in self.taken}
+        sources = {candidate.source for candidate in self.in_force}
         for number, tier in enumerate(self.stack):
-            lost = [candidate for candidate in tier.policies if candidate.source not in in_force]
+            lost = [candidate for candidate in tier.policies if candidate.source not in sources]
             if lost:
                 reason, winner, level = self._winner_over(number)
                 yield from (LosingCandidate(candidate, tier.name, reason, winner, level) for candidate in lost)
@@ -199,18 +199,18 @@ class Merger:
                 for candidate in tier.policies:
                     by_source.setdefault(candidate.source, candidate)
             return MergedField(field, stack, tuple(by_source.values()), 0, last, ended_by, conflict=False)
-        taken: tuple[Candidate, ...] = ()
+        in_force: tuple[Candidate, ...] = ()
         decisive = last
         while decisive >= 0:
             winners = possible_winners(stack[decisive].policies)
-            taken = (*winners, *taken)
+            in_force = (*winners, *in_force)
             if winners[-1].certain:
                 break
             decisive -= 1
         # The decisive tier replaces the tiers before it, except for candidates that lock the field.
         for tier in stack[:decisive] if decisive > 0 else ():
-            taken = (*(candidate for candidate in possible_winners(tier.policies) if candidate.locks), *taken)
-        return MergedField(field, stack, taken, decisive, last, ended_by, any(map(_several_policies, stack)))
+            in_force = (*(candidate for candidate in possible_winners(tier.policies) if candidate.locks), *in_force)
+        return MergedField(field, stack, in_force, decisive, last, ended_by, any(map(_several_policies, stack)))
 
     def _tiers(self, level: Level, section: Section) -> Mapping[str, Tier[Candidate]]:
         key = section, level.identity

@@ -99,7 +99,7 @@ class PolicyEffects:
         return tier._replace(policies=winners)
 
     def _record(self, merged: MergedField) -> None:
-        for candidate in merged.taken:
+        for candidate in merged.in_force:
             self._effect(candidate).in_force = True
         for loser in merged.losers():
             self._record_loser(loser)
@@ -162,10 +162,10 @@ def statuses(snapshot: Snapshot, *references: str) -> list[PolicyStatus]:
         if problems:
             raise input_error(problems)
     in_order = sorted(set(policies), key=lambda policy: (policy.kind, policy.namespace, policy.name, policy.group))
-    return [PolicyStatus(policy, ancestors(snapshot, policy, merge_standing(snapshot, policy))) for policy in in_order]
+    return [PolicyStatus(policy, ancestors(snapshot, policy, merge_status(snapshot, policy))) for policy in in_order]
 
 
-def merge_standing(snapshot: Snapshot, policy: Resource) -> MergeStatus:
+def merge_status(snapshot: Snapshot, policy: Resource) -> MergeStatus:
     """Return what merging means for one policy over all places that requests can reach (profile docs)."""
     effects = policy_effects(snapshot).effects_of(policy)
     conflicts, overridden = {}, {}

@@ -80,8 +80,8 @@ def profile_differences(merged: Mapping[Profile, Mapping[str, MergedField]]) -> 
 
 
 def _setters(merged_field: MergedField) -> Iterator[FieldSetter]:
-    for candidate in merged_field.taken:
-        if not candidate.sets:
+    for candidate in merged_field.in_force:
+        if not candidate.has_value:
             reason = Reason.NO_ENTRY_SELECTED
         elif merged_field.field.union:
             reason = Reason.JOINS_UNION

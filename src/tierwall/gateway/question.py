@@ -187,7 +187,8 @@ def _rule(finder: ResourceFinder, value: object, route: Resource) -> int | None:
     if type(value) is int:
         if 0 <= value < len(names):
             return value
-        finder.report_missing(f"there is no rule {value} in {route.reference}", f"it has {len(names)}, counted from 0")
+        hint = f"write a number from 0 to {len(names) - 1}" if names else "it has no rules"
+        finder.report_missing(f"there is no rule {value} in {route.reference}", hint)
         return None
     if not isinstance(value, str) or not value:
         finder.report_invalid(f"expected a number from 0 or a rule name as `rule`, found `{value}`")

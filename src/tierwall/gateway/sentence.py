@@ -76,7 +76,7 @@ def _in_force(detail: GatewayDetail) -> str:
 
 def winning_note(candidate: Candidate, *, locks: bool) -> str | None:
     """Describe how an object in force was selected and whether it locks the field; None if there is nothing to say."""
-    if not candidate.sets:
+    if not candidate.has_value:
         return WINS_AND_SELECTS_NOTHING
     words = []
     if candidate.entry is not None:

@@ -249,5 +249,5 @@ def without_shadow_policies(snapshot: Snapshot) -> Snapshot:
 def shadow_notes(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Yield a note for every network policy in shadow mode."""
     for resource in shadow_policies(snapshot):
-        words = f"{resource.reference} is in shadow mode: it is watched, and no connection is judged by it"
+        words = f"{resource.reference} is in shadow mode: it is only watched and does not decide any connection"
         yield resource.diagnostic("TW209", words, ("metadata", "annotations", SHADOW[0]), key=True)

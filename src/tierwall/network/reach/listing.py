@@ -202,7 +202,7 @@ class TooManyBlocks(ValueError):
     """A picture would have too many blocks."""
 
     def __init__(self) -> None:
-        super().__init__(f"more than {MOST_BLOCKS} groups of ends differ")
+        super().__init__(f"more than {MOST_BLOCKS} groups of endpoints differ")
 
 
 class Arrow(NamedTuple):

@@ -63,7 +63,7 @@ class _DirectionWalk:
         self.tier_domains: set[str] = set()
 
     def ask(self, tier: Tier[TieredPolicy], policy: TieredPolicy) -> Sequence[RuleEffect]:
-        """The effects of one policy, up to the one that takes the case if the first match does."""
+        """Return the effects of one policy, up to the first certain match in a tier where the first match decides."""
         effects: list[RuleEffect] = []
         consulted, connection = self.consulted, self.connection
         first = tier.combining is _FIRST_MATCH

@@ -101,7 +101,7 @@ class FlowDescriber:
 
 
 def connection_entries(matrix: ReachMatrix, why: bool = False) -> Iterator[ConnectionEntry]:
-    """Yield the groups of a matrix, destination by destination. Their number does not depend on that of pairs."""
+    """Yield the groups of a matrix, destination by destination, however many pairs they have."""
     names, flows, by_selector = EndpointNames(matrix.classes), FlowDescriber(matrix.ports, why), _cuts(matrix)
     cuts = tuple(by_selector.values())
     for group in matrix.groups:
@@ -133,15 +133,15 @@ def _hints(matrix: ReachMatrix, group: DestinationGroup, cuts: dict[Selector, Na
     # Only sets of pods are that large, and only pod peers have selectors that can name them.
     pods, _addresses, _nodes, _domains = peers_by_kind(peer for rule in rules for peer in rule.peers or ())
     peers = dict.fromkeys(pods)
-    out: list[NamedMask] = []
+    hints: list[NamedMask] = []
     for peer in list(peers)[:MOST_SELECTORS]:
         namespaces = _namespaces(peer, subject)
         mask = matrix.membership.matching(peer, subject) & group.possible
         if namespaces is not None and mask.bit_count() > LARGE:
-            out.append(NamedMask(_name(namespaces, peer.pods), mask))
+            hints.append(NamedMask(_name(namespaces, peer.pods), mask))
             if peer.pods == EVERYTHING:
-                out += [NamedMask(_name(namespaces, pods), mask & cut.mask) for pods, cut in cuts.items()]
-    return out
+                hints += [NamedMask(_name(namespaces, pods), mask & cut.mask) for pods, cut in cuts.items()]
+    return hints
 
 
 def _namespaces(peer: PodPeer, subject: Endpoint) -> Selector | None:

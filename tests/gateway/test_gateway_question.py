@@ -55,7 +55,11 @@ def problems(**given: Any) -> list[tuple[str, str]]:
             "there is no rule 2 in HTTPRoute/ns/route",
             "write a number from 0 to 1",
         ),
-        ({"route": "HTTPRoute/ns/route", "rule": -1}, "there is no rule -1 in HTTPRoute/ns/route", "it has 2"),
+        (
+            {"route": "HTTPRoute/ns/route", "rule": -1},
+            "there is no rule -1 in HTTPRoute/ns/route",
+            "write a number from 0 to 1",
+        ),
         ({"route": "HTTPRoute/ns/route", "rule": "ruel"}, "there is no rule named `ruel`", "did you mean `rule`?"),
         ({"route": "HTTPRoute/ns/route", "rule": True}, "expected a number from 0 or a rule name as `rule`", ""),
         ({"backend": "Gateway/ns/gw"}, "expected one of Service, AgentgatewayBackend, InferencePool", ""),

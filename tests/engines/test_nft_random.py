@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.labs.nft_kernel import asker, nft_engine
 from tests.randomness import examples
-from tests.worlds.nft_clusters import ENDS, clusters, pod_names, suite
+from tests.worlds.nft_clusters import ENDPOINTS, clusters, pod_names, suite
 from tierwall.core.answer import Answer
 from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables.probe.asking import PacketProbe
@@ -45,8 +45,8 @@ def every_question(objects: list[Any], ports: tuple[int, ...]) -> list[dict[str,
     pods = pod_names(objects)
     pairs = [
         (source, destination)
-        for source in (*pods, *ENDS)
-        for destination in (*pods, *ENDS)
+        for source in (*pods, *ENDPOINTS)
+        for destination in (*pods, *ENDPOINTS)
         if source in pods or destination in pods
     ]
     return [

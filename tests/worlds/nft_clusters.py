@@ -21,7 +21,7 @@ DUAL = (("10.0.0.2", "fd00::2"), ("10.0.1.1", "fd01::1"), ("fd00::5", "10.0.0.5"
 POD_ADDRESSES = (("10.0.0.1",), ("10.0.1.2",), *DUAL)
 NODES = (("172.18.0.2", "198.51.100.2"), ("172.18.0.3",))
 OUTSIDE = ("203.0.113.7", "10.9.9.9", "2001:db8::1")
-ENDS: tuple[Any, ...] = ({"node": "n0"}, {"node": "n1"}, *({"ip": ip} for ip in OUTSIDE))
+ENDPOINTS: tuple[Any, ...] = ({"node": "n0"}, {"node": "n1"}, *({"ip": ip} for ip in OUTSIDE))
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Random clusters of Gateways, ListenerSets, routes and policies, with every way of not attaching."""
+"""Random clusters of Gateways, ListenerSets, routes and policies, with every reason not to attach."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def made(kind: str, space: str, name: str, spec: dict[str, Any], api: str = f"{A
 
 
 def cluster(rng: Random) -> Objects:
-    """Gateways, ListenerSets, routes, Services and policies in two namespaces, with every way of not attaching."""
+    """Generate objects in two namespaces, with every reason not to attach."""
     out: Objects = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": {"team": "red"}}},
     ]
@@ -60,14 +60,14 @@ def _namespaces(rng: Random, words: tuple[str, ...]) -> dict[str, Any]:
 def _listeners(rng: Random) -> list[dict[str, Any]]:
     out = []
     for number, name in enumerate(rng.choice((("web",), ("web", "tls"), ("web", "other")))):
-        one: dict[str, Any] = {"name": name, "port": 80 + number, "protocol": rng.choice(("HTTP", "HTTP", "TCP"))}
-        if one["protocol"] == "HTTP" and rng.random() < 0.4:
-            one["hostname"] = rng.choice(("*.example.com", "a.example.com", "other.org"))
+        listener: dict[str, Any] = {"name": name, "port": 80 + number, "protocol": rng.choice(("HTTP", "HTTP", "TCP"))}
+        if listener["protocol"] == "HTTP" and rng.random() < 0.4:
+            listener["hostname"] = rng.choice(("*.example.com", "a.example.com", "other.org"))
         if rng.random() < 0.5:
-            one["allowedRoutes"] = {"namespaces": _namespaces(rng, ("All", "Same", "Selector"))}
+            listener["allowedRoutes"] = {"namespaces": _namespaces(rng, ("All", "Same", "Selector"))}
             if rng.random() < 0.3:
-                one["allowedRoutes"]["kinds"] = [{"kind": rng.choice(("HTTPRoute", "GRPCRoute"))}]
-        out.append(one)
+                listener["allowedRoutes"]["kinds"] = [{"kind": rng.choice(("HTTPRoute", "GRPCRoute"))}]
+        out.append(listener)
     return out
 
 

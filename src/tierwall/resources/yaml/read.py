@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 # A process reads this many bytes of YAML exactly (where the line reader gives up) before it turns to libyaml: importing
 # the binding of libyaml takes longer than that.
-_LITTLE = 6 << 10
-_FAST = "tierwall.resources.yaml.fast"
+_EXACT_BUDGET = 6 << 10
+_LIBYAML_MODULE = "tierwall.resources.yaml.fast"
 _MEANT_AS_JSON = pattern(rb"\s*\{\s*\"")
 _BOM = b"\xef\xbb\xbf"
 # Text that begins like JSON but is not JSON is not tried as YAML beyond this size: failing again would take long.
 _LARGE_JSON = 8 << 20
 # A document that libyaml refuses is not read again exactly beyond this size: failing again would take long.
 _LARGE_YAML = 256 << 10
-_LONGEST_PASS = 63
+_MOST_SKIPS = 63
 
 
 class StreamReader:
@@ -47,31 +47,31 @@ class StreamReader:
     def __init__(self, max_depth: int) -> None:
         self._max_depth = max_depth
         self._lines = LineReader(max_depth, self._flow_value)
-        self._is_much = False
+        self._uses_libyaml = False
         # How many more documents skip the line reader, and how many skipped it last time: where it gives up on one
         # document, it usually gives up on the next.
-        self._pass_by = 0
-        self._passed_by = 0
+        self._skips_left = 0
+        self._last_skips = 0
         self._known: dict[bytes, Document] = {}
 
     @cached_property
-    def _fast(self) -> LibyamlReader:
+    def _libyaml(self) -> LibyamlReader:
         from tierwall.resources.yaml.fast import LibyamlReader
 
         return LibyamlReader(self._max_depth)
 
     @cached_property
-    def _flow(self) -> LibyamlReader:
+    def _flow_reader(self) -> LibyamlReader:
         from tierwall.resources.yaml.fast import LibyamlReader
 
         return LibyamlReader(FLOW_DEPTH)
 
     def _flow_value(self, data: bytes) -> tuple[Any, bool] | None:
         """Read a quoted scalar or flow collection that the line reader leaves to other readers."""
-        if self._is_much or self._becomes_much(data):
-            return self._flow.value(data)
+        if self._uses_libyaml or self._turns_to_libyaml(data):
+            return self._flow_reader.value(data)
         try:
-            return _exactly(data.decode(), FLOW_DEPTH)
+            return _read_exactly(data.decode(), FLOW_DEPTH)
         except YamlError:
             return None
 
@@ -133,12 +133,12 @@ class StreamReader:
         try:
             text = _decoded(data)
             result = self._by_lines(data, text)
-            if result is None and (self._is_much or self._becomes_much(data)):
-                result = self._fast.value(data)
-                if result is None and len(data) > _LARGE_YAML and self._fast.problem is not None:
-                    raise self._fast.problem
+            if result is None and (self._uses_libyaml or self._turns_to_libyaml(data)):
+                result = self._libyaml.value(data)
+                if result is None and len(data) > _LARGE_YAML and self._libyaml.problem is not None:
+                    raise self._libyaml.problem
             if result is None:
-                result = _exactly(text, self._max_depth)
+                result = _read_exactly(text, self._max_depth)
         except YamlError as error:
             position = text_position(source, chunk.start, chunk.end, error.offset)
             return Diagnostic(error.code, error.problem, position, hint=error.hint)
@@ -146,27 +146,27 @@ class StreamReader:
             documents.append(Document(result[0], source, chunk.start, chunk.end, False, result[1]))
         return None
 
-    def _becomes_much(self, data: bytes) -> bool:
+    def _turns_to_libyaml(self, data: bytes) -> bool:
         """Whether this process has read enough YAML for libyaml to pay off; called until it has."""
         StreamReader.bytes_read += len(data)
-        self._is_much = StreamReader.bytes_read > _LITTLE or _FAST in sys.modules
-        return self._is_much
+        self._uses_libyaml = StreamReader.bytes_read > _EXACT_BUDGET or _LIBYAML_MODULE in sys.modules
+        return self._uses_libyaml
 
     def _by_lines(self, data: bytes, text: str) -> tuple[Any, bool] | None:
-        if self._pass_by:
-            self._pass_by -= 1
+        if self._skips_left:
+            self._skips_left -= 1
             return None
         if not is_regular(data):
             return None
         result = self._lines.value(text)
         if result is not None:
-            self._passed_by = 0
+            self._last_skips = 0
         else:
-            self._pass_by = self._passed_by = min(2 * self._passed_by + 1, _LONGEST_PASS)
+            self._skips_left = self._last_skips = min(2 * self._last_skips + 1, _MOST_SKIPS)
         return result
 
 
-def _exactly(text: str, max_depth: int) -> tuple[Any, bool]:
+def _read_exactly(text: str, max_depth: int) -> tuple[Any, bool]:
     from tierwall.resources.yaml.decode import read_exactly
 
     value, repeats = read_exactly(text, max_depth)

@@ -26,7 +26,7 @@ from bench.authorizer import cpu, idle, posted, served
 from bench.network import cluster
 from tierwall.cli.collector import CommandLoader
 from tierwall.resources import load as loading
-from tierwall.resources.memory import STEP
+from tierwall.resources.file_cache import STEP
 from tierwall.serve.follower import FileSource
 
 ROUNDS = 21

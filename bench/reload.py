@@ -29,7 +29,7 @@ from tierwall.cli.collector import CommandLoader
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions, SocketAddress
 from tierwall.resources import load as loading
-from tierwall.resources.memory import STEP
+from tierwall.resources.file_cache import STEP
 from tierwall.resources.read import read_paths
 from tierwall.serve import envoy as controlling
 from tierwall.serve import follower

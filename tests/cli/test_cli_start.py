@@ -19,7 +19,7 @@ except SystemExit:
     pass
 print(*sys.modules, file=sys.stderr)
 """
-LIBYAML = ("yaml", "tierwall.resources.yaml.fast")
+LIBYAML = ("yaml", "tierwall.resources.yaml.libyaml")
 PLANES = ("tierwall.gateway", "tierwall.tool", "tierwall.api", "tierwall.attach")
 ENGINES = ("tierwall.serve", "tierwall.engines.nftables", "tierwall.engines.envoy", "grpc", "cryptography")
 QUESTION = ("network", "--from", "shop/web-0", "--to", "shop/db-0", "--port", "5432")

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tierwall.analyze.admission import admission_findings
-from tierwall.resources import memory, read, validity
+from tierwall.resources import file_cache, read, validity
 from tierwall.resources.admission import admit
+from tierwall.resources.file_cache import STEP
 from tierwall.resources.load import Loaded, Loader, load
-from tierwall.resources.memory import STEP
 from tierwall.resources.resource import Resource
 
 # ---- files that change ---------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class World:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        stamp, lasting = memory.stamp, memory.reliable_stamp
+        stamp, lasting = file_cache.stamp, file_cache.reliable_stamp
         with (
             mock.patch.object(read, "now", side_effect=lambda: self.clock),
             mock.patch.object(read, "stamp", side_effect=lambda status: stamp(self.seen(status))),
@@ -329,7 +329,7 @@ def test_edits_that_keep_the_length_and_come_within_a_tick_of_the_clock_are_seen
 def test_a_file_that_was_left_alone_is_not_even_opened(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(pod("a"))
     (tmp_path / "b.yaml").write_text(pod("b"))
-    later = memory.now() + 10 * STEP
+    later = file_cache.now() + 10 * STEP
     with mock.patch.object(read, "now", return_value=later):
         loader = Loader([str(tmp_path)])
         first = loader.load()
@@ -359,7 +359,7 @@ def test_the_state_of_the_file_that_was_opened_is_remembered_not_of_its_name(tmp
         return really(*arguments, **options)
 
     loader = Loader([str(tmp_path / "current" / "a.yaml")])
-    later = memory.now() + 10 * STEP
+    later = file_cache.now() + 10 * STEP
     with mock.patch.object(read, "now", return_value=later):
         with mock.patch("builtins.open", opening):
             assert only(loader.load()).name == "v2"
@@ -469,7 +469,7 @@ def test_only_what_was_loaded_last_is_kept(tmp_path: Path) -> None:
         file.write_text("---\n".join(pod(f"p{number}-{index}") for index in range(3)))
         (tmp_path / f"{number - 1}.yaml").unlink(missing_ok=True)
         loader.load()
-        assert list(loader._memory.files) == [str(file)]
+        assert list(loader._cache.files) == [str(file)]
         assert len(loader._known) == 3
 
 
@@ -484,10 +484,10 @@ def test_standard_input_and_pipes_are_read_once_and_count_for_every_load(
     (tmp_path / "stdin").write_text(pod("file"))
     monkeypatch.chdir(tmp_path)
     paths = ["-", "stdin", "-", f"/dev/fd/{ours}"]
-    cache = memory.FileCache()
-    first = read.read_paths(paths, limits=read.Limits(file_bytes=200), memory=cache)
+    cache = file_cache.FileCache()
+    first = read.read_paths(paths, limits=read.Limits(file_bytes=200), cache=cache)
     for _ in range(2):
-        again = read.read_paths(paths, limits=read.Limits(file_bytes=200), memory=cache)
+        again = read.read_paths(paths, limits=read.Limits(file_bytes=200), cache=cache)
         assert [id(document) for document in again.documents] == [id(document) for document in first.documents]
         assert len(again.documents) == (1 if code else 3)
         assert again.diagnostics == first.diagnostics

@@ -15,10 +15,10 @@ from tierwall.resources.document import Document
 from tierwall.resources.read import Limits, read_text
 from tierwall.resources.yaml.decode import read_exactly
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.fast import LibyamlReader
-from tierwall.resources.yaml.line_place import LineLocator
+from tierwall.resources.yaml.libyaml import LibyamlReader
+from tierwall.resources.yaml.line_locator import LineLocator
 from tierwall.resources.yaml.lines import FLOW_DEPTH, LineReader, flow_collection, is_regular
-from tierwall.resources.yaml.place import YamlLocator
+from tierwall.resources.yaml.locator import YamlLocator
 
 FLOW = LibyamlReader(FLOW_DEPTH).value
 

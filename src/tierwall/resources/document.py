@@ -156,7 +156,7 @@ class Document:
     def repeated_keys(self) -> tuple[RepeatedKey, ...]:
         """The repeated keys in the order of the text."""
         if self._repeats is None:
-            from tierwall.resources.json_place import repeats_keys
+            from tierwall.resources.json_locator import repeats_keys
 
             self._repeats = repeats_keys(self.source.data[self.start : self.end])
         if not self._repeats:
@@ -167,10 +167,10 @@ class Document:
     def make_locator(self) -> _Places:
         """Make the object that finds nodes in the text of this document."""
         if self.is_json:
-            from tierwall.resources.json_place import JsonLocator
+            from tierwall.resources.json_locator import JsonLocator
 
             return JsonLocator(self.source.data, self.start, self.end)
-        from tierwall.resources.yaml.line_place import LineLocator
+        from tierwall.resources.yaml.line_locator import LineLocator
         from tierwall.resources.yaml.read import document_text
 
         return LineLocator(document_text(self.source.data, self.start, self.end))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tierwall.resources.json_place import too_deep
+from tierwall.resources.json_locator import too_deep
 from tierwall.values.pattern import pattern
 
 MAX_DEPTH = 10_000

@@ -15,8 +15,8 @@ from msgspec import Struct
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorted_diagnostics
 from tierwall.core.source import Origin
 from tierwall.resources.document import Document
+from tierwall.resources.file_cache import FileCache
 from tierwall.resources.kinds.registry import find_kind
-from tierwall.resources.memory import FileCache
 from tierwall.resources.read import ReadResult, read_paths, read_text
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
@@ -78,7 +78,7 @@ class Loader:
         self.paths = tuple(paths)
         self._namespace = namespace
         self._exclude = tuple(exclude)
-        self._memory = FileCache()
+        self._cache = FileCache()
         # The objects of each document of the last load, by `Document.content`, which a document keeps when it moves.
         self._known: dict[object, _DocumentObjects] = {}
         self._twice: dict[tuple[Resource, Resource], Diagnostic] = {}
@@ -86,7 +86,7 @@ class Loader:
 
     def load(self) -> Loaded:
         """Load everything as it is now. Problems become diagnostics and are never raised."""
-        return self.load_documents(read_paths(self.paths, memory=self._memory, exclude=self._exclude))
+        return self.load_documents(read_paths(self.paths, cache=self._cache, exclude=self._exclude))
 
     @property
     def has_loaded(self) -> bool:

@@ -2,7 +2,7 @@
 
 Nothing here raises on bad input. Folders are walked recursively in the order of names. Files ending in .yaml, .yml and
 .json are read; names that start with a dot are ignored. A file that is reached twice is read once. With a cache
-(`resources.memory`) only files that have changed since the last reading are parsed.
+(`resources.file_cache`) only files that have changed since the last reading are parsed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tierwall.core.diagnostics import Diagnostic, near_miss, sorted_diagnostics
 from tierwall.core.source import Position
 from tierwall.resources.document import Document, SourceText
-from tierwall.resources.memory import CachedFile, FileCache, Stamp, now, reliable_stamp, stamp
+from tierwall.resources.file_cache import CachedFile, FileCache, Stamp, now, reliable_stamp, stamp
 from tierwall.resources.yaml.read import StreamReader
 
 ENDINGS = (".yaml", ".yml", ".json")
@@ -65,19 +65,19 @@ def read_paths(
     paths: Iterable[str],
     stdin: BinaryIO | None = None,
     limits: Limits = _DEFAULT,
-    memory: FileCache | None = None,
+    cache: FileCache | None = None,
     exclude: Sequence[str] = (),
 ) -> ReadResult:
     """Read files, folders, glob patterns and `-` (standard input).
 
     `exclude` has patterns of files to leave out of folders: each is matched with a file's name and with its path below
-    the folder. `memory` holds the files of the last reading, for further readings with the same limits.
+    the folder. `cache` holds the files of the last reading, for further readings with the same limits.
     """
-    memory = FileCache() if memory is None else memory
-    reader = _Reader(limits, stdin, memory, exclude)
+    cache = FileCache() if cache is None else cache
+    reader = _Reader(limits, stdin, cache, exclude)
     for path in paths:
         reader.read(path)
-    memory.files = reader.files
+    cache.files = reader.files
     return ReadResult(tuple(reader.documents), sorted_diagnostics(reader.problems), reader.sources)
 
 
@@ -101,7 +101,7 @@ def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
 
 
 class _Reader:
-    def __init__(self, limits: Limits, stdin: BinaryIO | None, memory: FileCache, exclude: Sequence[str]) -> None:
+    def __init__(self, limits: Limits, stdin: BinaryIO | None, cache: FileCache, exclude: Sequence[str]) -> None:
         self.documents: list[Document] = []
         self.problems: list[Diagnostic] = []
         self.sources: dict[str, SourceText] = {}
@@ -109,7 +109,7 @@ class _Reader:
         self._begun = now()
         self._limits = limits
         self._stdin = stdin
-        self._memory = memory
+        self._cache = cache
         self._exclude = exclude
         self._stream = StreamReader(limits.depth)
         self._seen: set[tuple[int, int]] = set()
@@ -135,7 +135,7 @@ class _Reader:
         if self._stdin_is_read:
             return
         self._stdin_is_read = True
-        once = self._memory.once
+        once = self._cache.once
         if None not in once:
             once[None] = self._bytes_of(STDIN_NAME, self._stdin or sys.stdin.buffer)
         self._take(None, STDIN_NAME, once[None])
@@ -193,7 +193,7 @@ class _Reader:
             if place in self._seen or stat.S_ISDIR(status.st_mode):
                 return
             self._seen.add(place)
-            known = self._memory.files.get(path)
+            known = self._cache.files.get(path)
             if known is not None and known.stamp == stamp(status):
                 if self._fits(path, len(known.source.data)):
                     self._add(path, known)
@@ -215,7 +215,7 @@ class _Reader:
             self._refuse_os(path, error)
 
     def _read_pipe(self, path: str, place: tuple[int, int]) -> None:
-        once = self._memory.once
+        once = self._cache.once
         if place not in once:
             with open(path, "rb", buffering=0) as pipe:
                 once[place] = self._bytes_of(path, pipe)
@@ -236,11 +236,11 @@ class _Reader:
         if isinstance(data, Diagnostic):
             self.problems.append(data)
         elif self._fits(name, len(data)):
-            known = self._memory.files.get(key)
+            known = self._cache.files.get(key)
             if known is not None and known.source.data == data:
                 self._add(key, replace(known, stamp=lasting))
             else:
-                source = SourceText(name, data, self._memory.recent)
+                source = SourceText(name, data, self._cache.recent)
                 self._add(key, self._parse(source, known.documents if known is not None else (), lasting))
 
     def _fits(self, name: str, size: int) -> bool:

@@ -1,7 +1,7 @@
 """Find the positions of nodes line by line in YAML documents that have one entry per line.
 
 Most documents are written that way, and this takes a tenth of the time of reading them exactly. Everything else (nodes
-of scalars over several lines, anchors, null values) is left to `place.YamlLocator`.
+of scalars over several lines, anchors, null values) is left to `locator.YamlLocator`.
 
 INVARIANT: the offset is the one that `YamlLocator` returns. Random tests check it.
 """
@@ -29,7 +29,7 @@ from tierwall.resources.yaml.lines import (
 )
 
 if TYPE_CHECKING:
-    from tierwall.resources.yaml.place import YamlLocator
+    from tierwall.resources.yaml.locator import YamlLocator
 
 # Larger documents are not read as a whole to find one node.
 _LARGEST = 1 << 18
@@ -49,7 +49,7 @@ class LineLocator:
 
     @cached_property
     def _exact(self) -> YamlLocator:
-        from tierwall.resources.yaml.place import YamlLocator
+        from tierwall.resources.yaml.locator import YamlLocator
 
         return YamlLocator(self._text)
 

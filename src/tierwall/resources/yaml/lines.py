@@ -187,7 +187,7 @@ class LineReader:
         return (root[0] if root else None), repeated
 
     def key(self, text: str) -> str:
-        """Return the string of a key that is not in the memory yet."""
+        """Return the string of a key that was not read before."""
         if len(text) > _LONGEST_KEY:
             raise not_for_lines()
         key = self._keys[text] = key_string(plain_scalar(text)[1], 0)

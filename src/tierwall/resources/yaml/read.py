@@ -21,14 +21,14 @@ from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
     from tierwall.resources.json_text import JsonError
-    from tierwall.resources.yaml.fast import LibyamlReader
+    from tierwall.resources.yaml.libyaml import LibyamlReader
 
 # Small commands start faster because the readers of JSON and exact YAML, and libyaml, are imported on first use.
 
 # A process reads this many bytes of YAML exactly (where the line reader gives up) before it turns to libyaml: importing
 # the binding of libyaml takes longer than that.
 _EXACT_BUDGET = 6 << 10
-_LIBYAML_MODULE = "tierwall.resources.yaml.fast"
+_LIBYAML_MODULE = "tierwall.resources.yaml.libyaml"
 _MEANT_AS_JSON = pattern(rb"\s*\{\s*\"")
 _BOM = b"\xef\xbb\xbf"
 # Text that begins like JSON but is not JSON is not tried as YAML beyond this size: failing again would take long.
@@ -56,13 +56,13 @@ class StreamReader:
 
     @cached_property
     def _libyaml(self) -> LibyamlReader:
-        from tierwall.resources.yaml.fast import LibyamlReader
+        from tierwall.resources.yaml.libyaml import LibyamlReader
 
         return LibyamlReader(self._max_depth)
 
     @cached_property
     def _flow_reader(self) -> LibyamlReader:
-        from tierwall.resources.yaml.fast import LibyamlReader
+        from tierwall.resources.yaml.libyaml import LibyamlReader
 
         return LibyamlReader(FLOW_DEPTH)
 

@@ -1,7 +1,7 @@
 """Scan text into tokens as go.yaml.in/yaml/v2 does (its port of libyaml 0.1, `scannerc.go`).
 
 Today's libyaml reads some texts differently (flow scalars with `?` and `:`, escapes, tags, byte order marks inside a
-text). Only the same scanner can tell what Kubernetes accepts. This one is exact and slow; `fast` says which texts
+text). Only the same scanner can tell what Kubernetes accepts. This one is exact and slow; `libyaml` says which texts
 libyaml may read instead.
 
 Offsets count code points. NULs are appended to the text, so that looking a few characters ahead needs no check. They

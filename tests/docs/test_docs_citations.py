@@ -1,6 +1,6 @@
 """Every citation of a page in code, tests and examples leads to a heading, and so does every link between pages.
 
-The rules are in the repository (docs/semantics.md); a citation of a text that its readers cannot open fails here.
+The rules are in the repository (docs/semantics.md). A citation that readers cannot open fails here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tierwall.core.answer import Reason
 DOCS = ROOT / "docs"
 FOLDERS = ("src", "tests", "bench", "deploy", "docs", "examples")
 READABLE = {".py", ".md", ".yaml", ".yml", ".toml", ".lua", ".sh", ".jsonl", ".json", ".html", ".go", ""}
-# Written from the schemas, whose words are those of the APIs.
+# Generated from the schemas, with the words of the APIs.
 GENERATED = DOCS / "reference" / "kinds"
 
 CITATION = re.compile(r"\bdocs/(?P<page>[\w./-]+?\.md)(?:#(?P<anchor>[\w-]+))?(?P<quoted>, [\"“])?")
@@ -28,7 +28,7 @@ LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(?P<words>.+?) *$", re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
-# How texts outside of the repository used to be cited. Published texts are cited by their names.
+# Former citations of texts outside the repository. Published texts are cited by name.
 OUTSIDE = (
     r"\bsettled semantics\b",
     r"\b[Dd]ecisions?, (?:network|tool|gateway|api|running|API)\b",
@@ -43,17 +43,17 @@ OUTSIDE = (
 
 
 class Citation(NamedTuple):
-    """A page and perhaps an anchor on it, and who cites it."""
+    """A cited page, perhaps with an anchor, and the place that cites it."""
 
     where: str
     page: str
     anchor: str
-    # The heading is given in its words instead of as an anchor.
+    # Whether the heading is quoted instead of cited by its anchor.
     quoted: bool = False
 
 
 def files() -> list[Path]:
-    """Everything that people read."""
+    """Return all files that people read."""
     folders = (file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*")))
     names = [*ROOT.glob("*"), *folders]
     return [file for file in names if file.suffix in READABLE and file.is_file() and GENERATED not in file.parents]
@@ -61,37 +61,37 @@ def files() -> list[Path]:
 
 @cache
 def anchors(page: str) -> frozenset[str]:
-    """The anchors of a page under docs/, as MkDocs makes them from its headings."""
+    """Return the anchors that MkDocs makes from the headings of a page under docs/."""
     text = FENCE.sub("", (DOCS / page).read_text())
     return frozenset(slug(heading["words"]) for heading in HEADING.finditer(text))
 
 
 def slug(words: str) -> str:
-    """The anchor of a heading: its words in small letters, joined by hyphens."""
+    """Return the anchor of a heading: its words in lower case, joined by hyphens."""
     kept = re.sub(r"[^\w\s-]", "", words).strip().lower()
     return re.sub(r"[-\s]+", "-", kept)
 
 
 def citations(file: Path) -> Iterator[Citation]:
-    """What a file cites by the page's path."""
+    """Yield the citations of pages in a file."""
     text = file.read_text()
-    for found in CITATION.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
+    for citation in CITATION.finditer(text):
+        line = text.count("\n", 0, citation.start()) + 1
         where = f"{file.relative_to(ROOT)}:{line}"
-        yield Citation(where, found["page"], found["anchor"] or "", bool(found["quoted"]))
+        yield Citation(where, citation["page"], citation["anchor"] or "", bool(citation["quoted"]))
 
 
 def links(page: Path) -> Iterator[Citation]:
-    """Where a page under docs/ links to in docs/."""
-    for found in LINK.finditer(FENCE.sub("", page.read_text())):
-        target = urlsplit(found["target"])
+    """Yield the links from a page under docs/ to pages under docs/."""
+    for link in LINK.finditer(FENCE.sub("", page.read_text())):
+        target = urlsplit(link["target"])
         file = (page.parent / target.path).resolve() if target.path else page
         if not target.scheme and DOCS in file.parents:
             yield Citation(str(page.relative_to(ROOT)), str(file.relative_to(DOCS)), target.fragment)
 
 
 def problem(citation: Citation) -> str | None:
-    """Why a citation leads nowhere."""
+    """Return why a citation leads nowhere; None if it is right."""
     if citation.quoted:
         return f"{citation.where}: cite the heading as docs/{citation.page}#its-anchor"
     if not (DOCS / citation.page).is_file():
@@ -102,26 +102,26 @@ def problem(citation: Citation) -> str | None:
 
 
 def outside(text: str) -> Iterator[str]:
-    """The words that cite a text outside of the repository, also where a line ends between them."""
+    """Yield the words that cite a text outside the repository, even across a line break."""
     flowing = re.sub(r"\n\s*(?:# )?", " ", text)
     for pattern in OUTSIDE:
-        for found in re.finditer(pattern, flowing):
-            yield flowing[max(0, found.start() - 30) : found.end() + 30]
+        for match in re.finditer(pattern, flowing):
+            yield flowing[max(0, match.start() - 30) : match.end() + 30]
 
 
 def test_every_citation_leads_to_a_heading() -> None:
     cited = [citation for file in files() for citation in citations(file)]
     assert len([citation for citation in cited if citation.page == "semantics.md"]) > 50
-    assert [found for citation in cited if (found := problem(citation))] == []
+    assert [error for citation in cited if (error := problem(citation))] == []
 
 
 def test_every_link_between_pages_leads_to_a_heading() -> None:
     linked = [link for file in files() if DOCS in file.parents for link in links(file)]
     assert len(linked) > 50
-    assert [found for link in linked if (found := problem(link))] == []
+    assert [error for link in linked if (error := problem(link))] == []
 
 
-def test_nothing_cites_a_text_outside_of_the_repository() -> None:
+def test_nothing_cites_a_text_outside_the_repository() -> None:
     others = [file for file in files() if file != Path(__file__)]
     assert [f"{file.relative_to(ROOT)}: {words}" for file in others for words in outside(file.read_text())] == []
 

@@ -119,9 +119,9 @@ def _judge(snapshot: Snapshot, value: Any) -> JudgedObject:
 def _sentence(judged: Sequence[JudgedObject]) -> str:
     refused = [judgement for judgement in judged if judgement.refusals]
     if not judged:
-        return "there is no object that an API server could refuse"
+        return "there is no object to accept or refuse"
     if not refused:
-        return f"an API server would take {join_names([*map(_name, judged)])}"
+        return f"an API server would accept {join_names([*map(_name, judged)])}"
     first, count = refused[0].refusals[0][0], sum(len(judgement.refusals) for judgement in refused)
     more = f" (and {count - 1} more)" if count > 1 else ""
     return f"an API server would refuse {join_names([*map(_name, refused)])}: {first.message}{more}"

@@ -75,10 +75,8 @@ def _enum(schema: Schema, *, sound: bool) -> ValueCheck:
             listed = value in strings_allowed
         elif type(value) in (int, float):
             listed = any(_converts(value, other) for other in values)
-        else:
-            listed = (
-                value is not None and hashable_json(value) in others_allowed
-            )  # null never is, even if the enum lists it
+        else:  # null is never accepted, even if the enum lists it
+            listed = value is not None and hashable_json(value) in others_allowed
         if listed:
             return True
         path = path_of_trail(trail)

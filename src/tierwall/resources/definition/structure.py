@@ -1,4 +1,4 @@
-"""The rules of structural schemas.
+"""Checks the rules of structural schemas.
 
 Text: apiextensions' `pkg/apiserver/schema/validation.go`, and `ValidateCustomResourceDefinitionOpenAPISchema` in
 `pkg/apis/apiextensions/validation`.
@@ -20,7 +20,7 @@ from tierwall.resources.schema import INT_OR_STRING, RULE_KEYWORDS
 
 NodePosition = Literal["root", "item", "field"]
 
-_MOST_NODES = 100_000  # of all schemas of a definition; an API server takes no object of more than 1.5 MB
+_MOST_NODES = 100_000  # in all schemas of a definition; API servers refuse objects of more than 1.5 MB
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 # The type of value of every schema keyword.

@@ -1,4 +1,4 @@
-"""Kinds, found by the apiVersion and kind of an object. A definition is read when the first object of its kind comes.
+"""Kinds, found by the apiVersion and kind of an object. A definition is read with the first object of its kind.
 
 `data/<group>/<Kind>.json` is the CustomResourceDefinition of a kind, with Tierwall's own keywords (`resources.schema`).
 Kinds that are built into Kubernetes have the same form, with the checks of its Go validation:
@@ -45,7 +45,7 @@ class Kind(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     name_format: NameFormat = "k8s-long-name"
     strict: bool = True  # an unknown field is an error; kinds that Tierwall only reads tolerate it
     is_crd: bool = True
-    storage: bool = True  # of several versions of one CRD, the one that is stored
+    storage: bool = True  # the version of a CRD in which objects are stored
     served: bool = True
     status_subresource: bool = False
     installed: bool = False  # defined by a CustomResourceDefinition among the objects

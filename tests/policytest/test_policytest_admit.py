@@ -26,7 +26,7 @@ BAD: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"na
 def test_an_accepted_object() -> None:
     answer = ask(NOWHERE, AdmitQuestion(object=GOOD))
     assert (answer.plane, answer.verdict, answer.decided_by, answer.steps) == ("admit", Verdict.ALLOW, (), ())
-    assert answer.sentence == "an API server would take Namespace/good"
+    assert answer.sentence == "an API server would accept Namespace/good"
     assert answer.to_dict() == {
         "plane": "admit",
         "verdict": "Allow",
@@ -50,9 +50,9 @@ def test_a_refused_object() -> None:
 @pytest.mark.parametrize(
     ("objects", "sentence"),
     [
-        ([], "there is no object that an API server could refuse"),
-        ([GOOD, GOOD], "an API server would take Namespace/good and Namespace/good"),
-        ([GOOD] * 5, "an API server would take Namespace/good, Namespace/good, Namespace/good and 2 more"),
+        ([], "there is no object to accept or refuse"),
+        ([GOOD, GOOD], "an API server would accept Namespace/good and Namespace/good"),
+        ([GOOD] * 5, "an API server would accept Namespace/good, Namespace/good, Namespace/good and 2 more"),
         ([GOOD, BAD], "an API server would refuse Namespace/BAD: metadata.name: Invalid value"),
         ([3], "an API server would refuse an object without a kind: "),
         ([{**BAD, "metadata": {}}], "an API server would refuse a Namespace without a name: "),

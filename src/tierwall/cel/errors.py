@@ -82,7 +82,7 @@ class CheckError(SourceError):
 
 
 def problem_at(source: str, offset: int, message: str, hint: str | None = None) -> SourceProblem:
-    """Return a problem at an offset of `source` (an offset of -1, a node made and not written, stands at the start)."""
+    """Return a problem at an offset of `source`; -1, the offset of a generated node, means the start."""
     offset = min(max(offset, 0), len(source))
     start = source.rfind("\n", 0, offset) + 1
     end = source.find("\n", offset)

@@ -41,7 +41,7 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW005": CodeInfo(_E, "text is not UTF-8", unreadable=True),
     "TW006": CodeInfo(_E, "document is not a Kubernetes object"),
     "TW007": CodeInfo(_W, "object is defined twice"),
-    # TW008 was never given: `check` counts objects of kinds that nobody judges in its last line.
+    # TW008 is unused: the last line of `check` counts objects of unknown kinds instead.
     # 1xx: admission
     "TW101": CodeInfo(_E, "field is unknown", at_key=True),
     "TW102": CodeInfo(_E, "field is required"),

@@ -340,7 +340,7 @@ class _Parser:
         return ast.MapExpr(tuple(entries), at) if message is None else ast.MessageExpr(message, tuple(entries), at)
 
     def has_more(self, items: list[ast.Expr] | list[ast.MapEntry], close: str) -> bool:
-        """Whether another item follows in a list, map or message; a comma may stand before the end, even alone."""
+        """Whether another item follows in a list, map or message; a trailing comma is allowed, even alone."""
         if self.kinds[self.i] == close:
             self.i += 1
             return False

@@ -57,7 +57,7 @@ def admit(document: Any, kind: Kind | None = None) -> list[AdmissionProblem]:
 
         problems += schema_problems(document)
     if len(problems) >= MOST_PROBLEMS and not any(problem.refuses for problem in problems):
-        # An error may follow the warnings. Since nobody looked, refuse the object.
+        # An error may follow the warnings. The rest was not checked, so refuse the object.
         problems = [
             AdmissionProblem(COUNT, (), f"object has {MOST_PROBLEMS} warnings or more; the rest was not judged"),
             *problems,

@@ -89,7 +89,7 @@ class CompiledPolicies(Struct, frozen=True, eq=False):
 
     @property
     def without_checkpoints(self) -> CompiledPolicies:
-        """The same policies, for a compilation that must make its checkpoints anew."""
+        """The same policies, for a compilation that must remake its checkpoints."""
         return CompiledPolicies(by_policy=self.by_policy)
 
 

@@ -66,7 +66,7 @@ class Subscription:
         # Resources of refused responses. They are sent again one by one, because a proxy may have dropped everything in
         # a response with a resource that it refuses.
         self._suspects: set[str] = set()
-        # Whether the proxy was connected before: it told which resources it has.
+        # Whether the proxy was connected before: its first request listed the resources it has.
         self.came_back = False
         # Resources that the proxy refused, with the refused version, and the proxy's error message.
         self.refused: dict[str, str] = {}

@@ -58,7 +58,7 @@ def pod_changes(old: Snapshot, new: Snapshot) -> list[PodChange] | None:
 
 
 def _content(resource: Resource) -> tuple[str, str]:
-    """Return what an object says, wherever it stands. As a string, because `1 == True` and yet they differ."""
+    """Return the content of an object without its position; as a string, because `1 == True` in Python."""
     return resource.version, repr(resource.value)
 
 

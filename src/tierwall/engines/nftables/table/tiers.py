@@ -125,7 +125,7 @@ class _FirstMatch:
             out.append(_jump(self.builder.chain("shadow", map(str, lines), str(policy.reference))))
 
     def _addressed(self) -> tuple[Peer, ...] | None:
-        """Return the peers that a domain name may stand for: everybody who has more than a stand-in address."""
+        """Return the peers that a domain name may match: all with a real address, not only a stand-in."""
         everywhere = AddressPeer((Block(Span(0, LAST_IPV4)), Block(Span(IPV6, LAST))))
         return (everywhere,) if self.builder.sets.wire.unlisted else None
 
@@ -171,7 +171,7 @@ def union(builder: TableBuilder, subject: TierSubject, policies: Iterable[Tiered
 
 
 def shadow_union(builder: TableBuilder, subject: TierSubject, policies: Iterable[TieredPolicy]) -> list[str]:
-    """Count and log what NetworkPolicies in shadow mode would drop where no enforced one isolates, and go on."""
+    """Count and log what NetworkPolicies in shadow mode would drop where no enforced policy isolates; then continue."""
     watched = [policy for policy in policies if is_shadow(policy.resource)]
     if not watched:
         return []

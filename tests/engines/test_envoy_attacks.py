@@ -225,7 +225,7 @@ def test_data_after_the_message(attacked: Attacked) -> None:
 def test_data_after_the_message_in_a_later_chunk(attacked: Attacked) -> None:
     head = f"POST /mcp HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
     bad = json.dumps(call(SECRET))
-    # Braces, brackets and quotes in texts, so that who counts them without looking at texts counts wrongly.
+    # Braces, brackets and quotes inside strings: a parser that counts them without reading strings goes wrong.
     for text in ("", "{", "}", "[{", "{{", '\\"{', "\\\\", '\\\\\\"{', '\\":{\\"', "\\u0022{"):
         ok = f'{HEAD}{{"name":"add","arguments":{{"a":"{text}"}}}}}}'
         assert attacked.post(ok).reached, text
@@ -283,7 +283,7 @@ def test_lenient_json(attacked: Attacked) -> None:
 def test_path_tricks(attacked: Attacked, path: str) -> None:
     attacked.post(call(SECRET), path)
     for arrived in attacked.recorder.requests:
-        # What nobody guards may be called; but then no server may take the path for a guarded one.
+        # An unprotected path may be called, but only if no server could read it as a protected path.
         assert re.fullmatch(r"/open(/[a-z]+)*", arrived.path), arrived.path
     attacked.recorder.requests.clear()
 
@@ -360,7 +360,7 @@ def test_keys_that_a_lenient_parser_would_fold(attacked: Attacked, message: str)
     assert attacked.post(message).refused
 
 
-# Envoy reads more than JSON. In each, `?` stands for a key or text that some server takes for another.
+# Envoy accepts more than JSON. In each case, `?` is a key or string that some server may read as another.
 MORE_THAN_JSON = [
     *(
         "'Name'",
@@ -448,7 +448,7 @@ def test_names_that_are_not_plain_strings(attacked: Attacked, name: str) -> None
 def test_positional_parameters(attacked: Attacked, params: str) -> None:
     for path in ("/mcp", "/named", "/some", "/asks"):
         assert attacked.post(f"{HEAD}{params}}}", path).refused
-        # Envoy does not mind a key that is repeated with a list.
+        # Envoy accepts a repeated key if its value is a list.
         assert attacked.post(f'{HEAD}{params},"params":{OK}}}', path).refused
         assert attacked.post(f'{HEAD}{OK},"params":{params}}}', path).refused
     read = f'{{"jsonrpc":"2.0","id":1,"method":"resources/read","params":["file:///{SECRET}"]}}'
@@ -570,7 +570,7 @@ def test_pipelined_requests(attacked: Attacked) -> None:
     for order in ((ok, bad), (bad, ok), (ok, ok, bad, ok), (get, bad), (ok, bad, get)):
         got = attacked.send(b"".join(order), answers=len(order))
         arrived = [REACHED.encode() in answer for answer in got.answers]
-        # After a denial Envoy may close the connection; until then there is an answer to each.
+        # After a denial Envoy may close the connection; until then it answers every request.
         assert arrived == [message is not bad for message in order][: len(arrived)]
         assert len(arrived) > order.index(bad)
         assert got.closed or len(arrived) == len(order)

@@ -93,7 +93,7 @@ def text(name: str, target: str, tools: tuple[str, ...], kind: str) -> Object:
     return made
 
 
-# Many, so that texts are seldom the same by chance: a mixture must differ from everything that was in force.
+# Many tools, so that contents are rarely equal by chance: a mixture must differ from every state that was in force.
 TOOLS = st.lists(st.sampled_from("abcdefghijkl"), min_size=1, max_size=2, unique=True).map(tuple)
 POLICIES = st.builds(
     text,
@@ -102,14 +102,14 @@ POLICIES = st.builds(
     TOOLS,
     st.sampled_from(["plain", "plain", "plain", "reads", "asks"]),
 )
-# A step: policies to put, names to drop, and another path of a backend now and then.
+# A step: policies to put, names to drop, and sometimes another path of a backend.
 STEPS = st.lists(
     st.tuples(
         st.lists(POLICIES, max_size=2),
         st.lists(st.sampled_from(["p", "q", "r"]), max_size=1),
         st.sampled_from([None, None, None, "/mcp", "/other"]),
-        st.booleans(),  # whether the proxy is given this configuration
-        st.booleans(),  # whether objects that stay as they are have been read anew
+        st.booleans(),  # whether the proxy gets this configuration
+        st.booleans(),  # whether unchanged objects were read again
     ),
     min_size=1,
     max_size=8,
@@ -124,7 +124,7 @@ class Proxy:
         self.states: list[dict[str, Any]] = []
 
     def look(self) -> None:
-        skipped = len(self.states) > 2  # then a checkpoint may be known no more, which denies
+        skipped = len(self.states) > 2  # then a checkpoint may be forgotten, which denies
         for name, way in passed(self.routes, self.filters).items():
             if not (skipped and is_unknown(way)):
                 assert any(way.content == state.get(name) for state in self.states), name
@@ -366,7 +366,7 @@ def test_a_policy_that_changes_again_after_another_changes_routes() -> None:
         plane.compile_objects(text("p", "gate", (p,), "plain"), text("q", "one", (q,), "plain")) for p, q in texts
     ]
     met = passed(states[0].routes, states[-1].extension_configs)
-    # Which of the first states does not matter; that it is one of them does.
+    # It does not matter which of the first states it is, as long as it is one of them.
     for name, way in met.items():
         assert any(way.content == contents(state).get(name) for state in states), name
 
@@ -399,7 +399,7 @@ def test_checkpoints_that_no_proxy_uses_are_forgotten() -> None:
     first = plane.compile_objects(*policies)
     plane.compile_objects(policies[0])
     again = plane.compile_objects(*policies[:1], text("r", "one", ("a",), "plain"))
-    # The first routes pass a checkpoint that is known still, and after every proxy has left it is not.
+    # Filters still know the checkpoint of the first routes, and forget it once no proxy uses it.
     assert not any(is_unknown(way) for way in passed(first.routes, again.extension_configs).values())
     plane.acknowledge()
     last = plane.compile_objects(policies[0])

@@ -352,7 +352,7 @@ def test_the_command_prints_the_configuration_without_keys(tmp_path: Any) -> Non
     }
     assert base64.b64encode(server.key).decode() not in result.stdout
     assert "PRIVATE KEY" not in result.stdout
-    # What makes the parser strict is not in the generated messages, but is in force.
+    # The generated messages lack the field that makes the parser strict, but it is in force.
     assert '"reject_duplicate_keys": true' in result.stdout
     assert '"path": "params.arguments.path"' in result.stdout
     as_yaml = CliRunner().invoke(command, ["-f", str(file)])
@@ -388,9 +388,9 @@ def test_an_expired_certificate_is_left_to_envoy() -> None:
 @pytest.mark.parametrize(
     "matchers",
     [
-        # What the gateway says of a request is not what a caller sent.
+        # Tierwall's own headers do not come from the caller.
         {"headers": [{"name": "X-Tierwall-Caller", "value": "spiffe://cluster.local/ns/prod/sa/agent"}]},
-        # Envoy would take the letter for two.
+        # Envoy would read the letter as two.
         {"headers": [{"name": "x-name", "type": "RegularExpression", "value": "[äö]"}]},
     ],
 )

@@ -63,7 +63,7 @@ def hammering(running: Lab) -> Iterator[dict[str, list[str]]]:
         thread.start()
     try:
         yield answers
-        # After the fault, too, there must have been traffic.
+        # There must be traffic after the fault, too.
         seen = {tool: len(those) for tool, those in answers.items()}
         eventually(lambda: all(len(answers[tool]) > seen[tool] + 20 for tool in seen), "traffic after the fault")
     finally:
@@ -97,13 +97,13 @@ def test_the_control_plane_restarts_with_other_policies(running: Lab) -> None:
     with hammering(running) as answers:
         port = running.server.port
         running.do(running.server.stop(0))
-        # Nobody is there to ask, and Envoy goes on as told.
+        # Without a control plane, Envoy continues with its configuration.
         caller = running.caller()
         for _ in range(50):
             assert caller.call("allowed") == "allowed"
             assert caller.call("forbidden") == "denied by XAccessPolicy/shop/base"
         running.server = running.do(running._serve(port))
-        # The new one knows nothing yet and must not make Envoy forget.
+        # The new control plane has no configuration yet, and must not make Envoy drop its own.
         assert running.comes(lambda: running.server.proxy_statuses)
         for _ in range(50):
             assert caller.call("allowed") == "allowed"

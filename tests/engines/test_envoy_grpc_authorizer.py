@@ -167,7 +167,7 @@ class World:
 
     def __init__(self) -> None:
         self.authorizer, self.web = Authorizer(), WebAuthorizer()
-        # Somebody listens there who never takes a connection up.
+        # A socket that listens and never accepts a connection.
         self._silent = socket.create_server(("127.0.0.1", 0), backlog=8)
         silent = SocketAddress("127.0.0.1", self._silent.getsockname()[1])
         self._nobody = HeldPort()
@@ -235,7 +235,7 @@ def test_the_verdict_equals_that_of_the_model(world: World, backend: str, decide
     for body, method, tool in ((OK, "tools/call", "add"), (BAD, "tools/call", SECRET), (LIST, "tools/list", None)):
         answer = world.send(f"/{backend}", body, reply)
         assert answer.reached is (world.model(backend, method, tool, answers) == "Allow"), (body, answer)
-        # Exactly those requests that rules select are asked about.
+        # Envoy asks about exactly the requests that rules select.
         assert len(world.authorizer.checks) == (method == "tools/call" or backend == "every")
         if not answer.reached:
             assert answer.status == 200
@@ -352,7 +352,7 @@ def test_an_http_authorizer_cannot_change_the_request(world: World, name: str) -
     told = world.web.asked[-1]
     wanted = {"host": "gate.test", "x-sent": "1", "authorization": "Bearer 4", "content-length": "0"}
     assert {name: told[name] for name in wanted} == wanted
-    # Besides those, what the policy allows and Envoy says of itself.
+    # Besides those, only headers that the policy allows and Envoy's own.
     assert not [name for name in told.keys() - wanted.keys() if not name.startswith("x-envoy-") and name not in FORGED]
     world.web.headers = ((name, value),)
     for body in (BAD, OK):

@@ -233,7 +233,7 @@ def test_other_methods_that_carry_bodies(attacked: Attacked, method: str) -> Non
     with Http2(attacked.port) as client, with_certificate(attacked) as agent:
         for path in (*EVERY, "/agents"):
             for who in (client, agent):
-                # In one frame with the headers, in frames of their own, and with trailers: each is read differently.
+                # Together with the headers, in separate frames, and with trailers: Envoy reads each differently.
                 assert who.ask(like(method, path, session), BAD).refused
                 assert who.ask(like(method, path, session, ("content-length", str(len(BAD)))), BAD).refused
                 assert in_pieces(who, like(method, path, session), BAD[:50], BAD[50:]).refused
@@ -302,7 +302,7 @@ def test_a_host_beside_the_authority(attacked: Attacked) -> None:
         " ",
     ):
         assert alone(attacked, post("/hosts", host=host), BAD).refused, host
-    # Policies and the backend saw the same host, and one only.
+    # Policies and the backend saw the same single host.
     assert {request.headers["host"] for request in attacked.recorder.requests} == {"good.test"}
 
 
@@ -360,7 +360,7 @@ def test_path_tricks(attacked: Attacked, path: str) -> None:
     for method in ("POST", "GET"):
         alone(attacked, [(":method", method), (":path", path.encode("latin-1")), *post("")[1:3], *JSON], BAD)
     for arrived in attacked.recorder.requests:
-        # What nobody guards may be called; but then no server may take the path for a guarded one.
+        # An unprotected path may be called, but only if no server could read it as a protected path.
         assert re.fullmatch(r"/open(/[a-z]+)*(\?.*)?", arrived.path), arrived.path
     attacked.recorder.requests.clear()
 
@@ -435,7 +435,7 @@ def test_clients_cannot_send_tierwalls_own_headers(attacked: Attacked, name: str
                 assert client.ask(post(path, None, (name, value), (name, SECRET)), BAD).refused
         header = "".join(f"{name}: {value}\r\n{name.title()}: {value}\r\n" for value in values)
         assert attacked.post(call(SECRET), path, JSON_HEADERS + header).refused
-    # Nor do they get to a backend, guarded or not.
+    # They do not reach a backend either, protected or not.
     for path in ("/mcp", "/open"):
         alone(attacked, post(path, OK, (name, "forged")), OK)
         alone(attacked, like("GET", path, (name, "forged")))

@@ -47,7 +47,7 @@ def pairs(**values: str) -> list[Object]:
     return [{"name": name.replace("_", "-"), "value": value} for name, value in values.items()]
 
 
-# ---- Rewrites. The rows of the table in the text of `replacePrefixMatch`, and then some.
+# ---- Rewrites: the rows of the table in the description of `replacePrefixMatch`, and more.
 REWRITES = (
     ("/foo", "/xyz", "/foo/bar", "/xyz/bar"),
     ("/foo", "/xyz/", "/foo/bar", "/xyz/bar"),
@@ -86,8 +86,8 @@ FULL = (
     ("one", "/full/x", "/one"),
     ("/a\\1b\\0", "/full", "/a\\1b\\0"),
 )
-# ---- Redirects: of each listener's table, what the client is told.
-# To `o` is to `example.org`; to `r` is to the host that was asked, whose port may be said even where the scheme has it.
+# ---- Redirects: the location that the client gets, by listener.
+# `o` is `example.org`; `r` is the requested host, which may contain the port even if it is the scheme's default.
 WHERE: dict[str, tuple[Object, str]] = {
     "nothing": ({"hostname": "example.org"}, "http://o http://o:8080 https://o"),
     "80": ({"hostname": "example.org", "port": 80}, "http://o http://o https://o:80"),
@@ -168,7 +168,7 @@ def matching() -> list[Object]:
     second = rule([path("/v2"), {**path("/"), **header}], "v2")
     dolphin = {"name": "animal", "value": "dolphin"}
     return [
-        # The conformance suite's own: matches of one route, and across two.
+        # From the conformance suite: matches of one route, and of two routes.
         route("matching", "m.test", [rule([path("/"), header], "v1"), second]),
         route("part1", ["x1.test", "x2.test"], [rule([path("/"), header], "v1")]),
         route("part2", "x1.test", [second], created=2),
@@ -236,7 +236,7 @@ def hostnames() -> list[Object]:
         route("wild", "*.wild.test", [rule({}, "v1")]),
         route("deeper", "*.deep.wild.test", [rule({}, "v2")]),
         route("exact", "very.deep.wild.test", [rule({}, "v3")]),
-        # What the route for a host leaves open falls to those for wider names, however good their matches are.
+        # Requests that the routes for a host do not match go to routes for wider names, whatever their matches are.
         route("narrow", "a.b.fall.test", [rule(path("/a"), "v1")], created=3),
         route("wide", "*.b.fall.test", [rule(path("/a/x", "Exact"), "v2"), rule(path("/b"), "v2")], created=2),
         route("wider", "*.fall.test", [rule(path("/b/x", "Exact"), "v3"), rule(path("/"), "v3")]),
@@ -483,7 +483,7 @@ def test_an_allowed_origin_does_not_bypass_policies(routed: Routed) -> None:
     for method in ("GET", "OPTIONS", "DELETE"):
         got = routed.get("guarded.cors.test", "/", {"Origin": origin}, method)
         assert (got.status, got.backend) == (403, None)
-        # A page may read that it was denied.
+        # A page may read the denial.
         assert got.headers["access-control-allow-origin"] == origin
 
 
@@ -507,7 +507,7 @@ def test_a_pattern_that_envoy_would_refuse_matches_nothing(routed: Routed, numbe
     assert routed.get(host, "/fine").backend == "v3"
 
 
-# ---- Precedence, against a reference that reads like the text.
+# ---- Precedence, against a reference that follows the specification.
 PATHS = ("/", "/a", "/a/", "/a/b", "/a/b/c", "/b")
 REQUESTS = ("/", "/a", "/a/", "/a/b", "/a/b/", "/a/b/c/d", "/b", "/ab", "/c")
 
@@ -710,15 +710,15 @@ def shared_port() -> Iterator[Routed]:
     ("host", "path", "backend", "status"),
     [
         ("other", "/", "v1", 200),  # the listener without a host name
-        ("y.a.test", "/let", "v2", 200),  # the narrowest wildcard, and its listener's policy
+        ("y.a.test", "/let", "v2", 200),  # the most specific wildcard, and its listener's policy
         ("y.a.test", "/", None, 403),
         ("z.y.a.test", "/let", "v2", 200),
-        ("x.a.test", "/only", "v3", 200),  # the exact name, whatever routes of others name it; no policy there
+        ("x.a.test", "/only", "v3", 200),  # the exact name, whichever other routes have it; no policy there
         ("X.A.test", "/only", "v3", 200),
         ("x.a.test", "/", None, 404),
-        ("b.test", "/", None, 404),  # a listener without routes has its hosts all the same
+        ("b.test", "/", None, 404),  # a listener without routes still has its hosts
         ("a.test", "/", None, 404),
-        ("test", "/", "v1", 200),  # no name is below itself
+        ("test", "/", "v1", 200),  # a wildcard does not match its own suffix
     ],
 )
 def test_a_request_belongs_to_the_listener_with_the_most_specific_host_name(

@@ -67,7 +67,7 @@ class Agents:
     @contextmanager
     def running(self, *more: str) -> Iterator[Running]:
         running = self._start(*more)
-        # It asks for the port of the Gateway without sharing it, so nobody can hold it for the test.
+        # It binds the Gateway's port without sharing, so the test cannot reserve the port.
         while "cannot listen" in running.said:
             self.port = unused_port()
             running = self._start(*more)
@@ -319,7 +319,7 @@ def test_an_edit_takes_effect_and_a_broken_one_keeps_the_last_good_state(agents:
     path = agents.manifests / "orders.yaml"
     good = path.read_text()
     caller = Caller(agents.context("shopper"), agents.port)
-    passed = "Bad Request: Missing session ID"  # what the server itself says to a call outside a session
+    passed = "Bad Request: Missing session ID"  # the server's own answer to a call without a session
     assert caller.call("find_order") == passed
     denied = "denied by XAccessPolicy/shop/orders-team"
     path.write_text(good.replace("params: [find_order, place_order]", "params: [place_order]"))

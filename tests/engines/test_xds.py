@@ -177,7 +177,7 @@ def test_a_proxy_that_answers_ends_with_exactly_its_subscriptions_in_force(steps
             names.discard(value)
             proxy.ask(ROUTE, drop=(value,))
             proxy.has[ROUTE].pop(value, None)
-    # In the end what was refused is mended. Of filters all are others: what came with one that was refused counts as
+    # In the end the refused resources are repaired. All filters change: a filter in a refused response counts as
     # refused, too, until it changes.
     state = {
         type_url: {name: "good" if text == "bad" or type_url == EXTENSION else text for name, text in those.items()}
@@ -376,7 +376,7 @@ def test_a_reconnecting_proxy_is_sent_only_what_it_lacks() -> None:
     proxy.ask(LISTENER)
     before.publish(resources({LISTENER: {"a": "one", "b": "one", "c": "one"}}))
     proxy.converge()
-    # Another control plane, which knows nothing of the conversation.
+    # Another control plane, without the state of the exchange.
     cache = ResourceCache()
     again = connect(cache)
     again.ask(LISTENER, brings=proxy.versions[LISTENER])

@@ -83,7 +83,7 @@ def _passed(levels: list[Mapping[str, Any]], filters: Mapping[str, Any]) -> Pass
         where = said.get(CHECKPOINT[ORDER[name].level], "")
         policies.append(Policy(ORDER[name], _at(rbac.matcher, where), _at(rbac.shadow_matcher, where)))
     rest = sorted((name, settings[name].value) for name in settings if name not in ORDER and name != FACTS)
-    # An authorizer stands behind its policy, in whatever slot that is.
+    # An authorizer filter follows its policy's filter, in the same slot.
     return Passed(tuple(policies), tuple((name.replace(".authorizer", ""), value) for name, value in rest))
 
 

@@ -62,7 +62,7 @@ class Routed:
         self.recorders = {name: RecordingBackend() for name in SERVICES}
         self._authority = CertificateAuthority()
         listeners = [{"name": name, "port": port, "protocol": protocol} for name, (port, protocol) in LISTENERS.items()]
-        # More listeners on the port of the first, each with a host name of its own.
+        # More listeners on the port of the first, each with its own host name.
         listeners += [
             {"name": name, "port": 80, "protocol": "HTTP", "hostname": host} for name, host in (hosts or {}).items()
         ]
@@ -70,7 +70,7 @@ class Routed:
         services = [manifest("v1", "Service", name, {"ports": [{"port": 80}]}) for name in SERVICES]
         self.snapshot = Snapshot.of(load_objects([gateway, *services, *objects]))
         addresses = {f"Service/prod/{name}": recorder.address for name, recorder in self.recorders.items()}
-        # Every XBackend is the first of them, too.
+        # Every XBackend uses the first recorder, too.
         first = self.recorders[SERVICES[0]].address
         addresses |= {str(resource.reference): first for resource in self.snapshot if resource.kind == "XBackend"}
         options = EnvoyOptions(

@@ -69,7 +69,7 @@ class Http2:
             self._socket = context.wrap_socket(self._socket, server_hostname=name)
             assert self._socket.selected_alpn_protocol() == "h2"
         self._encoder, self._decoder = Encoder(), Decoder()
-        # The dynamic table would be out of step after a header block that the peer refuses.
+        # The dynamic tables would differ after a header block that the peer refuses.
         self._encoder.header_table_size = 0
         self._next = 1
         self._pending = b""

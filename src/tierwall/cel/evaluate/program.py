@@ -6,8 +6,8 @@ True
 
 Plain Python values go in (what `json.loads` gives) and come out; `values` has the classes of the types JSON lacks.
 A CEL error is raised as `EvaluationError`, an exceeded limit as `CostExceeded`; both are `Failure`. Turning a tree into
-a Python function takes as long as 30 to 80 evaluations. A process that evaluates much does so with every program that
-it uses repeatedly; a command that evaluates little would end before that pays, and does without.
+a Python function takes as long as 30 to 80 evaluations. A long process does so with every program that it uses
+repeatedly. A short command would end before that pays off, so it does not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tierwall.cel.evaluate.evaluator import Evaluator
 from tierwall.cel.library.cost import CALL_LIMIT
 from tierwall.cel.syntax import ast
 
-# Takes the variables and the cost limit; raises any exception where it cannot tell.
+# Takes the variables and the cost limit. Raises some exception if it cannot decide.
 Fast = Callable[[Mapping[str, object], int], object]
 # How often a program, and all programs together, are evaluated before the program is compiled.
 _OFTEN, _MUCH = 3, 300
@@ -71,7 +71,7 @@ class Program:
             try:
                 return fast(variables, limit)
             except Exception:
-                # Whatever it was, the exact evaluator says what it means.
+                # The exact evaluator finds out what the exception means.
                 return self._exact().evaluate(variables, limit)
         self._uses = uses = self._uses + 1
         if next(_evaluations) > _MUCH and uses >= _OFTEN:
@@ -83,8 +83,8 @@ class Program:
         return self.evaluate(values)
 
     def warm(self) -> bool:
-        """Compile now instead of after a few evaluations; whether there is a fast path."""
-        # Before compiling, so that threads that come meanwhile evaluate instead of compiling it again.
+        """Compile now instead of after a few evaluations. Return whether there is a fast path."""
+        # Set before compiling, so that other threads evaluate meanwhile instead of compiling it again.
         self._uses = _SETTLED
         self._fast = fast_path(self.tree, self.environment)
         return self._fast is not None

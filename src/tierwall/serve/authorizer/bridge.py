@@ -10,11 +10,10 @@ phases anew on the object, from one set of policies:
     conditional, no opinion, could have allowed refused: the first phase had let it through
     conditional, no opinion, could only deny    let pass: another authorizer allowed it
 
-
 If the current policies have no opinion, a superseded set may have let the request through, and the API server may have
 cached that answer. Then the conditions of the superseded set must come to Allow.
 
-An AdmissionReview (`admission.k8s.io/v1`) does not say the verb. An UPDATE may have been an update or a patch (the API
+An AdmissionReview (`admission.k8s.io/v1`) does not name the verb. An UPDATE may have been an update or a patch (the API
 server turns PatchOptions into UpdateOptions), and a CONNECT a get or a create. Each possible verb is judged. A CREATE
 that was an update or a patch shows it only in its options; it was authorized as a create as well, and is judged as one.
 When a create in a collection was authorized it had no name, and a new Namespace no namespace. Admission knows both.

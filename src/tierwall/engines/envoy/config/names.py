@@ -62,7 +62,7 @@ class Slot(NamedTuple):
 
     @property
     def authorizer_filter(self) -> str:
-        """The name of the ext_authz filter that asks."""
+        """The name of the ext_authz filter that asks the authorizer."""
         return f"tierwall.{self.level}.{self.number}.authorizer"
 
     @property

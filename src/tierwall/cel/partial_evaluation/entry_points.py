@@ -206,7 +206,7 @@ def _plain(program: Program, unknown: frozenset[str], dotted: frozenset[str], bo
 def partial_well_typed(
     tree: Expr, known: Mapping[str, object], unknown: Collection[str], environment: Environment
 ) -> PartialResult:
-    """As `partial`, for an expression that was not checked; the residual passes the checker wherever the original does.
+    """Evaluate as `partial` does, and keep types: the residual passes the checker wherever the original does.
 
     All variables are dynamic. Nearly always the plain residual passes; where it does not, the original is checked and
     the residual made again with its types.

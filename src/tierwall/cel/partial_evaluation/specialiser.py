@@ -111,7 +111,7 @@ class Specialiser:
         return FixedResult(run(self._settling if uses.binds else new_frame({})))
 
     def stage_lazily(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
-        """Like `stage`, but on the first run: a body may be needed with known or unknown variables, or not at all."""
+        """Stage a part on its first run: a body may be needed with known or unknown variables, or not at all."""
         staged: Run | None = None
 
         def run(frame: Frame) -> Result:

@@ -1,1 +1,1 @@
-"""From text to tree and back: tokens, macros, the parser, the printer, and the demands that a tree makes."""
+"""The syntax of CEL: tokens, macros, the tree, its parser and printer, and the demands that a tree makes."""

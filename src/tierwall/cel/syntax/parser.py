@@ -1,4 +1,4 @@
-"""From text to tree (cel-spec, "Syntax"; cel-go 0.29, parser/gen/CEL.g4 and parser.go, as Kubernetes configures it).
+"""Parses expressions (cel-spec, "Syntax"; cel-go 0.29, parser/gen/CEL.g4 and parser.go, as in Kubernetes).
 
 A precedence-climbing parser over `lexer.tokenize`. It stops at the first syntax error, but reports every word that
 cannot be a name, every literal out of range and every misused macro before it. cel-go's limits hold: 100,000 code

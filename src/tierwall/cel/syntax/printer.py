@@ -1,4 +1,4 @@
-"""From tree to text, as a person would write it, and so that it parses back to the same tree (cel-spec, "Syntax").
+"""Prints a tree as a person would write it, so that it parses back to the same tree (cel-spec, "Syntax").
 
 Parentheses stand only where the grammar needs them, strings stand in double quotes, and a `&&` or `||` inside its own
 kind keeps its parentheses because the tree keeps the group. Anything without a notation (an infinite double, a field

@@ -150,7 +150,7 @@ def _uint(text: str) -> Uint:
 
 
 def _whole(text: str, kind: str) -> int:
-    # Python refuses to read very long decimals, and would take long over those it reads.
+    # Python refuses very long decimals, and is slow with those it accepts.
     digits = text[2:].lstrip("0") if text.startswith("0x") else text.lstrip("0")
     if len(digits) > 20:
         raise LiteralError(f"{kind} literal out of range: {len(digits)} digits")
@@ -184,7 +184,7 @@ def _character(match: re.Match[str]) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Characters as UTF-8, octal and hex escapes as bytes."""
+    """Return characters as UTF-8, and octal and hex escapes as bytes."""
     body, raw = _body(text[1:])
     if raw or "\\" not in body:
         return body.encode()

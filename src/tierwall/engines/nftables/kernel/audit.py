@@ -56,7 +56,7 @@ class AuditNames:
         return logged.label.owned_by(owners) if owners else logged.label
 
     def _read(self) -> bool:
-        """Read the table, unless it was read a moment ago; whether it was read."""
+        """Read the table, unless it was read a moment ago. Return whether it was read."""
         if time.monotonic() - self._read_at < _REREAD_SECONDS or not table_exists():
             return False
         self._read_at = time.monotonic()

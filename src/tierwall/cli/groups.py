@@ -37,7 +37,7 @@ def explain() -> None:
         (
             "Print the configuration that an engine would get; nothing is applied.",
             *(
-                f"There is nothing to compile for the {name}: `tierwall {command}` judges by the policies themselves."
+                f"There is nothing to compile for the {name}: `tierwall {command}` evaluates the policies directly."
                 for name, command in enforced_with().items()
                 if name not in offered_by("compile")
             ),

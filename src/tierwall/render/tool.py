@@ -55,9 +55,9 @@ def _request(request: RequestDetail) -> dict[str, str]:
 
 
 def tools(listed: tuple[Grants, bool], view: View) -> Iterator[str]:
-    """List what a caller may use: a block for each route, a line for each tool, its conditions below.
+    """List what a caller may use: a block for each way, a line for each tool, its conditions below.
 
-    Denied tools are left out unless `everything` is wanted, and so are routes without a tool.
+    Denied tools are left out unless `everything` is wanted, and so are ways without a tool.
     """
     grants, everything = listed
     first = True

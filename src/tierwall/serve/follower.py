@@ -52,7 +52,7 @@ class ObjectSource(Protocol):
 class FileSource:
     """Files and folders as a source. `look`: seconds between looks if the file system reports no change.
 
-    Only changed files are read anew; the other objects are those of the previous load.
+    Only changed files are read again; the other objects are those of the previous load.
     """
 
     def __init__(self, loader: Loader, look: float | None = None) -> None:
@@ -138,7 +138,7 @@ class Follower(ABC, Generic[State]):
     """
 
     def __init__(self, count: Callable[[Load[State]], None] | None = None) -> None:
-        """`count` is called with each load that was taken or refused."""
+        """`count` is called with each load that was accepted or refused."""
         self._count = count
         # The load in force, and the newest one.
         self.in_force: Load[State] | None = None
@@ -220,9 +220,9 @@ class Follower(ABC, Generic[State]):
         return load
 
     async def follow(self, source: ObjectSource, stop: asyncio.Event) -> AsyncGenerator[Load[State], None]:
-        """Yield each load once it was taken or refused, or has to wait; until `stop` is set.
+        """Yield each load once it is accepted, refused or has to wait, until `stop` is set.
 
-        Changes that arrive meanwhile are read together. InputError if nothing is in force and the first load cannot be.
+        Changes that arrive meanwhile are read together. InputError if nothing is in force and the first is refused.
         """
         import asyncio
 
@@ -241,7 +241,7 @@ class Follower(ABC, Generic[State]):
 
 
 def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine in an event loop of its own. SIGINT and SIGTERM set the event that tells it to stop."""
+    """Run a coroutine in its own event loop. SIGINT and SIGTERM set the event that tells it to stop."""
     import asyncio
     import signal
 

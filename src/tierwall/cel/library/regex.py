@@ -88,7 +88,7 @@ def literal_cost(text: object, pattern: str, *_: object) -> int:
 
 
 def computed_cost(text: object, pattern: str, *_: object) -> int:
-    """Return the cost of matching a pattern that has yet to be compiled, which Kubernetes takes for free."""
+    """Return the cost of matching a pattern that has yet to be compiled, which Kubernetes does not charge for."""
     return literal_cost(text, pattern) + program_size(pattern) + len(pattern) // 10
 
 
@@ -104,8 +104,8 @@ def encoded(text: str) -> bytes:
 def searcher(pattern: str) -> Callable[[bytes], object]:
     """Return a function that gives None where the pattern matches nowhere in the string.
 
-    A set of one pattern answers yes or no, and twice as fast as a search that also says where; but it has nothing to
-    fall back on where its automaton outgrows the memory it may take, so only small programs are made into one.
+    A set of one pattern only says whether it matches, twice as fast as a search that also says where. But it has no
+    fallback if its automaton outgrows its memory, so only small programs become sets.
     """
     regexp = compile_pattern(pattern)
     if regexp.programsize > _SMALL_PROGRAM:

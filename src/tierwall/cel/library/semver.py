@@ -21,7 +21,7 @@ _LONGEST = 4096
 
 
 class Semver(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
-    """A semantic version; build metadata takes no part in order or equality."""
+    """A semantic version; build metadata does not affect order or equality."""
 
     cel_type: ClassVar[str] = "kubernetes.Semver"
     reader: ClassVar[str] = "semver"
@@ -66,7 +66,7 @@ def _invalid(text: str) -> EvaluationError:
 
 
 def parse(text: str, normalize: bool = False) -> Semver:
-    """`semver(text)`; normalizing takes a leading `v`, short versions and leading zeros."""
+    """`semver(text)`; normalizing accepts a leading `v`, short versions and leading zeros."""
     given = text
     if normalize:
         text = _normalized(text)

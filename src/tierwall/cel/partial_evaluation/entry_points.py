@@ -115,7 +115,7 @@ Program: TypeAlias = Expr | CheckedExpression
 
 
 class SpecialisedExpression:
-    """An expression made ready for one set of unknowns. Threads may share it: each run has a frame of its own."""
+    """An expression prepared for one set of unknowns. Threads may share it: each run has its own frame."""
 
     __slots__ = ("_deep", "_run", "boolean", "unknowns")
 
@@ -157,7 +157,7 @@ def specialise(
     dotted: Collection[str] = (),
     environment: Environment | None = None,
 ) -> SpecialisedExpression:
-    """Make an expression ready for partial evaluation.
+    """Prepare an expression for partial evaluation.
 
     unknown: variables (`object`) or paths inside known ones (`request.name`).
     boolean: the result is a condition, for which a value that is not a bool is an error; residuals may be simpler then.
@@ -209,7 +209,7 @@ def partial_well_typed(
     """Evaluate as `partial` does, and keep types: the residual passes the checker wherever the original does.
 
     All variables are dynamic. Nearly always the plain residual passes; where it does not, the original is checked and
-    the residual made again with its types.
+    the residual is built again with its types.
     """
     untyped = partial(tree, known, unknown, environment=environment)
     if untyped.residual is None or _checks(untyped.residual, unknown, environment) is not None:

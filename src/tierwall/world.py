@@ -85,7 +85,7 @@ def diff(old: World, new: World, planes: Sequence[str] | None = None) -> Iterato
 def run_tests(
     *paths: Path, engine: str = "model", world: World | None = None, progress: Progress | None = None
 ) -> TestReport:
-    """Run the policy tests in files and folders; with a world, its objects lie under those of every test."""
+    """Run the policy tests in files and folders. If a world is given, its objects are put under those of every test."""
     from tierwall.engines import table
     from tierwall.policytest.run import TestReport, run
     from tierwall.policytest.suite import suites

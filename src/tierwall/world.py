@@ -92,8 +92,8 @@ def run_tests(
 
     known = table.offered_by("test")
     if str(engine) not in known:
-        words = f"expected one of {', '.join(known)} as `engine`, found `{engine}`"
-        raise InputError([Diagnostic("TW703", words, hint=near_miss(str(engine), known))])
+        message = f"expected one of {', '.join(known)} as `engine`, found `{engine}`"
+        raise InputError([Diagnostic("TW703", message, hint=near_miss(str(engine), known))])
     under = world.snapshot if world is not None else None
     loaded = suites([os.fspath(path) for path in paths], under)
     total = sum(len(suite.cases) for suite in loaded)
@@ -121,8 +121,8 @@ def _with_objects(snapshot: Snapshot, objects: Iterable[Any], namespace: str) ->
             if isinstance(item, Diagnostic):
                 problems.append(msgspec.structs.replace(item, message=f"`objects[{index}]`: {item.message}"))
             elif not item.version:
-                words = f"`objects[{index}]`: expected a Kubernetes object, found a map without `apiVersion`"
-                problems.append(Diagnostic("TW006", words))
+                message = f"`objects[{index}]`: expected a Kubernetes object, found a map without `apiVersion`"
+                problems.append(Diagnostic("TW006", message))
             else:
                 resources.append(item)
     if problems:
@@ -193,8 +193,8 @@ class World:
 
         name = getattr(question, "plane", None)
         if name is None:
-            words = f"expected a question such as NetworkQuestion, found a {type(question).__name__}"
-            raise InputError([Diagnostic("TW703", words)])
+            message = f"expected a question such as NetworkQuestion, found a {type(question).__name__}"
+            raise InputError([Diagnostic("TW703", message)])
         return plane(name).ask(self._snapshot, question)
 
     def effective(self, **place: Any) -> Answer:

@@ -32,8 +32,8 @@ def unattached_policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
                 yield _nowhere(policy, failed)
             else:
                 for target in failed:
-                    words = f"{policy.reference} does not attach to one of its targets: {target.message}"
-                    yield policy.diagnostic(PARTLY, words, target.path, actual=str(target.problem), hint=target.hint)
+                    message = f"{policy.reference} does not attach to one of its targets: {target.message}"
+                    yield policy.diagnostic(PARTLY, message, target.path, actual=str(target.problem), hint=target.hint)
 
 
 def _nowhere(policy: Resource, failed: list[TargetAttachment]) -> Diagnostic:
@@ -56,11 +56,13 @@ def unattached_routes(snapshot: Snapshot) -> Iterator[Diagnostic]:
             for refused in attach_route(snapshot, route)[1]:
                 if listed[refused.parent].get("kind", "Gateway") in ("Gateway", "ListenerSet", "XListenerSet"):
                     path = ("spec", "parentRefs", refused.parent)
-                    words = f"{route.reference} does not attach through parentRefs[{refused.parent}]: {refused.message}"
-                    yield route.diagnostic(NO_PARENT, words, path, actual=refused.reason)
+                    message = (
+                        f"{route.reference} does not attach through parentRefs[{refused.parent}]: {refused.message}"
+                    )
+                    yield route.diagnostic(NO_PARENT, message, path, actual=refused.reason)
     for key in (LISTENER_SET, X_LISTENER_SET):
         for added in snapshot.of_kind(*key):
             gateway, why = parent_gateway(snapshot, added)
             if gateway is None:
-                words = f"{added.reference} adds its listeners to no Gateway: {why}"
-                yield added.diagnostic(NO_PARENT, words, ("spec", "parentRef"))
+                message = f"{added.reference} adds its listeners to no Gateway: {why}"
+                yield added.diagnostic(NO_PARENT, message, ("spec", "parentRef"))

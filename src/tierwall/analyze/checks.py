@@ -75,8 +75,8 @@ def visible_from(snapshot: Snapshot, namespace: str) -> Snapshot:
     """Return the snapshot without the objects of other namespaces. Raise UnknownName if the namespace is empty."""
     known = {_home(resource) for resource in snapshot} - {""}
     if namespace not in known:
-        words = f"nothing is in namespace `{namespace}`"
-        raise UnknownName([unknown_name_diagnostic(words, near_miss(namespace, known))])
+        message = f"nothing is in namespace `{namespace}`"
+        raise UnknownName([unknown_name_diagnostic(message, near_miss(namespace, known))])
     return Snapshot.of(resource for resource in snapshot if _home(resource) in ("", namespace))
 
 

@@ -160,8 +160,10 @@ def profile_differences(snapshot: Snapshot) -> Iterator[Diagnostic]:
                 seen.add((path, in_force))
                 names = [", ".join(str(source) for source, _ in settings) or "not set" for settings in in_force]
                 setting = (by_docs.get(path) or by_code[path]).in_force[-1]
-                words = f"`{path}` at {place}: {names[0]} by the documentation, {names[1]} by the code of agentgateway"
-                yield _finding(PROFILES_DIFFER, setting, words)
+                message = (
+                    f"`{path}` at {place}: {names[0]} by the documentation, {names[1]} by the code of agentgateway"
+                )
+                yield _finding(PROFILES_DIFFER, setting, message)
 
 
 def _phases(snapshot: Snapshot) -> tuple[Phase, ...]:

@@ -82,8 +82,8 @@ def _selecting_nothing(model: NetworkModel) -> Iterator[Diagnostic]:
                     rows.membership.matching(peer, subject) for subject in subjects
                 ):
                     side = rule.direction.peers_key
-                    words = f"{side}[{number}] of {rule} selects no pod or node that exists"
-                    yield rule.resource.diagnostic("TW205", words, (*rule.path, side, number))
+                    message = f"{side}[{number}] of {rule} selects no pod or node that exists"
+                    yield rule.resource.diagnostic("TW205", message, (*rule.path, side, number))
 
 
 def _selects_endpoints(peer: Peer) -> bool:
@@ -122,12 +122,12 @@ def _without_tenancy_label(model: NetworkModel) -> Iterator[Diagnostic]:
                     side = rule.direction.peers_key
                     shown = ", ".join(f"`{key}`" for key in keys)
                     named = join_names(lacking, MOST_NAMED)
-                    words = f"notSameLabels of {rule} never selects namespaces without {shown}: {named}"
+                    message = f"notSameLabels of {rule} never selects namespaces without {shown}: {named}"
                     hint = f"label every namespace with {shown}, or add a rule for those that lack it"
                     if bare:
                         bare_named = join_names(bare, MOST_NAMED)
                         hint += f"; by the KEP's other wording (none of the labels) it would select {bare_named}"
-                    yield rule.resource.diagnostic("TW206", words, (*rule.path, side, number), hint=hint)
+                    yield rule.resource.diagnostic("TW206", message, (*rule.path, side, number), hint=hint)
 
 
 class Witness(Struct, frozen=True):

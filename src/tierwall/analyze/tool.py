@@ -56,8 +56,8 @@ def policy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     for resource in policies.resources:
         yield from refusals(resource)
         for excess in exceeded_limits(snapshot, resource):
-            words = f"{resource.reference} is rejected on all its targets: {excess}"
-            yield resource.diagnostic(OVER_LIMIT, words, ("spec", "targetRefs"))
+            message = f"{resource.reference} is rejected on all its targets: {excess}"
+            yield resource.diagnostic(OVER_LIMIT, message, ("spec", "targetRefs"))
         policy = policies.policy(resource)
         for rule in dict.fromkeys((*policy.allows.all, *policy.asks.all)):
             yield from _source(snapshot, policy, rule)
@@ -72,17 +72,17 @@ def _source(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule) -> Itera
         case AnyCaller():
             return
         case NoCaller(why=why):
-            words = f"the source of {rule} matches no caller: {why}"
+            message = f"the source of {rule} matches no caller: {why}"
             yield policy.resource.diagnostic(
-                NEVER_SOURCE, words, path, hint="give the member that `type` names, and no other"
+                NEVER_SOURCE, message, path, hint="give the member that `type` names, and no other"
             )
         case CallerIdentity(spiffe=spiffe):
             yield from _missing_account(snapshot, policy, rule, spiffe)
             listeners = guarded_listeners(snapshot, policy)
             if listeners and all(listener.protocol == "HTTP" for listener in listeners):
-                words = f"{rule} asks for an identity, and {policy.reference} guards only listeners without TLS"
+                message = f"{rule} asks for an identity, and {policy.reference} guards only listeners without TLS"
                 hint = "use an HTTPS listener, where callers prove their identity by a client certificate"
-                yield policy.resource.diagnostic(NO_IDENTITY, words, path, hint=hint)
+                yield policy.resource.diagnostic(NO_IDENTITY, message, path, hint=hint)
         case _:
             assert_never(rule.source)
 
@@ -94,13 +94,13 @@ def _missing_account(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule,
         return
     namespace, name = parts[0], parts[2]
     if not name:
-        words = f"the source of {rule} matches no caller: its ServiceAccount has no name"
-        yield policy.resource.diagnostic(NEVER_SOURCE, words, (*rule.path, "source"))
+        message = f"the source of {rule} matches no caller: its ServiceAccount has no name"
+        yield policy.resource.diagnostic(NEVER_SOURCE, message, (*rule.path, "source"))
         return
     known = [account.name for account in snapshot.in_namespace("", "ServiceAccount", namespace)]
     if known and name not in (*known, "default"):  # every namespace has `default`
-        words = f"{rule} names ServiceAccount `{namespace}/{name}`, which is not in the manifests"
-        yield policy.resource.diagnostic(NO_ACCOUNT, words, (*rule.path, "source"), hint=near_miss(name, known))
+        message = f"{rule} names ServiceAccount `{namespace}/{name}`, which is not in the manifests"
+        yield policy.resource.diagnostic(NO_ACCOUNT, message, (*rule.path, "source"), hint=near_miss(name, known))
 
 
 def guarded_listeners(snapshot: Snapshot, policy: AccessPolicy) -> list[Listener]:
@@ -119,25 +119,25 @@ def guarded_listeners(snapshot: Snapshot, policy: AccessPolicy) -> list[Listener
 
 def _never_matches(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule) -> Iterator[Diagnostic]:
     if not rule.clauses:
-        words = f"{rule} can never match: its expression is about tools/call, which its `mcp` leaves out"
+        message = f"{rule} can never match: its expression is about tools/call, which its `mcp` leaves out"
         yield policy.resource.diagnostic(
-            NEVER_RULE, words, (*rule.path, "authorization", "mcp"), hint="add the method tools/call"
+            NEVER_RULE, message, (*rule.path, "authorization", "mcp"), hint="add the method tools/call"
         )
     listeners = guarded_listeners(snapshot, policy)
     if rule.http.ports and listeners and not any(listener.port in rule.http.ports for listener in listeners):
         ports = ", ".join(map(str, sorted({listener.port for listener in listeners})))
-        words = f"{rule} can never match: no listener that it guards has one of its ports"
+        message = f"{rule} can never match: no listener that it guards has one of its ports"
         yield policy.resource.diagnostic(
-            NEVER_RULE, words, (*rule.path, "authorization", "ports"), hint=f"use a port of these listeners: {ports}"
+            NEVER_RULE, message, (*rule.path, "authorization", "ports"), hint=f"use a port of these listeners: {ports}"
         )
 
 
 def _not_portable(policy: AccessPolicy, rule: AccessRule) -> Iterator[Diagnostic]:
     for method in rule.methods:
         if method.condition is not None and _uses_arguments(method.condition.program.tree):
-            words = f"{rule} reads `request.mcp.arguments`, which other implementations do not have"
+            message = f"{rule} reads `request.mcp.arguments`, which other implementations do not have"
             path = (*rule.path, "authorization", "cel", "expression")
-            yield policy.resource.diagnostic(NOT_PORTABLE, words, path)
+            yield policy.resource.diagnostic(NOT_PORTABLE, message, path)
 
 
 def _uses_arguments(tree: ast.Expr) -> bool:
@@ -159,9 +159,9 @@ def _cannot_initialize(policy: AccessPolicy) -> Iterator[Diagnostic]:
             continue
         seen.add(source)
         if not _can_initialize(policy.allows.of(named_caller(source))):
-            words = f"{rule} lets {source} call tools, but no rule of {policy.reference} lets it initialize"
+            message = f"{rule} lets {source} call tools, but no rule of {policy.reference} lets it initialize"
             hint = "set mcpBaseProtocolMethodsOption: MATCH_BASE_PROTOCOL_METHODS in a rule for the same source"
-            yield policy.resource.diagnostic(NO_BASE, words, rule.path, hint=hint)
+            yield policy.resource.diagnostic(NO_BASE, message, rule.path, hint=hint)
 
 
 def _grants_calls(clause: Clause) -> bool:
@@ -290,8 +290,8 @@ def _one_level_finding(
     names = join_names([f"`{tool}`" for tool in denied], MOST_SHOWN)
     others = {str(way.backend) if on_gateway else str(way.gateway.reference) for way in ways}
     where = "no backend behind the Gateway" if on_gateway else "no Gateway in front of the backend"
-    words = f"{rule} grants {names} to {rule.source}, but {where} does: {', '.join(sorted(others)[:MOST_SHOWN])}"
-    return policy.resource.diagnostic(ONE_LEVEL, words, rule.path, hint="grant them at the other level too")
+    message = f"{rule} grants {names} to {rule.source}, but {where} does: {', '.join(sorted(others)[:MOST_SHOWN])}"
+    return policy.resource.diagnostic(ONE_LEVEL, message, rule.path, hint="grant them at the other level too")
 
 
 def name_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
@@ -325,12 +325,12 @@ def name_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
 def _ambiguous(policy: AccessPolicy, rule: AccessRule, tool: str, offering: list[Resource]) -> Iterator[Diagnostic]:
     if len(offering) > 1:
         listed = sorted(f"{backend.namespace}/{backend.name}" for backend in offering)
-        words = f"{rule} names tool `{tool}`, which {len(offering)} backends offer: {', '.join(listed[:MOST_SHOWN])}"
+        message = f"{rule} names tool `{tool}`, which {len(offering)} backends offer: {', '.join(listed[:MOST_SHOWN])}"
         first = offering[0]
         is_near = first.namespace == policy.resource.namespace
         scope = first.name if is_near else f"{first.namespace}/{first.name}"
         yield policy.resource.diagnostic(
-            AMBIGUOUS, words, rule.path, hint=f"write `{scope}/{tool}` for the tool of that backend"
+            AMBIGUOUS, message, rule.path, hint=f"write `{scope}/{tool}` for the tool of that backend"
         )
 
 
@@ -343,7 +343,7 @@ def _unknown_scope(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule, t
             known.add(f"{backend.namespace}/{backend.name}")
             if backend.namespace == namespace:
                 known.add(backend.name)
-    words = (
+    message = (
         f"{rule} names `{tool}`, but there is no XBackend `{scope}`, so the whole string is read as the name of a tool"
     )
-    return policy.resource.diagnostic(NO_SCOPE, words, rule.path, hint=near_miss(scope, known))
+    return policy.resource.diagnostic(NO_SCOPE, message, rule.path, hint=near_miss(scope, known))

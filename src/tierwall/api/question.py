@@ -121,8 +121,8 @@ def attributes_of(question: ApiQuestion, problems: list[Diagnostic]) -> Attribut
         problems.append(_problem("conditions", '`HumanReadable`, `Optimized` or `""`', question.conditions))
     clash = next((field for field in _RESOURCE_FIELDS if strings[field]), None)
     if strings["path"] and clash is not None:
-        words = f"expected no `{clash}` beside `path`, which is for non-resource requests"
-        problems.append(Diagnostic("TW703", words))
+        message = f"expected no `{clash}` beside `path`, which is for non-resource requests"
+        problems.append(Diagnostic("TW703", message))
     requirements = "a list of requirements with `key`, `operator` and `values`"
     return Attributes(
         **strings,

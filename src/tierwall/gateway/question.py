@@ -123,8 +123,8 @@ def _answerer(
     phase = "PostRouting" if cast(object, question.phase) is None else question.phase
     for key, value, known in (("profile", profile, PROFILES), ("phase", phase, PHASES)):
         if value not in known:
-            words = f"expected one of {', '.join(known)} as `{key}`, found `{value}`"
-            problems.append(Diagnostic("TW703", words, hint=near_miss(str(value), known)))
+            message = f"expected one of {', '.join(known)} as `{key}`, found `{value}`"
+            problems.append(Diagnostic("TW703", message, hint=near_miss(str(value), known)))
     facts = _facts(question.request, problems)
     if problems:
         raise input_error(problems)

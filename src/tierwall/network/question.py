@@ -76,11 +76,11 @@ def _decide(network: NetworkModel, question: NetworkQuestion, known: Iterable[Di
     )
     protocol, port = question.protocol, question.port
     if protocol not in PROTOCOLS:
-        words = f"expected one of {', '.join(PROTOCOLS)} as `protocol`, found `{protocol}`"
-        problems.append(Diagnostic("TW703", words, hint=near_miss(str(protocol), PROTOCOLS)))
+        message = f"expected one of {', '.join(PROTOCOLS)} as `protocol`, found `{protocol}`"
+        problems.append(Diagnostic("TW703", message, hint=near_miss(str(protocol), PROTOCOLS)))
     if type(port) is not int or not 1 <= port <= LAST_PORT:
-        words = f"expected a number from 1 to {LAST_PORT} as `port`, found {_given(port)}"
-        problems.append(Diagnostic("TW703", words))
+        message = f"expected a number from 1 to {LAST_PORT} as `port`, found {_given(port)}"
+        problems.append(Diagnostic("TW703", message))
     if problems or source is None or destination is None or type(port) is not int:
         raise input_error(problems)
     return decide(network, source, destination, protocol, port)
@@ -113,8 +113,8 @@ def _endpoint(network: NetworkModel, value: object, key: str, problems: list[Dia
         problems.append(Diagnostic("TW703", f"expected an IP address in `{key}`, found `{value['ip']}`"))
         return None
     given = "nothing" if value is None else f"`{value}`"
-    words = f"expected `namespace/pod`, {{ip: …}} or {{node: …}} as `{key}`, found {given}"
-    problems.append(Diagnostic("TW703", words))
+    message = f"expected `namespace/pod`, {{ip: …}} or {{node: …}} as `{key}`, found {given}"
+    problems.append(Diagnostic("TW703", message))
     return None
 
 

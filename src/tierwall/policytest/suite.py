@@ -150,8 +150,8 @@ def _problems_of_inline_objects(resource: Resource, values: Sequence[Any]) -> It
     for index, value in enumerate(values):
         missing = [f"`{key}`" for key in ("apiVersion", "kind") if not value.get(key)]
         if missing:
-            words = f"expected a Kubernetes object, found a map without {' and '.join(missing)}"
-            yield Diagnostic("TW006", words, resource.position(("spec", "objects", index)))
+            message = f"expected a Kubernetes object, found a map without {' and '.join(missing)}"
+            yield Diagnostic("TW006", message, resource.position(("spec", "objects", index)))
 
 
 def _join_path(folder: str, name: str) -> str:

@@ -68,8 +68,8 @@ class ResourceFinder:
             self.report_invalid(f"expected `Kind/namespace/name` as `{key}`, found `{value}`")
             return None
         if reference.kind not in kinds:
-            words = f"expected one of {', '.join(kinds)} as kind of `{key}`, found `{reference.kind}`"
-            self.report_invalid(words, near_miss(reference.kind, kinds))
+            message = f"expected one of {', '.join(kinds)} as kind of `{key}`, found `{reference.kind}`"
+            self.report_invalid(message, near_miss(reference.kind, kinds))
             return None
         resource = self.snapshot.get(*kinds[reference.kind], reference.namespace, reference.name)
         if resource is None:

@@ -114,10 +114,10 @@ class ControlPlane:
         """Report the outcome of a load, and its problems."""
         if load.state is None:
             number = len(load.errors)
-            words = f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force"
+            message = f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force"
         else:
-            words = f"in force: {len(load.snapshot)} objects, {self._changes} resources changed for the proxies"
-        self._tell(EngineReport(words, load.diagnostics, load.loaded))
+            message = f"in force: {len(load.snapshot)} objects, {self._changes} resources changed for the proxies"
+        self._tell(EngineReport(message, load.diagnostics, load.loaded))
         if load.state is not None and not load.state.resources.listeners:
             self._say("no Gateway opens a port: nothing is served")
 
@@ -162,12 +162,12 @@ class ControlPlane:
         if self.server.is_acknowledged:
             self.controller.acknowledge()
         condition = self.server.programmed
-        words = f"Programmed is {condition.status}: {condition.message}"
-        if condition.reason == "Pending" or words == self._last_words:
+        message = f"Programmed is {condition.status}: {condition.message}"
+        if condition.reason == "Pending" or message == self._last_words:
             return
-        self._last_words = words
+        self._last_words = message
         refused = (Diagnostic("TW633", condition.message),) if condition.reason == "Invalid" else ()
-        self._tell(EngineReport(words, refused))
+        self._tell(EngineReport(message, refused))
 
     def _say(self, words: str) -> None:
         self._tell(EngineReport(words))
@@ -177,8 +177,8 @@ class ControlPlane:
             return Readiness(False, "not read yet")
         if errors := self.controller.newest_errors:
             # Still ready: the last good state is enforced, and ending the process would not repair the edit.
-            words = f"the last edit is broken, the last good state is in force: {errors[0].message}"
-            return Readiness(True, words)
+            message = f"the last edit is broken, the last good state is in force: {errors[0].message}"
+            return Readiness(True, message)
         return Readiness(True, f"{len(self.controller.in_force.snapshot)} objects")
 
     def _proxies(self) -> Readiness:

@@ -73,10 +73,10 @@ def _listener(finder: ResourceFinder, gateway: Resource, name: object) -> Listen
     names = list(dict.fromkeys(listener.name for listener in listeners))
     if name is None:
         if len(listeners) > 1:
-            words = (
+            message = (
                 f"expected one of the {len(listeners)} listeners of {gateway.reference} as `listener`, found nothing"
             )
-            finder.report_invalid(words, f"name one of {', '.join(names)}")
+            finder.report_invalid(message, f"name one of {', '.join(names)}")
         return listeners[0] if len(listeners) == 1 else None
     named = [listener for listener in listeners if listener.name == name]
     on_gateway = [listener for listener in named if listener.owner is gateway]

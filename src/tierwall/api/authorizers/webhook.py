@@ -54,8 +54,8 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
     """Read the settings, and collect every problem with its path."""
     problems: list[tuple[Path, str]] = []
 
-    def problem(words: str, *path: str | int) -> None:
-        problems.append((path, words))
+    def problem(message: str, *path: str | int) -> None:
+        problems.append((path, message))
 
     def seconds(key: str, default: float) -> float:
         if key not in value:
@@ -81,8 +81,8 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
         conditions = []
     expressions = [condition.get("expression") if isinstance(condition, Mapping) else None for condition in conditions]
     if len(expressions) > MAX_MATCH_CONDITIONS:
-        words = f"expected at most {MAX_MATCH_CONDITIONS} match conditions, found {len(expressions)}"
-        problem(words, "matchConditions")
+        message = f"expected at most {MAX_MATCH_CONDITIONS} match conditions, found {len(expressions)}"
+        problem(message, "matchConditions")
     for number, expression in enumerate(expressions[:MAX_MATCH_CONDITIONS]):
         if not isinstance(expression, str) or not expression:
             given = f"`{expression}`" if expression else "nothing"
@@ -91,8 +91,8 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
         try:
             parse(expression)
         except ParseError as why:
-            words = f"expected a CEL expression as `expression`, found `{expression}`: {why}"
-            problem(words, "matchConditions", number, "expression")
+            message = f"expected a CEL expression as `expression`, found `{expression}`: {why}"
+            problem(message, "matchConditions", number, "expression")
     shape = WireShape.CONDITIONS_CHAIN if value.get("conditionsEndpointKubeConfigContext") else WireShape.PLAIN
     if isinstance(value.get("conditionsReview"), Mapping):
         shape = WireShape.SERIES

@@ -109,9 +109,9 @@ def read_access_review(review: DecodedReview) -> AccessReview:
     """Read a decoded review; WireError says what is wrong with it."""
     api_version, spec = review.api_version, review.spec
     if review.kind != KIND or api_version not in (V1, V1BETA1):
-        words = f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{review.kind}` of `{api_version}`"
+        message = f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{review.kind}` of `{api_version}`"
         hint = f": an API server answers these itself, and asks webhooks with a `{KIND}`"
-        raise WireError(words + hint if review.kind in _OWN_REVIEWS else words)
+        raise WireError(message + hint if review.kind in _OWN_REVIEWS else message)
     if spec is None:
         raise WireError("`spec` is required")
     groups = spec.groups if api_version == V1 else spec.group

@@ -225,8 +225,8 @@ def fail_closed_warnings(policies: Iterable[TieredPolicy]) -> Iterator[Diagnosti
         parts = (policy,) if policy.closed else policy.all_rules
         for part in parts:
             if part.closed:
-                words = f"{part} fails closed: {part.closed}"
-                yield part.resource.diagnostic("TW208", words, part.path)
+                message = f"{part} fails closed: {part.closed}"
+                yield part.resource.diagnostic("TW208", message, part.path)
 
 
 def is_shadow(resource: Resource) -> bool:
@@ -249,5 +249,5 @@ def without_shadow_policies(snapshot: Snapshot) -> Snapshot:
 def shadow_notes(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Yield a note for every network policy in shadow mode."""
     for resource in shadow_policies(snapshot):
-        words = f"{resource.reference} is in shadow mode: it is only watched and does not decide any connection"
-        yield resource.diagnostic("TW209", words, ("metadata", "annotations", SHADOW[0]), key=True)
+        message = f"{resource.reference} is in shadow mode: it is only watched and does not decide any connection"
+        yield resource.diagnostic("TW209", message, ("metadata", "annotations", SHADOW[0]), key=True)

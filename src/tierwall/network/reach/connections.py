@@ -111,8 +111,8 @@ def _select_endpoints(
             continue
         named = set(_named(network, name))
         if not named:
-            words = f"there is no namespace, pod, workload or node `{name}` for `{key}`"
-            problems.append(unknown_name_diagnostic(words, _hint(network, name)))
+            message = f"there is no namespace, pod, workload or node `{name}` for `{key}`"
+            problems.append(unknown_name_diagnostic(message, _hint(network, name)))
         endpoints |= named
     return _SelectedEndpoints(endpoints, blocks)
 
@@ -125,8 +125,8 @@ def _port_ranges(text: str, problems: list[Diagnostic]) -> list[PortRange]:
         given = (match[3] or "").upper()
         if 1 <= first <= last <= LAST_PORT and given in ("", *PROTOCOLS):
             return [PortRange(protocol, first, last) for protocol in ([given] if given else PROTOCOLS)]
-    words = f"expected a port such as `80`, `53/UDP` or `8000-8080/TCP` from 1 to {LAST_PORT}, found `{text}`"
-    problems.append(Diagnostic("TW703", words))
+    message = f"expected a port such as `80`, `53/UDP` or `8000-8080/TCP` from 1 to {LAST_PORT}, found `{text}`"
+    problems.append(Diagnostic("TW703", message))
     return []
 
 

@@ -90,14 +90,14 @@ def compile_metered_rules(schema: Schema) -> RuleRunner:
                 detail = _failure(str(failure), rule)
                 if isinstance(failure, CostLimitExceeded):
                     meter.budget = -1
-                    words = "no further validation rules will be run due to call cost exceeds limit for rule"
-                    detail = f"'{failure}': {words}: {(rule.message or rule.expression).strip()}"
+                    message = "no further validation rules will be run due to call cost exceeds limit for rule"
+                    detail = f"'{failure}': {message}: {(rule.message or rule.expression).strip()}"
                 problems.append(AdmissionProblem(RULE, path, wording.invalid(path, schema.type, detail)))
                 continue
             meter.budget -= cost
             if meter.budget < 0:
-                words = "validation failed due to running out of cost budget, no further validation rules will be run"
-                problems.append(AdmissionProblem(RULE, path, wording.invalid(path, schema.type, words)))
+                message = "validation failed due to running out of cost budget, no further validation rules will be run"
+                problems.append(AdmissionProblem(RULE, path, wording.invalid(path, schema.type, message)))
             elif held is not True:
                 problems.append(_problem(rule, schema, False, value, path, place, typed))
 

@@ -214,8 +214,8 @@ class _ServedBuilder:
             owner = self._taken.setdefault(address, gateway)
             if owner is not gateway:
                 where = f"{address.host}:{address.port}"
-                words = f"{gateway.reference} is not served: {owner.reference} has {where} already"
-                self._diagnostics.append(gateway.diagnostic(PORT_TAKEN, words))
+                message = f"{gateway.reference} is not served: {owner.reference} has {where} already"
+                self._diagnostics.append(gateway.diagnostic(PORT_TAKEN, message))
                 continue
             kept = self._compatible(gateway, listeners)
             # Plain HTTP has one chain, where the host selects the listener; TLS has one for each server name.
@@ -233,11 +233,11 @@ class _ServedBuilder:
         kept: list[Listener] = []
         for listener in listeners:
             if listener.protocol not in ("HTTP", "HTTPS"):
-                words = f"protocol `{listener.protocol}` of {listener} is not served"
-                self._diagnostics.append(listener.owner.diagnostic(UNSUPPORTED_PROTOCOL, words))
+                message = f"protocol `{listener.protocol}` of {listener} is not served"
+                self._diagnostics.append(listener.owner.diagnostic(UNSUPPORTED_PROTOCOL, message))
             elif rival := next((other for other in kept if _conflict(other, listener)), None):
-                words = f"{listener} is not served: {rival} has port {listener.port} already"
-                self._diagnostics.append(listener.owner.diagnostic(PORT_TAKEN, words))
+                message = f"{listener} is not served: {rival} has port {listener.port} already"
+                self._diagnostics.append(listener.owner.diagnostic(PORT_TAKEN, message))
             else:
                 kept.append(listener)
         return kept

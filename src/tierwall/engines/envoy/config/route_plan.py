@@ -152,12 +152,14 @@ class RoutePlanner:
             clusters.backend_cluster(resource, ref.port, self._options) if resource is not None and known else None
         )
         if resource is None or cluster is None:
-            words = f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it are answered with 500"
-            self.diagnostics.append(ref.route.diagnostic(NO_BACKEND, words, ref.path))
+            message = (
+                f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it are answered with 500"
+            )
+            self.diagnostics.append(ref.route.diagnostic(NO_BACKEND, message, ref.path))
             return RouteBackend(gateway, listener, _weight(ref))
         if list(list_of_maps(ref.value.get("filters"))):
-            words = "filters of a backendRef are not supported: requests to it are answered with 500"
-            self.diagnostics.append(ref.route.diagnostic(UNSUPPORTED, words, ref.path))
+            message = "filters of a backendRef are not supported: requests to it are answered with 500"
+            self.diagnostics.append(ref.route.diagnostic(UNSUPPORTED, message, ref.path))
             return RouteBackend(gateway, listener, _weight(ref))
         self.clusters[cluster.name] = cluster
         return RouteBackend(gateway, listener, _weight(ref), resource, cluster.name, clusters.external_host(resource))

@@ -108,8 +108,8 @@ def _authority(
         except ValueError:
             reason = reason or "`ca.crt` is not a PEM certificate"
         if reason:
-            words = f"authority for client certificates on {listener} cannot be used: {reason}"
-            problems.append(_problem(BAD_CERTIFICATE, words, listener))
+            message = f"authority for client certificates on {listener} cannot be used: {reason}"
+            problems.append(_problem(BAD_CERTIFICATE, message, listener))
             return None, required, False
         bundles += bundle if bundle.endswith(b"\n") else bundle + b"\n"
     return bundles, required, True

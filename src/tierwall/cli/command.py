@@ -70,7 +70,7 @@ def output(command: str) -> Any:
     from tierwall.render.formats import FORMATS
 
     words = tuple(FORMATS[command])
-    return option("-o", "--output", last=True, type=click.Choice(words), default=words[0])
+    return option("-o", "--output", last=True, type=click.Choice(words), default=words[0], help="Output format.")
 
 
 class Params:

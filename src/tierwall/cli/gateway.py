@@ -22,8 +22,10 @@ class EffectiveParams(ObjectParams):
     rule: str | None = option(metavar="RULE", help="A rule of the route: its number from 0, or its name.")
     backend: str | None = option(metavar="KIND/NS/NAME", help="The backend: a Service or AgentgatewayBackend.")
     backend_section: str | None = option(metavar="SECTION", help="A port of the Service, or a sub-backend.")
-    profile: Any = choice("docs", "agentgateway")
-    phase: Any = choice("PostRouting", "PreRouting")
+    profile: Any = choice(
+        "docs", "agentgateway", help="Merge as the documentation says, or as agentgateway's code does."
+    )
+    phase: Any = choice("PostRouting", "PreRouting", help="Phase of the `traffic` section.")
     facts: tuple[str, ...] = repeated_option(
         "--request", metavar="NAME=VALUE", help="A value for conditions, such as request.path=/x. Repeatable."
     )

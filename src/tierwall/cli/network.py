@@ -42,7 +42,10 @@ class ExplainNetworkParams(ObjectParams):
     )
     port: int = option(required=True, type=int, help="Destination port number.")
     protocol: str = option(
-        type=click.Choice(("TCP", "UDP", "SCTP"), case_sensitive=False), default="TCP", show_default=False
+        type=click.Choice(("TCP", "UDP", "SCTP"), case_sensitive=False),
+        default="TCP",
+        show_default=False,
+        help="Transport protocol; TCP by default.",
     )
     output: str = output("explain")
 

@@ -134,8 +134,8 @@ def first_outcome(policy: Policy, question: Question) -> str:
 def is_open(policy: Policy, question: Question) -> bool:
     """Whether a policy that fails for every object may count as failing now or as a residual that can only fail.
 
-    `request.nope == "x"` fails now. `object.a == 1 && request.nope == "x" || request.nope == "x"` fails too, whatever the
-    object is, but it reads the object (docs/semantics.md#allow-conditions-that-cannot-hold-are-dropped).
+    `request.nope == "x"` fails now. `object.a == 1 && request.nope == "x" || request.nope == "x"` fails too, whatever
+    the object is, but it reads the object (docs/semantics.md#allow-conditions-that-cannot-hold-are-dropped).
     """
     completed = list(completions(policy.expression))
     reads_unknown = len(completed) > 2

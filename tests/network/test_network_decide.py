@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.randomness import examples
 from tests.reference.cluster import Cluster
 from tests.reference.network import decide
-from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters, ends
+from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters, endpoints
 from tests.worlds.network_snapshots import document, snapshot
 
 Object = dict[str, Any]
@@ -21,7 +21,7 @@ Object = dict[str, Any]
 def test_verdicts_and_deciding_rules_equal_the_reference(objects: list[Object], data: st.DataObject) -> None:
     cluster, world = Cluster(objects), snapshot(objects)
     for _ in range(6):
-        source, destination = data.draw(st.sampled_from(ends(objects))), data.draw(st.sampled_from(ends(objects)))
+        source, destination = (data.draw(st.sampled_from(endpoints(objects))) for _ in range(2))
         protocol, port = data.draw(st.sampled_from(PROTOCOLS)), data.draw(st.sampled_from(PORTS))
         want = decide(cluster, source, destination, protocol, port)
         got = document(world, {"from": source, "to": destination, "protocol": protocol, "port": port})

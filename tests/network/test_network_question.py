@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples
-from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters, ends
+from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters, endpoints
 from tests.worlds.network_snapshots import document, snapshot
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import InputError
@@ -197,7 +197,7 @@ def test_a_malformed_expectation_is_an_error() -> None:
 @settings(max_examples=examples(150))
 @given(clusters(), st.data())
 def test_the_steps_of_every_answer_lead_to_its_verdict(objects: list[Object], data: st.DataObject) -> None:
-    source, destination = (data.draw(st.sampled_from(ends(objects))) for _ in range(2))
+    source, destination = (data.draw(st.sampled_from(endpoints(objects))) for _ in range(2))
     protocol, port = data.draw(st.sampled_from(PROTOCOLS)), data.draw(st.sampled_from(PORTS))
     got = document(snapshot(objects), {"from": source, "to": destination, "protocol": protocol, "port": port})
     for direction in ("egress", "ingress"):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from tests.randomness import examples
 from tests.worlds import network_objects
-from tests.worlds.network_clusters import clusters, ends
+from tests.worlds.network_clusters import clusters, endpoints
 from tests.worlds.network_objects import network_policy, pod
 from tests.worlds.network_snapshots import document, snapshot
 from tierwall.analyze.network import network_findings
@@ -88,7 +88,7 @@ def test_answers_ignore_shadow_policies_and_the_shadow_part_includes_them(object
     bare = [resource for resource in objects if resource["kind"] not in POLICIES]
     watched = [*bare, *(policy if number % 2 else shadowed(policy) for number, policy in enumerate(policies))]
     without = [*bare, *policies[1::2]]
-    known = ends(objects)
+    known = endpoints(objects)
     for question in ({"from": source, "to": other, "port": 80} for source in known[:3] for other in known[-3:]):
         now, gone, whole = (document(snapshot(each), question) for each in (watched, without, objects))
         keys = ("verdict", "decidedBy", "egress", "ingress")

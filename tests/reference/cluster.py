@@ -1,4 +1,4 @@
-"""The facts of a cluster, read the plainest way: ends, label selectors, CIDRs. Models of planes build on them."""
+"""The facts of a cluster, read in the simplest way: endpoints, label selectors and CIDRs, for the reference models."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ Object = dict[str, Any]
 
 
 class Cluster:
-    """The objects, by kind."""
+    """The objects of a cluster, by kind."""
 
     def __init__(self, objects: Iterable[Object]) -> None:
         self.of: dict[str, list[Object]] = {}
-        for one in objects:
-            self.of.setdefault(one["kind"], []).append(one)
+        for resource in objects:
+            self.of.setdefault(resource["kind"], []).append(resource)
 
     def kind(self, *kinds: str) -> list[Object]:
-        return [one for kind in kinds for one in self.of.get(kind, ())]
+        return [resource for kind in kinds for resource in self.of.get(kind, ())]
 
     def namespace_labels(self, name: str) -> dict[str, str]:
-        found = [one for one in self.kind("Namespace") if one["metadata"]["name"] == name]
-        labels = found[0]["metadata"].get("labels", {}) if found else {}
+        namespaces = [namespace for namespace in self.kind("Namespace") if namespace["metadata"]["name"] == name]
+        labels = namespaces[0]["metadata"].get("labels", {}) if namespaces else {}
         return {**labels, "kubernetes.io/metadata.name": name}
 
-    def end(self, question: Any) -> Object:
-        """An end as plain facts: labels only where it is under policy, addresses always."""
+    def endpoint(self, question: Any) -> Object:
+        """Return an endpoint as plain facts: always its addresses, and labels only if it is under policy."""
         if isinstance(question, str):
             namespace, name = question.split("/")
             pod = next(
-                one
-                for one in self.kind("Pod")
-                if (one["metadata"]["namespace"], one["metadata"]["name"]) == (namespace, name)
+                pod
+                for pod in self.kind("Pod")
+                if (pod["metadata"]["namespace"], pod["metadata"]["name"]) == (namespace, name)
             )
             ports = [port for container in pod["spec"]["containers"] for port in container.get("ports", ())]
             return {
@@ -41,20 +41,21 @@ class Cluster:
                 "namespace": namespace,
                 "labels": pod["metadata"].get("labels", {}),
                 "namespaceLabels": self.namespace_labels(namespace),
-                "addresses": [one["ip"] for one in pod.get("status", {}).get("podIPs", ())],
+                "addresses": [address["ip"] for address in pod.get("status", {}).get("podIPs", ())],
                 "ports": ports,
             }
         if "ip" in question:
             return {"id": question["ip"], "pod": False, "addresses": [question["ip"]], "ports": []}
-        node = next(one for one in self.kind("Node") if one["metadata"]["name"] == question["node"])
+        node = next(node for node in self.kind("Node") if node["metadata"]["name"] == question["node"])
         return {"id": question["node"], "pod": False, "addresses": node_addresses(node), "ports": []}
 
 
 def matches(selector: Object, labels: dict[str, str]) -> bool:
-    wanted = [
+    match_labels = [
         {"key": key, "operator": "In", "values": [value]} for key, value in selector.get("matchLabels", {}).items()
     ]
-    return all(holds(one, labels) for one in wanted + selector.get("matchExpressions", []))
+    requirements = match_labels + selector.get("matchExpressions", [])
+    return all(holds(requirement, labels) for requirement in requirements)
 
 
 def holds(requirement: Object, labels: dict[str, str]) -> bool:
@@ -69,10 +70,10 @@ def holds(requirement: Object, labels: dict[str, str]) -> bool:
 
 
 def in_cidr(address: str, cidr: str) -> bool:
-    one, network = ipaddress.ip_address(address), ipaddress.ip_network(cidr, strict=False)
-    return one.version == network.version and one in network
+    parsed, network = ipaddress.ip_address(address), ipaddress.ip_network(cidr, strict=False)
+    return parsed.version == network.version and parsed in network
 
 
 def node_addresses(node: Object) -> list[str]:
-    found = node.get("status", {}).get("addresses", ())
-    return [one["address"] for one in found if one["type"] in ("InternalIP", "ExternalIP")]
+    addresses = node.get("status", {}).get("addresses", ())
+    return [address["address"] for address in addresses if address["type"] in ("InternalIP", "ExternalIP")]

@@ -52,7 +52,7 @@ class Tier(NamedTuple):
     candidates: list[Candidate]
 
 
-class Merged(NamedTuple):
+class MergedField(NamedTuple):
     """The result for one field, and for each object that sets it the level and the reason why it wins or loses."""
 
     setting: dict[str, Any] | None
@@ -60,10 +60,10 @@ class Merged(NamedTuple):
     steps: list[tuple[str, str, str]]
 
 
-def merge(objects: list[Object], question: Object, profile: str) -> dict[str, Merged]:
+def merge(objects: list[Object], question: Object, profile: str) -> dict[str, MergedField]:
     """Return every field that an object at the place sets."""
     phase, facts = question.get("phase", "PostRouting"), question.get("request", {})
-    merged: dict[str, Merged] = {}
+    merged: dict[str, MergedField] = {}
     for section in ("frontend", "traffic", "backend"):
         locks = section == "traffic" and not (profile == "agentgateway" and phase == "PreRouting")
         stack = tiers(objects, question, section, profile, phase, facts)
@@ -72,7 +72,7 @@ def merge(objects: list[Object], question: Object, profile: str) -> dict[str, Me
                 Tier(level, [candidate for candidate in candidates if field in candidate.written])
                 for level, candidates in stack
             ]
-            merged[field] = settle(field, [tier for tier in about if tier.candidates], locks, profile)
+            merged[field] = merge_field(field, [tier for tier in about if tier.candidates], locks, profile)
     return merged
 
 
@@ -81,11 +81,11 @@ def tiers(objects: list[Object], question: Object, section: str, profile: str, p
     stack: list[Tier] = []
     for level, kind, name, part in levels(objects, question, section, profile):
         if kind == "inline":
-            said = Candidate(name, False, written(section, part, facts, profile))
+            candidate = Candidate(name, False, written(section, part, facts, profile))
             if stack and stack[-1].level == level:
-                stack[-1].candidates.append(said)
+                stack[-1].candidates.append(candidate)
             else:
-                stack.append(Tier(level, [said]))
+                stack.append(Tier(level, [candidate]))
             continue
         here = [policy for policy in policies if attaches(objects, policy, kind, name, part)]
         candidates = [
@@ -101,44 +101,44 @@ def tiers(objects: list[Object], question: Object, section: str, profile: str, p
     return stack
 
 
-def settle(field: str, stack: list[Tier], locks: bool, profile: str) -> Merged:
+def merge_field(field: str, stack: list[Tier], locks: bool, profile: str) -> MergedField:
     """Return the result of the last tier, or of the first that locks; for a union, of all tiers up to that one."""
     union, number, locked = field in UNION_FIELDS, len(stack) - 1, False
     if field == "traffic.buffer" and profile == "agentgateway":
         number = 0
     elif locks:
-        for here, tier in enumerate(stack):
+        for index, tier in enumerate(stack):
             if any(candidate.override for candidate in (tier.candidates if union else tier.candidates[:1])):
-                number, locked = here, True
+                number, locked = index, True
                 break
-    taken: dict[str, Any] = {}
+    in_force: dict[str, Any] = {}
     for tier in stack[: number + 1] if union else ():
         for candidate in tier.candidates:
-            taken.setdefault(candidate.source, candidate.written[field])
+            in_force.setdefault(candidate.source, candidate.written[field])
     if not union:
-        taken = {stack[number].candidates[0].source: stack[number].candidates[0].written[field]}
+        in_force = {stack[number].candidates[0].source: stack[number].candidates[0].written[field]}
     steps = []
-    met: set[str] = set()
-    for here, tier in enumerate(stack):
+    reported: set[str] = set()
+    for index, tier in enumerate(stack):
         for candidate in tier.candidates:
-            if candidate.source in taken:
-                if candidate.source not in met and (union or here == number):
+            if candidate.source in in_force:
+                if candidate.source not in reported and (union or index == number):
                     reason = "NoEntrySelected" if candidate.written[field] is NOTHING else "SetsField"
                     steps.append((tier.level, candidate.source, "JoinsUnion" if union else reason))
-                    met.add(candidate.source)
-            elif here > number:
+                    reported.add(candidate.source)
+            elif index > number:
                 steps.append((tier.level, candidate.source, "LockedByOverride" if locked else "LeastSpecificKept"))
             else:
-                steps.append((tier.level, candidate.source, "LessSpecific" if here < number else "LosesTie"))
+                steps.append((tier.level, candidate.source, "LessSpecific" if index < number else "LosesTie"))
     policies = [
         {candidate.source for candidate in tier.candidates if candidate.source.startswith("Agentgateway")}
         for tier in stack
     ]
     conflict = not union and any(len(sources) > 1 for sources in policies)
     if union:
-        return Merged({"value": list(taken.values()), "from": list(taken)}, conflict, steps)
-    ((source, value),) = taken.items()
-    return Merged(None if value is NOTHING else {"value": value, "from": source}, conflict, steps)
+        return MergedField({"value": list(in_force.values()), "from": list(in_force)}, conflict, steps)
+    ((source, value),) = in_force.items()
+    return MergedField(None if value is NOTHING else {"value": value, "from": source}, conflict, steps)
 
 
 def refused(policy: Object) -> bool:

@@ -15,13 +15,13 @@ PASS: tuple[str, set[str]] = ("Pass", set())
 
 
 def decide(cluster: Cluster, source: Any, destination: Any, protocol: str, port: int) -> dict[str, Any]:
-    """The verdict of each direction and of the whole connection, and the deciders."""
-    from_end, to_end = cluster.end(source), cluster.end(destination)
-    if from_end["id"] == to_end["id"]:
+    """Return the verdict of each direction and of the whole connection, and the deciders."""
+    from_endpoint, to_endpoint = cluster.endpoint(source), cluster.endpoint(destination)
+    if from_endpoint["id"] == to_endpoint["id"]:
         return {"egress": ("NotApplicable", set()), "ingress": ("NotApplicable", set()), "verdict": "Allow"}
-    packet = to_end, protocol, port
-    egress = direction(cluster, "egress", from_end, to_end, packet)
-    ingress = direction(cluster, "ingress", to_end, from_end, packet)
+    packet = to_endpoint, protocol, port
+    egress = direction(cluster, "egress", from_endpoint, to_endpoint, packet)
+    ingress = direction(cluster, "ingress", to_endpoint, from_endpoint, packet)
     verdicts = {egress[0], ingress[0]}
     whole = "Deny" if "Deny" in verdicts else "Conditional" if "Conditional" in verdicts else "Allow"
     return {"egress": egress, "ingress": ingress, "verdict": whole}
@@ -33,7 +33,7 @@ def direction(cluster: Cluster, which: str, subject: Object, other: Object, pack
         return "NotApplicable", set()
     names = sorted(all_domains(cluster)) if which == "egress" and other["addresses"] else []
     worlds = [{name for bit, name in enumerate(names) if number >> bit & 1} for number in range(2 ** len(names))]
-    outcomes = [settle(cluster, which, subject, other, packet, world) for world in worlds if possible(world, names)]
+    outcomes = [evaluate(cluster, which, subject, other, packet, world) for world in worlds if possible(world, names)]
     verdicts = {verdict for verdict, _ in outcomes}
     if len(verdicts) == 1:
         return outcomes[0]  # the outcome if no domain has the address
@@ -43,10 +43,10 @@ def direction(cluster: Cluster, which: str, subject: Object, other: Object, pack
 def possible(resolved: set[str], names: list[str]) -> bool:
     """Whether a set of domains is possible: an address of `www.a.b` is also one of `*.a.b`, and so on."""
     wild = {name[1:] for name in names if name.startswith("*")}
-    return all(f"*{end}" in resolved for name in resolved for end in wild if name.lstrip("*").endswith(end))
+    return all(f"*{suffix}" in resolved for name in resolved for suffix in wild if name.lstrip("*").endswith(suffix))
 
 
-def settle(
+def evaluate(
     cluster: Cluster, which: str, subject: Object, other: Object, packet: Any, resolved: set[str]
 ) -> tuple[str, set[str]]:
     """Walk through the tiers. The first one that does not pass the connection on decides; the default allows."""

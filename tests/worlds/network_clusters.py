@@ -272,7 +272,7 @@ def clusters(draw: st.DrawFn, most_policies: int = 5) -> list[Object]:
     return draw(st.permutations(out))
 
 
-def ends(objects: list[Object]) -> list[Any]:
+def endpoints(objects: list[Object]) -> list[Any]:
     """Return every endpoint of a cluster as a question writes it; addresses of pods are left out."""
     pods = [resource for resource in objects if resource["kind"] == "Pod"]
     taken = {ip["ip"] for pod in pods for ip in pod["status"].get("podIPs", ())}

@@ -70,10 +70,8 @@ def answer(detail: NetworkDetail) -> Answer:
 
 def _decide(network: NetworkModel, question: NetworkQuestion, known: Iterable[Diagnostic] = ()) -> NetworkDetail:
     problems = list(known)
-    source, destination = (
-        _endpoint(network, question.source, "from", problems),
-        _endpoint(network, question.to, "to", problems),
-    )
+    source = _endpoint(network, question.source, "from", problems)
+    destination = _endpoint(network, question.to, "to", problems)
     protocol, port = question.protocol, question.port
     if protocol not in PROTOCOLS:
         message = f"expected one of {', '.join(PROTOCOLS)} as `protocol`, found `{protocol}`"
@@ -190,8 +188,8 @@ def _by_address(part: DecidingPart, detail: NetworkDetail, decision: DirectionDe
 
 
 def _same_node(detail: NetworkDetail) -> bool:
-    ends = detail.source, detail.destination
-    for pod, other in (ends, ends[::-1]):
+    source, destination = detail.source, detail.destination
+    for pod, other in ((source, destination), (destination, source)):
         if pod.under_policy and pod.node and not other.under_policy:
             return other.node == pod.node or (other.kind == "node" and other.name == pod.node)
     return False

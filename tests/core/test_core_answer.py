@@ -32,8 +32,8 @@ def test_the_name_of_a_rule_stays_on_its_line(name: str | None, shown: str) -> N
 def test_a_decider_may_be_expected_as_a_failure_shows_it() -> None:
     decider = Decider(POLICY, "egress[0]", "deny finance")
     answer = Answer(plane="network", verdict=Verdict.DENY, sentence="", decided_by=(decider,), steps=())
-    (told,) = mismatches({"decidedBy": "Default"}, answer, {})
-    shown = told.removeprefix("decidedBy: expected Default, got ")
+    (mismatch,) = mismatches({"decidedBy": "Default"}, answer, {})
+    shown = mismatch.removeprefix("decidedBy: expected Default, got ")
     assert shown == "AdminNetworkPolicy/guard egress[0] deny finance"
     assert mismatches({"decidedBy": shown}, answer, {}) == []
     assert mismatches({"decidedBy": f"{shown} too"}, answer, {}) != []

@@ -4,7 +4,7 @@ import pytest
 
 from tierwall.core.reference import Reference
 from tierwall.core.source import format_path
-from tierwall.resources.resource import seniority_key, timestamp
+from tierwall.resources.resource import parse_timestamp, seniority_key
 
 
 def test_older_comes_first_then_the_whole_name_then_what_has_no_timestamp() -> None:
@@ -36,12 +36,12 @@ def test_the_tie_is_one_string_and_not_two() -> None:
     "text", ["", "2026-01-02", "2026-13-01T00:00:00Z", "2026-01-02T00:00:00", "٢026-01-02T00:00:00Z", 5, None]
 )
 def test_an_invalid_time_is_none(text: object) -> None:
-    assert timestamp(text) is None
+    assert parse_timestamp(text) is None
 
 
 def test_a_time_at_the_edge_of_the_calendar_does_not_raise() -> None:
-    assert timestamp("9999-12-31T23:59:59-23:59") is None
-    assert timestamp("0001-01-01T00:00:00+23:59") is None
+    assert parse_timestamp("9999-12-31T23:59:59-23:59") is None
+    assert parse_timestamp("0001-01-01T00:00:00+23:59") is None
 
 
 @pytest.mark.parametrize("text", ["Pod/shop/web-0", "Node/n1", "Gateway/infra/gw#http"])

@@ -183,9 +183,9 @@ def test_a_setting_takes_effect_exactly_where_it_can_be_in_force(seed: int) -> N
         for candidate in merged.in_force
     }
     for policy_ in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
-        for path, fate in policy_effects(snapshot).effects_of(policy_).items():
-            assert fate.in_force == ((str(policy_.reference), path) in in_force)
-            assert fate.in_force or fate.beaten_by
+        for path, effect in policy_effects(snapshot).effects_of(policy_).items():
+            assert effect.in_force == ((str(policy_.reference), path) in in_force)
+            assert effect.in_force or effect.beaten_by
 
 
 def crowded(rng: Random) -> list[dict[str, Any]]:

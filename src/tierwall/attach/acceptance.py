@@ -170,7 +170,7 @@ class ExceededLimit(NamedTuple):
 @per_snapshot
 def exceeded_limits(snapshot: Snapshot, policy: Resource) -> tuple[ExceededLimit, ...]:
     """Return each limit that a policy exceeds, by target."""
-    return tuple(_excesses(snapshot, policy))
+    return tuple(_exceeded_limits(snapshot, policy))
 
 
 def is_rejected(snapshot: Snapshot, policy: Resource) -> bool:
@@ -178,17 +178,17 @@ def is_rejected(snapshot: Snapshot, policy: Resource) -> bool:
     return bool(exceeded_limits(snapshot, policy))
 
 
-def _excesses(snapshot: Snapshot, policy: Resource) -> Iterator[ExceededLimit]:
+def _exceeded_limits(snapshot: Snapshot, policy: Resource) -> Iterator[ExceededLimit]:
     index = attachments(snapshot, ACCESS_POLICIES, admitted=False)
     for place in whole_objects(index.of(policy)):
-        standing = index.on(place)  # the most senior first
-        if all(senior is not policy for senior in standing[:MOST_POLICIES]):
-            yield ExceededLimit(place, MOST_POLICIES, standing[:MOST_POLICIES], False)
-        if _asks(policy):
-            askers = tuple(islice(filter(_asks, standing), MOST_EXTERNAL_AUTH))
-            if all(asker is not policy for asker in askers):
-                yield ExceededLimit(place, MOST_EXTERNAL_AUTH, askers, True)
+        policies = index.on(place)  # the most senior first
+        if all(senior is not policy for senior in policies[:MOST_POLICIES]):
+            yield ExceededLimit(place, MOST_POLICIES, policies[:MOST_POLICIES], False)
+        if _has_external_auth(policy):
+            senior_policies = tuple(islice(filter(_has_external_auth, policies), MOST_EXTERNAL_AUTH))
+            if all(senior is not policy for senior in senior_policies):
+                yield ExceededLimit(place, MOST_EXTERNAL_AUTH, senior_policies, True)
 
 
-def _asks(policy: Resource) -> bool:
+def _has_external_auth(policy: Resource) -> bool:
     return policy.spec.get("action") == "ExternalAuth"

@@ -31,7 +31,7 @@ class BackendRef(NamedTuple):
         """The path of the reference in the route."""
         return ("spec", "rules", self.rule, "backendRefs", self.number)
 
-    def leads(self, snapshot: Snapshot) -> bool:
+    def resolves(self, snapshot: Snapshot) -> bool:
         """Whether the reference is permitted and its object exists."""
         target = self.place.resource(snapshot)
         if target is None:

@@ -64,7 +64,7 @@ def parent_gateway(snapshot: Snapshot, listener_set: Resource) -> tuple[Resource
     return gateway, ""
 
 
-def lets_listeners_in(gateway: Resource) -> bool:
+def admits_listener_sets(gateway: Resource) -> bool:
     """Whether ListenerSets of any namespace may add listeners to a Gateway."""
     return bool(_allowed(gateway).get("from", "None") != "None")
 

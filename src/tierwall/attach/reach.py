@@ -63,7 +63,7 @@ class GatewayGraph:
         """Return the Gateways that lead to the object of a place; for a port of a Service, those of the Service."""
         return tuple(sorted(self._gateways.get(place.whole, ())))
 
-    def port_used(self, place: Place) -> bool:
+    def is_port_used(self, place: Place) -> bool:
         """Whether any reference has this port of a Service, or no port at all."""
         used = self._ports.get(place.whole, set())
         return not place.section or 0 in used or (place.section.isdigit() and int(place.section) in used)
@@ -82,28 +82,28 @@ class GatewayGraph:
             for listener in gateway_listeners(self._snapshot, gateway):
                 seen: set[Resource] = set()
                 for route in self.routes(gateway, listener):
-                    yield from self._ways(gateway, listener, (route,), seen)
+                    yield from self._request_paths(gateway, listener, (route,), seen)
 
-    def _ways(
+    def _request_paths(
         self, gateway: Resource, listener: Listener, chain: tuple[Resource, ...], seen: set[Resource]
     ) -> Iterator[RequestPath]:
         if chain[-1] in seen:
             return
         seen.add(chain[-1])
-        leading: dict[int, list[BackendRef]] = {}
+        resolved: dict[int, list[BackendRef]] = {}
         for ref in backend_refs(chain[-1]):
-            if ref.leads(self._snapshot):
-                leading.setdefault(ref.rule, []).append(ref)
+            if ref.resolves(self._snapshot):
+                resolved.setdefault(ref.rule, []).append(ref)
         for number in range(len(rules(chain[-1]))):
-            if number not in leading:
+            if number not in resolved:
                 yield RequestPath(gateway, listener, chain, number, None)
-            for ref in leading.get(number, ()):
+            for ref in resolved.get(number, ()):
                 if not ref.delegates:
                     yield RequestPath(gateway, listener, chain, number, ref)
                     continue
                 child = ref.place.resource(self._snapshot)
                 if child is not None and len(chain) < LONGEST_CHAIN:
-                    yield from self._ways(gateway, listener, (*chain, child), seen)
+                    yield from self._request_paths(gateway, listener, (*chain, child), seen)
 
     def _walk(self, gateway: Resource) -> None:
         """Mark everything that one Gateway leads to."""
@@ -119,26 +119,26 @@ class GatewayGraph:
                 continue
             marked[gateway_place] = None
             if place not in self._beyond:
-                self._beyond[place] = tuple(dict.fromkeys(self._referred(place)))
+                self._beyond[place] = tuple(dict.fromkeys(self._references(place)))
             for referred, port in self._beyond[place]:
                 if referred.key == SERVICE:
                     self._ports.setdefault(referred, set()).add(port)
                 waiting.append(referred)
 
-    def _referred(self, place: Place) -> Iterator[tuple[Place, int]]:
+    def _references(self, place: Place) -> Iterator[tuple[Place, int]]:
         """Yield what a reached object, or a policy on it or its sections, refers to."""
         resource = place.resource(self._snapshot)
         if resource is None:
             return
         if place.key in ROUTES:
             for ref in backend_refs(resource):
-                if ref.leads(self._snapshot):
+                if ref.resolves(self._snapshot):
                     yield ref.place, ref.port
         if place.key == BACKEND:
-            yield from _leading(self._snapshot, resource)
+            yield from _resolved_references(self._snapshot, resource)
             yield from _selected_services(self._snapshot, resource)
         for policy in _policies_by_object(self._snapshot).get(place, ()):
-            yield from _leading(self._snapshot, policy)
+            yield from _resolved_references(self._snapshot, policy)
 
 
 @per_snapshot
@@ -158,7 +158,7 @@ def _policies_by_object(snapshot: Snapshot) -> Mapping[Place, tuple[Resource, ..
     return {place: tuple(policies) for place, policies in by_object.items()}
 
 
-def _leading(snapshot: Snapshot, owner: Resource) -> Iterator[tuple[Place, int]]:
+def _resolved_references(snapshot: Snapshot, owner: Resource) -> Iterator[tuple[Place, int]]:
     """Yield the places that references inside an object resolve to."""
     for ref in nested_refs(owner):
         if ref.problem(snapshot) is None:

@@ -82,7 +82,7 @@ def _attach_to_parent(
     if not matching:
         what = f"listener {section}" if section else f"port {port}" if port else "listener"
         return RefusedParentRef(route, index, "NoMatchingParent", f"no {what} in {key[1]} {namespace}/{name}")
-    allowed = [listener for listener in matching if allows(snapshot, listener, route)]
+    allowed = [listener for listener in matching if _listener_allows(snapshot, listener, route)]
     if not allowed:
         message = f"no listener of {key[1]} {namespace}/{name} allows {route.kind} from namespace {route.namespace}"
         return RefusedParentRef(route, index, "NotAllowedByListeners", message)
@@ -99,7 +99,7 @@ def _attach_to_parent(
     return attached
 
 
-def allows(snapshot: Snapshot, listener: Listener, route: Resource) -> bool:
+def _listener_allows(snapshot: Snapshot, listener: Listener, route: Resource) -> bool:
     """Whether a listener's `allowedRoutes` and protocol let a route attach."""
     rule = nested_map(listener.value, "allowedRoutes")
     if not namespace_allowed(

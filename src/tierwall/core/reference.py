@@ -25,7 +25,7 @@ class Reference(NamedTuple):
         return f"{place}#{section}" if section else place
 
     @classmethod
-    def or_text(cls, text: str) -> Reference | str:
+    def parse_or_string(cls, text: str) -> Reference | str:
         """Parse a reference; return a string that is not a reference unchanged."""
         try:
             reference = cls.parse(text)

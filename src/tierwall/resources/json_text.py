@@ -79,7 +79,7 @@ def _whole(data: bytes, max_depth: int) -> tuple[Any, int, int] | None:
         return None
     start = len(data) - len(data.lstrip(b" \t\r\n"))
     end = len(data.rstrip(b" \t\r\n"))
-    return (_tidy(value) if _has_long_number(data) else value), start, end
+    return (_normalised(value) if _has_long_number(data) else value), start, end
 
 
 def _value_end(text: str, start: int, max_depth: int) -> int:
@@ -122,11 +122,11 @@ def _value(value_bytes: bytes, start: int, max_depth: int) -> Any:
             problem = f"byte 0x{value_bytes[error.start]:02X} is not UTF-8"
             raise JsonError(problem, start + error.start, "TW005", final=True) from None
         try:
-            return _tidy(_decode_deep(text, 0, max_depth)[0])
+            return _normalised(_decode_deep(text, 0, max_depth)[0])
         except JsonError as error:
             error.offset = start + len(text[: error.offset].encode())
             raise
-    return _tidy(value) if _has_long_number(value_bytes) else value
+    return _normalised(value) if _has_long_number(value_bytes) else value
 
 
 def _has_long_number(data: bytes) -> bool:
@@ -135,7 +135,7 @@ def _has_long_number(data: bytes) -> bool:
     return any(run in data[at : at + _BLOCK + 18].translate(_DIGITS) for at in range(0, len(data), _BLOCK))
 
 
-def _tidy(value: Any) -> Any:
+def _normalised(value: Any) -> Any:
     """Replace integers outside int64 by floats and lone surrogates by U+FFFD, as Go does."""
     root = [value]
     todo: list[Any] = [root]
@@ -190,7 +190,7 @@ def _decode_deep(text: str, at: int, max_depth: int) -> tuple[Any, int]:
             stack.pop()
             at += 1
         else:
-            value, at = _text(text, at) if char == '"' else _word(text, at)
+            value, at = _string(text, at) if char == '"' else _literal(text, at)
             _put(stack, keys, value)
         while len(stack) > 1:
             at = _space_end(text, at)
@@ -220,7 +220,7 @@ def _put(stack: list[Any], keys: list[str], value: Any) -> None:
 def _key(text: str, at: int, keys: list[str]) -> int:
     if text[at : at + 1] != '"':
         raise JsonError("expected a key in double quotes", at)
-    key, at = _text(text, at)
+    key, at = _string(text, at)
     keys.append(key)
     at = _space_end(text, at)
     if text[at : at + 1] != ":":
@@ -228,7 +228,7 @@ def _key(text: str, at: int, keys: list[str]) -> int:
     return at + 1
 
 
-def _text(text: str, at: int) -> tuple[str, int]:
+def _string(text: str, at: int) -> tuple[str, int]:
     try:
         string: tuple[str, int] = scanstring(text, at + 1, True)
         return string
@@ -236,7 +236,7 @@ def _text(text: str, at: int) -> tuple[str, int]:
         raise JsonError(_WORDS.get(error.msg, error.msg.lower()), min(error.pos, len(text))) from None
 
 
-def _word(text: str, at: int) -> tuple[Any, int]:
+def _literal(text: str, at: int) -> tuple[Any, int]:
     match = _NUMBER.match(text, at)
     if match is None:
         for word, value in _LITERALS.items():

@@ -112,7 +112,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
         return Diagnostic(code, message, self.position(path, key), expected, actual, hint, self.reference, related)
 
 
-def timestamp(text: object) -> int | None:
+def parse_timestamp(text: object) -> int | None:
     """Parse an RFC 3339 time into nanoseconds since 1970; None if it is invalid or outside the years 1 to 9999."""
     moment = parse_time(text)
     return moment.ns if moment is not None and FIRST_NS <= moment.ns <= LAST_NS else None
@@ -123,7 +123,7 @@ def seniority_key(created: object, namespace: str, name: str) -> Seniority:
 
     Older objects come first, then `namespace/name` as one string decides. Objects without a valid timestamp come last.
     """
-    ns = timestamp(created)
+    ns = parse_timestamp(created)
     return ns is None, ns or 0, f"{namespace}/{name}" if namespace else name
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 from msgspec import Struct
 
 from tierwall.attach.backend import backend_refs
-from tierwall.attach.listener import Listener, gateway_listeners, lets_listeners_in
+from tierwall.attach.listener import Listener, admits_listener_sets, gateway_listeners
 from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE, Place
 from tierwall.attach.reach import RequestPath, gateway_graph
 from tierwall.attach.section import rule_name, rules, sections, sub_backends
@@ -279,7 +279,7 @@ def prospective_places(snapshot: Snapshot) -> Iterator[RequestPlace]:
     port of a Service, at a listener that already leads to it.
     """
     for gateway in gateway_graph(snapshot).gateways_all:
-        if lets_listeners_in(gateway):
+        if admits_listener_sets(gateway):
             yield RequestPlace(gateway)
         for listener in gateway_listeners(snapshot, gateway):
             yield _at_listener(gateway, listener)

@@ -223,7 +223,7 @@ class _Parser:
 
     # Block collections -----------------------------------------------------------------------------------------------
 
-    def _behind(self, indicator: Token, *nothing: str, indentless: bool = False) -> Node:
+    def _node_after(self, indicator: Token, *nothing: str, indentless: bool = False) -> Node:
         """Return the node after an indicator of a block; an empty one if the next token is one of `nothing`."""
         then = self._next()
         return _empty(indicator.end) if then.kind in nothing else self._node(block=True, indentless=indentless)
@@ -231,7 +231,7 @@ class _Parser:
     def _block_sequence(self, items: list[Node]) -> _Entries:
         token = self._next()
         while token.kind == tokens.BLOCK_ENTRY:
-            items.append(self._behind(token, tokens.BLOCK_ENTRY, tokens.BLOCK_END))
+            items.append(self._node_after(token, tokens.BLOCK_ENTRY, tokens.BLOCK_END))
             yield
             token = self.scanner.peek()
         if token.kind != tokens.BLOCK_END:
@@ -241,17 +241,17 @@ class _Parser:
 
     def _indentless_sequence(self, items: list[Node]) -> _Entries:
         while (token := self.scanner.peek()).kind == tokens.BLOCK_ENTRY:
-            items.append(self._behind(token, tokens.BLOCK_ENTRY, tokens.KEY, tokens.VALUE, tokens.BLOCK_END))
+            items.append(self._node_after(token, tokens.BLOCK_ENTRY, tokens.KEY, tokens.VALUE, tokens.BLOCK_END))
             yield
 
     def _block_mapping(self, children: list[Node]) -> _Entries:
         token = self._next()
         while token.kind == tokens.KEY:
-            children.append(self._behind(token, tokens.KEY, tokens.VALUE, tokens.BLOCK_END, indentless=True))
+            children.append(self._node_after(token, tokens.KEY, tokens.VALUE, tokens.BLOCK_END, indentless=True))
             yield
             token = self.scanner.peek()
             if token.kind == tokens.VALUE:
-                children.append(self._behind(token, tokens.KEY, tokens.VALUE, tokens.BLOCK_END, indentless=True))
+                children.append(self._node_after(token, tokens.KEY, tokens.VALUE, tokens.BLOCK_END, indentless=True))
             else:
                 children.append(_empty(token.start))
             yield

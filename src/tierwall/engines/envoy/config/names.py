@@ -134,7 +134,7 @@ def decider(reported: str) -> Decider:
     """Parse the name that Envoy reports (`rbac.rule_name`); a policy that denies as a whole has no rule."""
     policy, _, rest = reported.partition(" ")
     rule, _, name = rest.partition(" ")
-    return Decider(Reference.or_text(policy), rule or None, name or None)
+    return Decider(Reference.parse_or_string(policy), rule or None, name or None)
 
 
 def backend_of_cluster(name: str) -> str | None:

@@ -146,7 +146,7 @@ class RoutePlanner:
         return PlannedRoute(message, backends, match.get("method"))
 
     def _backend(self, gateway: Resource, listener: Listener, ref: BackendRef) -> RouteBackend:
-        resource = ref.place.resource(self._snapshot) if ref.leads(self._snapshot) else None
+        resource = ref.place.resource(self._snapshot) if ref.resolves(self._snapshot) else None
         known = resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE)
         cluster = (
             clusters.backend_cluster(resource, ref.port, self._options) if resource is not None and known else None

@@ -104,7 +104,7 @@ class Label(NamedTuple):
         direction = Direction(fields["direction"])
         rule = ISOLATES if fields["rule"] == f":{ISOLATES}" else f"{direction}{fields['rule']}"
         policies = fields["policies"].split(_SEPARATOR)
-        decided_by = tuple(Decider(Reference.or_text(policy), rule, fields["name"]) for policy in policies)
+        decided_by = tuple(Decider(Reference.parse_or_string(policy), rule, fields["name"]) for policy in policies)
         return cls(RuleAction(fields["action"]), direction, decided_by, bool(fields["shadow"]))
 
     @property
@@ -135,7 +135,9 @@ class Label(NamedTuple):
             else:
                 policies.append(owner)
         rule = self.decided_by[0].rule
-        return self._replace(decided_by=tuple(Decider(Reference.or_text(policy), rule, name) for policy in policies))
+        return self._replace(
+            decided_by=tuple(Decider(Reference.parse_or_string(policy), rule, name) for policy in policies)
+        )
 
     @property
     def _head(self) -> str:

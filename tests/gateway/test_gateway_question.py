@@ -74,9 +74,13 @@ def problems(**given: Any) -> list[tuple[str, str]]:
             "there is no sub-backend `targit` in AgentgatewayBackend/ns/tools",
             "did you mean `target`?",
         ),
-        ({"listener": "web"}, "`listener` needs `gateway` or `listenerSet` beside it", ""),
-        ({"gateway": "ns/gw", "rule": 0}, "`rule` needs `route` beside it", ""),
-        ({"gateway": "ns/gw", "backendSection": 80}, "`backendSection` needs `backend` beside it", ""),
+        ({"listener": "web"}, "expected `gateway` or `listenerSet` together with `listener`, found none", ""),
+        ({"gateway": "ns/gw", "rule": 0}, "expected `route` together with `rule`, found none", ""),
+        (
+            {"gateway": "ns/gw", "backendSection": 80},
+            "expected `backend` together with `backendSection`, found none",
+            "",
+        ),
         (
             {"gateway": "ns/gw", "profil": "docs"},
             "unknown key `profil` in a question of the gateway plane",
@@ -195,7 +199,7 @@ def test_every_given_key_of_an_expectation_must_hold(expect: dict[str, Any], hol
         ({"effective": {"traffic.timeout": None}}, "there is no field `traffic.timeout`"),
         (
             {"effective": {"traffic.timeouts": {"by": "x"}}},
-            "expected `value` and `from`, or null, for `traffic.timeouts`",
+            "expected `value` and `from`, or null, as `traffic.timeouts`",
         ),
         ({"effective": []}, "expected a map of fields as `effective`"),
         ({"conflicts": "traffic.timeouts"}, "expected a list of field paths as `conflicts`"),

@@ -148,7 +148,7 @@ def _find_place(finder: ResourceFinder, given: Mapping[str, Any]) -> RequestPlac
     """Find the place that a question names. Everything wrong with it is added to the finder's problems."""
     for key, wholes in PART_OF.items():
         if key in given and not any(whole in given for whole in wholes):
-            finder.report_invalid(f"`{key}` needs `{'` or `'.join(wholes)}` beside it")
+            finder.report_invalid(f"expected `{'` or `'.join(wholes)}` together with `{key}`, found none")
     if not given:
         finder.report_invalid(f"expected at least one of `{'`, `'.join(PLACES)}`, found none")
     gateway = listener_set = listener = route = rule = backend = None
@@ -233,7 +233,7 @@ def _effective_problems(key: str, value: Any) -> Iterator[Diagnostic]:
         if path not in FIELDS:
             yield _no_field(path)
         elif wanted is not None and not (isinstance(wanted, Mapping) and wanted.keys() <= {"value", "from"}):
-            yield Diagnostic("TW701", f"expected `value` and `from`, or null, for `{path}`, found `{wanted}`")
+            yield Diagnostic("TW701", f"expected `value` and `from`, or null, as `{path}`, found `{wanted}`")
 
 
 def _effective_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:

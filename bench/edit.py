@@ -26,7 +26,7 @@ from bench.authorizer import cpu, idle, posted, served
 from bench.network import cluster
 from tierwall.cli.collector import CommandLoader
 from tierwall.resources import load as loading
-from tierwall.resources.file_cache import STEP
+from tierwall.resources.file_cache import CLOCK_STEP_NS
 from tierwall.serve.follower import FileSource
 
 ROUNDS = 21
@@ -41,7 +41,7 @@ def saved(objects: list[dict[str, Any]]) -> Iterator[list[Path]]:
         for number, value in enumerate(objects):
             files.append(Path(at, f"{number:04}.json"))
             files[-1].write_text(json.dumps(value))
-        time.sleep(STEP / 1e9 + 0.1)
+        time.sleep(CLOCK_STEP_NS / 1e9 + 0.1)
         yield files
 
 
@@ -89,7 +89,7 @@ def nftables() -> None:
         for _ in range(ROUNDS):
             save()
             begun = time.perf_counter()
-            load = keeper.look(source)
+            load = keeper.next_load(source)
             assert load is not None
             assert keeper.accept(load) is LoadOutcome.TAKEN
             whole.append(time.perf_counter() - begun)

@@ -29,7 +29,7 @@ from tierwall.cli.collector import CommandLoader
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions, SocketAddress
 from tierwall.resources import load as loading
-from tierwall.resources.file_cache import STEP
+from tierwall.resources.file_cache import CLOCK_STEP_NS
 from tierwall.resources.read import read_paths
 from tierwall.serve import envoy as controlling
 from tierwall.serve import follower
@@ -76,7 +76,7 @@ class Clock:
             mock.patch.object(loading, "read_paths", self.timed("read", read_paths)),
             mock.patch.object(admitting, "admission_findings", judge),
             mock.patch.object(controlling, "compile", self.timed("compile", compile)),
-            mock.patch.object(follower.Follower, "look", self.timed("look", follower.Follower.look)),
+            mock.patch.object(follower.Follower, "next_load", self.timed("look", follower.Follower.next_load)),
         ):
             yield
 
@@ -140,7 +140,7 @@ def run() -> None:
             else:
                 (folder / "all.yaml").write_text(whole[True])
             # Files that were left alone are known by their times.
-            time.sleep(STEP / 1e9 + 0.1)
+            time.sleep(CLOCK_STEP_NS / 1e9 + 0.1)
 
             def save(allowed: bool, folder: Path = folder, kind: str = kind, whole: Any = whole) -> None:
                 if kind == "files":

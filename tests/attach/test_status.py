@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tierwall.analyze.attachment import unattached_policies
-from tierwall.attach.status import MOST_ANCESTORS
+from tierwall.attach.status import MAX_ANCESTORS
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import UnknownName
 from tierwall.gateway.effects import statuses
@@ -143,7 +143,7 @@ def test_a_policy_whose_settings_are_replaced_everywhere_is_overridden() -> None
 def test_more_ancestors_than_fit_are_summarised() -> None:
     names = [f"g{number:02}" for number in range(20)]
     by_ancestor = conditions("p", *map(gateway, names), route("route", *names), policy("p", "HTTPRoute/route"))
-    assert len(by_ancestor) == MOST_ANCESTORS
+    assert len(by_ancestor) == MAX_ANCESTORS
     assert by_ancestor["StatusSummary"]["StatusSummarized"][2] == "5 AncestorRefs ignored due to max status size"
 
 

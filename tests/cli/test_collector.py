@@ -36,7 +36,7 @@ def test_the_collector_is_off_while_loading_and_then_restored(freezes: list[int]
 
 def test_only_many_objects_are_kept_from_the_collector(freezes: list[int]) -> None:
     # Python does not count lists that reuse freed memory.
-    many = collector.MANY + 1000
+    many = collector.MANY_CONTAINERS + 1000
     made: list[list[int]] = []
     with collector_off():
         made += ([number] for number in range(10))
@@ -52,7 +52,7 @@ def test_only_many_objects_are_kept_from_the_collector(freezes: list[int]) -> No
 def test_only_the_first_load_is_kept_from_the_collector(
     freezes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "MANY", 0)
+    monkeypatch.setattr(collector, "MANY_CONTAINERS", 0)
     file = tmp_path / "pod.yaml"
     loader = CommandLoader([str(file)])
     for name in ("a", "b"):

@@ -408,7 +408,7 @@ def test_checkpoints_that_no_proxy_uses_are_forgotten() -> None:
 
 
 def test_the_number_of_retired_checkpoints_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tierwall.engines.envoy.config.checkpoints.MOST_RETIRED", 20)
+    monkeypatch.setattr("tierwall.engines.envoy.config.checkpoints.MAX_RETIRED", 20)
     plane = ControlPlane()
     sizes = []
     for number in range(60):

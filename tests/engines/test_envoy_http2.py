@@ -569,7 +569,7 @@ def test_streams_of_several_callers_are_kept_apart(attacked: Attacked) -> None:
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listeners, "SLOWEST_REQUEST_S", 2)
+        patch.setattr(listeners, "MAX_REQUEST_SECONDS", 2)
         with lab() as running:
             yield running
 

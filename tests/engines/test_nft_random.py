@@ -61,11 +61,11 @@ def every_question(objects: list[Any], ports: tuple[int, ...]) -> list[dict[str,
 
 
 @settings(max_examples=examples(60), **IN_KERNEL)
-@given(clusters(), st.permutations(PORTS), st.sampled_from((1, builder.FEW)))
+@given(clusters(), st.permutations(PORTS), st.sampled_from((1, builder.MIN_LINES_FOR_MAP)))
 def test_packets_do_what_the_library_decides(
     nft_engine: Nftables, monkeypatch: pytest.MonkeyPatch, objects: list[Any], ports: tuple[int, ...], few: int
 ) -> None:
-    monkeypatch.setattr(builder, "FEW", few)
+    monkeypatch.setattr(builder, "MIN_LINES_FOR_MAP", few)
     questions = every_question(objects, ports)
     asked = suite(objects, questions)
     for question, reply in zip(questions, ask_engine(asked, nft_engine), strict=True):

@@ -24,7 +24,7 @@ from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.control.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE, ResourceCache
 from tierwall.engines.envoy.control.server import SERVICE, ProxyStatus, XdsServer, programmed
-from tierwall.engines.envoy.control.stream import MOST_NAMES, Proxy, XdsStream
+from tierwall.engines.envoy.control.stream import MAX_NAMES, Proxy, XdsStream
 
 _MESSAGES: dict[str, Callable[[str, str], Any]] = {
     CLUSTER: lambda name, text: cluster_pb2.Cluster(name=name, alt_stat_name=text),
@@ -410,7 +410,7 @@ def test_an_answer_to_an_older_response_is_ignored() -> None:
 def test_the_number_of_names_that_a_proxy_can_subscribe_to_is_bounded() -> None:
     proxy = connect(ResourceCache())
     with pytest.raises(OverflowError, match="more than"):
-        proxy.ask(ROUTE, *(f"r{number}" for number in range(MOST_NAMES + 1)))
+        proxy.ask(ROUTE, *(f"r{number}" for number in range(MAX_NAMES + 1)))
 
 
 def test_an_unknown_kind_is_ignored() -> None:

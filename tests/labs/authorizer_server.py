@@ -104,7 +104,7 @@ class Served:
 
     def reload(self) -> bool:
         """Reload as the process does after a change; whether the policies came into force."""
-        load = self.follower.look(self.files)
+        load = self.follower.next_load(self.files)
         return load is not None and self.follower.accept(load) is LoadOutcome.TAKEN
 
     def post(self, path: str, value: Any) -> Answer:

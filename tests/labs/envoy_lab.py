@@ -188,7 +188,7 @@ class Lab:
     def publish(self, objects: list[Object]) -> None:
         """Put objects in force; return before Envoy has them."""
         source: Any = SimpleNamespace(read=lambda: loaded([*self.fixed, *objects]))
-        load = self.controller.look(source)
+        load = self.controller.next_load(source)
         assert load is not None
         assert not load.errors, load.errors
         self.do(later(lambda: self.controller.accept(load)))

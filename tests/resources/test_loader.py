@@ -1,7 +1,7 @@
 """Test repeated loads: whatever happens to the files, a later load equals a first load, and unchanged objects are kept.
 
-Random histories run on real files. Their times are replaced by those of a clock that counts in steps of `STEP`, like
-the coarsest real clock, so that edits often leave a file's times unchanged.
+Random histories run on real files. Their times are replaced by those of a clock that counts in steps of
+`CLOCK_STEP_NS`, like the coarsest real clock, so that edits often leave a file's times unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.randomness import examples
 from tierwall.analyze.admission import admission_findings
 from tierwall.resources import file_cache, read, validity
 from tierwall.resources.admission import admit
-from tierwall.resources.file_cache import STEP
+from tierwall.resources.file_cache import CLOCK_STEP_NS
 from tierwall.resources.load import Loaded, Loader, load
 from tierwall.resources.resource import Resource
 
@@ -77,7 +77,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.clock = 10 * STEP + STEP * 3 // 5
+        self.clock = 10 * CLOCK_STEP_NS + CLOCK_STEP_NS * 3 // 5
         self.versions = 0
         self._known: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._times: dict[tuple[int, int], int] = {}
@@ -88,7 +88,7 @@ class World:
             status = file.stat()
             inode, state = (status.st_dev, status.st_ino), (status.st_ctime_ns, file.read_bytes())
             if self._known.get(inode) != state:
-                self._known[inode], self._times[inode] = state, self.clock // STEP * STEP
+                self._known[inode], self._times[inode] = state, self.clock // CLOCK_STEP_NS * CLOCK_STEP_NS
 
     def seen(self, status: os.stat_result) -> Any:
         """Return the status of a file in a file system with that clock."""
@@ -194,7 +194,7 @@ def mount(texts: dict[str, bytes], back: bool) -> Step:
 
 def wait(steps: float) -> Step:
     def step(world: World) -> None:
-        world.clock += int(steps * STEP)
+        world.clock += int(steps * CLOCK_STEP_NS)
 
     return step
 
@@ -329,7 +329,7 @@ def test_edits_that_keep_the_length_and_come_within_a_tick_of_the_clock_are_seen
 def test_a_file_that_was_left_alone_is_not_even_opened(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(pod("a"))
     (tmp_path / "b.yaml").write_text(pod("b"))
-    later = file_cache.now() + 10 * STEP
+    later = file_cache.now() + 10 * CLOCK_STEP_NS
     with mock.patch.object(read, "now", return_value=later):
         loader = Loader([str(tmp_path)])
         first = loader.load()
@@ -359,7 +359,7 @@ def test_the_state_of_the_file_that_was_opened_is_remembered_not_of_its_name(tmp
         return really(*arguments, **options)
 
     loader = Loader([str(tmp_path / "current" / "a.yaml")])
-    later = file_cache.now() + 10 * STEP
+    later = file_cache.now() + 10 * CLOCK_STEP_NS
     with mock.patch.object(read, "now", return_value=later):
         with mock.patch("builtins.open", opening):
             assert only(loader.load()).name == "v2"

@@ -18,7 +18,7 @@ from tierwall.api.authorizers.cel_policies import CelAuthorizer
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.issuer import derived_key, sealing_key
-from tierwall.serve.authorizer.policies import MOST_RETAINED, PolicyFollower, PolicySet
+from tierwall.serve.authorizer.policies import MAX_RETAINED, PolicyFollower, PolicySet
 from tierwall.serve.authorizer.reviews import AnswerCache
 from tierwall.serve.authorizer.run import AuthorizerServer, AuthorizerSettings
 from tierwall.serve.follower import FileSource, LoadOutcome
@@ -116,13 +116,13 @@ def test_superseded_policies_are_kept_for_the_grace_period(served: Served) -> No
 
 
 def test_no_superseded_set_is_dropped_early_so_changes_wait(served: Served) -> None:
-    for n in range(MOST_RETAINED):
+    for n in range(MAX_RETAINED):
         assert served.follower.wait == 0
         served.write([(f"p{n}", "Allow", 'request.verb == "get"')])
         assert served.reload()
         served.clock.now += 1
-    assert len(served.follower.retained) == MOST_RETAINED
-    assert served.follower.wait == pytest.approx(330 - MOST_RETAINED)
+    assert len(served.follower.retained) == MAX_RETAINED
+    assert served.follower.wait == pytest.approx(330 - MAX_RETAINED)
     served.clock.now += served.follower.wait
     assert served.follower.wait == 0
 
@@ -141,7 +141,7 @@ def test_an_edit_within_a_clock_tick_counts_even_if_time_and_size_stay(served: S
 
 def test_rewriting_the_same_files_is_not_a_change(served: Served) -> None:
     served.write(GOOD)
-    assert served.follower.look(served.files) is None
+    assert served.follower.next_load(served.files) is None
     assert served.follower.outcomes == {"taken": 0, "unchanged": 0, "refused": 0}
 
 
@@ -181,7 +181,7 @@ def test_without_the_bridge_nothing_superseded_is_kept_and_no_change_waits(serve
         files = FileSource(Loader([str(served.folder)]))
         server = AuthorizerServer(files, AuthorizerSettings(bridge=bridge))
         served.write([("p", "Allow", f'request.verb == "{bridge}"')])
-        load = server.follower.look(files)
+        load = server.follower.next_load(files)
         assert load is not None
         assert server.follower.accept(load) is LoadOutcome.TAKEN
         assert len(server.follower.retained) == int(bridge)

@@ -309,7 +309,7 @@ def test_envoys_are_given_good_loads_only_and_a_bad_one_leaves_no_trace(tmp_path
 
     def edit(name: str, text: str) -> LoadOutcome:
         (folder / name).write_text(text)
-        load = controller.look(files)
+        load = controller.next_load(files)
         assert load is not None
         return controller.accept(load)
 

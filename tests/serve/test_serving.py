@@ -17,7 +17,7 @@ from starlette.routing import Route
 from tests.labs.waiting import PATIENCE_S
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loaded, Loader
-from tierwall.serve.decisionlog import LONGEST_STRING, DecisionLog
+from tierwall.serve.decisionlog import MAX_STRING, DecisionLog
 from tierwall.serve.follower import FileSource
 from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, bind, health
 
@@ -73,7 +73,7 @@ def test_the_decision_log_has_one_object_per_line_and_cuts_long_values(tmp_path:
     log.write({"verdict": "Allow", "tool": "line\nbreak"})
     log.close()
     first, second = (json.loads(line) for line in (tmp_path / "log").read_text().splitlines())
-    assert len(first["tool"]) == LONGEST_STRING + 1
+    assert len(first["tool"]) == MAX_STRING + 1
     assert second == {"verdict": "Allow", "tool": "line\nbreak"}
 
 
@@ -222,7 +222,7 @@ def test_files_are_polled_where_nothing_can_be_watched(tmp_path: Path, monkeypat
         raise OSError(28, "OS file watch limit reached")
 
     monkeypatch.setattr("watchfiles.main.RustNotify", refuse)
-    monkeypatch.setattr("tierwall.serve.watch.MEANWHILE", 0.1)
+    monkeypatch.setattr("tierwall.serve.watch.UNWATCHED_POLL_SECONDS", 0.1)
 
     async def main() -> None:
         stop = asyncio.Event()

@@ -27,7 +27,7 @@ from tierwall.resources.snapshot import Snapshot
 NEVER, DISPUTED, WIDENED, HALF_LOST, BROKEN, PROFILES_DIFFER = "TW303", "TW304", "TW305", "TW306", "TW307", "TW309"
 
 _HALVES = ("request", "response")
-_MOST_SHOWN = 5  # how many other settings a finding shows
+_MAX_SHOWN = 5  # how many other settings a finding shows
 
 
 def ineffective_settings(snapshot: Snapshot) -> Iterator[Diagnostic]:
@@ -185,6 +185,6 @@ def _finding(
 ) -> Diagnostic:
     """Return a finding about a setting, with the positions of the first few related settings."""
     places = tuple(
-        (words, other.resource.position(other.path, key=True)) for words, other in islice(related, _MOST_SHOWN)
+        (words, other.resource.position(other.path, key=True)) for words, other in islice(related, _MAX_SHOWN)
     )
     return setting.resource.diagnostic(code, message, setting.path, key=True, hint=hint, related=places)

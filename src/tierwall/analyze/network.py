@@ -47,8 +47,8 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood
 
 # Findings about pairs of policies are capped: a thousand policies of one priority are one mistake, not half a million.
-MOST_PAIRS = 50
-MOST_NAMED = 5
+MAX_PAIRS = 50
+MAX_NAMED = 5
 
 # Rules, each with the bits of the endpoints that it decides.
 _Shares: TypeAlias = list[tuple[NetworkRule, int]]
@@ -121,11 +121,11 @@ def _without_tenancy_label(model: NetworkModel) -> Iterator[Diagnostic]:
                 if lacking:
                     side = rule.direction.peers_key
                     shown = ", ".join(f"`{key}`" for key in keys)
-                    named = join_names(lacking, MOST_NAMED)
+                    named = join_names(lacking, MAX_NAMED)
                     message = f"notSameLabels of {rule} never selects namespaces without {shown}: {named}"
                     hint = f"label every namespace with {shown}, or add a rule for those that lack it"
                     if bare:
-                        bare_named = join_names(bare, MOST_NAMED)
+                        bare_named = join_names(bare, MAX_NAMED)
                         hint += f"; by the KEP's other wording (none of the labels) it would select {bare_named}"
                     yield rule.resource.diagnostic("TW206", message, (*rule.path, side, number), hint=hint)
 
@@ -231,7 +231,7 @@ class RuleWalk:
             for number, later in enumerate(shares):
                 for earlier in shares[:number]:
                     self._compare(cell, earlier, later)
-                if len(self.clashes) >= MOST_PAIRS:
+                if len(self.clashes) >= MAX_PAIRS:
                     break
             for share in shares:
                 for _, mask in share:
@@ -288,7 +288,7 @@ class RuleWalk:
         return str(endpoint if stand_in is None else stand_in)
 
     def _equal_priorities(self) -> Iterator[Diagnostic]:
-        for (first, second), witness in list(self.clashes.items())[:MOST_PAIRS]:
+        for (first, second), witness in list(self.clashes.items())[:MAX_PAIRS]:
             yield second.resource.diagnostic(
                 "TW201",
                 f"{second} ({second.action}) and {first} ({first.action}) have the same priority and both match "
@@ -301,7 +301,7 @@ class RuleWalk:
     def _overridden(self) -> Iterator[Diagnostic]:
         for rule, overriding in self.overridden.items():
             whole = rule not in self.allowing and bool(self.shadows.denied_before(rule))
-            by = ", ".join(str(denying) for denying in list(overriding)[:MOST_NAMED])
+            by = ", ".join(str(denying) for denying in list(overriding)[:MAX_NAMED])
             witness = next(iter(overriding.values()))
             extent = "everything" if whole else "some of what"
             yield rule.resource.diagnostic(
@@ -330,10 +330,10 @@ class RuleWalk:
         names = [settler.decider.short for settler in settlers]
         return rule.resource.diagnostic(
             "TW207",
-            f"{rule} can never count: whatever it matches is settled before by {join_names(names, MOST_NAMED)}",
+            f"{rule} can never count: whatever it matches is settled before by {join_names(names, MAX_NAMED)}",
             rule.path,
             related=tuple(
-                ("settled here", settler.resource.position(settler.path)) for settler in settlers[:MOST_NAMED]
+                ("settled here", settler.resource.position(settler.path)) for settler in settlers[:MAX_NAMED]
             ),
         )
 

@@ -22,7 +22,7 @@ Whose: TypeAlias = Literal["subject's namespace", "subject", "peer's namespace",
 NAMESPACES: tuple[Whose, Whose] = ("subject's namespace", "peer's namespace")
 
 # With more combinations of refused node selectors than this, some node counts as possible.
-_MOST_WAYS = 1000
+_MAX_WAYS = 1000
 _OPPOSITE = {"In": "NotIn", "NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
 
 
@@ -159,7 +159,7 @@ class ConnectionCase(Struct, frozen=True):
             return None
         # A peer may have many addresses, each of a different node, so each selector can be met on its own.
         refused = [selector.requirements for selector in sorted(self.no_nodes)]
-        if prod(map(len, refused)) > _MOST_WAYS:
+        if prod(map(len, refused)) > _MAX_WAYS:
             return self
         return self if all(_some_node(selector.requirements, {}, refused) for selector in self.nodes) else None
 

@@ -30,9 +30,9 @@ from tierwall.network.model.model import NetworkModel
 from tierwall.network.model.rules import NetworkRule, RuleAction, TieredPolicy, tier_isolates
 
 # Limits: conditions tried per rule, conditions tried per model, and earlier rules considered per rule.
-MOST_STEPS = 10_000
-MOST_STEPS_OF_ALL = 200_000
-MOST_BEFORE = 64
+MAX_STEPS_PER_RULE = 10_000
+MAX_STEPS = 200_000
+MAX_EARLIER_RULES = 64
 
 SettlingPart: TypeAlias = NetworkRule | TieredPolicy
 
@@ -50,7 +50,7 @@ class ShadowProver:
         self._tiers = model.tiers
         self._rules = {tier.name: list(_policy_rules(tier.policies)) for tier in self._tiers}
         self._policy_rules = {policy_rule.rule: policy_rule for rules in self._rules.values() for policy_rule in rules}
-        self._steps_left = MOST_STEPS_OF_ALL
+        self._steps_left = MAX_STEPS
 
     def settled_before(self, rule: NetworkRule) -> list[SettlingPart]:
         """Return the parts that settle everything a rule of a first-match tier matches; none if the rule may apply."""
@@ -61,14 +61,14 @@ class ShadowProver:
         return self._prove(rule, self._in_union)
 
     def _prove(self, rule: NetworkRule, prove: Callable[[_RuleInQuestion], list[SettlingPart]]) -> list[SettlingPart]:
-        search = CaseSearch(min(MOST_STEPS, self._steps_left))
+        search = CaseSearch(min(MAX_STEPS_PER_RULE, self._steps_left))
         granted = search.steps
         try:
             asked = _RuleInQuestion.of(self._formulas, search, self._policy_rules[rule])
             # Usually one rule settles everything. Considering fewer rules proves less, never more.
             while asked is not None:
                 settlers = prove(asked)
-                if settlers or asked.most >= MOST_BEFORE:
+                if settlers or asked.most >= MAX_EARLIER_RULES:
                     return settlers
                 asked = replace(asked, most=4 * asked.most)
         except SearchTooLong:

@@ -194,7 +194,7 @@ def _grants_initialize(clause: Clause) -> bool:
 
 
 ONE_LEVEL, AMBIGUOUS, NO_SCOPE = "TW406", "TW407", "TW408"
-MOST_SHOWN = 5
+MAX_SHOWN = 5
 OTHER_LEVEL = {PolicyLevel.GATEWAY: PolicyLevel.BACKEND, PolicyLevel.BACKEND: PolicyLevel.GATEWAY}
 
 
@@ -287,10 +287,10 @@ def _one_level_finding(
     policy: AccessPolicy, rule: AccessRule, denied: list[ScopedTool | str], ways: list[BackendWay], level: PolicyLevel
 ) -> Diagnostic:
     on_gateway = level is PolicyLevel.GATEWAY
-    names = join_names([f"`{tool}`" for tool in denied], MOST_SHOWN)
+    names = join_names([f"`{tool}`" for tool in denied], MAX_SHOWN)
     others = {str(way.backend) if on_gateway else str(way.gateway.reference) for way in ways}
     where = "no backend behind the Gateway" if on_gateway else "no Gateway in front of the backend"
-    message = f"{rule} grants {names} to {rule.source}, but {where} does: {', '.join(sorted(others)[:MOST_SHOWN])}"
+    message = f"{rule} grants {names} to {rule.source}, but {where} does: {', '.join(sorted(others)[:MAX_SHOWN])}"
     return policy.resource.diagnostic(ONE_LEVEL, message, rule.path, hint="grant them at the other level too")
 
 
@@ -325,7 +325,7 @@ def name_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
 def _ambiguous(policy: AccessPolicy, rule: AccessRule, tool: str, offering: list[Resource]) -> Iterator[Diagnostic]:
     if len(offering) > 1:
         listed = sorted(f"{backend.namespace}/{backend.name}" for backend in offering)
-        message = f"{rule} names tool `{tool}`, which {len(offering)} backends offer: {', '.join(listed[:MOST_SHOWN])}"
+        message = f"{rule} names tool `{tool}`, which {len(offering)} backends offer: {', '.join(listed[:MAX_SHOWN])}"
         first = offering[0]
         is_near = first.namespace == policy.resource.namespace
         scope = first.name if is_near else f"{first.namespace}/{first.name}"

@@ -145,8 +145,8 @@ def _of_policy(authorizer: CelAuthorizer, policy: CelPolicy, attributes: Attribu
     unknown = (*UNKNOWN, AUTHORIZER, *(f"request.{key}" for key in _UNKNOWN_FIELDS if key not in fixed))
     try:
         result = outcome_of(partial(policy.tree, {"request": request}, unknown, boolean=True, environment=ENVIRONMENT))
-    except (Failure, PartialError) as why:
-        result = FailedExpression(str(why))
+    except (Failure, PartialError) as error:
+        result = FailedExpression(str(error))
     if isinstance(result, FailedExpression):
         yield from _of_failure(authorizer, policy, result.message, demanded)
     elif result is True or (

@@ -149,8 +149,8 @@ def _message(text: str) -> str:
     return ""
 
 
-MOST_POLICIES = 5
-MOST_EXTERNAL_AUTH = 1
+MAX_POLICIES = 5
+MAX_EXTERNAL_AUTH = 1
 
 
 class ExceededLimit(NamedTuple):
@@ -182,12 +182,12 @@ def _exceeded_limits(snapshot: Snapshot, policy: Resource) -> Iterator[ExceededL
     index = attachments(snapshot, ACCESS_POLICIES, admitted=False)
     for place in whole_objects(index.of(policy)):
         policies = index.on(place)  # the most senior first
-        if all(senior is not policy for senior in policies[:MOST_POLICIES]):
-            yield ExceededLimit(place, MOST_POLICIES, policies[:MOST_POLICIES], False)
+        if all(senior is not policy for senior in policies[:MAX_POLICIES]):
+            yield ExceededLimit(place, MAX_POLICIES, policies[:MAX_POLICIES], False)
         if _has_external_auth(policy):
-            senior_policies = tuple(islice(filter(_has_external_auth, policies), MOST_EXTERNAL_AUTH))
+            senior_policies = tuple(islice(filter(_has_external_auth, policies), MAX_EXTERNAL_AUTH))
             if all(senior is not policy for senior in senior_policies):
-                yield ExceededLimit(place, MOST_EXTERNAL_AUTH, senior_policies, True)
+                yield ExceededLimit(place, MAX_EXTERNAL_AUTH, senior_policies, True)
 
 
 def _has_external_auth(policy: Resource) -> bool:

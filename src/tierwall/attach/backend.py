@@ -101,7 +101,7 @@ def is_permitted(snapshot: Snapshot, source: Resource, target: Place) -> bool:
     return False
 
 
-_DEEPEST = 40  # levels; every schema is less deep
+_MAX_DEPTH = 40  # levels; every schema is less deep
 
 
 class NestedBackendRef(NamedTuple):
@@ -128,7 +128,7 @@ def nested_refs(owner: Resource) -> Iterator[NestedBackendRef]:
 
 
 def _inside(owner: Resource, value: object, path: tuple[str | int, ...]) -> Iterator[NestedBackendRef]:
-    if len(path) > _DEEPEST:
+    if len(path) > _MAX_DEPTH:
         return
     if isinstance(value, list):
         for index, item in enumerate(value):

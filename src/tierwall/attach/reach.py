@@ -22,7 +22,7 @@ from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 # Routes may delegate to routes that delegate again; real chains are short.
-LONGEST_CHAIN = 16
+MAX_CHAIN = 16
 
 
 class RequestPath(NamedTuple):
@@ -45,14 +45,18 @@ class GatewayGraph:
         self._on: dict[tuple[Place, Place, int], list[Resource]] = {}
         self._beyond: dict[Place, tuple[tuple[Place, int], ...]] = {}
         self.routes_on_listeners = tuple(
-            on
+            attached_route
             for key in ROUTES
             for route in sorted(snapshot.of_kind(*key), key=lambda resource: (resource.namespace, resource.name))
-            for on in attach_route(snapshot, route)[0]
+            for attached_route in attach_route(snapshot, route)[0]
         )
-        for on in self.routes_on_listeners:
-            key = Place.of(on.gateway), Place.of(on.listener.owner), on.listener.number
-            self._on.setdefault(key, []).append(on.route)
+        for attached_route in self.routes_on_listeners:
+            key = (
+                Place.of(attached_route.gateway),
+                Place.of(attached_route.listener.owner),
+                attached_route.listener.number,
+            )
+            self._on.setdefault(key, []).append(attached_route.route)
         self.gateways_all = tuple(
             sorted(snapshot.of_kind(*GATEWAY), key=lambda resource: (resource.namespace, resource.name))
         )
@@ -102,7 +106,7 @@ class GatewayGraph:
                     yield RequestPath(gateway, listener, chain, number, ref)
                     continue
                 child = ref.place.resource(self._snapshot)
-                if child is not None and len(chain) < LONGEST_CHAIN:
+                if child is not None and len(chain) < MAX_CHAIN:
                     yield from self._request_paths(gateway, listener, (*chain, child), seen)
 
     def _walk(self, gateway: Resource) -> None:

@@ -23,7 +23,7 @@ CONTROLLERS = {
     **dict.fromkeys(GATEWAY_POLICIES, "agentgateway.dev/agentgateway"),
     **dict.fromkeys(ACCESS_POLICIES, "sigs.k8s.io/kube-agentic-networking-controller"),
 }
-MOST_ANCESTORS = 16
+MAX_ANCESTORS = 16
 # The reasons for which an AccessPolicy closes its targets (docs/semantics.md#an-invalid-policy-closes-its-targets). A
 # policy that exceeds a limit is ignored instead (docs/semantics.md#evaluated-lists-every-policy-looked-at).
 CLOSING = ("Invalid", "InvalidCEL")
@@ -82,9 +82,9 @@ def ancestors(snapshot: Snapshot, policy: Resource, merge_status: MergeStatus) -
     """Return the ancestors of a policy with their conditions, sorted by Gateway and target."""
     is_access_policy = (policy.group, policy.kind) in ACCESS_POLICIES
     every = tuple((_access_policy if is_access_policy else _gateway_policy)(snapshot, policy, merge_status))
-    if len(every) <= MOST_ANCESTORS:
+    if len(every) <= MAX_ANCESTORS:
         return every
-    kept, ignored = every[: MOST_ANCESTORS - 1], len(every) - MOST_ANCESTORS + 1
+    kept, ignored = every[: MAX_ANCESTORS - 1], len(every) - MAX_ANCESTORS + 1
     message = f"{ignored} AncestorRefs ignored due to max status size"
     return (*kept, Ancestor(SUMMARY, (StatusCondition("StatusSummarized", True, "StatusSummary", message),)))
 

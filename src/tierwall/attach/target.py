@@ -199,5 +199,5 @@ def follow(
     added: Iterable[Resource],
 ) -> None:
     """Derive the index of all policies of these kinds from a snapshot that differs only in such policies."""
-    made = attachments(before, kinds, admitted=False).updated_to(snapshot, removed, added)
-    provide(made, _attachments, snapshot, kinds, False)
+    updated = attachments(before, kinds, admitted=False).updated_to(snapshot, removed, added)
+    provide(updated, _attachments, snapshot, kinds, False)

@@ -17,7 +17,7 @@ import msgspec
 from tierwall.errors import TierwallError
 
 # A line of source longer than this is cut around the caret.
-WINDOW = 100
+MAX_SNIPPET = 100
 
 
 class Failure(TierwallError):
@@ -92,9 +92,9 @@ def problem_at(source: str, offset: int, message: str, hint: str | None = None) 
 
 
 def _snippet(text: str, column: int) -> str:
-    if len(text) > WINDOW:
-        left = max(0, min(column - WINDOW // 2, len(text) - WINDOW))
-        text, column = text[left : left + WINDOW], column - left
+    if len(text) > MAX_SNIPPET:
+        left = max(0, min(column - MAX_SNIPPET // 2, len(text) - MAX_SNIPPET))
+        text, column = text[left : left + MAX_SNIPPET], column - left
     text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return f" | {text}\n | {' ' * column}^"
 

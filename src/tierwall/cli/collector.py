@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from tierwall.resources.load import Loaded, Loader
 
 # From this number of containers on, the collector is kept away from them; a Pod has about sixty.
-MANY = 100_000
+MANY_CONTAINERS = 100_000
 
 
 def restore_collector() -> None:
@@ -36,7 +36,7 @@ def collector_off(*, first: bool = True) -> Iterator[None]:
     try:
         yield
     finally:
-        if first and gc.get_count()[0] > MANY:
+        if first and gc.get_count()[0] > MANY_CONTAINERS:
             gc.freeze()
         if collecting:
             gc.enable()

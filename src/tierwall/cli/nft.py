@@ -123,7 +123,7 @@ def _preview(params: EnforceNftParams) -> int:
     from tierwall.engines.nftables.table.compile import CompiledTable
     from tierwall.serve.nftables import KernelFollower
 
-    load = KernelFollower(params.table, params.cut).look(params.object_source())
+    load = KernelFollower(params.table, params.cut).next_load(params.object_source())
     assert load is not None, "the first load always counts as a change"
     if load.errors:
         raise InputError(load.diagnostics, load.loaded)

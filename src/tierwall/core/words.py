@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 # A sentence names this many things and counts the rest. The document names them all.
-MOST_NAMED = 3
+MAX_NAMED = 3
 
 
-def join_names(texts: Sequence[str], most: int | None = MOST_NAMED) -> str:
+def join_names(texts: Sequence[str], most: int | None = MAX_NAMED) -> str:
     """Join names: `a`, `a and b`, `a, b and c`; beyond `most` names, count the rest: `a, b, c and 7 more`."""
     shown = list(texts[:most])
     if len(texts) > len(shown):

@@ -26,7 +26,7 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 # A status message names this many other policies at most, and counts the rest.
-_MOST_NAMES = 5
+_MAX_NAMES = 5
 
 
 class SettingEffect:
@@ -176,12 +176,12 @@ def merge_status(snapshot: Snapshot, policy: Resource) -> MergeStatus:
             before = [name for name in others if not effect.rivals[name][1]]
             if before:
                 verb = "comes" if len(before) == 1 else "come"
-                conflicts[path] = f"{join_names(before, _MOST_NAMES)} {verb} first"
+                conflicts[path] = f"{join_names(before, _MAX_NAMES)} {verb} first"
             else:
-                conflicts[path] = f"this policy comes before {join_names(others, _MOST_NAMES)}"
+                conflicts[path] = f"this policy comes before {join_names(others, _MAX_NAMES)}"
         if not effect.in_force and effect.beaten_by:
             overridden[path] = "; ".join(
                 f"{winner} ({loser.winner_level}) {BEATS[loser.reason]}"
-                for winner, loser in sorted(effect.beaten_by.items())[:_MOST_NAMES]
+                for winner, loser in sorted(effect.beaten_by.items())[:_MAX_NAMES]
             )
     return MergeStatus(conflicts, overridden, bool(effects) and len(overridden) == len(effects))

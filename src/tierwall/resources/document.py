@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from tierwall.core.source import Position
 
 _BLOCK = 1 << 16
-_REMEMBERED = 8
+_MAX_LOCATORS = 8
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -83,7 +83,7 @@ class RepeatedKey(NamedTuple):
     position: Position
 
 
-class _Places(Protocol):
+class _Locator(Protocol):
     def offset(self, path: Sequence[str | int], key: bool = False) -> int: ...
     def repeats(self) -> Iterable[tuple[tuple[str | int, ...], int]]: ...
 
@@ -91,22 +91,22 @@ class _Places(Protocol):
 class LocatorCache:
     """The locators of the documents that were asked for positions last. A few are kept, to save memory."""
 
-    __slots__ = ("_lock", "_places")
+    __slots__ = ("_locators", "_lock")
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._places: dict[Document, _Places] = {}
+        self._locators: dict[Document, _Locator] = {}
 
-    def locator(self, document: Document) -> _Places:
+    def locator(self, document: Document) -> _Locator:
         """Return the locator of a document."""
-        places = self._places.get(document)
-        if places is None:
-            places = document.make_locator()
+        locator = self._locators.get(document)
+        if locator is None:
+            locator = document.make_locator()
             with self._lock:
-                places = self._places.setdefault(document, places)
-                while len(self._places) > _REMEMBERED:
-                    del self._places[next(iter(self._places))]
-        return places
+                locator = self._locators.setdefault(document, locator)
+                while len(self._locators) > _MAX_LOCATORS:
+                    del self._locators[next(iter(self._locators))]
+        return locator
 
 
 class Document:
@@ -164,7 +164,7 @@ class Document:
         repeats = self.source.recent.locator(self).repeats()
         return tuple(RepeatedKey(path, self._position(offset)) for path, offset in repeats)
 
-    def make_locator(self) -> _Places:
+    def make_locator(self) -> _Locator:
         """Make the object that finds nodes in the text of this document."""
         if self.is_json:
             from tierwall.resources.json_locator import JsonLocator

@@ -18,7 +18,7 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.resources.document import Document, LocatorCache, SourceText
 
 # The coarsest clock of any file system in use: FAT counts in steps of two seconds.
-STEP = 2_000_000_000
+CLOCK_STEP_NS = 2_000_000_000
 
 Stamp: TypeAlias = tuple[int, int, int, int, int]
 
@@ -50,12 +50,12 @@ class FileCache:
         self.recent = LocatorCache()
 
 
-def reliable_stamp(status: os.stat_result, begun: int) -> Stamp | None:
-    """Return the stamp of a file if it is enough to recognise the file later; reading began at `begun`.
+def reliable_stamp(status: os.stat_result, read_start: int) -> Stamp | None:
+    """Return the stamp of a file if it is enough to recognise the file later; reading began at `read_start`.
 
     INVARIANT: `status` is that of the open file, not of its name, which may meanwhile name another file.
     """
-    return stamp(status) if max(status.st_ctime_ns, status.st_mtime_ns) + STEP < begun else None
+    return stamp(status) if max(status.st_ctime_ns, status.st_mtime_ns) + CLOCK_STEP_NS < read_start else None
 
 
 def now() -> int:

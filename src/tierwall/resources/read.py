@@ -106,7 +106,7 @@ class _Reader:
         self.problems: list[Diagnostic] = []
         self.sources: dict[str, SourceText] = {}
         self.files: dict[str | None, CachedFile] = {}
-        self._begun = now()
+        self._read_start = now()
         self._limits = limits
         self._stdin = stdin
         self._cache = cache
@@ -209,7 +209,7 @@ class _Reader:
                 self.problems.append(self._too_large(path, status.st_size))
                 return
             with open(path, "rb", buffering=0) as file:
-                lasting = reliable_stamp(os.fstat(file.fileno()), self._begun)
+                lasting = reliable_stamp(os.fstat(file.fileno()), self._read_start)
                 self._take(path, path, self._bytes_of(path, file), lasting)
         except (OSError, ValueError) as error:
             self._refuse_os(path, error)

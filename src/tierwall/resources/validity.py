@@ -25,7 +25,7 @@ from tierwall.core.words import join_names
 from tierwall.resources.admission import AdmissionProblem, admit, with_defaults
 from tierwall.resources.admission.admit import unknown_kind_problem
 from tierwall.resources.admission.problem import WARNING
-from tierwall.resources.admission.validate import MOST_PROBLEMS
+from tierwall.resources.admission.validate import MAX_PROBLEMS
 from tierwall.resources.kinds.registry import Kind, find_kind, read_kinds, versions_of
 from tierwall.resources.once import per_resource, per_resource_and, per_snapshot
 from tierwall.resources.resource import Resource
@@ -143,7 +143,7 @@ def _unknown_parts(policy: Resource, definition: InstalledDefinition) -> tuple[A
     built_in = admit(policy.value)
     judged = _joined_problems(definition, definition.judge(policy.value), built_in)
     unknown = [problem for problem in judged if problem.code == UNREADABLE]
-    if len(built_in) >= MOST_PROBLEMS:
+    if len(built_in) >= MAX_PROBLEMS:
         unknown.append(AdmissionProblem(UNREADABLE, (), "there are more unknown parts than Tierwall lists"))
     return tuple(unknown)
 

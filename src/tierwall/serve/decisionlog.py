@@ -16,7 +16,7 @@ import msgspec
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 
-LONGEST_STRING = 2048
+MAX_STRING = 2048
 
 
 class DecisionLog:
@@ -57,6 +57,6 @@ class DecisionLog:
 
 
 def _truncated(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > LONGEST_STRING:
-        return value[:LONGEST_STRING] + "…"
+    if isinstance(value, str) and len(value) > MAX_STRING:
+        return value[:MAX_STRING] + "…"
     return value

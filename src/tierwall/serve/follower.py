@@ -50,13 +50,13 @@ class ObjectSource(Protocol):
 
 
 class FileSource:
-    """Files and folders as a source. `look`: seconds between looks if the file system reports no change.
+    """Files and folders as a source. `poll_seconds`: how often to look if the file system reports no change.
 
     Only changed files are read again; the other objects are those of the previous load.
     """
 
-    def __init__(self, loader: Loader, look: float | None = None) -> None:
-        self._loader, self._look = loader, look
+    def __init__(self, loader: Loader, poll_seconds: float | None = None) -> None:
+        self._loader, self._poll_seconds = loader, poll_seconds
         self._changed: asyncio.Event | None = None
 
     def read(self) -> Loaded | None:
@@ -64,13 +64,13 @@ class FileSource:
         return self._loader.load_if_changed()
 
     def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
-        """Yield once when watching has begun, then whenever files may have changed, until `stop` is set."""
+        """Yield once when watching has started, then whenever files may have changed, until `stop` is set."""
         from asyncio import Event
 
         from tierwall.serve.watch import changes
 
         self._changed = Event()
-        return changes(self._loader.paths, stop, self._changed, self._look)
+        return changes(self._loader.paths, stop, self._changed, self._poll_seconds)
 
     def nudge(self) -> None:
         """Look at the files now, whether they have changed or not."""
@@ -133,8 +133,8 @@ def problems(loaded: Loaded) -> Diagnostics:
 class Follower(ABC, Generic[State]):
     """Keeps an engine in step with a source.
 
-    INVARIANT: `look` may run in a thread, one call at a time; everything else happens in the event loop. The load in
-    force is replaced as a whole, so other threads may read it.
+    INVARIANT: `next_load` may run in a thread, one call at a time; everything else happens in the event loop. The load
+    in force is replaced as a whole, so other threads may read it.
     """
 
     def __init__(self, count: Callable[[Load[State]], None] | None = None) -> None:
@@ -168,21 +168,21 @@ class Follower(ABC, Generic[State]):
         """Return further problems of a snapshot that is kept out already, so that all of them are reported at once."""
         return ()
 
-    def look(self, source: ObjectSource) -> Load[State] | None:
+    def next_load(self, source: ObjectSource) -> Load[State] | None:
         """Read, check and prepare the objects; None if nothing has changed. Nothing comes into force yet."""
         load: Load[State] = Load(None, ())
         try:
             load.loaded = source.read()
             if load.loaded is None:
                 return None
-            begun = time.perf_counter()
+            start = time.perf_counter()
             load.diagnostics = problems(load.loaded)
             if load.errors:
                 load.refuse(self.other_problems(load.snapshot))
             else:
                 load.state, noticed = self.prepare(load.snapshot)
                 load.diagnostics = sorted_diagnostics((*load.diagnostics, *noticed))
-            load.seconds = time.perf_counter() - begun
+            load.seconds = time.perf_counter() - start
         except InputError as error:
             load.refuse(error.diagnostics)
         except Exception as error:
@@ -214,7 +214,7 @@ class Follower(ABC, Generic[State]):
 
     def begin(self, source: ObjectSource) -> Load[State]:
         """Bring the objects as they are now into force; InputError with everything that is wrong."""
-        load = self.look(source)
+        load = self.next_load(source)
         assert load is not None, "the first reading always finds objects to load"
         self.accept(load)
         return load
@@ -228,13 +228,13 @@ class Follower(ABC, Generic[State]):
 
         async with aclosing(source.changes(stop)) as changes:
             async for _ in changes:
-                load = await asyncio.to_thread(self.look, source)
+                load = await asyncio.to_thread(self.next_load, source)
                 while load is not None and not load.errors and (seconds := self.wait) and not stop.is_set():
                     load.outcome = LoadOutcome.WAITING
                     yield load
                     with suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), seconds)
-                    load = await asyncio.to_thread(self.look, source) or load
+                    load = await asyncio.to_thread(self.next_load, source) or load
                 if load is not None and not stop.is_set():
                     self.accept(load)
                     yield load

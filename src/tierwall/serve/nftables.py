@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import asyncio
 
 # With more changed pods than this, compiling is as fast.
-_MOST_PODS = 200
+_MAX_CHANGED_PODS = 200
 
 
 class KernelFollower(Follower[CompiledTable | PodStep]):
@@ -47,7 +47,7 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
     def prepare(self, snapshot: Snapshot) -> Prepared[CompiledTable | PodStep]:
         """Prepare a change of elements if only pods differ from the load in force, or else compile the table."""
         pods = pod_changes(self.in_force.snapshot, snapshot) if self.in_force is not None else None
-        if pods is not None and len(pods) <= _MOST_PODS and (step := self._enforcer.step(pods)) is not None:
+        if pods is not None and len(pods) <= _MAX_CHANGED_PODS and (step := self._enforcer.step(pods)) is not None:
             return Prepared(step)
         compiled = compile_snapshot(snapshot, self._options)
         return Prepared(compiled, compiled.diagnostics)

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.protocols import DecisionEvent, EngineReport
-from tierwall.engines.envoy.config.bootstrap import LARGEST_PATTERN
+from tierwall.engines.envoy.config.bootstrap import MAX_PATTERN
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions
 from tierwall.engines.envoy.control import accesslog, toolslist
@@ -67,7 +67,7 @@ class ControlPlane:
                 options,
                 access_logs=(*options.access_logs, accesslog.access_log()),
                 http_filters=(*options.http_filters, *filters),
-                largest_pattern=LARGEST_PATTERN,
+                largest_pattern=MAX_PATTERN,
             ),
             self._publish,
             self.metrics.count,
@@ -88,16 +88,16 @@ class ControlPlane:
 
     async def run(self, source: ObjectSource, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
         """Run until `stop` is set; InputError if it cannot start."""
-        begun = False
+        is_running = False
         try:
             envoy = find_envoy(self._settings.envoy) if self._settings.runs_envoy else None
             async with aclosing(self.controller.follow(_IdleSource(source, self._canonicalize), stop)) as loads:
                 async for load in loads:
-                    if not begun:
+                    if not is_running:
                         await self._begin(load, envoy)
                     self._report(load)
-                    if not begun:
-                        begun = True
+                    if not is_running:
+                        is_running = True
                         started()
         finally:
             await self.close()

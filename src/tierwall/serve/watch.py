@@ -11,23 +11,25 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 
 STDIN = "-"
-# Editors and `kubectl` write several files in a row: changes this close (in milliseconds) are read together. `STEP` is
-# how long the folder must be quiet, `LONGEST` how long a stream of changes can delay a load.
-STEP, LONGEST = 10, 100
-# A round of watching ends after so many milliseconds without a change. The first round shows that watching has begun.
-ROUND = 100
-# Seconds between looks at the files if no change was reported: some file systems report none. `MEANWHILE` applies where
-# nothing can be watched. It is also how soon a folder that replaces another is noticed.
-LOOK, MEANWHILE = 10.0, 1.0
+# Editors and `kubectl` write several files in a row, so changes that follow each other closely are read together. A
+# load waits until the folder has been quiet for `QUIET_MS`, but a stream of changes delays it by at most
+# `MAX_DELAY_MS`.
+QUIET_MS, MAX_DELAY_MS = 10, 100
+# A round of watching ends after this time without a change. The end of the first round shows that watching has started.
+ROUND_MS = 100
+# How often to look at the files if no change is reported: some file systems report none. The second number applies
+# where nothing can be watched. It is also how soon a folder that replaces another is noticed.
+POLL_SECONDS, UNWATCHED_POLL_SECONDS = 10.0, 1.0
 
 
 async def changes(
-    paths: Sequence[str], stop: asyncio.Event, changed: asyncio.Event | None = None, look: float | None = None
+    paths: Sequence[str], stop: asyncio.Event, changed: asyncio.Event | None = None, poll_seconds: float | None = None
 ) -> AsyncGenerator[None, None]:
-    """Yield once when watching has begun, then whenever files may have changed, until `stop` is set.
+    """Yield once when watching has started, then whenever files may have changed, until `stop` is set.
 
     A change before the caller asks for the next item is part of that item, so no change between looking and waiting is
-    missed. Setting `changed` counts as a change. `look`: seconds between looks if no change was reported.
+    missed. Setting `changed` counts as a change. `poll_seconds` is how often to look if no change is
+    reported.
     """
     changed = changed or asyncio.Event()
     files = [path for path in paths if path != STDIN]
@@ -35,12 +37,14 @@ async def changes(
     stopping = asyncio.ensure_future(stop.wait())
     try:
         for watcher in watchers:
-            await watcher.begun.wait()
+            await watcher.started.wait()
         while not stop.is_set():
             changed.clear()
             yield
             waiting = asyncio.ensure_future(changed.wait())
-            await asyncio.wait((waiting, stopping), timeout=look or LOOK, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                (waiting, stopping), timeout=poll_seconds or POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
             waiting.cancel()
     finally:
         stopping.cancel()
@@ -57,27 +61,27 @@ class _Watcher:
     def __init__(self, paths: Sequence[str], folders: bool, changed: asyncio.Event) -> None:
         self._paths = dict.fromkeys(Path(path).absolute() for path in paths)
         self._recursive, self._changed = folders, changed
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         # An event of its own, because a cancelled watch sets the event that would end it.
-        self._over = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        self._over.set()
+        self._stopped.set()
         await self._task
 
     async def _watch(self) -> None:
-        while not self._over.is_set():
+        while not self._stopped.is_set():
             watched = self._folders()
             if watched:
                 # A folder may disappear before it is watched, or the system may have no watches left.
                 with suppress(OSError, RuntimeError):
                     await self._watch_folders(watched)
                 self._changed.set()
-            self.begun.set()
+            self.started.set()
             if self._folders() == watched:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._over.wait(), MEANWHILE)
+                    await asyncio.wait_for(self._stopped.wait(), UNWATCHED_POLL_SECONDS)
 
     async def _watch_folders(self, watched: dict[str, tuple[int, int]]) -> None:
         """Watch folders until other folders take their names: a watch stays with a folder, whatever it is called."""
@@ -90,11 +94,11 @@ class _Watcher:
                 # Any change counts: a file that is read may be a link to one that is not, and looking costs little. The
                 # default filter leaves out folders of some names, even if they are above those watched.
                 watch_filter=None,
-                step=STEP,
-                debounce=LONGEST,
-                rust_timeout=ROUND,
+                step=QUIET_MS,
+                debounce=MAX_DELAY_MS,
+                rust_timeout=ROUND_MS,
                 yield_on_timeout=True,
-                stop_event=self._over,
+                stop_event=self._stopped,
                 recursive=self._recursive,
             )
         ) as rounds:
@@ -102,9 +106,9 @@ class _Watcher:
                 # A change before the first round may have gone unnoticed.
                 if quiet is None or any(self._counts(Path(path)) for _, path in changed_files):
                     self._changed.set()
-                self.begun.set()
-                quiet = 0 if changed_files else (quiet or 0) + ROUND
-                if quiet % int(MEANWHILE * 1000) == 0 and self._folders() != watched:
+                self.started.set()
+                quiet = 0 if changed_files else (quiet or 0) + ROUND_MS
+                if quiet % int(UNWATCHED_POLL_SECONDS * 1000) == 0 and self._folders() != watched:
                     return
 
     def _folders(self) -> dict[str, tuple[int, int]]:

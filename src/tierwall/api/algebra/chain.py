@@ -267,8 +267,8 @@ def _ask(attributes: Attributes, authorizer: Authorizer) -> Decision:
     """Ask one authorizer for its first phase. If it breaks, deny: its answer is unknown."""
     try:
         decision = authorizer.authorize(attributes)
-    except Exception as why:
-        return fail_closed(authorizer.name, DENY, f"authorizer `{authorizer.name}` failed: {why}")
+    except Exception as error:
+        return fail_closed(authorizer.name, DENY, f"authorizer `{authorizer.name}` failed: {error}")
     if attributes.conditions_mode is ConditionsMode.NONE:
         return decision.folded()
     return decision

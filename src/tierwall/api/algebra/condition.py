@@ -217,10 +217,10 @@ class ConditionSet(msgspec.Struct, frozen=True):
                 text = condition.text if len(condition.text) <= 200 else ""
                 try:
                     is_true = test(condition)
-                except ConditionError as why:
-                    errors.append(f"condition `{condition.id}` failed: {why}")
+                except ConditionError as error:
+                    errors.append(f"condition `{condition.id}` failed: {error}")
                     verdict = effect.if_failed(self.failure_mode)
-                    steps.append(condition.step(self.authorizer, verdict, Reason.EXPRESSION_FAILED, str(why)))
+                    steps.append(condition.step(self.authorizer, verdict, Reason.EXPRESSION_FAILED, str(error)))
                     failed = failed or steps[-1]
                     continue
                 if is_true:

@@ -47,8 +47,8 @@ def unpack(packed: str) -> str:
         if not stream.eof or stream.unused_data:
             raise ValueError("the packed condition is cut short, too long, or followed by other bytes")
         return raw.decode()
-    except (zlib.error, UnicodeDecodeError) as why:
-        raise ValueError(f"not a packed condition: {why}") from None
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"not a packed condition: {error}") from None
 
 
 def pack_condition(condition: Condition) -> Condition:

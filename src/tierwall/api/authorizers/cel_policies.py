@@ -114,8 +114,8 @@ def _policy(resource: Resource, namespace: str, unknown_fields: Iterable[Admissi
     else:
         try:
             parsed = shared_expression(expression)
-        except ParseError as why:
-            problems.append(f"`spec.expression` does not parse: {why}")
+        except ParseError as error:
+            problems.append(f"`spec.expression` does not parse: {error}")
     return CelPolicy(
         resource,
         condition_id(namespace, resource.name),
@@ -247,8 +247,8 @@ class CelAuthorizer:
         variables = authorizer_variables(chain, attributes) if chain is not None else {}
         try:
             return evaluate_bool(program_of(residual.tree), variables)
-        except ConditionError as why:
-            return FailedExpression(str(why))
+        except ConditionError as error:
+            return FailedExpression(str(error))
 
 
 def _indexed_policy(policy: CelPolicy) -> tuple[dict[str, frozenset[str]], _IndexedPolicy]:

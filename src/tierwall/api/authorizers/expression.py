@@ -82,8 +82,8 @@ class Expression:
         """Evaluate the first phase: true, false, an error, or a residual."""
         try:
             partial = self._specialise(name_unknown)({"request": request})
-        except (Failure, PartialError, RecursionError) as why:
-            return FailedExpression(str(why))
+        except (Failure, PartialError, RecursionError) as error:
+            return FailedExpression(str(error))
         if self._names_authorizer is None:
             self._names_authorizer = AUTHORIZER in to_text(self.tree)
         return outcome_of(partial, self._names_authorizer)
@@ -163,16 +163,16 @@ def condition_text(condition: Condition) -> str:
         raise ConditionError(f"type `{condition.type}` is not evaluated here")
     try:
         return unpack(condition.text)
-    except ValueError as why:
-        raise ConditionError(str(why)) from None
+    except ValueError as error:
+        raise ConditionError(str(error)) from None
 
 
 def evaluate_bool(run: Callable[[Mapping[str, Any]], object], variables: Mapping[str, Any]) -> bool:
     """Run a program; ConditionError if it fails or does not give a bool."""
     try:
         value = run(variables)
-    except (Failure, RecursionError) as why:
-        raise ConditionError(str(why)) from None
+    except (Failure, RecursionError) as error:
+        raise ConditionError(str(error)) from None
     if not isinstance(value, bool):
         raise ConditionError("the result is not a bool")
     return value
@@ -192,8 +192,8 @@ def _cached_program(text: str) -> Callable[[Mapping[str, Any]], object]:
 def _program(text: str) -> Callable[[Mapping[str, Any]], object]:
     try:
         return program_of(parse(text))
-    except ParseError as why:
-        raise ConditionError(f"not a CEL expression: {why}") from None
+    except ParseError as error:
+        raise ConditionError(f"not a CEL expression: {error}") from None
 
 
 MAX_DEPTH = 3

@@ -183,8 +183,8 @@ def node_condition_is_true(condition: Condition, data: ConditionData) -> bool:
         raise ConditionError(f"the Node authorizer does not evaluate conditions of type `{condition.type}`")
     try:
         text = msgspec.json.decode(condition.text, type=_ConditionText)
-    except (msgspec.DecodeError, UnicodeError) as why:
-        raise ConditionError(f"not a condition of the Node authorizer: {why}") from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ConditionError(f"not a condition of the Node authorizer: {error}") from None
     test = _TESTS.get(text.condition)
     if test is None:
         raise ConditionError("not a condition of the Node authorizer")

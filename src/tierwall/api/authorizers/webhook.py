@@ -90,8 +90,8 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
             continue
         try:
             parse(expression)
-        except ParseError as why:
-            message = f"expected a CEL expression as `expression`, found `{expression}`: {why}"
+        except ParseError as error:
+            message = f"expected a CEL expression as `expression`, found `{expression}`: {error}"
             problem(message, "matchConditions", number, "expression")
     shape = WireShape.CONDITIONS_CHAIN if value.get("conditionsEndpointKubeConfigContext") else WireShape.PLAIN
     if isinstance(value.get("conditionsReview"), Mapping):
@@ -186,8 +186,8 @@ class WebhookAuthorizer(WithoutConditionSets):
         try:
             reply = self._client.access({"apiVersion": version, "kind": KIND, "spec": spec})
             decision = self._read(reply)
-        except (WebhookError, WireError) as why:
-            return self._apply_failure_policy(str(why))
+        except (WebhookError, WireError) as error:
+            return self._apply_failure_policy(str(error))
         self._remember(key, decision)
         return decision
 
@@ -200,8 +200,8 @@ class WebhookAuthorizer(WithoutConditionSets):
                 return result
         try:
             answer = self._call_back(decision, data)
-        except (WebhookError, WireError) as why:
-            return fail_closed(self.name, decision.failure, f"webhook `{self.name}`: {why}")
+        except (WebhookError, WireError) as failure:
+            return fail_closed(self.name, decision.failure, f"webhook `{self.name}`: {failure}")
         if answer.verdict not in decision.possible:
             error = f"webhook `{self.name}` evaluated its conditions to `{answer.verdict}`, which they cannot give"
             return fail_closed(self.name, decision.failure, error)
@@ -241,8 +241,8 @@ class WebhookAuthorizer(WithoutConditionSets):
                 if not evaluate_bool(run, variables):
                     reason = "a match condition is false"
                     return no_opinion(self._step(Verdict.NO_OPINION, Reason.NOT_SELECTED, reason), reason)
-            except ConditionError as why:
-                errors.append(str(why))
+            except ConditionError as error:
+                errors.append(str(error))
         return self._apply_failure_policy(f"a match condition failed: {errors[0]}") if errors else None
 
     def _apply_failure_policy(self, why: str) -> Decision:
@@ -296,8 +296,8 @@ class _LocalEvaluator:
         def test(condition: Condition) -> bool:
             try:
                 return condition_is_true(condition, variables)
-            except ConditionError as why:
-                failures.append(str(why))
+            except ConditionError as error:
+                failures.append(str(error))
                 raise
 
         result = conditions.evaluate(test)

@@ -109,8 +109,8 @@ def read_sets(value: Any) -> tuple[ChainEntry, ...]:
     """Read a list of sets; nested sets are flattened to `outer.inner`, and names must be unique."""
     try:
         sets = msgspec.convert(value, list[WireSet])
-    except (msgspec.ValidationError, RecursionError) as why:
-        raise WireError(f"condition sets: {why}") from None
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise WireError(f"condition sets: {error}") from None
     entries = tuple(_flatten(sets, "", 0))
     if len({entry.authorizer for entry in entries}) < len(entries):
         raise WireError("two condition sets have the same authorizer name")
@@ -147,8 +147,8 @@ def _conditional(name: str, wire_set: WireSet) -> Decision:
             )
             for condition in wire_set.conditions
         ]
-    except ValueError as why:
-        return Decision(mode.verdict, "failed closed: invalid conditions", str(why))
+    except ValueError as error:
+        return Decision(mode.verdict, "failed closed: invalid conditions", str(error))
     return conditional(name, parsed, mode)
 
 
@@ -189,8 +189,8 @@ def read_request(spelling: Spelling, value: Mapping[str, Any]) -> tuple[tuple[Ch
         raise WireError(f"`request.{spelling.in_request}` is required")
     try:
         data = msgspec.convert({key: value[key] for key in UNKNOWN if key in value}, ConditionData)
-    except msgspec.ValidationError as why:
-        raise WireError(f"`request`: {why}") from None
+    except msgspec.ValidationError as error:
+        raise WireError(f"`request`: {error}") from None
     return read_sets(sets), data
 
 

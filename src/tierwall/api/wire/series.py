@@ -142,8 +142,8 @@ def _read_map(value: Any, name: str) -> Decision:
     for key, effect in _LISTS:
         try:
             wire_conditions = msgspec.convert(value.get(f"{key}Conditions") or [], list[SeriesCondition])
-        except msgspec.ValidationError as why:
-            raise WireError(f"`conditionsMap.{key}Conditions`: {why}") from None
+        except msgspec.ValidationError as error:
+            raise WireError(f"`conditionsMap.{key}Conditions`: {error}") from None
         for condition in wire_conditions:
             if condition.type in _HARD:
                 mode = FailureMode.NO_OPINION

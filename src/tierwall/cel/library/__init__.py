@@ -1,6 +1,6 @@
-"""The function libraries, one file each, and the functions of each: a file is imported when one of them is named.
+"""The functions of each library. A library is one module; it is imported when an expression names one of its functions.
 
-Where several files have a function (`indexOf` of strings and of lists), its overloads are tried in the order here.
+Where several libraries have a function (`indexOf` of strings and of lists), its overloads are tried in this order.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def overloads(function: str) -> tuple[Overload, ...]:
 
 
 def library_overloads(library: str) -> tuple[Overload, ...]:
-    """Return the overloads that one file has."""
+    """Return the overloads of one library."""
     declared: tuple[Overload, ...] = import_module(f"{__name__}.{library}").OVERLOADS
     return declared
 

@@ -20,7 +20,7 @@ from tierwall.cel.values import OpaqueValue, size_of
 from tierwall.values.pattern import pattern
 
 _MAPPED = 0xFFFF << 32
-_LONGEST = 64
+_MAX_LENGTH = 64
 _BITS = pattern(r"0|[1-9][0-9]{0,2}", re.ASCII)
 
 
@@ -74,11 +74,11 @@ IP_TYPE, CIDR_TYPE = Type(IP.cel_type), Type(CIDR.cel_type)
 def parse_ip(text: str) -> IP:
     """`ip(text)`."""
     try:
-        if len(text) > _LONGEST or not text.isascii():
+        if len(text) > _MAX_LENGTH or not text.isascii():
             raise ValueError("not an address")
         address = ipaddress.ip_address(text)
     except ValueError:
-        raise EvaluationError(f"IP Address `{text[:_LONGEST]}` parse error during conversion from string") from None
+        raise EvaluationError(f"IP Address `{text[:_MAX_LENGTH]}` parse error during conversion from string") from None
     if address.version == 6 and address.scope_id is not None:
         raise EvaluationError(f"IP address `{text}` with zone value is not allowed")
     number = int(address)

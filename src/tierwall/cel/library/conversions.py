@@ -40,8 +40,8 @@ _BOOLS = {
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
 }
 # Longer digit runs overflow in any case, and Python refuses to convert very long ones.
-_LONGEST_NUMBER = 400
-_LONGEST_DOUBLE = 2_000
+_MAX_NUMBER_LENGTH = 400
+_MAX_DOUBLE_LENGTH = 2_000
 
 
 def _failed(value: object, to: str) -> EvaluationError:
@@ -50,14 +50,14 @@ def _failed(value: object, to: str) -> EvaluationError:
 
 def string_to_int(text: str) -> int:
     """Parse decimal digits with an optional sign."""
-    if len(text) <= _LONGEST_NUMBER and _INTEGER.fullmatch(text):
+    if len(text) <= _MAX_NUMBER_LENGTH and _INTEGER.fullmatch(text):
         return int64(int(text))
     raise _failed(text, "int")
 
 
 def string_to_uint(text: str) -> Uint:
     """Parse decimal digits."""
-    if len(text) <= _LONGEST_NUMBER and _UNSIGNED.fullmatch(text):
+    if len(text) <= _MAX_NUMBER_LENGTH and _UNSIGNED.fullmatch(text):
         return uint64(int(text))
     raise _failed(text, "uint")
 
@@ -66,7 +66,7 @@ def string_to_double(text: str) -> float:
     """Parse a Go floating-point literal, `Inf` or `NaN`."""
     if _SPECIAL.fullmatch(text):
         return float(text)
-    if len(text) > _LONGEST_DOUBLE:
+    if len(text) > _MAX_DOUBLE_LENGTH:
         raise _failed(text, "double")
     if "_" in text and not _MISPLACED.search(text):
         text = text.replace("_", "")

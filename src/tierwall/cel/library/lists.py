@@ -19,8 +19,8 @@ from tierwall.cel.values import Duration, Uint, compare, equal, size_of
 _COMPARABLE: tuple[Type, ...] = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 _SUMMABLE: tuple[Type, ...] = (INT, UINT, DOUBLE, DURATION)
 _ZERO: dict[type, object] = {Uint: Uint(0), float: 0.0, Duration: Duration(0)}
-_LONGEST_RANGE = 1_000_000
-_DEEPEST = 100
+_MAX_RANGE = 1_000_000
+_MAX_DEPTH = 100
 
 
 def _order(left: object, right: object) -> int:
@@ -135,8 +135,8 @@ def distinct(items: list[object]) -> list[object]:
 
 def range_list(size: int) -> list[int]:
     """`lists.range(n)`: 0 to n-1."""
-    if not 0 <= size <= _LONGEST_RANGE:
-        raise EvaluationError(f"lists.range: size {size} is not between 0 and {_LONGEST_RANGE}")
+    if not 0 <= size <= _MAX_RANGE:
+        raise EvaluationError(f"lists.range: size {size} is not between 0 and {_MAX_RANGE}")
     return list(range(size))
 
 
@@ -149,13 +149,16 @@ def _slice_cost(_: object, start: int, end: int) -> int:
 
 
 def _range_cost(size: int) -> int:
-    return cost.new_list(min(max(size, 0), _LONGEST_RANGE))
+    return cost.new_list(min(max(size, 0), _MAX_RANGE))
 
 
 def _flatten_cost(items: object, depth: int = 1) -> int:
     # A depth that no value reaches costs nothing.
     return (
-        size_of(items) * (min(depth, _DEEPEST) if depth >= 0 else 1) + 1 + cost.LIST + cost.large_value_surcharge(items)
+        size_of(items) * (min(depth, _MAX_DEPTH) if depth >= 0 else 1)
+        + 1
+        + cost.LIST
+        + cost.large_value_surcharge(items)
     )
 
 

@@ -24,7 +24,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _NANO = -9
 # Digits that always fit an int64.
 _SAFE_DIGITS = 18
-_LONGEST = 2_000
+_MAX_DIGITS = 2_000
 
 
 class Quantity(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
@@ -68,7 +68,7 @@ def compare(left: Quantity, right: Quantity) -> int:
 def parse(text: str) -> Quantity:
     """Parse a signed decimal number with a suffix; anything finer than a billionth is rounded away from zero."""
     match = _TEXT.fullmatch(text)
-    if not text or len(text) > _LONGEST or match is None:
+    if not text or len(text) > _MAX_DIGITS or match is None:
         raise EvaluationError(
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         )
@@ -107,7 +107,7 @@ def _rounded(value: int, scale: int) -> Quantity:
         quotient, rest = divmod(abs(value), pow(10, cut))
         quotient += 1 if rest else 0
         value, scale = quotient if value > 0 else -quotient, _NANO
-    elif value and scale - _NANO <= _LONGEST:
+    elif value and scale - _NANO <= _MAX_DIGITS:
         value, scale = value * pow(10, scale - _NANO), _NANO
     return Quantity(value, scale, False)
 
@@ -147,7 +147,7 @@ def add(left: Quantity, addend: Quantity | int) -> Quantity:
     if left.small and right.small and not (left.value and right.value):
         return left if left.value else Quantity(right.value, right.scale)
     scale = min(left.scale, right.scale)
-    if max(left.scale, right.scale) - scale > _LONGEST:
+    if max(left.scale, right.scale) - scale > _MAX_DIGITS:
         raise EvaluationError("quantity out of range")
     a, b = left.value * 10 ** (left.scale - scale), right.value * 10 ** (right.scale - scale)
     fits = all(INT_MIN <= number <= INT_MAX for number in (a, b, a + b))

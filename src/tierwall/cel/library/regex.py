@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 MATCHING = ("matches", "find", "findAll")
 
 # Kubernetes bounds expressions, and so their literals, well below this.
-_LONGEST = 100_000
+_MAX_LENGTH = 100_000
 _SMALL_PROGRAM = 1000
 # `\\C`, a single byte, is known to RE2 but not to Go.
 _SINGLE_BYTE = pattern(r"(?<!\\)(?:\\\\)*\\C")
 _TOO_LARGE = 200_000
 # Bytes that one findAll may look at: each of its matches may look ahead to the end of the text.
-_LONGEST_SEARCH = 200_000_000
+_MAX_SEARCHED_BYTES = 200_000_000
 
 
 @cache
@@ -55,7 +55,7 @@ def compile_pattern(pattern: str) -> re2._Regexp:
 @lru_cache(maxsize=128)
 def _compiled(pattern: str) -> re2._Regexp | str:
     """Return the compiled pattern, or the error message. Failing takes as long as compiling, so both are remembered."""
-    if len(pattern) > _LONGEST:
+    if len(pattern) > _MAX_LENGTH:
         return "too long"
     if _SINGLE_BYTE.search(pattern) and "\\Q" not in pattern:
         return "invalid escape sequence: \\C"
@@ -142,7 +142,7 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     for match in regexp.finditer(data):
         start, end = match.span()
         looked_at += len(data) - start
-        if looked_at > _LONGEST_SEARCH:
+        if looked_at > _MAX_SEARCHED_BYTES:
             raise CostExceeded("operation cancelled: too many matches in too long a string")
         inside_character = start < len(data) and data[start] & 0xC0 == 0x80
         if start == end and (start == last or inside_character):

@@ -17,7 +17,7 @@ from tierwall.values.pattern import pattern
 _NUMBER = r"(0|[1-9][0-9]{0,19})"
 _TEXT = pattern(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?", re.ASCII)
 _PART = pattern(r"[0-9A-Za-z-]+", re.ASCII)
-_LONGEST = 4096
+_MAX_LENGTH = 4096
 
 
 class Semver(OpaqueValue, msgspec.Struct, frozen=True, gc=False):
@@ -70,7 +70,7 @@ def parse(text: str, normalize: bool = False) -> Semver:
     given = text
     if normalize:
         text = _normalized(text)
-    match = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None
+    match = _TEXT.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise _invalid(given)
     major, minor, patch = int(match[1]), int(match[2]), int(match[3])

@@ -29,7 +29,7 @@ ANY: Final = TRUE | FALSE | ERROR | OTHER
 _WORDS: Final = ((TRUE, "true"), (FALSE, "false"), (ERROR, "error"), (OTHER, "other"))
 _NO_SUCH_KEY = "no such key: "
 # A message may hold a key as long as the input; readers do not need all of it.
-_LONGEST_MESSAGE = 500
+_MAX_MESSAGE = 500
 FAILING_SIZE = 6
 
 
@@ -107,7 +107,7 @@ def as_condition(result: Result, function: str) -> Result:
 
 def failing_expression(message: str) -> Expr:
     """Return a constant that always fails and keeps the message: `{}["nope"]` fails with `no such key: nope`."""
-    text = message.removeprefix(_NO_SUCH_KEY)[:_LONGEST_MESSAGE].encode("utf-8", "replace").decode()
+    text = message.removeprefix(_NO_SUCH_KEY)[:_MAX_MESSAGE].encode("utf-8", "replace").decode()
     return Call("_[_]", None, (MapExpr(()), Literal(text)))
 
 

@@ -137,7 +137,7 @@ WORKLOADS = (
     ("batch", "Job"),
     ("batch", "CronJob"),
 )
-MOST_REPLICAS = 2
+MAX_REPLICAS = 2
 
 _CREATED_BY = {"Pod": WORKLOADS, "ReplicaSet": (("apps", "Deployment"),), "Job": (("batch", "CronJob"),)}
 
@@ -170,7 +170,7 @@ def _replicas(
     resource: Resource, labels: Mapping[str, str], nodes: int, taken: set[tuple[str, str]]
 ) -> Iterator[Endpoint]:
     metadata, spec = (nested_map(_job(resource), "template", key) for key in ("metadata", "spec"))
-    for number in range(min(MOST_REPLICAS, _count(resource, nodes))):
+    for number in range(min(MAX_REPLICAS, _count(resource, nodes))):
         name = f"{resource.name}-{number}"
         if (resource.namespace, name) in taken:
             # A pod or another workload's replica has that name. A colon, which object names never have, tells them
@@ -191,7 +191,7 @@ def _count(resource: Resource, nodes: int) -> int:
     A DaemonSet runs one per node (two if the snapshot has no Nodes); others run one unless they give a number.
     """
     if resource.kind == "DaemonSet":
-        return nodes or MOST_REPLICAS
+        return nodes or MAX_REPLICAS
     count = _job(resource).get("parallelism" if resource.kind in ("Job", "CronJob") else "replicas")
     return count if type(count) is int and count >= 0 else 1
 

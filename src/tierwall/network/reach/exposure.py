@@ -29,7 +29,7 @@ from tierwall.resources.snapshot import Snapshot
 
 # If there are more selectors than this, pairs of selectors get no hypothetical pod. Single selectors get at most ten
 # times as many.
-MOST_SELECTORS = 24
+MAX_SELECTORS = 24
 _PREFIX = "tierwall-any-"
 _UNUSED_PORT = 64_999
 
@@ -123,12 +123,12 @@ def _resource(kind: str, namespace: str, name: str, labels: Iterable[tuple[str, 
 
 def _hypothetical_pods(network: NetworkModel) -> list[HypotheticalPod]:
     pairs = dict.fromkeys(pair for policy in network.policies for pair in _selectors(policy))
-    if pairs and len(pairs) + len(network.namespaces) <= MOST_SELECTORS:
+    if pairs and len(pairs) + len(network.namespaces) <= MAX_SELECTORS:
         pairs |= {(_namespace_selector(name), EVERYTHING): None for name in sorted(network.namespaces)}
     selected = (pod for pair in pairs if (pod := _selected_by_all(network, [pair])) is not None)
-    singles = list(dict.fromkeys(selected))[: 10 * MOST_SELECTORS]
+    singles = list(dict.fromkeys(selected))[: 10 * MAX_SELECTORS]
     pods = dict.fromkeys([HypotheticalPod((), ()), *singles])
-    if len(pairs) <= MOST_SELECTORS:
+    if len(pairs) <= MAX_SELECTORS:
         for two_pairs in combinations(pairs, 2):
             pod = _selected_by_all(network, two_pairs)
             if pod is not None:

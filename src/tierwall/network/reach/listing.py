@@ -21,11 +21,11 @@ from tierwall.network.detail import decided_by, whole_verdict
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.rules import Direction, PodPeer, PortRange, Relation, peers_by_kind
 from tierwall.network.reach.matrix import ConnectionPassages, DestinationGroup, ReachMatrix
-from tierwall.network.reach.naming import LARGE, MOST_SELECTORS, EndpointNames, NamedEndpoints, NamedMask
+from tierwall.network.reach.naming import LARGE, MAX_SELECTORS, EndpointNames, NamedEndpoints, NamedMask
 from tierwall.network.reach.spaces import PortSpace, bits, cut, union
 
 # A picture with more blocks than this would be unreadable.
-MOST_BLOCKS = 400
+MAX_BLOCKS = 400
 
 
 class ConnectionFlow(Struct, frozen=True):
@@ -116,7 +116,7 @@ def connection_entries(matrix: ReachMatrix, why: bool = False) -> Iterator[Conne
 def _cuts(matrix: ReachMatrix) -> dict[Selector, NamedMask]:
     """Return the sets of pods that most policies select, by selector. Exceptions often consist of such sets."""
     counted = Counter(policy.pods for policy in matrix.classes.model.policies if policy.pods.requirements)
-    common = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MOST_SELECTORS]
+    common = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MAX_SELECTORS]
     return {pods: NamedMask(_name(EVERYTHING, pods), matrix.membership.pods(pods)) for pods, _ in common}
 
 
@@ -134,7 +134,7 @@ def _hints(matrix: ReachMatrix, group: DestinationGroup, cuts: dict[Selector, Na
     pods, _addresses, _nodes, _domains = peers_by_kind(peer for rule in rules for peer in rule.peers or ())
     peers = dict.fromkeys(pods)
     hints: list[NamedMask] = []
-    for peer in list(peers)[:MOST_SELECTORS]:
+    for peer in list(peers)[:MAX_SELECTORS]:
         namespaces = _namespaces(peer, subject)
         mask = matrix.membership.matching(peer, subject) & group.possible
         if namespaces is not None and mask.bit_count() > LARGE:
@@ -202,7 +202,7 @@ class TooManyBlocks(ValueError):
     """A picture would have too many blocks."""
 
     def __init__(self) -> None:
-        super().__init__(f"more than {MOST_BLOCKS} groups of endpoints differ")
+        super().__init__(f"more than {MAX_BLOCKS} groups of endpoints differ")
 
 
 class Arrow(NamedTuple):
@@ -240,7 +240,7 @@ def _blocks(matrix: ReachMatrix) -> list[int]:
     pieces = [everybody] if (everybody := union(sets)) else []
     for mask in sets:
         pieces = cut(pieces, mask)
-        if len(pieces) > MOST_BLOCKS:
+        if len(pieces) > MAX_BLOCKS:
             raise TooManyBlocks
     return sorted(pieces, key=lambda piece: piece & -piece)
 
@@ -262,7 +262,7 @@ def picture_of_changes(entries: Iterable[ConnectionEntry]) -> Picture:
     for entry in entries:
         source, destination = (nodes.setdefault(named, len(nodes)) for named in (entry.sources, entry.destinations))
         arrows.setdefault((source, destination, entry.change), []).extend(entry.flows)
-        if len(nodes) > MOST_BLOCKS:
+        if len(nodes) > MAX_BLOCKS:
             raise TooManyBlocks
     drawn = (Arrow(source, to, tuple(flows), change) for (source, to, change), flows in arrows.items())
     return Picture(tuple(nodes), tuple(drawn))

@@ -48,7 +48,7 @@ class Column(Struct, frozen=True, eq=False, gc=False):
 
 
 # The most bases that are tried for a row, and a difference (in classes) that is small enough to stop at a base.
-MOST_BASES, NEAR = 48, 64
+MAX_BASES, NEAR_ENOUGH = 48, 64
 
 
 class _Layer:
@@ -64,9 +64,9 @@ class _Layer:
             distance = (base ^ reach).bit_count()
             if least < 0 or distance < least:
                 best, least = number, distance
-                if distance <= NEAR:
+                if distance <= NEAR_ENOUGH:
                     break
-        if least > NEAR and len(self.bases) < MOST_BASES:
+        if least > NEAR_ENOUGH and len(self.bases) < MAX_BASES:
             self.bases.append([reach, sources])
             return ()
         chosen = self.bases[best]

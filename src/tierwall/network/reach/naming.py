@@ -23,7 +23,7 @@ CHUNK = 256
 # A set with more classes than this may be named by selectors; a smaller one is always spelled out.
 LARGE = 32
 # The most selectors of each kind that are tried for a name, and the number of other names that is few enough to stop.
-MOST_SELECTORS, FEW = 4, 12
+MAX_SELECTORS, FEW_ENOUGH = 4, 12
 
 
 class NamedEndpoints(Struct, frozen=True):
@@ -120,7 +120,7 @@ class EndpointNames:
             remaining = surplus.bit_count() + missing.bit_count()
             if remaining * 2 < least:
                 best, least = ([hint], chosen), remaining
-                if remaining <= FEW:
+                if remaining <= FEW_ENOUGH:
                     break
         return best
 

@@ -21,11 +21,11 @@ from tierwall.resources.admission.problem import (
     ValueCheck,
     existing_path,
 )
-from tierwall.resources.admission.validate import MOST_PROBLEMS, SchemaCompiler
+from tierwall.resources.admission.validate import MAX_PROBLEMS, SchemaCompiler
 from tierwall.resources.kinds.meta import object_schema
 from tierwall.resources.kinds.registry import Kind, find_kind, misspelled_kind_hint
 
-_DEEPEST = 200  # levels; deeper than any schema, shallower than Python's own limit
+_MAX_DEPTH = 200  # levels; deeper than any schema, shallower than Python's own limit
 
 
 def admit(document: Any, kind: Kind | None = None) -> list[AdmissionProblem]:
@@ -47,7 +47,7 @@ def admit(document: Any, kind: Kind | None = None) -> list[AdmissionProblem]:
         hint = misspelled_kind_hint(document["apiVersion"], document["kind"])
         return [] if hint is None else [unknown_kind_problem(document["apiVersion"], document["kind"], hint)]
     if _too_deep(document):
-        return [AdmissionProblem(COUNT, (), f"object is nested deeper than {_DEEPEST} levels")]
+        return [AdmissionProblem(COUNT, (), f"object is nested deeper than {_MAX_DEPTH} levels")]
     if kind.installed:
         problems = MeteredProblems()
     fill, check = _compiled_kind(kind)
@@ -56,15 +56,15 @@ def admit(document: Any, kind: Kind | None = None) -> list[AdmissionProblem]:
         from tierwall.resources.definition.schemas import schema_problems
 
         problems += schema_problems(document)
-    if len(problems) >= MOST_PROBLEMS and not any(problem.refuses for problem in problems):
+    if len(problems) >= MAX_PROBLEMS and not any(problem.refuses for problem in problems):
         # An error may follow the warnings. The rest was not checked, so refuse the object.
         problems = [
-            AdmissionProblem(COUNT, (), f"object has {MOST_PROBLEMS} warnings or more; the rest was not judged"),
+            AdmissionProblem(COUNT, (), f"object has {MAX_PROBLEMS} warnings or more; the rest was not judged"),
             *problems,
         ]
     return [
         msgspec.structs.replace(problem, path=existing_path(problem.path, document))
-        for problem in problems[:MOST_PROBLEMS]
+        for problem in problems[:MAX_PROBLEMS]
     ]
 
 
@@ -108,7 +108,7 @@ def unknown_kind_problem(api_version: str, kind: str, hint: str) -> AdmissionPro
 
 def _too_deep(document: Any) -> bool:
     level = [document]
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         below: list[Any] = []
         for node in level:
             if type(node) is dict:

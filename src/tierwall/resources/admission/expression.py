@@ -17,7 +17,7 @@ from tierwall.cel.types import DYN
 from tierwall.cel.values import NONE
 
 Evaluate = Callable[[Any, Any], Any]
-_MOST_KEPT = 4096  # expressions; those of installed definitions come and go
+_MAX_CACHED = 4096  # expressions; those of installed definitions come and go
 
 
 class RuleError(Exception):
@@ -50,7 +50,7 @@ def evaluate_with_cost(expression: str, value: Any) -> tuple[Any, int]:
         raise RuleError(str(failure)) from None
 
 
-@lru_cache(_MOST_KEPT)
+@lru_cache(_MAX_CACHED)
 def reads_old_self(expression: str) -> bool:
     """Whether the expression reads `oldSelf`, the value before an update."""
     return "oldSelf" in expression and any(
@@ -58,7 +58,7 @@ def reads_old_self(expression: str) -> bool:
     )
 
 
-@lru_cache(_MOST_KEPT)
+@lru_cache(_MAX_CACHED)
 def fields_read(expression: str) -> frozenset[str] | None:
     """Return the fields of `self` that the expression reads, or None if it reads `self` as a whole."""
     fields: set[str] = set()
@@ -99,7 +99,7 @@ def _environment() -> Environment:
     return Environment(variables={"self": DYN, "item": DYN, "oldSelf": DYN})
 
 
-@lru_cache(_MOST_KEPT)
+@lru_cache(_MAX_CACHED)
 def _program(expression: str) -> Program:
     environment = _environment()
     tree = environment.parse(expression)

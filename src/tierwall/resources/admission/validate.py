@@ -31,7 +31,7 @@ from tierwall.resources.admission.values import TYPES, openapi_format, unique_it
 from tierwall.resources.kinds.meta import embedded_object_schema
 from tierwall.resources.schema import NO_VALUE, Property, Schema
 
-MOST_PROBLEMS = 200  # per object; hostile input must not make the report huge
+MAX_PROBLEMS = 200  # per object; hostile input must not make the report huge
 
 
 class SchemaCompiler:
@@ -130,7 +130,7 @@ class SchemaCompiler:
                 # A list over its limit is refused anyway, so items beyond the limit are not checked.
                 for index, item in enumerate(value[:most]):
                     sound &= item_check(item, (trail, index), problems)
-                    if len(problems) >= MOST_PROBLEMS:
+                    if len(problems) >= MAX_PROBLEMS:
                         return False
             if not least <= len(value) <= most:
                 sound &= _count(len(value), "items", least, most, trail, problems)
@@ -173,7 +173,7 @@ class SchemaCompiler:
                 elif closed:
                     sound = known = False
                     problems.append(_unknown(name, trail, value, schema.properties))
-                if len(problems) >= MOST_PROBLEMS:
+                if len(problems) >= MAX_PROBLEMS:
                     return False
             for part in needed:
                 if part.name not in value:

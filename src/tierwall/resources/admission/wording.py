@@ -10,8 +10,8 @@ from typing import Any
 
 from tierwall.resources.admission.problem import PathStep
 
-_MOST_SHOWN = 512
-_DEEPEST_SHOWN = 6
+_MAX_SHOWN = 512
+_MAX_SHOWN_DEPTH = 6
 _ESCAPED = dict(zip('\a\b\f\n\r\t\v\\"', 'abfnrtv\\"', strict=True))
 _TYPE_NAMES = {
     type(None): "null",
@@ -38,7 +38,7 @@ def field_path(path: Iterable[PathStep]) -> str:
 def go_quote(text: str) -> str:
     """Return a string as Go's `%q` prints it."""
     out: list[str] = []
-    for char in text[:_MOST_SHOWN]:
+    for char in text[:_MAX_SHOWN]:
         if char in _ESCAPED:
             out.append(f"\\{_ESCAPED[char]}")
         elif char.isprintable():
@@ -49,7 +49,7 @@ def go_quote(text: str) -> str:
             out.append(f"\\u{ord(char):04x}")
         else:
             out.append(f"\\U{ord(char):08x}")
-    return '"' + "".join(out) + ("…" if len(text) > _MOST_SHOWN else "") + '"'
+    return '"' + "".join(out) + ("…" if len(text) > _MAX_SHOWN else "") + '"'
 
 
 def go_value(value: Any) -> str:
@@ -62,8 +62,8 @@ def go_value(value: Any) -> str:
         return go_number(value)
     import json
 
-    text = json.dumps(_shallow(value, _DEEPEST_SHOWN), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
+    text = json.dumps(_shallow(value, _MAX_SHOWN_DEPTH), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
 
 
 def go_number(value: float) -> str:

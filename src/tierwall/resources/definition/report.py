@@ -17,7 +17,7 @@ from tierwall.resources.admission.problem import (
     AdmissionProblem,
     PathStep,
 )
-from tierwall.resources.admission.validate import MOST_PROBLEMS
+from tierwall.resources.admission.validate import MAX_PROBLEMS
 
 Path = tuple[PathStep, ...]
 Keywords = Mapping[str, Any]
@@ -48,7 +48,7 @@ class SchemaReport:
     @property
     def is_full(self) -> bool:
         """Whether there are as many problems as one report holds."""
-        return len(self.problems) >= MOST_PROBLEMS
+        return len(self.problems) >= MAX_PROBLEMS
 
     def invalid(self, path: Path, value: Any, detail: str, code: str = INVALID) -> None:
         """Report an invalid value."""

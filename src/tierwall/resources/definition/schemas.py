@@ -18,13 +18,13 @@ from tierwall.cel.check.structural import schema_type
 from tierwall.cel.types import BOOL, DYN, STRING, Type
 from tierwall.resources.admission.expression import reads_old_self
 from tierwall.resources.admission.problem import COUNT, DUPLICATE, RULE, AdmissionProblem, MeteredProblems
-from tierwall.resources.admission.validate import MOST_PROBLEMS, SchemaCompiler
+from tierwall.resources.admission.validate import MAX_PROBLEMS, SchemaCompiler
 from tierwall.resources.definition.report import Keywords, Path, SchemaReport, schema_field_path
 from tierwall.resources.definition.structure import alternatives, check_schema_node
 from tierwall.resources.schema import SchemaReader
 
 _HEAD = ("apiVersion", "kind", "metadata")
-_MOST_SELECTABLE = 8
+_MAX_SELECTABLE = 8
 # Keywords that a definition with a status subresource may not have at its root.
 _NOT_AT_ROOT = (
     *("allOf", "anyOf", "oneOf", "not", "enum", "default", "nullable", "maxProperties", "minProperties"),
@@ -48,7 +48,7 @@ def schema_problems(document: Mapping[str, Any]) -> list[AdmissionProblem]:
         _judge(report, keywords, ("spec", "versions", index, "schema", "openAPIV3Schema"), has_status)
         if not report.problems and isinstance(version.get("selectableFields"), list):
             _selectable(report, version["selectableFields"], keywords, ("spec", "versions", index, "selectableFields"))
-    return [*report.problems, *report.warnings][:MOST_PROBLEMS]
+    return [*report.problems, *report.warnings][:MAX_PROBLEMS]
 
 
 def _judge(report: SchemaReport, keywords: Any, path: Path, has_status: bool) -> None:
@@ -96,8 +96,8 @@ def _selectable(report: SchemaReport, fields: list[Any], keywords: Keywords, pat
         elif text in seen:
             report.invalid(at, text, "is a duplicate", DUPLICATE)
         seen.add(text)
-    if len(seen) > _MOST_SELECTABLE:
-        report.invalid(path, len(seen), f"must have at most {_MOST_SELECTABLE} items", COUNT)
+    if len(seen) > _MAX_SELECTABLE:
+        report.invalid(path, len(seen), f"must have at most {_MAX_SELECTABLE} items", COUNT)
 
 
 def _complete(report: SchemaReport, keywords: Keywords, described: Keywords, path: Path, at: Path) -> None:
@@ -169,7 +169,7 @@ def _default(report: SchemaReport, keywords: Keywords, path: Path) -> None:
     SchemaCompiler(strict=True, native=False, metered=True, repeated=True).compile(schema)(
         keywords["default"], None, problems
     )
-    for problem in problems[:MOST_PROBLEMS]:
+    for problem in problems[:MAX_PROBLEMS]:
         report.invalid((*path, "default"), keywords["default"], f"must fit: {problem.message}", problem.code)
 
 

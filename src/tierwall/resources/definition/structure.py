@@ -20,7 +20,7 @@ from tierwall.resources.schema import INT_OR_STRING, RULE_KEYWORDS
 
 NodePosition = Literal["root", "item", "field"]
 
-_MOST_NODES = 100_000  # in all schemas of a definition; API servers refuse objects of more than 1.5 MB
+_MAX_NODES = 100_000  # in all schemas of a definition; API servers refuse objects of more than 1.5 MB
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 # The type of value of every schema keyword.
@@ -82,11 +82,11 @@ def check_schema_node(
 ) -> None:
     """Check a node and all nodes below it. `nested` nodes are inside anyOf, oneOf, allOf or not."""
     report.nodes += 1
-    if report.nodes == _MOST_NODES + 1:
+    if report.nodes == _MAX_NODES + 1:
         report.problems.append(
-            AdmissionProblem(COUNT, path, f"{schema_field_path(path)}: Too many: more than {_MOST_NODES} schemas")
+            AdmissionProblem(COUNT, path, f"{schema_field_path(path)}: Too many: more than {_MAX_NODES} schemas")
         )
-    if report.is_full or report.nodes > _MOST_NODES:
+    if report.is_full or report.nodes > _MAX_NODES:
         return
     keywords = _shaped(report, given, path, SCHEMA_KEYWORDS)
     if keywords is None:

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from tierwall.resources.yaml.locator import YamlLocator
 
 # Larger documents are not read as a whole to find one node.
-_LARGEST = 1 << 18
+_MAX_SIZE = 1 << 18
 # The longest path: a path has one part per level of nesting.
-_DEEPEST = 64
+_MAX_DEPTH = 64
 
 
 class LineLocator:
@@ -43,7 +43,7 @@ class LineLocator:
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines: _LineOffsets | None = None
-        if len(text) <= _LARGEST and is_regular(text.encode()):
+        if len(text) <= _MAX_SIZE and is_regular(text.encode()):
             with suppress(YamlError):
                 self._lines = _LineOffsets(text)
 
@@ -127,7 +127,7 @@ class _LineOffsets:
                     stack.append((into, level))
                     self.nodes[open_path] = start
                     into, level = _Collection(open_path, is_list), column
-            if len(dashes) > _DEEPEST:
+            if len(dashes) > _MAX_DEPTH:
                 raise not_for_lines()
             path = into.path
             for number in range(2, len(dashes) + 1, 2):
@@ -136,7 +136,7 @@ class _LineOffsets:
                 if number < len(dashes) or key is not None:
                     stack.append((into, level))
                     into, level = _Collection(path, number < len(dashes)), level + 2
-            if len(stack) > _DEEPEST:
+            if len(stack) > _MAX_DEPTH:
                 raise not_for_lines()
             place = line.start(5)
             if key is None:

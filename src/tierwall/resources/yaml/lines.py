@@ -46,7 +46,7 @@ _INDICATORS: Final = frozenset(" ?:,[]{}#&*!|>'\"%@`")
 _BLOCK = pattern(r"((?: *\n)*+)( +)[^ \n\t].*\n(?:(?:\2.*| *)\n)*+")
 _QUOTED_LINES = pattern(r"""("(?:[^"\\]|\\.)*+"|'(?:[^']|'')*+') *(?: #[^\n]*)?\n""", re.DOTALL)
 _NOT_PLAIN: Final = frozenset(("", *"\"'[{|#"))
-_LONGEST_KEY = 512
+_MAX_KEY_LENGTH = 512
 # The deepest nesting of a flow collection on one line.
 FLOW_DEPTH = 16
 _MEMO_SIZE = 1 << 16
@@ -188,7 +188,7 @@ class LineReader:
 
     def key(self, text: str) -> str:
         """Return the string of a key that was not read before."""
-        if len(text) > _LONGEST_KEY:
+        if len(text) > _MAX_KEY_LENGTH:
             raise not_for_lines()
         key = self._keys[text] = key_string(plain_scalar(text)[1], 0)
         return key
@@ -250,7 +250,7 @@ def _flow_collection(text: str, at: int, depth: int, note: Note | None, path: Pa
         key_at = -1
         if is_map:
             name = _FLOW_KEY.match(text, at)
-            if name is None or len(name[0]) > _LONGEST_KEY:
+            if name is None or len(name[0]) > _MAX_KEY_LENGTH:
                 break
             step, key_at, at = _flow_key(name), at, name.end()
             if step in value:

@@ -15,14 +15,16 @@ from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.parse import MAPPING, SEQUENCE, Node, parse, root_offset
 
 # Documents up to this many characters are read as a whole.
-_SMALL = 1 << 18
+_MAX_WHOLE = 1 << 18
 # Entries of larger documents are read alone, but only up to this many characters.
-_LARGE = 1 << 20
+_MAX_ENTRY = 1 << 20
 # Merge keys are followed this deep; only attacks nest them deeper.
-_MERGES = 32
+_MAX_MERGE_DEPTH = 32
 
 
 class _Span(NamedTuple):
+    """The offsets at which a value starts and ends, the column it starts in, and the offset of its key."""
+
     start: int
     end: int
     column: int
@@ -40,7 +42,7 @@ class _Reading(NamedTuple):
 
 
 class YamlLocator:
-    """Finds nodes in the text of one document."""
+    """Finds the position of nodes in one document."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -57,14 +59,14 @@ class YamlLocator:
             self._reading = _read(self._text)
         outline, root = self._reading
         if outline is not None:
-            return self._in_entry(outline, path, key)
+            return self._offset_in_entry(outline, path, key)
         return _locate(root, path, key) if root is not None else root_offset(self._text)
 
     def repeats(self) -> list[KeyRepeat]:
         """Return the repeated keys in the order of the text."""
         return sorted(read_exactly(self._text).repeats, key=attrgetter("offset"))
 
-    def _in_entry(self, outline: _Outline, path: Sequence[str | int], key: bool) -> int:
+    def _offset_in_entry(self, outline: _Outline, path: Sequence[str | int], key: bool) -> int:
         """Like `offset`, but read only the entry of a large document that `path` leads into."""
         spans = outline.get(path[0]) if isinstance(path[0], str) else None
         if not spans:
@@ -76,19 +78,19 @@ class YamlLocator:
             index = 0
         within = path[2:] if index else path[1:]
         start, end, column, _ = spans[index]
-        if not within or end - start > _LARGE or (not index and len(spans) > 1):
+        if not within or end - start > _MAX_ENTRY or (not index and len(spans) > 1):
             return start
         place, root = self._entry
         if place != (path[0], index):
-            # Blanks in front put the entry into its own column again.
+            # Leading spaces keep the entry in its column.
             root = parse(" " * column + self._text[start:end]).root
             self._entry = (path[0], index), root
         return start if root is None else start - column + _locate(root, within, key)
 
 
 def _read(text: str) -> _Reading:
-    outline = _outline_of(text) if len(text) > _SMALL else None
-    return _Reading(outline, parse(text).root if outline is None and len(text) <= _LARGE else None)
+    outline = _outline_of(text) if len(text) > _MAX_WHOLE else None
+    return _Reading(outline, parse(text).root if outline is None and len(text) <= _MAX_ENTRY else None)
 
 
 def _outline_of(text: str) -> _Outline | None:
@@ -121,7 +123,7 @@ def _outline(next_event: Callable[[], Any]) -> _Outline | None:
         return None
     outline: _Outline = {}
     # The start events of open collections in the outline. Deeper collections are only counted.
-    begun: list[Any] = []
+    open_collections: list[Any] = []
     depth = 1
     key: Any = None
     while True:
@@ -140,21 +142,21 @@ def _outline(next_event: Callable[[], Any]) -> _Outline | None:
         if kind is MappingStartEvent or kind is SequenceStartEvent:
             depth += 1
             if depth <= 3:
-                begun.append(event)
+                open_collections.append(event)
             continue
         first = event
         if kind is not ScalarEvent:
             depth -= 1
             if depth > 2:
                 continue
-            first = begun.pop()
+            first = open_collections.pop()
         spans = outline[key.value]
         mark = first.start_mark
         span = _Span(mark.index, event.end_mark.index, mark.column, key.start_mark.index)
         if depth == 1:
             spans.insert(0, span)
             key = None
-        elif depth == 2 and begun[0].__class__ is SequenceStartEvent:
+        elif depth == 2 and open_collections[0].__class__ is SequenceStartEvent:
             spans.append(span)
 
 
@@ -183,7 +185,7 @@ def _entry(mapping: Node, name: str, depth: int = 0) -> tuple[Node, Node] | None
     for key_node, child in zip(mapping.children[::2], mapping.children[1::2], strict=True):
         if is_merge(key_node):
             for merged in _merged(child):
-                if depth < _MERGES and (merged_entry := _entry(merged, name, depth + 1)):
+                if depth < _MAX_MERGE_DEPTH and (merged_entry := _entry(merged, name, depth + 1)):
                     last = merged_entry
                     break
         elif _key_is(key_node, name):

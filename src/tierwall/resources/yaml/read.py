@@ -35,7 +35,7 @@ _BOM = b"\xef\xbb\xbf"
 _LARGE_JSON = 8 << 20
 # A document that libyaml refuses is not read again exactly beyond this size: failing again would take long.
 _LARGE_YAML = 256 << 10
-_MOST_SKIPS = 63
+_MAX_SKIPS = 63
 
 
 class StreamReader:
@@ -162,7 +162,7 @@ class StreamReader:
         if result is not None:
             self._last_skips = 0
         else:
-            self._skips_left = self._last_skips = min(2 * self._last_skips + 1, _MOST_SKIPS)
+            self._skips_left = self._last_skips = min(2 * self._last_skips + 1, _MAX_SKIPS)
         return result
 
 

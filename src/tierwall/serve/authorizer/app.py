@@ -22,7 +22,7 @@ from tierwall.render.engines import review_document
 from tierwall.render.json import diagnostic_document
 from tierwall.serve.authorizer.metrics import AuthorizerMetrics
 from tierwall.serve.authorizer.policies import PolicyFollower
-from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_BYTES, ReviewReply, Reviews, too_long
+from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MAX_BYTES, ReviewReply, Reviews, too_long
 from tierwall.serve.decisionlog import DecisionLog
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -33,9 +33,9 @@ PHASES = {"/authorize": AUTHORIZE, "/conditions": CONDITIONS, "/admit": ADMIT}
 PAGES = ("/healthz", "/readyz", "/metrics")
 READ_SECONDS = 10.0
 # The number of reviews that may wait for other servers at the same time. Further ones wait for a free place.
-MOST_ASKING = 16
+MAX_WAITING_REVIEWS = 16
 # A body this far over its limit is cut off. Until then it is drained, so that its sender reads why it was refused.
-MOST_DRAINED = 32 << 20
+MAX_DRAINED_BYTES = 32 << 20
 _JSON = (b"content-type", b"application/json")
 _NOT_ALLOWED = b'{"error":"method not allowed"}'
 _CONDITIONS_KIND = condition_sets.KIND.encode()
@@ -75,7 +75,7 @@ class App:
         self.stopping = False
         # While policies are prepared for the first time. Reviews are answered, but another replica would be faster.
         self.warming = False
-        self._asking = ThreadPoolExecutor(MOST_ASKING, "tierwall-asking")
+        self._asking = ThreadPoolExecutor(MAX_WAITING_REVIEWS, "tierwall-asking")
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request: a review or a page."""
@@ -124,7 +124,7 @@ class App:
 
     async def _body(self, phase: str, receive: Receive) -> bytes:
         # Only the body tells the kind of review, and callers with one address send both kinds to /authorize.
-        most = max(MOST_BYTES[phase], MOST_BYTES[CONDITIONS])
+        most = max(MAX_BYTES[phase], MAX_BYTES[CONDITIONS])
         body = _Body(most)
         first = _StartedMessage(receive())
         # Nearly every body has arrived already and needs no timer.
@@ -139,7 +139,7 @@ class App:
         if body.size > most:
             raise UnreadBody(413, too_long(phase))
         whole = body.whole()
-        if body.size > MOST_BYTES[phase] and _CONDITIONS_KIND not in whole:
+        if body.size > MAX_BYTES[phase] and _CONDITIONS_KIND not in whole:
             raise UnreadBody(413, too_long(phase))
         return whole
 
@@ -203,7 +203,7 @@ class _Body:
             self._parts.append(part)
         else:
             self._parts.clear()
-        return not message.get("more_body", False) or self.size > MOST_DRAINED
+        return not message.get("more_body", False) or self.size > MAX_DRAINED_BYTES
 
     def whole(self) -> bytes:
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)

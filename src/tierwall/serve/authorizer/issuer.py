@@ -24,8 +24,8 @@ from tierwall.api.wire.seal import Sealer, SealError
 from tierwall.core.diagnostics import Diagnostic, InputError
 
 # The number of keys that conditions are accepted under after the key changes. Conditions live as long as a request.
-MOST_KEYS = 3
-MOST_KNOWN = 4096
+MAX_KEYS = 3
+MAX_SEALED = 4096
 
 
 class Issuer:
@@ -43,7 +43,7 @@ class Issuer:
 
     def rekey(self, key: bytes) -> None:
         """Seal with another key from now on."""
-        self._keys = (key, *(known for known in self._keys if known != key))[:MOST_KEYS]
+        self._keys = (key, *(known for known in self._keys if known != key))[:MAX_KEYS]
         self._seals = tuple(map(Sealer, self._keys))
         self._known = {}
         self.generation += 1
@@ -63,7 +63,7 @@ class Issuer:
         sealed = known.get(key)
         if sealed is None:
             sealed = self._seals[0].seal(_adapt_to_shape(decision, shape))
-            if len(known) >= MOST_KNOWN:
+            if len(known) >= MAX_SEALED:
                 known.clear()
             known[key] = sealed
         return sealed

@@ -90,7 +90,7 @@ def _aggregated(snapshot: Snapshot) -> frozenset[str]:
 GRACE_SECONDS = 330.0
 # The number of superseded sets kept at once. None may be dropped early, so further changes wait for the oldest to
 # expire.
-MOST_RETAINED = 64
+MAX_RETAINED = 64
 
 
 class PolicyFollower(Follower[PolicySet]):
@@ -157,7 +157,7 @@ class PolicyFollower(Follower[PolicySet]):
     def wait(self) -> float:
         """Seconds until another set may be taken."""
         self.expire()
-        if len(self._superseded) < MOST_RETAINED:
+        if len(self._superseded) < MAX_RETAINED:
             return 0.0
         return max(0.0, self._superseded[0][0] - self._clock())
 

@@ -15,7 +15,7 @@ from tierwall.api.algebra.condition import Conditional
 from tierwall.api.algebra.request import Attributes
 
 # The largest number of policies in a record.
-MOST_POLICIES = 16
+MAX_POLICIES = 16
 
 
 class DecisionRecord(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
@@ -64,7 +64,7 @@ def full_record(phase: str, decision: ChainDecision, attributes: Attributes | No
     record.reason = decision.reason
     step = decision.settled_by
     if decision.is_conditional:
-        record.policies = tuple(dict.fromkeys(_policies(decision.opinions)))[:MOST_POLICIES]
+        record.policies = tuple(dict.fromkeys(_policies(decision.opinions)))[:MAX_POLICIES]
     elif step is not None:
         record.policy, record.rule = str(step.policy or ""), step.rule or ""
         record.condition = step.name or "" if step.policy is None else ""

@@ -26,7 +26,7 @@ from tierwall.api.model import AuthorizerConfig, unreachable_webhook
 from tierwall.resources.read import read_paths
 
 # A longer answer does not come from an authorizer.
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 def webhook(member: AuthorizerConfig) -> Authorizer:
@@ -72,8 +72,8 @@ class HttpReviewClient:
             reply = client.post(url, content=msgspec.json.encode(review), headers={"content-type": "application/json"})
             if reply.status_code not in (200, 201):
                 raise WebhookError(f"it answered with status {reply.status_code}")
-            if len(reply.content) > MOST_BYTES:
-                raise WebhookError(f"its answer is longer than {MOST_BYTES} bytes")
+            if len(reply.content) > MAX_BYTES:
+                raise WebhookError(f"its answer is longer than {MAX_BYTES} bytes")
             value = msgspec.json.decode(reply.content)
         except httpx.HTTPError as error:
             raise WebhookError(f"it cannot be reached: {str(error) or type(error).__name__}") from None

@@ -27,9 +27,9 @@ from tierwall.serve.authorizer.record import DecisionRecord, brief_record, full_
 
 AUTHORIZE, CONDITIONS, ADMIT = "authorize", "conditions", "admit"
 # The number of encoded answers to keep.
-MOST_ENCODED = 1024
+MAX_ENCODED = 1024
 # Longer bodies are refused unread.
-MOST_BYTES = {AUTHORIZE: 1 << 20, CONDITIONS: 8 << 20, ADMIT: 8 << 20}
+MAX_BYTES = {AUTHORIZE: 1 << 20, CONDITIONS: 8 << 20, ADMIT: 8 << 20}
 
 
 class ReviewReply(NamedTuple):
@@ -115,7 +115,7 @@ class Reviews:
         if received.kind == condition_sets.KIND:
             # The caller has one address for both kinds of review.
             return self._conditions(body)
-        if len(body) > MOST_BYTES[AUTHORIZE]:
+        if len(body) > MAX_BYTES[AUTHORIZE]:
             return self.refusal(AUTHORIZE, 413, too_long(AUTHORIZE))
         review = read_access_review(received)
         policies = self._follower.current
@@ -149,7 +149,7 @@ class Reviews:
             encoded = self._encode({"apiVersion": api_version, "kind": KIND, "status": concrete_status(decision)})
             # Errors may hold what users make up, so they may be many and long.
             if not decision.error:
-                if len(self._encoded) >= MOST_ENCODED:
+                if len(self._encoded) >= MAX_ENCODED:
                     self._encoded.clear()
                 self._encoded[key] = encoded
         return encoded
@@ -193,7 +193,7 @@ class Reviews:
 
 def too_long(phase: str) -> str:
     """Return the message for a body over the limit."""
-    return f"the body is longer than {MOST_BYTES[phase]:,} bytes"
+    return f"the body is longer than {MAX_BYTES[phase]:,} bytes"
 
 
 def _knows_conditions(review: DecodedReview) -> bool:
@@ -212,9 +212,9 @@ def _with_requester(data: ConditionData, request: Any) -> ConditionData:
 
 Answer = TypeVar("Answer")
 
-MOST_ENTRIES = 4096
+MAX_ENTRIES = 4096
 # A user can inflate a request. Long requests are not kept, or a few users could fill the memory.
-LONGEST_REQUEST = 2048
+MAX_REQUEST_BYTES = 2048
 
 
 class _Generations(NamedTuple, Generic[Answer]):
@@ -237,7 +237,7 @@ class AnswerCache(Generic[Answer]):
     of another.
     """
 
-    def __init__(self, most: int = MOST_ENTRIES) -> None:
+    def __init__(self, most: int = MAX_ENTRIES) -> None:
         self._most = most
         self._generations: _Generations[Answer] = _Generations(None, {}, {})
 
@@ -255,7 +255,7 @@ class AnswerCache(Generic[Answer]):
     def put(self, state: object, request: bytes, answer: Answer) -> None:
         """Keep an answer given in this state."""
         generations = self._generations
-        if state != generations.state or len(request) > LONGEST_REQUEST:
+        if state != generations.state or len(request) > MAX_REQUEST_BYTES:
             return
         if len(generations.young) >= self._most:
             generations = self._generations = _Generations(state, {}, generations.young)

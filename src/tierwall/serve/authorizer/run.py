@@ -31,7 +31,7 @@ from tierwall.serve.pages import SignallessServer, bind
 from tierwall.serve.watch import changes
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-MOST_CONNECTIONS = 2048
+MAX_CONNECTIONS = 2048
 KEEP_ALIVE_SECONDS = 120
 STOP_SECONDS = 5
 # Policies are prepared before the process reports that it is ready, for at most so many seconds of CPU. Between slices,
@@ -107,7 +107,7 @@ class AuthorizerServer:
         )
         self.app = App(self.reviews, self.follower, self.metrics, self.log, read_seconds=settings.read_seconds, say=say)
         self.app.warming = True
-        self.begun, self.stop = asyncio.Event(), asyncio.Event()
+        self.started, self.stop = asyncio.Event(), asyncio.Event()
         self._warming: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
@@ -129,7 +129,7 @@ class AuthorizerServer:
         if settings.tls is not None:
             tasks.append(loop.create_task(self._follow_certificates(settings.tls.paths)))
         rest = loop.create_task(self._begin())
-        await self.begun.wait()
+        await self.started.wait()
         addresses = ["{}:{}".format(*listening.getsockname()[:2]) for listening in sockets]
         say(
             "serving",
@@ -180,7 +180,7 @@ class AuthorizerServer:
             await asyncio.sleep(0)
         settle_memory()
         self.app.warming = False
-        self.begun.set()
+        self.started.set()
         if not is_done:
             await self._warm(policies, steps)
             gc.freeze()  # nothing is garbage yet, and a collection would delay requests
@@ -223,7 +223,7 @@ class AuthorizerServer:
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            limit_concurrency=MOST_CONNECTIONS,
+            limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=STOP_SECONDS,
             ssl_context_factory=(lambda *_: certificates.context) if certificates is not None else None,

@@ -17,7 +17,7 @@ from tierwall.engines.envoy.config.compile import XdsResources
 
 CONTROL_PLANE = "tierwall"
 # Envoy's default limit of 100 refuses ordinary patterns. RE2 matches in linear time, whatever the size.
-LARGEST_PATTERN = 1000
+MAX_PATTERN = 1000
 
 
 def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
             "lds_config": ads,
         },
         "layered_runtime": {
-            "layers": [{"name": "tierwall", "static_layer": {"re2.max_program_size.error_level": LARGEST_PATTERN}}]
+            "layers": [{"name": "tierwall", "static_layer": {"re2.max_program_size.error_level": MAX_PATTERN}}]
         },
         # A client that keeps opening connections must not exhaust the machine.
         "overload_manager": {

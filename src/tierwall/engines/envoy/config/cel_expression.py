@@ -38,8 +38,8 @@ _FUNCTIONS = {"size": 1, "matches": 2, "timestamp": 1, "duration": 1}
 _REQUEST_FIELDS = frozenset(("method", "path", "url_path", "host", "time"))
 # A header that no request has. Reading it is an error, as with any missing header.
 _ABSENT = f"{HEADER_PREFIX}absent"
-_LARGEST_EXACT = 1 << 53
-_DEEPEST = 60
+_MAX_EXACT = 1 << 53
+_MAX_DEPTH = 60
 
 
 class Inexpressible(Exception):
@@ -65,8 +65,8 @@ class ExpressionTranslator:
 
     def _expr(self, tree: ast.Expr) -> Any:
         self._depth += 1
-        if self._depth > _DEEPEST:
-            raise Inexpressible(f"it is nested more than {_DEEPEST} levels deep")
+        if self._depth > _MAX_DEPTH:
+            raise Inexpressible(f"it is nested more than {_MAX_DEPTH} levels deep")
         try:
             return self._any(tree)
         finally:
@@ -246,7 +246,7 @@ def _check_has(tree: ast.Expr, error_is_false: bool = True) -> None:
 def _as_double(tree: ast.Expr) -> ast.Expr:
     match tree:
         case ast.Literal(value=int() as value) if not isinstance(value, bool):
-            if abs(int(value)) >= _LARGEST_EXACT:
+            if abs(int(value)) >= _MAX_EXACT:
                 raise Inexpressible(f"it reads numbers as doubles, and {value} is not exact as a double")
             return ast.Literal(float(int(value)), tree.at)
         case ast.Call(function="-_", args=(ast.Literal(value=int() as value),)) if not isinstance(value, bool):

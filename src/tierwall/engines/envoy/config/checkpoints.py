@@ -35,9 +35,9 @@ from tierwall.resources.resource import Identity, Resource
 # The name of the denial of a request at a checkpoint that its filter does not know.
 UNKNOWN = "Default"
 # The most retired checkpoints that filters keep, or as many as are in use if those are more.
-MOST_RETIRED = 1000
+MAX_RETIRED = 1000
 # The most tags of deleted policies to keep, besides one for each policy in use.
-MOST_DELETED = 10_000
+MAX_DELETED = 10_000
 # An object before and after a change; None before if it is new, None after if it was deleted.
 Change = tuple[Resource | None, Resource | None]
 
@@ -119,7 +119,7 @@ class PolicyFilters(Struct, frozen=True, eq=False):
             for name, (since, checkpoint) in retired.items()
             if name not in passed and since > acknowledged
         ]
-        retired = dict(kept[-max(MOST_RETIRED, len(passed)) :])
+        retired = dict(kept[-max(MAX_RETIRED, len(passed)) :])
         return PolicyFilters(
             passed, retired, self._shards((*passed.values(), *(checkpoint for _, checkpoint in retired.values())))
         )
@@ -218,7 +218,7 @@ class PolicyTags(Struct, frozen=True, eq=False):
     def keeping(self, known: Mapping[Identity, str], policies: Iterable[Identity]) -> PolicyTags:
         """Return the same with these tags. Tags of deleted policies are kept for a while, as policies may come back."""
         in_use = set(policies)
-        if len(known) > 2 * len(in_use) + MOST_DELETED:
+        if len(known) > 2 * len(in_use) + MAX_DELETED:
             known = {key: tag for key, tag in known.items() if key in in_use}
         return replace(self, by_policy=known)
 

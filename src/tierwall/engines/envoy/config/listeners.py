@@ -49,7 +49,7 @@ from tierwall.resources.snapshot import Snapshot
 UNSUPPORTED_PROTOCOL, PORT_TAKEN = "TW657", "TW658"
 # The policies in force when a request begins decide on it. This limit keeps clients from beginning requests long before
 # they need them: after this time a revocation is complete.
-SLOWEST_REQUEST_S = 30
+MAX_REQUEST_SECONDS = 30
 
 _MANAGER = hcm_pb2.HttpConnectionManager
 _REJECT_REQUEST = protocol_pb2.HttpProtocolOptions.REJECT_REQUEST
@@ -110,7 +110,7 @@ def connection_manager(name: str, routes: Any, options: EnvoyOptions, filters: l
     out.common_http_protocol_options.headers_with_underscores_action = _REJECT_REQUEST
     out.common_http_protocol_options.idle_timeout.seconds = 3600
     out.request_headers_timeout.seconds = 10
-    out.request_timeout.seconds = SLOWEST_REQUEST_S
+    out.request_timeout.seconds = MAX_REQUEST_SECONDS
     out.stream_idle_timeout.seconds = 300
     out.http_protocol_options.SetInParent()
     out.http2_protocol_options.max_concurrent_streams.value = 100
@@ -196,9 +196,9 @@ class _ServedBuilder:
         self._planning = RoutePlanner(snapshot, options)
         self._attached: dict[tuple[Resource, Resource, int], list[RouteOnListener]] = {}
         for route in snapshot.of_kind(*HTTP_ROUTE):
-            for on in attach_route(snapshot, route)[0]:
-                key = on.gateway, on.listener.owner, on.listener.number
-                self._attached.setdefault(key, []).append(on)
+            for attached_route in attach_route(snapshot, route)[0]:
+                key = attached_route.gateway, attached_route.listener.owner, attached_route.listener.number
+                self._attached.setdefault(key, []).append(attached_route)
         self._taken: dict[SocketAddress, Resource] = {}
         self._diagnostics: list[Diagnostic] = []
         self._ports: dict[str, tuple[SocketAddress, tuple[FilterChain, ...]]] = {}
@@ -255,7 +255,7 @@ class _ServedBuilder:
             (listener, self._attached.get((gateway, listener.owner, listener.number), [])) for listener in group
         ]
         for _, routes in attached:
-            routes.sort(key=lambda on: (on.route.seniority, on.parent))
+            routes.sort(key=lambda attached_route: (attached_route.route.seniority, attached_route.parent))
         return FilterChain(self._planning.plan(gateway, name, attached), socket, first.hostname)
 
     def serving(self) -> ServedGateways:

@@ -94,10 +94,10 @@ class RoutePlanner:
 
     def _hosts(self, gateway: Resource, listener: Listener, attached: list[RouteOnListener]) -> Iterator[PlannedHost]:
         hosts: dict[str, list[tuple[tuple[Any, ...], PlannedRoute]]] = {listener.hostname.lower() or "*": []}
-        for on in attached:
-            if (on.route.group, on.route.kind) == HTTP_ROUTE:
-                routes = list(self._routes(gateway, listener, on.route))
-                for host in on.hostnames or ("*",):
+        for attached_route in attached:
+            if (attached_route.route.group, attached_route.route.kind) == HTTP_ROUTE:
+                routes = list(self._routes(gateway, listener, attached_route.route))
+                for host in attached_route.hostnames or ("*",):
                     hosts.setdefault(host, []).extend(routes)
         by_host = {host: [route for _, route in sorted(routes, key=itemgetter(0))] for host, routes in hosts.items()}
         # Envoy searches one virtual host only. So a host has its own routes first, then those for wider host names.

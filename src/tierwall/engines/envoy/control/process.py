@@ -32,8 +32,8 @@ _VERSION = re.compile(r"/(\d+)\.(\d+)\.(\d+)[^/]*/")
 Say = Callable[[str], None]
 _PR_SET_PDEATHSIG = 1
 # Pauses between restarts, in seconds: an Envoy that keeps dying must not be started in a busy loop.
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-MOST_LINES = 10_000
+FIRST_PAUSE, MAX_PAUSE = 0.1, 5.0
+MAX_LOGGED_LINES = 10_000
 # Connections to a removed port keep the last routes of the port, so Envoy answers each once more and closes it.
 DRAINING = ("--drain-strategy", "immediate", "--drain-time-s", "30")
 
@@ -140,15 +140,15 @@ class EnvoyProcess:
         loop = asyncio.get_running_loop()
         while True:
             assert self._child is not None
-            begun = loop.time()
+            start = loop.time()
             await self._read(self._child)
             code = await self._child.wait()
-            if loop.time() - begun > 10:
+            if loop.time() - start > 10:
                 pause = FIRST_PAUSE
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             self._say(f"Envoy ended with {how}; restarting it in {pause:g} s")
             await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            pause = min(pause * 2, MAX_PAUSE)
             self.restarts += 1
             self._child = await self._spawn()
 
@@ -178,7 +178,7 @@ class EnvoyProcess:
             if not line:
                 return
             # Envoy repeats some messages per listener or every second.
-            if line not in logged and len(logged) < MOST_LINES:
+            if line not in logged and len(logged) < MAX_LOGGED_LINES:
                 logged.add(line)
                 self._say(f"envoy: {line.decode(errors='replace').rstrip()}")
 

@@ -20,9 +20,9 @@ from tierwall.engines.envoy.control.stream import Proxy, XdsStream
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 # A response holds the changes of one kind; the first response holds all its resources.
-LARGEST_MESSAGE = 256 * 1024 * 1024
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 # How long a disconnected proxy is expected back, in seconds, and how many such proxies are remembered.
-ABSENT_S, MOST_ABSENT = 600.0, 10_000
+ABSENT_SECONDS, MAX_ABSENT = 600.0, 10_000
 
 
 class ProxyStatus(NamedTuple):
@@ -74,8 +74,8 @@ class XdsServer:
     async def start(self, address: str = "127.0.0.1:0", credentials: Any = None) -> int:
         """Listen and return the port; InputError if the address cannot be used."""
         options = [
-            ("grpc.max_receive_message_length", LARGEST_MESSAGE),
-            ("grpc.max_send_message_length", LARGEST_MESSAGE),
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
             ("grpc.so_reuseport", 0),
             # Notice proxies whose machine is gone, and accept the keepalive pings of proxies.
             ("grpc.keepalive_time_ms", 10_000),
@@ -140,7 +140,7 @@ class XdsServer:
     def is_acknowledged(self) -> bool:
         """Whether every proxy has acknowledged everything; a recently disconnected proxy may not have."""
         now = time.monotonic()
-        self._absent = {name: since for name, since in self._absent.items() if now - since < ABSENT_S}
+        self._absent = {name: since for name, since in self._absent.items() if now - since < ABSENT_SECONDS}
         return not self._absent and all(stream.is_acknowledged for stream in self._streams)
 
     def _tell(self, stream: XdsStream | None = None) -> None:
@@ -158,6 +158,6 @@ class XdsServer:
         finally:
             self._streams.remove(stream)
             there = {stream.proxy.id for stream in self._streams}
-            if stream.proxy.id not in there and len(self._absent) < MOST_ABSENT:
+            if stream.proxy.id not in there and len(self._absent) < MAX_ABSENT:
                 self._absent[stream.proxy.id] = time.monotonic()
             self._tell()

@@ -30,7 +30,7 @@ from tierwall.engines.envoy.control.cache import (
     kind_name,
 )
 
-MOST_NAMES = 100_000
+MAX_NAMES = 100_000
 Send = Callable[[Any], Awaitable[None]]
 Heard = Callable[["XdsStream"], None]
 _REFERRED = (CLUSTER, SECRET)
@@ -58,7 +58,7 @@ class Subscription:
         self._names: set[str] = set()
         self._has: dict[str, str] = {}
         self._owed: set[str] = set()
-        self._begun = False
+        self._is_started = False
         self._owes_first = False
         self._answered = True
         self._nonce = 0
@@ -80,8 +80,8 @@ class Subscription:
     def subscribe(self, subscribe: Iterable[str], unsubscribe: Iterable[str], has: Mapping[str, str]) -> None:
         """Process the names of a request; `has` are the versions that a reconnecting proxy already has."""
         names = set(subscribe)
-        if not self._begun:
-            self._begun = True
+        if not self._is_started:
+            self._is_started = True
             self.is_wildcard = not names and self.type_url in WILDCARD
             self._has.update(has)
             self.came_back = bool(has)
@@ -100,8 +100,8 @@ class Subscription:
             self._has.pop(name, None)
             self._suspects.discard(name)
             self.refused.pop(name, None)
-        if len(self._names) > MOST_NAMES:
-            raise OverflowError(f"more than {MOST_NAMES} names")
+        if len(self._names) > MAX_NAMES:
+            raise OverflowError(f"more than {MAX_NAMES} names")
 
     def acknowledge(self, nonce: str, error: str | None) -> bool:
         """Process the ACK (no error) or NACK of a response; return False if it is for an older response."""

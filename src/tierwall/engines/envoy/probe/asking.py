@@ -48,7 +48,7 @@ from tierwall.tool.ways import GuardedWay
 WAY, RESULTS, WHY = "x-tierwall-asked", "x-tierwall-told", "x-tierwall-why"
 _BACKEND = "recorder"
 _ANY_PORT = SocketAddress("127.0.0.1", 0)
-_LARGEST_PATTERN = 10_000
+_MAX_PATTERN = 10_000
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"))
 # Every request has these headers, whatever the question: the client must send them, or Envoy adds them.
@@ -103,7 +103,7 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._policies: dict[Reference, int] = {}
-        self._options = EnvoyOptions(static=True, largest_pattern=_LARGEST_PATTERN)
+        self._options = EnvoyOptions(static=True, largest_pattern=_MAX_PATTERN)
         self._compiler = PolicyCompiler(snapshot, self._options, find_authorizer=self._authorizer)
         self._ways: dict[Any, tuple[int, Protection]] = {}
 
@@ -132,7 +132,7 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
         with closing(RecordingBackend()) as recorder:
             resources = self._resources(recorder.address, authority)
             with (
-                StandaloneEnvoy(resources, _LARGEST_PATTERN) as envoy,
+                StandaloneEnvoy(resources, _MAX_PATTERN) as envoy,
                 closing(Client(authority, envoy.ports())) as client,
             ):
                 for case in cases:

@@ -12,7 +12,7 @@ from tierwall.engines.envoy.config.options import SocketAddress
 
 REACHED = "x-tierwall-reached"
 AUTHORIZE = "/tierwall-authorize/"
-_LARGEST_LINE = 1 << 16
+_MAX_LINE = 1 << 16
 
 
 class RecordedRequest(NamedTuple):
@@ -74,10 +74,10 @@ def _handler(recorder: RecordingBackend) -> type[BaseHTTPRequestHandler]:
             if self.headers.get("transfer-encoding", "").lower() != "chunked":
                 return self.rfile.read(int(self.headers.get("content-length") or 0))
             out = b""
-            while size := int(self.rfile.readline(_LARGEST_LINE).partition(b";")[0], 16):
+            while size := int(self.rfile.readline(_MAX_LINE).partition(b";")[0], 16):
                 out += self.rfile.read(size)
-                self.rfile.readline(_LARGEST_LINE)
-            self.rfile.readline(_LARGEST_LINE)
+                self.rfile.readline(_MAX_LINE)
+            self.rfile.readline(_MAX_LINE)
             return out
 
         def __getattr__(self, name: str) -> Any:

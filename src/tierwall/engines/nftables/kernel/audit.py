@@ -16,7 +16,7 @@ from typing import Any
 from tierwall.core.protocols import DecisionEvent
 from tierwall.engines.nftables.kernel.apply import list_json, read_counters, table_exists
 from tierwall.engines.nftables.kernel.nflog import LoggedPacket, LogReader
-from tierwall.engines.nftables.table.names import MOST_PREFIX, Label, may_be_shortened
+from tierwall.engines.nftables.table.names import MAX_PREFIX_BYTES, Label, may_be_shortened
 from tierwall.engines.nftables.table.table import FAMILIES, FAMILY, NODES, PODS, TABLE
 from tierwall.network.detail import ObservedConnection, ObservedEndpoint, RuleHits
 from tierwall.network.model.rules import action_verdict
@@ -48,7 +48,7 @@ class AuditNames:
     def label(self, logged: LoggedPacket) -> Label:
         """Return the label of a logged packet, completed if the kernel's limit cut its prefix."""
         prefix = logged.prefix
-        if not may_be_shortened(prefix, MOST_PREFIX):
+        if not may_be_shortened(prefix, MAX_PREFIX_BYTES):
             return logged.label
         if prefix not in self._owners and self._read():
             self._owners.setdefault(prefix, ())

@@ -15,7 +15,7 @@ from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import NetworkModel
 from tierwall.values.addresses import Address, parse_address
 
-_MOST_ENDPOINTS = 64
+_MAX_ENDPOINTS = 64
 
 
 class Placement:
@@ -27,7 +27,7 @@ class Placement:
         self._stand_ins: dict[Endpoint, tuple[Address, ...]] = {}
         asked_pairs = list(pairs)
         self._endpoints = dict.fromkeys(endpoint for pair in asked_pairs for endpoint in pair)
-        if len(self._known) <= _MOST_ENDPOINTS:
+        if len(self._known) <= _MAX_ENDPOINTS:
             self._endpoints |= self._known
         self._taken = {address for endpoint in (*self._known, *self._endpoints) for address in endpoint.addresses}
         self._free = {4: _addresses("100.64.0.1"), 6: _addresses("fd74:6965:7277::1")}

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tierwall.engines.nftables.table.matches import RuleLine
-from tierwall.engines.nftables.table.names import MOST_PREFIX, Label, UniqueNames, comment
+from tierwall.engines.nftables.table.names import MAX_PREFIX_BYTES, Label, UniqueNames, comment
 from tierwall.engines.nftables.table.options import LogScope, TableOptions
 from tierwall.engines.nftables.table.sets import SetBuilder
 from tierwall.engines.nftables.table.table import ACCEPT, RETURN, ChainVerdict, RuleChain, VerdictWord
@@ -54,13 +54,13 @@ class TableBuilder:
         statement = f"{verdict} " if verdict is not None else ""
         if not logs or not self._is_logged(label, verdict):
             return f"{counter} {statement}{remark}"
-        prefix = label.shortened(MOST_PREFIX, lead=LEAD)
+        prefix = label.shortened(MAX_PREFIX_BYTES, lead=LEAD)
         self.logged[prefix] = label
         log = f'log prefix "{prefix}" group {self.options.group} snaplen 128'
         if not self.options.rate:
             return f"{counter} {log} {statement}{remark}"
         lines = [f"limit rate {self.options.rate}/second burst {2 * self.options.rate} packets {log}"]
-        if len(LEAD) + len(label.meaning) > MOST_PREFIX:
+        if len(LEAD) + len(label.meaning) > MAX_PREFIX_BYTES:
             # The names do not fit: a reader finds them here, one per line.
             lines[:0] = [f'continue comment "{owner}"' for owner in label.owners()]
         if verdict is not None:
@@ -76,7 +76,7 @@ class TableBuilder:
 
 
 # Fewer lines than this are faster to ask one after the other.
-FEW = 16
+MIN_LINES_FOR_MAP = 16
 
 
 def by_port(builder: TableBuilder, lines: Sequence[RuleLine], leave: VerdictWord, ending: list[str]) -> list[str]:
@@ -85,7 +85,7 @@ def by_port(builder: TableBuilder, lines: Sequence[RuleLine], leave: VerdictWord
     With `goto`, the chain of a port has the ending too, so a `return` in it leaves for good. With `jump`, it comes
     back.
     """
-    if sum(line.match.at is not None for line in lines) < FEW:
+    if sum(line.match.at is not None for line in lines) < MIN_LINES_FOR_MAP:
         return [*map(str, lines), *ending]
     out = [str(line) for line in lines if line.match.at is None]
     ports: dict[str, dict[int, list[str]]] = {}

@@ -23,9 +23,9 @@ from tierwall.core.reference import Reference
 from tierwall.network.model.rules import Direction, NetworkRule, RuleAction, TieredPolicy
 
 # nftables accepts 128 bytes including the closing zero.
-MOST_COMMENT = 127
+MAX_COMMENT_BYTES = 127
 # The kernel has the same limit for a log prefix (NF_LOG_PREFIXLEN).
-MOST_PREFIX = 127
+MAX_PREFIX_BYTES = 127
 
 _HARMFUL = re.compile(r"[^A-Za-z0-9 /._:;,()\[\]#=!*+-]")
 _SHORT, _STEP = 12, 8
@@ -47,7 +47,7 @@ class UniqueNames:
         raise AssertionError("two strings with the same SHA-256 digest")
 
 
-def comment(string: str, most: int = MOST_COMMENT) -> str:
+def comment(string: str, most: int = MAX_COMMENT_BYTES) -> str:
     """Make a string fit for a comment. If it is too long, keep its start and append a digest of the whole string."""
     clean = _HARMFUL.sub("?", string)
     if len(clean) <= most:
@@ -112,17 +112,17 @@ class Label(NamedTuple):
         """The whole label, however long: labels of two rules always differ here."""
         return f"{self._head} {self._policies}" + (f" ({self._name})" if self._name else "")
 
-    def shortened(self, most: int = MOST_COMMENT, lead: str = "") -> str:
+    def shortened(self, most: int = MAX_COMMENT_BYTES, lead: str = "") -> str:
         """Return the label, cut to so many characters."""
         return _with_name(comment(f"{lead}{self._head} {self._policies}", most), self._name, most)
 
     def remark(self) -> str:
         """Return the comment of an nftables rule: policies, place and name, as answers write them."""
-        return _with_name(comment(f"{self._policies} {self.decided_by[0].rule}"), self._name, MOST_COMMENT)
+        return _with_name(comment(f"{self._policies} {self.decided_by[0].rule}"), self._name, MAX_COMMENT_BYTES)
 
     def owners(self) -> tuple[str, ...]:
         """Return one comment per policy and one for the name, for labels that do not fit in a single comment."""
-        name = (f"({comment(self._name, MOST_COMMENT - 2)})",) if self._name else ()
+        name = (f"({comment(self._name, MAX_COMMENT_BYTES - 2)})",) if self._name else ()
         return (*(comment(_word(decider)) for decider in self.decided_by), *name)
 
     def owned_by(self, owners: Iterable[str]) -> Label:

@@ -63,11 +63,12 @@ kernel-tools: ## install nft and ip, which tests of the kernel need; says so whe
 cluster-tools: ## build the kube-apiserver and kubectl that the cluster tests run, once; says so where Go is absent
 	@deploy/cluster-tools/build
 
-check: dev ## style, types and layers only
+check: dev ## style, types, layers and plain words only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.plain_words
 
 bench: dev ## measure; results belong in docs/performance.md
 	$(BIN)/python -m bench

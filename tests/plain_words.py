@@ -111,7 +111,11 @@ def files() -> Iterator[Path]:
     for folder in _FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
             name = path.relative_to(ROOT).as_posix()
-            if path.suffix in (".py", ".md") and not name.startswith(_QUOTING) and path.name != "plain_words.py":
+            if (
+                path.suffix in (".py", ".md")
+                and not name.startswith(_QUOTING)
+                and not path.stem.endswith("plain_words")
+            ):
                 yield path
 
 

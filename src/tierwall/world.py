@@ -17,7 +17,7 @@ from tierwall.core.diagnostics import Diagnostic, InputError, input_error, near_
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.resources.finder import ResourceFinder
-from tierwall.resources.load import Loaded, load_text, read_objects
+from tierwall.resources.load import LoadResult, load_text, read_objects
 from tierwall.resources.load import load as load_paths
 from tierwall.resources.read import NOTHING_READ, ReadResult, repeated_keys
 from tierwall.resources.resource import Resource
@@ -63,7 +63,7 @@ def loads(
     return _world(load_text(text, name, namespace), objects, namespace, strict)
 
 
-def _world(loaded: Loaded, objects: Iterable[Mapping[str, Any]], namespace: str, strict: bool) -> World:
+def _world(loaded: LoadResult, objects: Iterable[Mapping[str, Any]], namespace: str, strict: bool) -> World:
     if loaded.errors:
         raise InputError(loaded.errors)
     world = World(_with_objects(loaded.snapshot, objects, namespace), loaded.diagnostics, loaded.read, namespace)
@@ -154,7 +154,7 @@ class World:
         self._namespace = namespace
 
     @classmethod
-    def of(cls, loaded: Loaded) -> World:
+    def of(cls, loaded: LoadResult) -> World:
         """Make the world of what was read; what could not be read is among its diagnostics."""
         return cls(loaded.snapshot, loaded.diagnostics, loaded.read)
 

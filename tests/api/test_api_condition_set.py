@@ -12,7 +12,7 @@ from tierwall.api.algebra.condition import (
     CEL_TYPE,
     NODE_TYPE,
     Condition,
-    Conditional,
+    ConditionalDecision,
     ConditionError,
     ConditionSet,
     Effect,
@@ -124,7 +124,7 @@ def test_r030_a_broken_condition_is_never_dropped_but_falls_to_the_failure_mode(
 
 def test_r031_a_set_is_conditions_or_a_concrete_decision() -> None:
     with pytest.raises(ValueError, match="cannot be"):
-        Conditional(conditions=ConditionSet("a", ()), verdict=Verdict.ALLOW)
+        ConditionalDecision(conditions=ConditionSet("a", ()), verdict=Verdict.ALLOW)
 
 
 def test_r032_the_description_is_shown_in_the_reason() -> None:

@@ -11,7 +11,7 @@ from tests.reference.api_server import judge, judge_connect, judge_delete_collec
 from tests.reference.impersonation import EXTRA_KEY, CarriedConditions, carried, impersonate
 from tests.worlds.api_fakes import Fake, condition, condition_sets, configuration, policy
 from tierwall.api.algebra.chain import Chain
-from tierwall.api.algebra.condition import Conditional
+from tierwall.api.algebra.condition import ConditionalDecision
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
 from tierwall.api.model import chain_of
 from tierwall.resources.resource import Resource
@@ -260,7 +260,7 @@ def test_r109_the_rest_travels_with_the_user_and_can_only_deny(labels: dict[str,
     first = there.authorize(jane)
     assert first.verdict == "Conditional"
     _, opinion = first.opinions[0]
-    assert isinstance(opinion, Conditional)
+    assert isinstance(opinion, ConditionalDecision)
     assert not opinion.can_become_allowed
     assert first.evaluate(ConditionData(object={"metadata": {"labels": labels}})).verdict == verdict
 

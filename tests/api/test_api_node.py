@@ -141,10 +141,10 @@ def test_other_users_are_not_nodes() -> None:
 def test_r089_text_that_is_not_its_own_is_refused(text: str) -> None:
     from msgspec.structs import replace
 
-    from tierwall.api.algebra.condition import Conditional
+    from tierwall.api.algebra.condition import ConditionalDecision
 
     first = ask("create", "pods")
     conditions = condition_sets(first)[0]
     changed = replace(conditions, conditions=(replace(conditions.conditions[0], text=text),))
-    again = CHAIN.recall([("node", Conditional(conditions=changed))])
+    again = CHAIN.recall([("node", ConditionalDecision(conditions=changed))])
     assert again.evaluate(ConditionData(object=mirror("foo"))).verdict == "NoOpinion"

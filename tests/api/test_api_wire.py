@@ -17,7 +17,7 @@ from tierwall.api.algebra.condition import (
     CEL_TYPE,
     PACKED_CEL_TYPE,
     Condition,
-    Conditional,
+    ConditionalDecision,
     ConditionSet,
     Effect,
     FailureMode,
@@ -279,7 +279,7 @@ ENTRIES = st.lists(
 def named(decisions: list[Decision]) -> tuple[ChainEntry, ...]:
     out = []
     for number, decision in enumerate(decisions):
-        if isinstance(decision, Conditional):
+        if isinstance(decision, ConditionalDecision):
             decision = replace(decision, conditions=replace(decision.conditions, authorizer=f"a{number}"))
         if decision.verdict is not NO_OPINION:
             out.append(ChainEntry(f"a{number}", decision))
@@ -289,7 +289,7 @@ def named(decisions: list[Decision]) -> tuple[ChainEntry, ...]:
 def meaning(entries: tuple[ChainEntry, ...], *, modes: bool = True) -> list[Any]:
     contents: list[Any] = []
     for name, decision in entries:
-        if isinstance(decision, Conditional):
+        if isinstance(decision, ConditionalDecision):
             conditions = sorted(
                 (each.id, each.effect, each.text, each.type, each.description)
                 for each in decision.conditions.conditions
@@ -313,7 +313,7 @@ def test_the_kep_shape_loses_nothing_but_packs_mixed_sets(decisions: list[Decisi
     back = read_sets(json.loads(json.dumps(write_sets(CONDITION_SET_CHAIN, entries))))
     for (_, sent), (_, returned) in zip(entries, back, strict=True):
         assert sent.verdict is returned.verdict
-        if isinstance(sent, Conditional) and isinstance(returned, Conditional):
+        if isinstance(sent, ConditionalDecision) and isinstance(returned, ConditionalDecision):
             assert sent.possible == returned.possible
             assert {each.id for each in sent.conditions.conditions} == {
                 each.id for each in returned.conditions.conditions
@@ -415,7 +415,7 @@ def test_a_single_map_without_a_name_goes_to_the_authorizer_of_its_type() -> Non
 )
 def test_r089_strange_text_is_an_error_and_never_code(text: str) -> None:
     conditions = ConditionSet("policies", (Condition("a", Effect.DENY, text), Condition("b", Effect.ALLOW, "true")))
-    result = CHAIN.recall([("guard", Conditional(conditions=conditions))]).evaluate(ConditionData(object={}))
+    result = CHAIN.recall([("guard", ConditionalDecision(conditions=conditions))]).evaluate(ConditionData(object={}))
     assert (result.verdict, bool(result.error)) == (DENY, True)
 
 
@@ -424,7 +424,7 @@ def test_r089_a_seal_tells_what_was_issued_here_from_what_was_not() -> None:
     conditions = (Condition("dev/a", Effect.DENY, "true"), Condition("b", Effect.ALLOW, "false", description="d"))
     issued = conditional("a", conditions)
     sealed = seal.seal(issued)
-    assert isinstance(sealed, Conditional)
+    assert isinstance(sealed, ConditionalDecision)
     assert not sealed.conditions.problems()
     assert seal.unseal(sealed) == issued
     plain = replace(

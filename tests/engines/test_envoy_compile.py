@@ -24,7 +24,7 @@ from tests.labs.envoy_passed import Policy, passed
 from tests.worlds.tool_objects import manifest
 from tierwall.cli.envoy import compile as command
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, compile
-from tierwall.engines.envoy.config.options import Denial, EnvoyOptions, Reveal, SocketAddress
+from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.probe.client import CertificateAuthority
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
@@ -333,7 +333,7 @@ def test_only_the_chosen_gateways_are_served() -> None:
 
 def test_denials_reveal_what_the_options_say() -> None:
     told = str(compiled().listeners)
-    secretive = str(compiled(options=EnvoyOptions(reveal=Reveal.NOTHING)).listeners)
+    secretive = str(compiled(options=EnvoyOptions(reveal=DenialDetail.NOTHING)).listeners)
     assert "response.code_details" in told
     assert "response.code_details" not in secretive
     assert str(compiled(options=EnvoyOptions(denial=Denial.HTTP)).listeners) != told

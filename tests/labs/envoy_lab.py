@@ -28,7 +28,7 @@ from tierwall.engines.envoy.control import accesslog, toolslist
 from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
 from tierwall.engines.envoy.control.server import XdsServer
 from tierwall.render.engines import request_document
-from tierwall.resources.load import Loaded, load_objects
+from tierwall.resources.load import LoadResult, load_objects
 from tierwall.resources.read import ReadResult
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.envoy import EnvoyController
@@ -251,10 +251,10 @@ async def later(do: Any) -> None:
     do()
 
 
-def loaded(objects: list[Object]) -> Loaded:
+def loaded(objects: list[Object]) -> LoadResult:
     """Return objects as if they had been read from files."""
     resources = load_objects(objects)
-    return Loaded(resources, Snapshot.of(resources), Diagnostics(), ReadResult((), (), {}))
+    return LoadResult(resources, Snapshot.of(resources), Diagnostics(), ReadResult((), (), {}))
 
 
 def policy(name: str, *tools: str, on: str = "Gateway", account: str = "shopper", created: int = 1) -> Object:

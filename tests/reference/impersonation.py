@@ -19,7 +19,7 @@ from tierwall.api.algebra.condition import (
     CEL_TYPE,
     CEL_TYPES,
     Condition,
-    Conditional,
+    ConditionalDecision,
     ConditionError,
     ConditionSet,
     Effect,
@@ -59,7 +59,7 @@ def impersonate(chain: Chain, attributes: Attributes, impersonated_request: Mapp
 
 def staged(decision: Decision, impersonated_request: Mapping[str, Any]) -> Decision:
     """Evaluate a decision with the impersonated request."""
-    if not isinstance(decision, Conditional):
+    if not isinstance(decision, ConditionalDecision):
         return decision
     conditions = decision.conditions
     settlement = Settlement(conditions.authorizer, conditions.failure_mode)
@@ -91,9 +91,9 @@ def carried(decision: ChainDecision) -> tuple[str, ...]:
     if decision.verdict is ALLOW:
         return ()
     entries = ask_the_rest(decision).entries
-    if len(entries) != 1 or not isinstance(entries[0].decision, Conditional):
+    if len(entries) != 1 or not isinstance(entries[0].decision, ConditionalDecision):
         raise ValueError("only the conditions of one authorizer can travel with a user")
-    denials = Conditional(conditions=deny_only(entries[0].decision.conditions))
+    denials = ConditionalDecision(conditions=deny_only(entries[0].decision.conditions))
     wire = write_set(CONDITIONS_CHAIN, "impersonation", denials)
     return (msgspec.json.encode(wire).decode(),)
 
@@ -132,7 +132,7 @@ class CarriedConditions:
             ((_, decision),) = read_sets([msgspec.json.decode(text)])
         except (ValueError, msgspec.MsgspecError) as why:
             return fail_closed(self.name, DENY, f"`{EXTRA_KEY}` cannot be read: {why}")
-        if not isinstance(decision, Conditional) or decision.can_become_allowed:
+        if not isinstance(decision, ConditionalDecision) or decision.can_become_allowed:
             return fail_closed(self.name, DENY, f"`{EXTRA_KEY}` must hold Deny conditions only")
         return conditional(self.name, decision.conditions.conditions, FailureMode.DENY)
 

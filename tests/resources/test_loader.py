@@ -26,7 +26,7 @@ from tierwall.analyze.admission import admission_findings
 from tierwall.resources import file_cache, read, validity
 from tierwall.resources.admission import admit
 from tierwall.resources.file_cache import CLOCK_STEP_NS
-from tierwall.resources.load import Loaded, Loader, load
+from tierwall.resources.load import Loader, LoadResult, load
 from tierwall.resources.resource import Resource
 
 # ---- files that change ---------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def identity(resource: Resource) -> tuple[str, ...]:
     return resource.group, resource.version, resource.kind, resource.namespace, resource.name
 
 
-def said(loaded: Loaded) -> dict[str, Any]:
+def said(loaded: LoadResult) -> dict[str, Any]:
     """Return everything about a load except the identity of objects."""
     return {
         "resources": [
@@ -271,7 +271,7 @@ def said(loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def in_file(loaded: Loaded, name: str) -> tuple[list[int], list[int]]:
+def in_file(loaded: LoadResult, name: str) -> tuple[list[int], list[int]]:
     documents = [document for document in loaded.read.documents if document.source.name == name]
     known = {id(document) for document in documents}
     return [id(document) for document in documents], [
@@ -312,7 +312,7 @@ def pod(name: str, label: str = "1") -> str:
     return f"apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  labels:\n    k: '{label}'\n"
 
 
-def only(loaded: Loaded) -> Resource:
+def only(loaded: LoadResult) -> Resource:
     [resource] = loaded.resources
     return resource
 

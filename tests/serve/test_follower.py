@@ -19,16 +19,16 @@ from tests.worlds.newer_definitions import newer
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import EnvoyOptions
-from tierwall.resources.load import Loaded, Loader, load_text
+from tierwall.resources.load import Loader, LoadResult, load_text
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.envoy import EnvoyController
-from tierwall.serve.follower import FileSource, Follower, Load, LoadOutcome, Prepared
+from tierwall.serve.follower import FileSource, Follower, Load, LoadOutcome, PreparedState
 from tierwall.serve.pages import RunMetrics
 
 TAKEN, UNCHANGED, REFUSED, WAITING = LoadOutcome.TAKEN, LoadOutcome.UNCHANGED, LoadOutcome.REFUSED, LoadOutcome.WAITING
 
 
-def namespaces(*names: str) -> Loaded:
+def namespaces(*names: str) -> LoadResult:
     """Return a load with these namespaces. An API server refuses names with capital letters."""
     objects = (f"apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n" for name in names)
     return load_text("---\n".join(objects), "namespaces.yaml")
@@ -37,10 +37,10 @@ def namespaces(*names: str) -> Loaded:
 class Told:
     """A source with prepared readings. It raises those that are exceptions; None stands for no change."""
 
-    def __init__(self, *readings: Loaded | Exception | None) -> None:
+    def __init__(self, *readings: LoadResult | Exception | None) -> None:
         self._readings = list(readings)
 
-    def read(self) -> Loaded | None:
+    def read(self) -> LoadResult | None:
         reading = self._readings.pop(0)
         if isinstance(reading, Exception):
             raise reading
@@ -67,7 +67,7 @@ class Names(Follower[list[str]]):
     def wait(self) -> float:
         return self.waits.pop(0) if len(self.waits) > 1 else self.waits[0]
 
-    def prepare(self, snapshot: Snapshot) -> Prepared[list[str]]:
+    def prepare(self, snapshot: Snapshot) -> PreparedState[list[str]]:
         names = [resource.name for resource in snapshot]
         noticed: tuple[Diagnostic, ...] = ()
         for name in names:
@@ -76,7 +76,7 @@ class Names(Follower[list[str]]):
                     raise error
                 case str() as code:
                     noticed = (Diagnostic(code, "noticed"),)
-        return Prepared(names, noticed)
+        return PreparedState(names, noticed)
 
     def enforce(self, load: Load[list[str]]) -> bool:
         assert load.state is not None
@@ -137,7 +137,7 @@ def test_a_load_equal_to_the_one_in_force_is_unchanged() -> None:
         (OSError("the source broke"), "TW635"),
     ],
 )
-def test_a_bad_load_changes_nothing_and_the_next_good_one_counts(bad: Loaded | Exception, code: str) -> None:
+def test_a_bad_load_changes_nothing_and_the_next_good_one_counts(bad: LoadResult | Exception, code: str) -> None:
     follower = Names(
         prepare_unprepared=InputError([Diagnostic("TW603", "cannot be prepared")]),
         prepare_noticed="TW653",
@@ -200,7 +200,7 @@ def test_an_unexpected_error_while_objects_are_checked_keeps_the_load_out(monkey
     follower = Names()
     follower.begin(Told(namespaces("a")))
 
-    def fails(loaded: Loaded) -> None:
+    def fails(loaded: LoadResult) -> None:
         raise KeyError("a mistake")
 
     monkeypatch.setattr("tierwall.serve.follower.problems", fails)
@@ -218,7 +218,7 @@ def test_a_burst_of_changes_is_read_as_often_as_there_is_time_and_ends_in_the_la
         def __init__(self) -> None:
             self.heard = asyncio.Event()
 
-        def read(self) -> Loaded | None:
+        def read(self) -> LoadResult | None:
             self.reads += 1
             return namespaces(f"n{self.now}")
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from tests.labs.waiting import PATIENCE_S
 from tierwall.core.diagnostics import InputError
-from tierwall.resources.load import Loaded, Loader
+from tierwall.resources.load import Loader, LoadResult
 from tierwall.serve.decisionlog import MAX_STRING, DecisionLog
 from tierwall.serve.follower import FileSource
 from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, bind, health
@@ -24,7 +24,7 @@ from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, bind, health
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: NAME}\n"
 
 
-async def loads(loader: Loader, stop: asyncio.Event) -> AsyncGenerator[Loaded, None]:
+async def loads(loader: Loader, stop: asyncio.Event) -> AsyncGenerator[LoadResult, None]:
     """Yield what is read whenever files may have changed, if it differs."""
     files = FileSource(loader)
     async with aclosing(files.changes(stop)) as changes:
@@ -83,7 +83,7 @@ def test_a_decision_log_that_cannot_be_written_is_reported(tmp_path: Path) -> No
     assert caught.value.diagnostics[0].code == "TW634"
 
 
-def names_in(loaded: Loaded) -> list[str]:
+def names_in(loaded: LoadResult) -> list[str]:
     return [resource.name for resource in loaded.resources]
 
 

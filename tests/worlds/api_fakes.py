@@ -10,7 +10,7 @@ import yaml
 from tierwall.api.algebra.chain import ChainDecision, ask_the_rest
 from tierwall.api.algebra.condition import (
     Condition,
-    Conditional,
+    ConditionalDecision,
     ConditionError,
     ConditionSet,
     Effect,
@@ -124,4 +124,4 @@ def objects(*values: dict[str, Any]) -> Snapshot:
 def condition_sets(decision: ChainDecision) -> list[ConditionSet]:
     """Return the condition sets of a decision, with those of authorizers that were not asked yet."""
     entries = ask_the_rest(decision).entries
-    return [opinion.conditions for _, opinion in entries if isinstance(opinion, Conditional)]
+    return [opinion.conditions for _, opinion in entries if isinstance(opinion, ConditionalDecision)]

@@ -45,21 +45,21 @@ from tierwall.network.reach.spaces import AddressSpace, PortSpace, union
 CaseCondition: TypeAlias = Callable[[ConnectionCase], ConnectionCase | None]
 
 
-class AllOf(Struct, frozen=True):
+class Conjunction(Struct, frozen=True):
     """All parts hold."""
 
     parts: tuple[Formula, ...]
 
 
-class AnyOf(Struct, frozen=True):
+class Disjunction(Struct, frozen=True):
     """At least one part holds."""
 
     parts: tuple[Formula, ...]
 
 
-Formula: TypeAlias = AllOf | AnyOf | CaseCondition
+Formula: TypeAlias = Conjunction | Disjunction | CaseCondition
 
-ALWAYS, NEVER = AllOf(()), AnyOf(())
+ALWAYS, NEVER = Conjunction(()), Disjunction(())
 
 
 class SearchTooLong(Exception):
@@ -78,25 +78,25 @@ class RuleFormulas:
         """Return the case without any condition."""
         return ConnectionCase({}, self._ports.everything, {})
 
-    def may_match(self, policy: TieredPolicy, rule: NetworkRule) -> AllOf:
+    def may_match(self, policy: TieredPolicy, rule: NetworkRule) -> Conjunction:
         """The policy selects the subject and the rule matches the connection, perhaps depending on DNS."""
         return self._matches(policy, rule, rule.peers)
 
-    def matches(self, policy: TieredPolicy, rule: NetworkRule) -> AllOf:
+    def matches(self, policy: TieredPolicy, rule: NetworkRule) -> Conjunction:
         """The policy selects the subject and the rule matches the connection, whatever DNS says."""
         sure = None if rule.peers is None else tuple(peer for peer in rule.peers if not isinstance(peer, DomainPeer))
         return self._matches(policy, rule, sure)
 
-    def _matches(self, policy: TieredPolicy, rule: NetworkRule, selectors: tuple[Peer, ...] | None) -> AllOf:
-        peers = ALWAYS if selectors is None else AnyOf(tuple(self._peer(peer, True) for peer in selectors))
-        ports = ALWAYS if rule.ports is None else AnyOf(tuple(self._port(port, True) for port in rule.ports))
-        return AllOf((selects_subject(policy), peers, ports))
+    def _matches(self, policy: TieredPolicy, rule: NetworkRule, selectors: tuple[Peer, ...] | None) -> Conjunction:
+        peers = ALWAYS if selectors is None else Disjunction(tuple(self._peer(peer, True) for peer in selectors))
+        ports = ALWAYS if rule.ports is None else Disjunction(tuple(self._port(port, True) for port in rule.ports))
+        return Conjunction((selects_subject(policy), peers, ports))
 
-    def misses(self, policy: TieredPolicy, rule: NetworkRule) -> AnyOf:
+    def misses(self, policy: TieredPolicy, rule: NetworkRule) -> Disjunction:
         """The policy does not select the subject, or the rule may not match the connection."""
-        peers = NEVER if rule.peers is None else AllOf(tuple(self._peer(peer, False) for peer in rule.peers))
-        ports = NEVER if rule.ports is None else AllOf(tuple(self._port(port, False) for port in rule.ports))
-        return AnyOf((*does_not_select_subject(policy).parts, peers, ports))
+        peers = NEVER if rule.peers is None else Conjunction(tuple(self._peer(peer, False) for peer in rule.peers))
+        ports = NEVER if rule.ports is None else Conjunction(tuple(self._port(port, False) for port in rule.ports))
+        return Disjunction((*does_not_select_subject(policy).parts, peers, ports))
 
     def _peer(self, peer: Peer, holds: bool) -> Formula:
         """The rule selects the peer of the connection, or certainly does not."""
@@ -108,8 +108,8 @@ class RuleFormulas:
                     where = _selected("peer's namespace", wanted, holds)
                 labels = where, _selected("peer", pods, holds)
                 if holds:
-                    return AllOf((partial(ConnectionCase.selectable, pod=True), *labels))
-                return _any_of(*labels, AllOf((partial(ConnectionCase.selectable, pod=False), self._somewhere())))
+                    return Conjunction((partial(ConnectionCase.selectable, pod=True), *labels))
+                return _any_of(*labels, Conjunction((partial(ConnectionCase.selectable, pod=False), self._somewhere())))
             case AddressPeer():
                 addresses = union(map(self._addresses.mask, peer.blocks))
                 return partial(
@@ -117,7 +117,7 @@ class RuleFormulas:
                 )
             case NodePeer():
                 if holds:
-                    return AllOf((self._somewhere(), partial(ConnectionCase.at_node, selector=peer.nodes)))
+                    return Conjunction((self._somewhere(), partial(ConnectionCase.at_node, selector=peer.nodes)))
                 return partial(ConnectionCase.at_no_node, selector=peer.nodes)
             case DomainPeer():
                 return self._somewhere() if holds else ALWAYS
@@ -136,7 +136,7 @@ class RuleFormulas:
                 protocol = PortRange(port.protocol, 1, LAST_PORT) if port.protocol else None
                 ports = self._ports.everything if protocol is None else self._ports.mask(protocol)
                 parts = partial(ConnectionCase.called, name=port.name, holds=holds), self._on(ports, holds)
-                return AllOf(parts) if holds else AnyOf(parts)
+                return Conjunction(parts) if holds else Disjunction(parts)
             case _:
                 assert_never(port)
 
@@ -144,12 +144,12 @@ class RuleFormulas:
         return partial(ConnectionCase.on, ports=ports if holds else self._ports.everything & ~ports)
 
 
-def selects_subject(policy: TieredPolicy) -> AllOf:
+def selects_subject(policy: TieredPolicy) -> Conjunction:
     """The policy selects the subject."""
-    return AllOf(tuple(_about(policy, True)))
+    return Conjunction(tuple(_about(policy, True)))
 
 
-def does_not_select_subject(policy: TieredPolicy) -> AnyOf:
+def does_not_select_subject(policy: TieredPolicy) -> Disjunction:
     """The policy does not select the subject."""
     return _any_of(*_about(policy, False))
 
@@ -166,7 +166,7 @@ def _selected(whose: Whose, selector: Selector, holds: bool) -> Formula:
         partial(ConnectionCase.label, whose=whose, key=requirement.key, values=allowed_values(requirement))
         for requirement in wanted
     )
-    return AllOf(parts) if holds else AnyOf(parts)
+    return Conjunction(parts) if holds else Disjunction(parts)
 
 
 def _related(wanted: Related, holds: bool) -> Formula:
@@ -180,12 +180,12 @@ def _related(wanted: Related, holds: bool) -> Formula:
             if not wanted.keys:
                 return NEVER if holds else ALWAYS
             compared = _compared(wanted, equal=holds)
-            return AllOf(compared) if holds else AnyOf((*_labelled(wanted, ABSENT), *compared))
+            return Conjunction(compared) if holds else Disjunction((*_labelled(wanted, ABSENT), *compared))
         case Relation.NOT_SAME_LABELS:
             compared = _compared(wanted, equal=not holds)
             if holds:
-                return AllOf((*_labelled(wanted, PRESENT), AnyOf(compared)))
-            return AnyOf((*_labelled(wanted, ABSENT), AllOf(compared)))
+                return Conjunction((*_labelled(wanted, PRESENT), Disjunction(compared)))
+            return Disjunction((*_labelled(wanted, ABSENT), Conjunction(compared)))
         case _:
             assert_never(wanted.relation)
 
@@ -203,10 +203,10 @@ def _compared(wanted: Related, equal: bool) -> tuple[CaseCondition, ...]:
     return tuple(partial(ConnectionCase.compared, key=key, equal=equal) for key in wanted.keys)
 
 
-def _any_of(*formulas: Formula) -> AnyOf:
+def _any_of(*formulas: Formula) -> Disjunction:
     """Join alternatives; the parts of an alternative are alternatives themselves."""
-    nested = (formula.parts if isinstance(formula, AnyOf) else (formula,) for formula in formulas)
-    return AnyOf(tuple(part for parts in nested for part in parts))
+    nested = (formula.parts if isinstance(formula, Disjunction) else (formula,) for formula in formulas)
+    return Disjunction(tuple(part for parts in nested for part in parts))
 
 
 class CaseSearch:
@@ -223,7 +223,7 @@ class CaseSearch:
         case, choices = narrowed
         while choices:
             fewest: list[Formula] | None = None
-            rest: list[AnyOf] = []
+            rest: list[Disjunction] = []
             for choice in choices:
                 open_parts = self._open(case, choice)
                 if open_parts is None:
@@ -245,14 +245,16 @@ class CaseSearch:
             choices = [*more, *rest]
         return True
 
-    def narrow(self, case: ConnectionCase, formulas: Iterable[Formula]) -> tuple[ConnectionCase, list[AnyOf]] | None:
+    def narrow(
+        self, case: ConnectionCase, formulas: Iterable[Formula]
+    ) -> tuple[ConnectionCase, list[Disjunction]] | None:
         """Return the case with every condition that must hold, and the remaining choices; None if it is impossible."""
-        choices: list[AnyOf] = []
+        choices: list[Disjunction] = []
         todo = list(formulas)
         for formula in todo:
-            if isinstance(formula, AllOf):
+            if isinstance(formula, Conjunction):
                 todo += formula.parts
-            elif isinstance(formula, AnyOf):
+            elif isinstance(formula, Disjunction):
                 choices.append(formula)
             else:
                 narrowed = self._try(case, formula)
@@ -269,7 +271,7 @@ class CaseSearch:
         case, choices = narrowed
         return all(any(self.may_meet(case, part) for part in choice.parts) for choice in choices)
 
-    def _open(self, case: ConnectionCase, choice: AnyOf) -> list[Formula] | None:
+    def _open(self, case: ConnectionCase, choice: Disjunction) -> list[Formula] | None:
         """Return the alternatives that are still possible; None if the case already meets one."""
         out: list[Formula] = []
         for part in choice.parts:

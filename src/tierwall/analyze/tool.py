@@ -28,7 +28,7 @@ from tierwall.tool.methods import (
     MethodCategory,
     MethodClause,
     ScopedTool,
-    SessionHttp,
+    SessionRequest,
 )
 from tierwall.tool.model import BACKENDS, PolicyLevel, ToolModel, is_on_gateways, model
 from tierwall.tool.possible import possible
@@ -172,7 +172,7 @@ def _grants_calls(clause: Clause) -> bool:
             return name == CALL
         case MethodCategory(name=name):
             return CALL.startswith(f"{name}/")
-        case BaseProtocol() | SessionHttp() | AllButCalls():
+        case BaseProtocol() | SessionRequest() | AllButCalls():
             return False
         case _:
             assert_never(clause)
@@ -187,7 +187,7 @@ def _grants_initialize(clause: Clause) -> bool:
     match clause:
         case AnythingClause() | BaseProtocol() | AllButCalls():
             return True
-        case MethodClause() | MethodCategory() | SessionHttp():  # a rule cannot list `initialize` as a method
+        case MethodClause() | MethodCategory() | SessionRequest():  # a rule cannot list `initialize` as a method
             return False
         case _:
             assert_never(clause)

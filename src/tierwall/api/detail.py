@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tierwall.api.algebra.chain import ChainEntry
-from tierwall.api.algebra.condition import Condition, Conditional, Effect, FailureMode
+from tierwall.api.algebra.condition import Condition, ConditionalDecision, Effect, FailureMode
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.expectation import Expectation, list_of_strings, malformed_expectation, one_of
@@ -65,7 +65,7 @@ def authorizer_opinions(entries: Iterable[ChainEntry]) -> tuple[AuthorizerOpinio
 
 def _opinion(entry: ChainEntry) -> AuthorizerOpinion:
     decision = entry.decision
-    if not isinstance(decision, Conditional):
+    if not isinstance(decision, ConditionalDecision):
         return AuthorizerOpinion(entry.authorizer, decision.verdict)
     conditions = decision.conditions
     return AuthorizerOpinion(entry.authorizer, decision.verdict, conditions.conditions, conditions.failure_mode)

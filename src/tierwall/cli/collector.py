@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tierwall.resources.load import Loaded, Loader
+from tierwall.resources.load import Loader, LoadResult
 
 # From this number of containers on, the collector is kept away from them; a Pod has about sixty.
 MANY_CONTAINERS = 100_000
@@ -45,7 +45,7 @@ def collector_off(*, first: bool = True) -> Iterator[None]:
 class CommandLoader(Loader):
     """A loader that reads with the collector off."""
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadResult:
         """Load everything as it is now. Problems are collected, never raised."""
         with collector_off(first=not self.has_loaded):
             return super().load()

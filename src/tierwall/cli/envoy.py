@@ -50,7 +50,7 @@ def compile(params: CompileEnvoyParams) -> int:
     Private keys are left out. Exit code 1 if a Gateway cannot be served as declared.
     """
     from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, near_miss
-    from tierwall.engines.envoy.config.options import Denial, EnvoyOptions, Reveal
+    from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
 
     snapshot = params.world().snapshot
     gateways = snapshot.of_kind("gateway.networking.k8s.io", "Gateway")
@@ -63,7 +63,7 @@ def compile(params: CompileEnvoyParams) -> int:
     if unknown:
         raise InputError(unknown)
     wanted = EnvoyOptions(
-        gateways=frozenset(params.gateways) or None, denial=Denial(params.denial), reveal=Reveal(params.reveal)
+        gateways=frozenset(params.gateways) or None, denial=Denial(params.denial), reveal=DenialDetail(params.reveal)
     )
     compiled = engine("envoy", options=wanted).compile(snapshot)
     print_diagnostics(compiled.diagnostics)
@@ -132,7 +132,7 @@ def run(params: RunParams) -> None:
     # gRPC's handlers around `fork` would only warn: no forked process uses gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from tierwall.engines.envoy.config.options import Denial, EnvoyOptions, Reveal
+    from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
     from tierwall.serve.run import RunSettings
 
     source = params.object_source()
@@ -146,7 +146,7 @@ def run(params: RunParams) -> None:
         certificate=_certificate(params.certificate, params.key),
         client_authority=_bytes(params.client_ca),
         denial=Denial(params.denial),
-        reveal=Reveal(params.reveal),
+        reveal=DenialDetail(params.reveal),
     )
     settings = RunSettings(
         xds=where,

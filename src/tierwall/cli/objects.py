@@ -11,7 +11,7 @@ import click
 from tierwall.cli.command import FAILED, Params, argument, option, print_diagnostics, worlds_read
 
 if TYPE_CHECKING:
-    from tierwall.resources.load import Loaded
+    from tierwall.resources.load import LoadResult
     from tierwall.serve.follower import FileSource
     from tierwall.world import World
 
@@ -93,7 +93,7 @@ def take_stdin(paths: Iterable[str]) -> None:
         meta["tierwall.stdin"] = True
 
 
-def load(paths: Iterable[str]) -> Loaded:
+def load(paths: Iterable[str]) -> LoadResult:
     """Read files and folders. Problems are collected, never raised."""
     from tierwall.cli.collector import CommandLoader
 

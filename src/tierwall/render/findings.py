@@ -15,7 +15,7 @@ from tierwall.core.words import count_noun
 from tierwall.render.formats import View
 from tierwall.render.json import diagnostic_document, omission_documents
 from tierwall.render.text import diagnostics
-from tierwall.resources.load import Loaded
+from tierwall.resources.load import LoadResult
 from tierwall.resources.validity import is_judged
 from tierwall.version import __version__
 
@@ -26,7 +26,7 @@ class CheckResult(Struct, frozen=True):
     """Findings, and the files they are about."""
 
     findings: Diagnostics
-    loaded: Loaded
+    loaded: LoadResult
 
     @property
     def severities(self) -> Counter[str]:

@@ -22,7 +22,7 @@ from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 
 
-class Loaded(Struct, frozen=True):
+class LoadResult(Struct, frozen=True):
     """The result of a load: all objects in order, their snapshot, the diagnostics, and the source texts."""
 
     resources: tuple[Resource, ...]
@@ -40,12 +40,12 @@ class Loaded(Struct, frozen=True):
         return self.read.line(file, number)
 
 
-def load(paths: Iterable[str], namespace: str = "default", exclude: Sequence[str] = ()) -> Loaded:
+def load(paths: Iterable[str], namespace: str = "default", exclude: Sequence[str] = ()) -> LoadResult:
     """Load files and folders. Problems become diagnostics and are never raised."""
     return Loader(paths, namespace, exclude).load()
 
 
-def load_text(text: str | bytes, name: str, namespace: str = "default") -> Loaded:
+def load_text(text: str | bytes, name: str, namespace: str = "default") -> LoadResult:
     """Load a text that is already in memory. Problems become diagnostics and are never raised."""
     return Loader((), namespace).load_documents(read_text(text, name))
 
@@ -82,9 +82,9 @@ class Loader:
         # The objects of each document of the last load, by `Document.content`, which a document keeps when it moves.
         self._known: dict[object, _DocumentObjects] = {}
         self._twice: dict[tuple[Resource, Resource], Diagnostic] = {}
-        self._last: Loaded | None = None
+        self._last: LoadResult | None = None
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadResult:
         """Load everything as it is now. Problems become diagnostics and are never raised."""
         return self.load_documents(read_paths(self.paths, cache=self._cache, exclude=self._exclude))
 
@@ -93,7 +93,7 @@ class Loader:
         """Whether anything was loaded before."""
         return self._last is not None
 
-    def load_if_changed(self) -> Loaded | None:
+    def load_if_changed(self) -> LoadResult | None:
         """Load everything as it is now; return None if nothing has changed since the last load."""
         last, loaded = self._last, self.load()
         # A resource is equal only to itself, so equal tuples mean that nothing was parsed again.
@@ -101,7 +101,7 @@ class Loader:
             return None
         return loaded
 
-    def load_documents(self, read: ReadResult) -> Loaded:
+    def load_documents(self, read: ReadResult) -> LoadResult:
         """Make objects and a snapshot of the documents that were just read."""
         last = self._last
         diagnostics = list(read.diagnostics)
@@ -120,7 +120,7 @@ class Loader:
         repeated = _replacements(resources) if len(snapshot) < len(resources) else ()
         self._twice = {pair: self._twice.get(pair) or _defined_twice(*pair) for pair in repeated}
         diagnostics += self._twice.values()
-        self._last = Loaded(resources, snapshot, sorted_diagnostics(diagnostics), read)
+        self._last = LoadResult(resources, snapshot, sorted_diagnostics(diagnostics), read)
         return self._last
 
 

@@ -10,7 +10,7 @@ from tierwall.core.question import Question
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, canonicalized, compile
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.follower import Follower, Load, ObjectSource, Prepared, until_signalled
+from tierwall.serve.follower import Follower, Load, ObjectSource, PreparedState, until_signalled
 
 if TYPE_CHECKING:
     # Compiling alone needs neither gRPC nor an event loop.
@@ -42,10 +42,10 @@ class EnvoyController(Follower[Compilation]):
         # apart from the state.
         self._acknowledged = 0
 
-    def prepare(self, snapshot: Snapshot) -> Prepared[Compilation]:
+    def prepare(self, snapshot: Snapshot) -> PreparedState[Compilation]:
         """Compile a snapshot."""
         compilation = Compilation(*compile(snapshot, self._options, self._state.acknowledge(self._acknowledged)))
-        return Prepared(compilation, compilation.resources.diagnostics)
+        return PreparedState(compilation, compilation.resources.diagnostics)
 
     def enforce(self, load: Load[Compilation]) -> bool:
         """Publish the compiled configuration."""

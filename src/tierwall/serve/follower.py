@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorted_diagnostics
-from tierwall.resources.load import Loaded
+from tierwall.resources.load import LoadResult
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ State = TypeVar("State")
 class ObjectSource(Protocol):
     """A source of objects: `FileSource`, or anything else that can be read again and reports changes."""
 
-    def read(self) -> Loaded | None:
+    def read(self) -> LoadResult | None:
         """Return all objects as they are now; None if nothing has changed. InputError if nothing can be read at all.
 
         Called in a thread, never twice at the same time.
@@ -59,7 +59,7 @@ class FileSource:
         self._loader, self._poll_seconds = loader, poll_seconds
         self._changed: asyncio.Event | None = None
 
-    def read(self) -> Loaded | None:
+    def read(self) -> LoadResult | None:
         """Return all objects as they are now; None if nothing has changed. Never raises: problems are diagnostics."""
         return self._loader.load_if_changed()
 
@@ -89,7 +89,7 @@ class LoadOutcome(StrEnum):
     WAITING = "waiting"
 
 
-class Prepared(NamedTuple, Generic[State]):
+class PreparedState(NamedTuple, Generic[State]):
     """The state that an engine prepared from a snapshot, and its diagnostics; an error among them keeps it out."""
 
     state: State
@@ -99,7 +99,7 @@ class Prepared(NamedTuple, Generic[State]):
 class Load(Struct, Generic[State]):
     """One reading of the source. `state` is absent if errors keep the load out, `loaded` if nothing could be read."""
 
-    loaded: Loaded | None
+    loaded: LoadResult | None
     diagnostics: tuple[Diagnostic, ...]
     state: State | None = None
     seconds: float = 0.0
@@ -122,7 +122,7 @@ class Load(Struct, Generic[State]):
         self.state, self.outcome = None, LoadOutcome.REFUSED
 
 
-def problems(loaded: Loaded) -> Diagnostics:
+def problems(loaded: LoadResult) -> Diagnostics:
     """Return what is wrong with objects, whichever engine enforces them; an error keeps them from coming into force."""
     # Imported by the first reading: `compile` does without the validation of every kind.
     from tierwall.analyze.admission import admission_findings
@@ -147,7 +147,7 @@ class Follower(ABC, Generic[State]):
         self.outcomes = {LoadOutcome.TAKEN: 0, LoadOutcome.UNCHANGED: 0, LoadOutcome.REFUSED: 0}
 
     @abstractmethod
-    def prepare(self, snapshot: Snapshot) -> Prepared[State]:
+    def prepare(self, snapshot: Snapshot) -> PreparedState[State]:
         """Prepare a snapshot that admission accepts, without changing anything; InputError says why it cannot be."""
 
     @abstractmethod

@@ -24,7 +24,7 @@ from tierwall.engines.nftables.table.options import TableOptions
 from tierwall.engines.nftables.table.pods import PodStep, pod_changes
 from tierwall.network.model.model import network_model
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.follower import Follower, Load, ObjectSource, Prepared, until_signalled
+from tierwall.serve.follower import Follower, Load, ObjectSource, PreparedState, until_signalled
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,13 +44,13 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         # The report on the last load that came into force.
         self._last_report = EngineReport("nothing yet")
 
-    def prepare(self, snapshot: Snapshot) -> Prepared[CompiledTable | PodStep]:
+    def prepare(self, snapshot: Snapshot) -> PreparedState[CompiledTable | PodStep]:
         """Prepare a change of elements if only pods differ from the load in force, or else compile the table."""
         pods = pod_changes(self.in_force.snapshot, snapshot) if self.in_force is not None else None
         if pods is not None and len(pods) <= _MAX_CHANGED_PODS and (step := self._enforcer.step(pods)) is not None:
-            return Prepared(step)
+            return PreparedState(step)
         compiled = compile_snapshot(snapshot, self._options)
-        return Prepared(compiled, compiled.diagnostics)
+        return PreparedState(compiled, compiled.diagnostics)
 
     def enforce(self, load: Load[CompiledTable | PodStep]) -> bool:
         """Bring the kernel to a load in one transaction. After an InputError, the last good table is in force."""

@@ -35,7 +35,7 @@ from tierwall.tool.methods import (
     MethodCategory,
     MethodClause,
     NameSet,
-    SessionHttp,
+    SessionRequest,
     cel_condition,
 )
 from tierwall.tool.request import CALL
@@ -61,7 +61,7 @@ def _rule(
     return AccessRule(f"rules[{index}]", ("spec", "rules", index), rule.get("name"), source, http, clauses)
 
 
-class AuthorizationTypeV0alpha0(StrEnum):
+class V0alpha0AuthorizationType(StrEnum):
     """How a rule of v0alpha0 grants calls (`authorization.type`)."""
 
     INLINE_TOOLS = "InlineTools"
@@ -76,14 +76,14 @@ def _v0alpha0(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> Ac
     for index, rule in enumerate(spec["rules"]):
         authorization = rule.get("authorization") or {"type": "InlineTools", "tools": rule.get("tools") or ()}
         call, rules = MethodClause(CALL), allows
-        kind = AuthorizationTypeV0alpha0(authorization["type"])
+        kind = V0alpha0AuthorizationType(authorization["type"])
         match kind:
-            case AuthorizationTypeV0alpha0.EXTERNAL_AUTH:
+            case V0alpha0AuthorizationType.EXTERNAL_AUTH:
                 rules = asks
                 authorizer = authorization["externalAuth"]  # admission allows one such rule in a policy
-            case AuthorizationTypeV0alpha0.CEL:
+            case V0alpha0AuthorizationType.CEL:
                 call = MethodClause(CALL, None, cel_condition(authorization["cel"]["expression"]))
-            case AuthorizationTypeV0alpha0.INLINE_TOOLS:
+            case V0alpha0AuthorizationType.INLINE_TOOLS:
                 call = MethodClause(CALL, names(CALL, authorization["tools"]))
             case _:
                 assert_never(kind)
@@ -101,7 +101,7 @@ class PolicyAction(StrEnum):
     EXTERNAL_AUTH = "ExternalAuth"
 
 
-class AuthorizationTypeV1alpha1(StrEnum):
+class V1alpha1AuthorizationType(StrEnum):
     """How a rule of v1alpha1 matches requests (`authorization.type`)."""
 
     INLINE = "Inline"
@@ -137,11 +137,11 @@ def _rules(policy: Resource, values: Iterable[Mapping[str, Any]], names: ReadNam
 
 def _clauses(authorization: Mapping[str, Any], names: ReadNames) -> Iterator[Clause]:
     mcp = _mcp_clauses(authorization.get("mcp") or {}, names)
-    kind = AuthorizationTypeV1alpha1(authorization["type"])
+    kind = V1alpha1AuthorizationType(authorization["type"])
     match kind:
-        case AuthorizationTypeV1alpha1.INLINE:
+        case V1alpha1AuthorizationType.INLINE:
             yield from mcp
-        case AuthorizationTypeV1alpha1.CEL:
+        case V1alpha1AuthorizationType.CEL:
             condition = cel_condition(authorization["cel"]["expression"])
             yield from (call for clause in mcp if (call := _narrow_to_calls(clause, condition)) is not None)
         case _:
@@ -157,7 +157,7 @@ def _narrow_to_calls(clause: Clause, condition: CelCondition) -> MethodClause | 
             return MethodClause(CALL, None, condition) if CALL.startswith(f"{name}/") else None
         case MethodClause(name=name, names=names):
             return MethodClause(CALL, names, condition) if name == CALL else None
-        case BaseProtocol() | SessionHttp() | AllButCalls():
+        case BaseProtocol() | SessionRequest() | AllButCalls():
             return None
         case _:
             assert_never(clause)

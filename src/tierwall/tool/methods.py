@@ -153,7 +153,7 @@ class BaseProtocol(Struct, frozen=True):
         return "base protocol methods"
 
 
-class SessionHttp(Struct, frozen=True):
+class SessionRequest(Struct, frozen=True):
     """The part of the base set that is plain HTTP."""
 
     def matches(self, request: ToolRequest) -> bool:
@@ -208,10 +208,10 @@ class MethodClause(Struct, frozen=True):
         return f"{self.name}{names}" + (f" if {self.condition}" if self.condition is not None else "")
 
 
-Clause: TypeAlias = AnythingClause | BaseProtocol | SessionHttp | AllButCalls | MethodCategory | MethodClause
+Clause: TypeAlias = AnythingClause | BaseProtocol | SessionRequest | AllButCalls | MethodCategory | MethodClause
 
 # The clauses that names and conditions cannot narrow.
-NOT_NARROWED = (AnythingClause, BaseProtocol, SessionHttp, AllButCalls, MethodCategory)
+NOT_NARROWED = (AnythingClause, BaseProtocol, SessionRequest, AllButCalls, MethodCategory)
 
 
 def as_method_clause(clause: Clause) -> MethodClause | None:
@@ -225,7 +225,7 @@ def as_method_clause(clause: Clause) -> MethodClause | None:
 
 ANYTHING = AnythingClause()
 BASE_PROTOCOL = BaseProtocol()
-SESSION_HTTP = SessionHttp()
+SESSION_HTTP = SessionRequest()
 ALL_BUT_CALLS = AllButCalls()
 
 

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, TypeAlias
 import msgspec
 
 from tierwall.api.algebra.authorizer import Authorizer, ConstantAuthorizer, fail_if_impossible
-from tierwall.api.algebra.condition import Conditional, ConditionSet
+from tierwall.api.algebra.condition import ConditionalDecision, ConditionSet
 from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision, fail_closed
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
 from tierwall.core.answer import Step
@@ -236,7 +236,7 @@ class Chain:
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """Evaluate one member's conditions."""
-        return self.recall([(conditions.authorizer, Conditional(conditions=conditions))]).evaluate(data)
+        return self.recall([(conditions.authorizer, ConditionalDecision(conditions=conditions))]).evaluate(data)
 
     def recall(self, entries: Sequence[tuple[str, Decision]]) -> ChainDecision:
         """Rebuild a conditional decision of this chain that a caller sent back, by the names of its authorizers.
@@ -256,7 +256,7 @@ class Chain:
         for member in self.members():
             if name == member.name:
                 return member
-            if not name and isinstance(decision, Conditional):
+            if not name and isinstance(decision, ConditionalDecision):
                 types = {condition.type for condition in decision.conditions.conditions}
                 if types <= member.condition_types:
                     return member
@@ -278,7 +278,7 @@ def _evaluate_opinion(authorizer: Authorizer, opinion: Decision, data: Condition
     """Evaluate one opinion; fail closed if its conditions cannot have the result."""
     if isinstance(opinion, ChainDecision):
         return opinion.evaluate(data)
-    if not isinstance(opinion, Conditional):
+    if not isinstance(opinion, ConditionalDecision):
         return opinion
     result = fail_if_impossible(authorizer.evaluate(opinion.conditions, data), opinion.conditions, opinion.possible)
     if opinion.error and result.verdict is NO_OPINION:

@@ -235,7 +235,7 @@ class ConditionSet(msgspec.Struct, frozen=True):
         return Decision(NO_OPINION, "no condition allowed the request", "", tuple(steps))
 
 
-class Conditional(Decision, frozen=True, kw_only=True):
+class ConditionalDecision(Decision, frozen=True, kw_only=True):
     """A decision that depends on data. `error` says what failed in the first phase."""
 
     conditions: ConditionSet
@@ -273,7 +273,7 @@ def conditional(
         return fail_closed(authorizer, verdict, "; ".join(problems[:5]), steps, "failed closed: invalid conditions")
     if all(condition.effect is Effect.NO_OPINION for condition in condition_set.conditions):
         return Decision(NO_OPINION, "only NoOpinion conditions", error, steps)
-    return Conditional(conditions=condition_set, error=error, steps=steps)
+    return ConditionalDecision(conditions=condition_set, error=error, steps=steps)
 
 
 def _described(condition: Condition) -> str:

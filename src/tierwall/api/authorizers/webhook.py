@@ -22,7 +22,7 @@ import msgspec
 
 from tierwall.api.algebra.authorizer import WithoutConditionSets
 from tierwall.api.algebra.chain import ChainDecision, ChainEntry, Opinions, chain_entries
-from tierwall.api.algebra.condition import CEL_TYPE, Condition, Conditional, ConditionError, ConditionSet
+from tierwall.api.algebra.condition import CEL_TYPE, Condition, ConditionalDecision, ConditionError, ConditionSet
 from tierwall.api.algebra.decision import ALLOW, Decision, fail_closed, no_opinion, settled_by_step
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.authorizers.expression import condition_is_true, evaluate_bool, parse, program_of
@@ -193,7 +193,7 @@ class WebhookAuthorizer(WithoutConditionSets):
 
     def evaluate_decision(self, decision: WebhookDecision, data: ConditionData) -> Decision:
         """Evaluate what this webhook returned; fail closed if the conditions cannot have the result."""
-        sets = [opinion.conditions for _, opinion in decision.entries if isinstance(opinion, Conditional)]
+        sets = [opinion.conditions for _, opinion in decision.entries if isinstance(opinion, ConditionalDecision)]
         if all(condition.type == CEL_TYPE for conditions in sets for condition in conditions.conditions):
             result = ChainDecision.evaluate(decision, data)
             if not result.error:

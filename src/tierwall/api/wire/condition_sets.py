@@ -21,7 +21,7 @@ from tierwall.api.algebra.condition import (
     CEL_TYPE,
     PACKED_CEL_TYPE,
     Condition,
-    Conditional,
+    ConditionalDecision,
     Effect,
     FailureMode,
     conditional,
@@ -71,7 +71,7 @@ class WireSet(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 def write_set(spelling: Spelling, name: str, decision: Decision, *, describe: bool = True) -> WireSet:
     """Write the opinion of one authorizer, with descriptions if `describe`."""
-    if not isinstance(decision, Conditional):
+    if not isinstance(decision, ConditionalDecision):
         return WireSet(name, decision.verdict is ALLOW, decision.verdict is DENY)
     conditions = decision.conditions.conditions
     set_type = ""

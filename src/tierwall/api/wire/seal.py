@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from tierwall.api.algebra.condition import Condition, Conditional, ConditionSet
+from tierwall.api.algebra.condition import Condition, ConditionalDecision, ConditionSet
 from tierwall.api.algebra.decision import Decision
 
 DOMAIN = "seal.tierwall.io"
@@ -36,7 +36,7 @@ class Sealer:
 
     def seal(self, decision: Decision) -> Decision:
         """Seal the conditions of a decision; a concrete decision stays as it is."""
-        if not isinstance(decision, Conditional):
+        if not isinstance(decision, ConditionalDecision):
             return decision
         mac = self._mac(decision.conditions)
         conditions = tuple(
@@ -46,7 +46,7 @@ class Sealer:
 
     def unseal(self, decision: Decision) -> Decision:
         """Remove the seals from a decision; SealError if one is not valid."""
-        if not isinstance(decision, Conditional):
+        if not isinstance(decision, ConditionalDecision):
             return decision
         parts = [_split(condition.id) for condition in decision.conditions.conditions]
         conditions = tuple(

@@ -17,7 +17,7 @@ from tierwall.api.algebra.condition import (
     CEL_TYPE,
     PACKED_CEL_TYPE,
     Condition,
-    Conditional,
+    ConditionalDecision,
     Effect,
     FailureMode,
     conditional,
@@ -49,7 +49,7 @@ class SeriesCondition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 
 def write_decision(decision: Decision, *, describe: bool = True) -> dict[str, Any]:
     """Write a leaf of the tree."""
-    if not isinstance(decision, Conditional):
+    if not isinstance(decision, ConditionalDecision):
         detail = {"reason": decision.reason, "evaluationError": decision.error}
         fields = {key: value for key, value in detail.items() if value}
         return {"type": str(decision.verdict), _KEYS[decision.verdict]: fields}

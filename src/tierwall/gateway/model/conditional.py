@@ -22,13 +22,13 @@ _ENVIRONMENT = Environment(extensions=True)
 _EMPTY_IS_UNSET = frozenset(("backend.ai.modelAliases", "backend.ai.routes"))
 
 
-class NothingSelected(Enum):
+class NoSelection(Enum):
     """The value of a list that selects no entry, under the profile agentgateway."""
 
     SELECTED = "nothing selected"
 
 
-NOTHING: Final = NothingSelected.SELECTED
+NOTHING: Final = NoSelection.SELECTED
 
 
 class SelectedValue(Struct, frozen=True):

@@ -27,7 +27,7 @@ class KeyRepeat(NamedTuple):
     offset: int
 
 
-class Decoded(NamedTuple):
+class DecodedDocument(NamedTuple):
     """A document's value and its repeated keys."""
 
     value: Any
@@ -57,10 +57,10 @@ def key_of(node: Node) -> str:
     return key_string(scalar_value(node.named), node.start)
 
 
-def read_exactly(text: str, max_depth: int = MAX_DEPTH) -> Decoded:
+def read_exactly(text: str, max_depth: int = MAX_DEPTH) -> DecodedDocument:
     """Decode the text of a document as Go does; raise `YamlError` if it is invalid."""
     tree = parse(text)
-    return _Decoder(tree, max_depth).run(tree.root) if tree.root is not None else Decoded(None, [])
+    return _Decoder(tree, max_depth).run(tree.root) if tree.root is not None else DecodedDocument(None, [])
 
 
 class _Decoder:
@@ -79,7 +79,7 @@ class _Decoder:
         self.decoded = 1
         self.through_alias = 0
 
-    def run(self, root: Node) -> Decoded:
+    def run(self, root: Node) -> DecodedDocument:
         value: Any = None
         walks = [self._value(root)]
         while walks:
@@ -96,7 +96,7 @@ class _Decoder:
             for out, error in self.refused:
                 if id(out) in maps:
                     raise error
-        return Decoded(value, self.repeats)
+        return DecodedDocument(value, self.repeats)
 
     def _count(self, node: Node) -> None:
         if not self.counting:

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tierwall.api.algebra.chain import Chain, ChainDecision, ChainEntry, CompleteDecision
-from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Conditional, Effect, FailureMode
+from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, ConditionalDecision, Effect, FailureMode
 from tierwall.api.algebra.condition_fit import pack_condition
 from tierwall.api.algebra.decision import Decision
 from tierwall.api.wire.review import WireShape
@@ -79,7 +79,7 @@ class Issuer:
 
 
 def _adapt_to_shape(decision: Decision, shape: WireShape) -> Decision:
-    if not isinstance(decision, Conditional):
+    if not isinstance(decision, ConditionalDecision):
         return decision
     conditions = decision.conditions
     if shape is WireShape.KEP and {condition.type for condition in conditions.conditions} == {

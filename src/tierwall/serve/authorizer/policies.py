@@ -21,7 +21,7 @@ from tierwall.api.model import build_chain, configured_authorizers
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.review_client import webhook
-from tierwall.serve.follower import Follower, Load, Prepared
+from tierwall.serve.follower import Follower, Load, PreparedState
 
 
 class PolicySet(msgspec.Struct, frozen=True, eq=False):
@@ -119,9 +119,9 @@ class PolicyFollower(Follower[PolicySet]):
             return error.diagnostics
         return ()
 
-    def prepare(self, snapshot: Snapshot) -> Prepared[PolicySet]:
+    def prepare(self, snapshot: Snapshot) -> PreparedState[PolicySet]:
         """Build the chain of a snapshot."""
-        return Prepared(policy_set_of(snapshot))
+        return PreparedState(policy_set_of(snapshot))
 
     def enforce(self, load: Load[PolicySet]) -> bool:
         """Put a set in force; False if it already is."""

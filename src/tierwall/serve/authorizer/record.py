@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tierwall.api.algebra.chain import ChainDecision, Opinions
-from tierwall.api.algebra.condition import Conditional
+from tierwall.api.algebra.condition import ConditionalDecision
 from tierwall.api.algebra.request import Attributes
 
 # The largest number of policies in a record.
@@ -86,7 +86,7 @@ def _policies(opinions: Opinions) -> Iterator[str]:
     for _, opinion in opinions:
         if isinstance(opinion, ChainDecision):
             yield from _policies(opinion.opinions)
-        elif isinstance(opinion, Conditional):
+        elif isinstance(opinion, ConditionalDecision):
             for condition in opinion.conditions.conditions:
                 if condition.source is not None:
                     yield str(condition.source.policy)

@@ -31,7 +31,7 @@ class Denial(StrEnum):
     HTTP = "http"
 
 
-class Reveal(StrEnum):
+class DenialDetail(StrEnum):
     """How much a denied caller learns."""
 
     POLICY = "policy"  # the policy that denied
@@ -53,7 +53,7 @@ class EnvoyOptions(Struct, frozen=True, kw_only=True):
     certificate: Certificate | None = None
     client_authority: bytes | None = None
     denial: Denial = Denial.JSON_RPC
-    reveal: Reveal = Reveal.POLICY
+    reveal: DenialDetail = DenialDetail.POLICY
     # The largest MCP message, in bytes; Envoy keeps it in memory while reading it.
     largest_message: int = 1 << 20
     # The largest RE2 program that Envoy accepts (runtime key `re2.max_program_size.error_level`).

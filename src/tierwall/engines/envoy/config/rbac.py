@@ -44,7 +44,7 @@ from tierwall.tool.methods import (
     Clause,
     MethodCategory,
     MethodClause,
-    SessionHttp,
+    SessionRequest,
     as_method_clause,
 )
 from tierwall.tool.request import BY_URI, CALL, Backend
@@ -176,7 +176,7 @@ def _clause_scope(clause: Clause) -> ClauseScope:
     match clause:
         case AnythingClause():
             return ClauseScope(all_except=True, plain_http=True)
-        case SessionHttp():
+        case SessionRequest():
             return ClauseScope(plain_http=True, only_sessions=True)
         case BaseProtocol():
             return ClauseScope(BASE_METHODS, BASE_PREFIXES, plain_http=True, only_sessions=True)

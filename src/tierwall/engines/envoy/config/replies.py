@@ -18,7 +18,7 @@ from envoy.extensions.formatter.cel.v3 import cel_pb2 as cel_formatter_pb2
 
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import MCP, RBAC, SLOTS
-from tierwall.engines.envoy.config.options import Denial, EnvoyOptions, Reveal
+from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
 
 # From the range that JSON-RPC reserves for servers.
 DENIED_CODE = -32003
@@ -35,7 +35,7 @@ def local_replies(options: EnvoyOptions) -> Any:
 
 def _mappers(options: EnvoyOptions) -> Iterator[Any]:
     """Yield the response mappers; Envoy uses the first whose filter matches."""
-    reveal = options.reveal is Reveal.POLICY
+    reveal = options.reveal is DenialDetail.POLICY
     for filters, name in _deniers():
         denier = name if reveal else ""
         if _BY_AUTHORIZER in filters:

@@ -72,8 +72,10 @@ class ExplainApiParams(UserParams, ObjectParams):
         metavar="RESOURCE[.VERSION][.GROUP][/SUBRESOURCE]",
         help="The resource by any name that kubectl takes: `deployments`, `deploy`, `deployments.apps`, `pods/log`.",
     )
-    group: str | None = option("--group", "--api-group", help="Its API group; by default that of the name.")
-    version: str | None = option("--version", "--api-version", help="Its API version; by default that of the name.")
+    group: str | None = option("--group", "--api-group", help="Its API group; by default derived from its name.")
+    version: str | None = option(
+        "--version", "--api-version", help="Its API version; by default derived from its name."
+    )
     subresource: str | None = option(help="Its subresource.")
     name: str = option(default="", help="The name of the object.")
     path: str = option(default="", help="A URL path, for non-resource requests.")
@@ -84,10 +86,10 @@ class ExplainApiParams(UserParams, ObjectParams):
         show_default=False,
         help="The form of conditions that the caller understands.",
     )
-    operation: str | None = option(help="The operation of admission; by default derived from the verb.")
+    operation: str | None = option(help="The admission operation; by default derived from the verb.")
     object: str | None = option(metavar="FILE", help="The new object.")
     old_object: str | None = option(metavar="FILE", help="The stored object.")
-    options: str | None = option(metavar="FILE", help="The options of the operation.")
+    options: str | None = option(metavar="FILE", help="The options of the operation, such as CreateOptions.")
     namespace_object: str | None = option(metavar="FILE", help="The Namespace of the object.")
     impersonated_request: str | None = option(metavar="FILE", help="The impersonated request.")
     output: str = output("explain")
@@ -106,7 +108,7 @@ def explain(params: ExplainApiParams) -> int:
     `--object` (or other data) the conditions are evaluated and the final decision is shown.
 
     Tierwall knows the group and version of the resources of Kubernetes and of CustomResourceDefinitions; `--group` and
-    `--version` replace them, even with an empty value. Exit code 0 allowed, 3 denied, 5 conditional, 1 invalid input.
+    `--version` override them, even with an empty value. Exit code 0 allowed, 3 denied, 5 conditional, 1 invalid input.
     """
     if params.resource and params.path:
         raise click.UsageError("--resource and --path cannot be combined")

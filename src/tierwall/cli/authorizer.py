@@ -21,7 +21,7 @@ class ServeParams(ObjectParams):
         metavar="FILE", help="Server certificate (PEM); a new one is used from the next connection on."
     )
     tls_key: str | None = option(metavar="FILE", help="Private key of the certificate (PEM).")
-    client_ca: str | None = option(metavar="FILE", help="Require client certificates of this CA (PEM).")
+    client_ca: str | None = option(metavar="FILE", help="Require client certificates from this CA (PEM).")
     bridge: bool = flag("Support API servers without conditional authorization: answer their admission webhook too.")
     seal_key: str | None = option(
         metavar="FILE", help="Key that seals conditions; by default derived from the TLS key."
@@ -35,12 +35,12 @@ class ServeParams(ObjectParams):
     grace: float = option(
         type=click.FloatRange(0, 86400),
         default=330,
-        help="Seconds to keep enforcing replaced policies; more than the authorizedTTL of the API server.",
+        help="Seconds to keep enforcing replaced policies; longer than the API server's authorizedTTL.",
     )
     settle: float = option(
         type=click.FloatRange(0, 3600),
         default=0,
-        help="Seconds before new policies grant under conditions; with replicas, more than they need to see a change.",
+        help="Seconds before new policies grant conditionally; with replicas, longer than they take to see a change.",
     )
     read_timeout: float = option(type=click.FloatRange(0.05, 300), default=10, help="Seconds to wait for one request.")
 

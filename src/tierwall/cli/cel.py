@@ -11,7 +11,7 @@ import click
 
 from tierwall.cli.command import (
     FAILED,
-    FOUND,
+    HAS_FINDINGS,
     Params,
     argument,
     fail,
@@ -141,7 +141,7 @@ def check(params: CelCheckParams) -> None:
             variables[name] = parse_type(text)
         except TypeNameError as error:
             raise click.BadParameter(str(error), param_hint="--var") from None
-    with _report_errors(FOUND):
+    with _report_errors(HAS_FINDINGS):
         click.echo(str(compile_source(params.expression, params.environment(variables)).type))
 
 

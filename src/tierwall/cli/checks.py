@@ -9,7 +9,7 @@ import click
 
 from tierwall.cli.command import (
     FAILED,
-    FOUND,
+    HAS_FINDINGS,
     Params,
     argument,
     choice,
@@ -32,7 +32,7 @@ class CheckParams(PathParams):
 
     namespace: str | None = option(
         metavar="NAME",
-        help="Only what concerns this namespace, judged by its own objects and the cluster-scoped ones alone.",
+        help="Check only this namespace, from its own objects and the cluster-scoped ones.",
     )
     output: str = output("check")
 
@@ -40,7 +40,7 @@ class CheckParams(PathParams):
 @click.command("check", epilog="Example: tierwall check manifests/ -o sarif > findings.sarif")
 @runs(CheckParams)
 def check(params: CheckParams) -> int:
-    """Find everything that is wrong with the manifests in files and folders; by default in this folder.
+    """Find everything that is wrong with the manifests in PATH, a file or folder; by default the current folder.
 
     Exit code 0 if there are at most notes, 4 if there are findings, 1 if input cannot be read.
     """
@@ -61,7 +61,7 @@ def check(params: CheckParams) -> int:
         click.echo(checked.summary, err=True)
     if findings.unreadable:
         return FAILED
-    return FOUND if findings.serious else 0
+    return HAS_FINDINGS if findings.serious else 0
 
 
 class TestParams(Params):
@@ -70,12 +70,12 @@ class TestParams(Params):
     paths: tuple[str, ...] = argument(nargs=-1, required=True, metavar="PATH...")
     engine: str = choice(
         *offered_by("test"),
-        help="Who answers: "
+        help="What answers the questions: "
         + ", ".join(f"{entry.answered_by} ({name})" for name, entry in offered_by("test").items())
         + ".",
     )
     files: tuple[str, ...] = files(
-        "File or folder of manifests to put under those of every test; `-` is standard input. Repeatable."
+        "File or folder of manifests that every test builds on; `-` is standard input. Repeatable."
     )
     output: str = output("test")
 
@@ -85,15 +85,15 @@ class TestParams(Params):
 def test(params: TestParams) -> int:
     """Run every PolicyTest in the given files or folders.
 
-    Problems of the judged objects are shown first, and fail no case. Exit code 0 if all cases pass, 4 if some fail,
-    1 if a test file cannot be used.
+    Problems of the tested objects are shown first; they do not fail a case. Exit code 0 if all cases pass, 4 if some
+    fail, 1 if a test file cannot be used.
     """
     from tierwall.policytest.run import run
     from tierwall.policytest.suite import object_problems, suites
 
     take_stdin(params.paths)
-    under = worlds_from(params.files)[0].snapshot if params.files else None
-    loaded = suites(params.paths, under)
+    base = worlds_from(params.files)[0].snapshot if params.files else None
+    loaded = suites(params.paths, base)
     print_diagnostics(object_problems(loaded))
     failed = 0
 
@@ -104,4 +104,4 @@ def test(params: TestParams) -> int:
             yield result
 
     print_output("test", params.output, results())
-    return FOUND if failed else 0
+    return HAS_FINDINGS if failed else 0

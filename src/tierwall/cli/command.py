@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tierwall.world import World
 
 # docs/reference/exit-codes.md; click itself exits with 2 on wrong usage.
-FAILED, DENIED, FOUND, CONDITIONAL = 1, 3, 4, 5
+FAILED, DENIED, HAS_FINDINGS, CONDITIONAL = 1, 3, 4, 5
 
 
 class ParamField(NamedTuple):

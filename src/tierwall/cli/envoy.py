@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(exists=True, dir_okay=False)
 _DENIAL = choice("json-rpc", "http", help="Answer a denied MCP request with a JSON-RPC error, or with HTTP 403.")
-_REVEAL = choice("policy", "nothing", help="Tell a denied caller which policy denied, or nothing.")
+_REVEAL = choice("policy", "nothing", help="Tell a denied caller which policy denied the request, or nothing.")
 
 
 class CompileEnvoyParams(ObjectParams):
@@ -84,16 +84,16 @@ class RunParams(RequiredPathParams):
     endpoints: tuple[str, ...] = repeated_option(
         "--endpoint", metavar="REF=HOST:PORT", help="Address of a backend, instead of DNS. Repeatable."
     )
-    certificate: str | None = option(type=_FILE, help="Certificate chain (PEM) for HTTPS listeners that name none.")
+    certificate: str | None = option(type=_FILE, help="Certificate chain (PEM) for HTTPS listeners without their own.")
     key: str | None = option(type=_FILE, help="Its private key.")
-    client_ca: str | None = option(type=_FILE, help="CA certificates (PEM) for clients, where a Gateway names none.")
+    client_ca: str | None = option(type=_FILE, help="CA certificates (PEM) for clients of Gateways without their own.")
     denial: str = _DENIAL
     reveal: str = _REVEAL
     filter_lists: bool = option(
         "--filter-lists/--no-filter-lists", default=True, help="Remove from `tools/list` what the caller may not use."
     )
     envoy: str | None = option(metavar="BINARY", help="The Envoy binary to run; by default the installed one.")
-    no_envoy: bool = flag("Start no Envoy; only configure those that connect.")
+    no_envoy: bool = flag("Do not start Envoy; configure only those that connect.")
     concurrency: int | None = option(
         type=click.IntRange(1, 1024), help="Worker threads of Envoy; by default one per core."
     )
@@ -111,7 +111,7 @@ class RunParams(RequiredPathParams):
         default="127.0.0.1:0",
         show_default="a free port",
         metavar="HOST:PORT",
-        help="Address of health, metrics and status.",
+        help="Address that serves health, metrics and status.",
     )
     decision_log: str = option(
         default="-", show_default="standard output", metavar="FILE", help="Log of decisions, as JSON lines."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tierwall.cli.command import (
-    FOUND,
+    HAS_FINDINGS,
     Params,
     argument,
     exit_code,
@@ -57,7 +57,7 @@ class ExplainNetworkParams(ObjectParams):
 def explain(params: ExplainNetworkParams) -> int:
     """May this pod open a connection to that one?
 
-    The first line answers in plain words; a second line says what policies in shadow mode would change. Then follow
+    The first line answers in plain words; a second line says what policies in shadow mode would change. Below are
     the walk of each direction through the tiers, and the lines of the manifests that were evaluated.
 
     Exit code 0 allowed, 3 denied, 5 conditional, 1 invalid input.
@@ -108,8 +108,8 @@ class ListParams(PathParams):
 def list_connections(params: ListParams) -> None:
     """List which pods, nodes and outside addresses can reach which, on which ports.
 
-    Endpoints that policies treat alike share a line: `shop/web[Deployment] => shop/db[StatefulSet] : TCP 5432`. Pairs
-    without an endpoint under policy (nodes, host-network pods, outside addresses) are left out.
+    Endpoints that policies treat alike share a line: `shop/web[Deployment] => shop/db[StatefulSet] : TCP 5432`. A pair
+    is left out if policies apply to neither endpoint (nodes, host-network pods, outside addresses).
     """
     from tierwall.core.diagnostics import sorted_diagnostics
     from tierwall.network.model.model import network_model
@@ -163,7 +163,7 @@ class DiffParams(Params):
 @click.command("diff", epilog="Example: tierwall diff main/manifests/ manifests/ -o md")
 @runs(DiffParams)
 def diff(params: DiffParams) -> int:
-    """Compare the connections that two folders of manifests let pass.
+    """Compare the connections that two folders of manifests allow.
 
     `+` marks a new connection, `-` a lost one, `~` one that depends on other domain names. Below each are the rules
     that decide it now, and those that did before. Exit code 0 if nothing changes, 4 if anything does.
@@ -183,7 +183,7 @@ def diff(params: DiffParams) -> int:
         print_output("diff", params.output, changes)
     if not changes and params.output == "text":
         click.echo("no connection changes", err=True)
-    return FOUND if changes else 0
+    return HAS_FINDINGS if changes else 0
 
 
 def _draw(draw: Callable[[], Picture], hint: str = "") -> Picture:

@@ -9,7 +9,7 @@ import click
 
 from tierwall.cli.command import (
     FAILED,
-    FOUND,
+    HAS_FINDINGS,
     Params,
     choice,
     flag,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class TableParams(Params):
     """The options of the nftables table (`compile nft`, `enforce nft`)."""
 
-    node: str | None = option(metavar="NAME", help="Judge only the pods on this node; by default all pods.")
+    node: str | None = option(metavar="NAME", help="Only the pods on this node; by default all pods.")
     log: str = choice("none", "drop", "all", default="drop", help="What to log for `tierwall audit`.")
     log_group: int = option(type=click.IntRange(0, 65535), default=7, help="NFLOG group.")
     log_rate: int = option(
@@ -64,7 +64,7 @@ def compile(params: CompileNftParams) -> None:
 class EnforceNftParams(TableParams, RequiredPathParams):
     """The options of `enforce nft`."""
 
-    watch: bool = flag("Keep running, and follow changes of the files.")
+    watch: bool = flag("Keep running and follow changes to the files.")
     interval: float = option(
         type=click.FloatRange(0.05, 3600),
         default=10,
@@ -85,9 +85,9 @@ class EnforceNftParams(TableParams, RequiredPathParams):
 def enforce(params: EnforceNftParams) -> int:
     """Enforce the network policies in PATH... on the pods, in this machine's kernel.
 
-    The table is checked first and loaded in one transaction. If anything is wrong, the last good table stays in force;
-    that includes objects that an API server would refuse (see `tierwall check`). If only pods change, only elements of
-    sets are updated. Needs root or CAP_NET_ADMIN.
+    The table is checked first and loaded in one transaction. If anything is wrong, even a single object
+    that an API server would refuse (see `tierwall check`), the last good table stays in force. If only pods change,
+    only elements of sets are updated. Needs root or CAP_NET_ADMIN.
     """
     from tierwall.core.diagnostics import Diagnostics
 
@@ -135,7 +135,7 @@ def _preview(params: EnforceNftParams) -> int:
     changes = difference(load.state.table)
     if changes:
         click.echo(changes)
-    return FOUND if changes else 0
+    return HAS_FINDINGS if changes else 0
 
 
 class AuditParams(Params):

@@ -25,16 +25,16 @@ class ObjectParams(Params):
     """The options of every command that reads objects."""
 
     files: tuple[str, ...] = files(
-        "File or folder of manifests; `-` is standard input. Repeatable.", show_default="this folder"
+        "File or folder of manifests; `-` is standard input. Repeatable.", show_default="the current folder"
     )
 
     paths: tuple[str, ...] = ()
-    # The error where no path is given and this folder is not the default.
+    # The error where no path is given and the current folder is not the default.
     missing: ClassVar[str] = ""
 
     @property
     def all_paths(self) -> tuple[str, ...]:
-        """All given files and folders: arguments, then options; this folder if no path is given."""
+        """All given files and folders: arguments, then options; the current folder if no path is given."""
         given = (*self.paths, *self.files)
         if not given and self.missing:
             raise click.UsageError(self.missing)
@@ -63,7 +63,7 @@ class PathParams(ObjectParams):
 
 
 class RequiredPathParams(ObjectParams):
-    """The options of commands that need a path: this folder is not the default."""
+    """The options of commands that need a path: the current folder is not the default."""
 
     paths: tuple[str, ...] = argument(nargs=-1, metavar="PATH...")
     files: tuple[str, ...] = files("The same as PATH. Repeatable.")

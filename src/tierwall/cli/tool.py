@@ -48,7 +48,7 @@ class ExplainToolParams(CallerParams, ObjectParams):
     answers: tuple[str, ...] = repeated_option(
         "--external-auth",
         metavar="POLICY=ANSWER",
-        help="The answer, Allow or Deny, of the authorizer of a policy. Others cannot be reached. Repeatable.",
+        help="The answer (Allow or Deny) of a policy's authorizer; without one it counts as unreachable. Repeatable.",
     )
     time: str | None = option(metavar="RFC3339", help="The time of the request, for expressions that read it.")
     output: str = output("explain")
@@ -63,7 +63,7 @@ class ExplainToolParams(CallerParams, ObjectParams):
 def explain(params: ExplainToolParams) -> int:
     """May this caller use this tool through this Gateway?
 
-    The first line answers in plain words. Then follows every policy that was evaluated, in order, with its line in the
+    The first line answers in plain words. Below it is every policy that was evaluated, in order, with its line in the
     manifests. Exit code 0 allowed, 3 denied, 1 invalid input.
     """
     from tierwall.tool.question import ToolQuestion
@@ -140,7 +140,7 @@ class ToolsParams(CallerParams, ObjectParams):
 @click.command("tools", epilog="Example: tierwall tools --caller agents/shopper -f manifests/")
 @runs(ToolsParams)
 def tools(params: ToolsParams) -> None:
-    """List what a caller may use: every backend that a route leads to, and every known tool of it.
+    """List what a caller may use: every backend that a route leads to, with its known tools.
 
     Known tools are those that policies name, and those that a backend declares in the annotation `tierwall.io/tools`;
     `*` stands for all others. `Conditional` means that the verdict depends on the host, the headers, the arguments,

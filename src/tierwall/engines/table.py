@@ -37,14 +37,14 @@ ENGINES: Mapping[str, EngineEntry] = {
         "tierwall.serve.nftables:Nftables",
         ("network",),
         ("compile", "enforce", "test", "audit"),
-        "Network policies, by nftables in the Linux kernel.",
+        "Network policies, with nftables in the Linux kernel.",
         answered_by="packets through nftables",
     ),
     "envoy": EngineEntry(
         "tierwall.serve.envoy:Envoy",
         ("tool",),
         ("compile", "run", "test"),
-        "Tool policies, by Envoy.",
+        "Tool policies, with Envoy.",
         answered_by="requests through Envoy",
     ),
     "authorizer": EngineEntry(

@@ -48,10 +48,10 @@ class PolicySuite(msgspec.Struct, frozen=True):
     noticed: tuple[Diagnostic, ...] = ()
 
 
-def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[PolicySuite]:
+def suites(paths: Iterable[str], base: Snapshot | None = None) -> list[PolicySuite]:
     """Read every PolicyTest in these files and folders. InputError has every problem of every test file.
 
-    The objects of a test are put over those of `under`, if it is given.
+    The objects of a test replace and extend those of `base`, if it is given.
     """
     paths = list(paths)
     loaded = load(paths)
@@ -66,7 +66,7 @@ def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[PolicySu
             *loaded.diagnostics,
             Diagnostic("TW701", "no PolicyTest in " + ", ".join(f"`{path}`" for path in paths)),
         ]
-    cache = _SnapshotCache(under)
+    cache = _SnapshotCache(base)
     ready: list[PolicySuite] = []
     for test in tests:
         problems = list(_test_problems(test))
@@ -84,7 +84,7 @@ def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[PolicySu
 
 
 def object_problems(suites: Iterable[PolicySuite]) -> Diagnostics:
-    """List the problems of the objects that tests judge. They fail no case, because planes fail closed.
+    """List the problems of the objects that tests judge. They do not fail a case, because planes fail closed.
 
     Objects that an API server would refuse, documents that are not objects, repeated keys, and duplicate objects.
     """
@@ -164,8 +164,8 @@ def _join_path(folder: str, name: str) -> str:
 class _SnapshotCache:
     """Snapshots by the files they were read from: tests that share manifests share the snapshot."""
 
-    def __init__(self, under: Snapshot | None) -> None:
-        self._under = under
+    def __init__(self, base: Snapshot | None) -> None:
+        self._base = base
         self._loaded: dict[tuple[str, ...], tuple[Snapshot, tuple[Diagnostic, ...]]] = {}
 
     def snapshot(
@@ -188,6 +188,6 @@ class _SnapshotCache:
             unreadable = [diagnostic for diagnostic in loaded.diagnostics if diagnostic.unreadable]
             if unreadable:
                 raise InputError(unreadable)
-            snapshot = loaded.snapshot if self._under is None else self._under.with_changes(put=loaded.resources)
+            snapshot = loaded.snapshot if self._base is None else self._base.with_changes(put=loaded.resources)
             self._loaded[key] = snapshot, loaded.diagnostics
         return *self._loaded[key], missing

@@ -180,7 +180,7 @@ class World:
     def without(self, *references: str | Reference) -> World:
         """Return this world without these objects."""
         finder = ResourceFinder(self._snapshot, [])
-        gone = [resource for reference in references if (resource := finder.named(reference)) is not None]
+        gone = [resource for reference in references if (resource := finder.by_any_reference(reference)) is not None]
         if finder.problems:
             raise input_error(finder.problems)
         return World(self._snapshot.with_changes(drop=gone), self._noticed, self._read, self._namespace)
@@ -305,7 +305,7 @@ class World:
     def find(self, reference: str | Reference) -> Resource:
         """Find one object; UnknownName if it does not exist."""
         finder = ResourceFinder(self._snapshot, [])
-        resource = finder.named(reference)
+        resource = finder.by_any_reference(reference)
         if resource is None:
             raise input_error(finder.problems)
         return resource

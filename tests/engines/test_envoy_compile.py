@@ -152,7 +152,7 @@ def test_a_pattern_that_is_too_large_for_envoy_is_reported_and_never_matches() -
     rules = [{"authorization": {"type": "Inline", "paths": paths}}]
     resources = compiled([policy("large", "open", rules)])
     assert "TW651" in codes(resources)
-    assert "TW651" not in codes(compiled([policy("large", "open", rules)], EnvoyOptions(largest_pattern=100_000)))
+    assert "TW651" not in codes(compiled([policy("large", "open", rules)], EnvoyOptions(max_program_size=100_000)))
 
 
 def test_requests_for_a_missing_authorizer_are_denied() -> None:

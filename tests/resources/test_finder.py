@@ -130,7 +130,7 @@ def test_an_unknown_name_error_has_only_names_that_do_not_exist() -> None:
 )
 def test_a_reference_matches_every_group_unless_it_gives_one(value: str, groups: list[str]) -> None:
     finder = find()
-    assert sorted(resource.group for resource in finder.among("object", value, SNAPSHOT)) == groups
+    assert sorted(resource.group for resource in finder.by_reference_among("object", value, SNAPSHOT)) == groups
     assert finder.problems == []
 
 
@@ -145,7 +145,7 @@ def test_a_reference_matches_every_group_unless_it_gives_one(value: str, groups:
 )
 def test_a_reference_to_an_object_that_does_not_exist(value: str, problem: tuple[str, str, str]) -> None:
     finder = find()
-    assert finder.among("object", value, SNAPSHOT) == []
+    assert finder.by_reference_among("object", value, SNAPSHOT) == []
     ((code, message, hint),) = said(finder)
     assert (code, message) == problem[:2]
     assert hint.startswith(problem[2])

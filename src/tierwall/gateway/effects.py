@@ -158,7 +158,9 @@ def statuses(snapshot: Snapshot, *references: str) -> list[PolicyStatus]:
     if references:
         problems: list[Diagnostic] = []
         finder = ResourceFinder(snapshot, problems)
-        policies = [policy for reference in references for policy in finder.among("policy", reference, policies)]
+        policies = [
+            policy for reference in references for policy in finder.by_reference_among("policy", reference, policies)
+        ]
         if problems:
             raise input_error(problems)
     in_order = sorted(set(policies), key=lambda policy: (policy.kind, policy.namespace, policy.name, policy.group))

@@ -77,7 +77,7 @@ class ResourceFinder:
             self.report_missing(f"there is no {reference}", near_miss(str(reference), known))
         return resource
 
-    def named(self, value: str | Reference) -> Resource | None:
+    def by_any_reference(self, value: str | Reference) -> Resource | None:
         """Return the object that a reference names, of any kind."""
         try:
             reference = value if isinstance(value, Reference) else Reference.parse(str(value))
@@ -90,7 +90,7 @@ class ResourceFinder:
             self.report_missing(f"there is no {reference}", near_miss(str(reference), known))
         return resource
 
-    def among(self, word: str, value: str, objects: Iterable[Resource]) -> list[Resource]:
+    def by_reference_among(self, word: str, value: str, objects: Iterable[Resource]) -> list[Resource]:
         """Return the objects that a reference names, of every group unless it gives one; `word` says what they are."""
         by_reference: dict[Reference, list[Resource]] = {}
         for resource in objects:

@@ -81,7 +81,7 @@ class Loader:
         self._cache = FileCache()
         # The objects of each document of the last load, by `Document.content`, which a document keeps when it moves.
         self._known: dict[object, _DocumentObjects] = {}
-        self._twice: dict[tuple[Resource, Resource], Diagnostic] = {}
+        self._repeated: dict[tuple[Resource, Resource], Diagnostic] = {}
         self._last: LoadResult | None = None
 
     def load(self) -> LoadResult:
@@ -118,8 +118,8 @@ class Loader:
         snapshot = last.snapshot.updated_to(last.resources, resources) if last is not None else Snapshot.of(resources)
         # The snapshot has fewer objects than were loaded only if an identity occurs twice.
         repeated = _replacements(resources) if len(snapshot) < len(resources) else ()
-        self._twice = {pair: self._twice.get(pair) or _defined_twice(*pair) for pair in repeated}
-        diagnostics += self._twice.values()
+        self._repeated = {pair: self._repeated.get(pair) or _defined_twice(*pair) for pair in repeated}
+        diagnostics += self._repeated.values()
         self._last = LoadResult(resources, snapshot, sorted_diagnostics(diagnostics), read)
         return self._last
 
@@ -157,7 +157,12 @@ def read_objects(value: Any, namespace: str = "default") -> Iterator[Resource | 
 
 
 def _objects(
-    value: Any, origin: Origin | None, prefix: tuple[str | int, ...], api_version: Any, kind: Any, home: str
+    value: Any,
+    origin: Origin | None,
+    prefix: tuple[str | int, ...],
+    api_version: Any,
+    kind: Any,
+    default_namespace: str,
 ) -> Iterator[Resource | Diagnostic]:
     """Yield the objects in a value. Items of a typed list may lack `api_version` and `kind`: the list supplies them."""
     if isinstance(value, dict):
@@ -171,7 +176,7 @@ def _objects(
         of_kind = kind[:-4]
         of_version = api_version if of_kind else ""
         for index, item in enumerate(items):
-            yield from _objects(item, origin, (*prefix, "items", index), of_version, of_kind, home)
+            yield from _objects(item, origin, (*prefix, "items", index), of_version, of_kind, default_namespace)
         return
     group, _, version = api_version.rpartition("/")
     metadata = value.get("metadata")
@@ -184,7 +189,7 @@ def _objects(
         if known.scope != "Namespaced":
             namespace = ""
         elif not namespace:
-            namespace = home
+            namespace = default_namespace
     yield Resource(group, version, kind, str(namespace), str(name), value, origin, prefix)
 
 

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.protocols import DecisionEvent, EngineReport
-from tierwall.engines.envoy.config.bootstrap import MAX_PATTERN
+from tierwall.engines.envoy.config.bootstrap import MAX_PROGRAM_SIZE
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions
 from tierwall.engines.envoy.control import accesslog, toolslist
@@ -67,7 +67,7 @@ class ControlPlane:
                 options,
                 access_logs=(*options.access_logs, accesslog.access_log()),
                 http_filters=(*options.http_filters, *filters),
-                largest_pattern=MAX_PATTERN,
+                max_program_size=MAX_PROGRAM_SIZE,
             ),
             self._publish,
             self.metrics.count,

@@ -32,9 +32,9 @@ def status(
         case WireShape.PLAIN:
             return concrete_status(complete.folded())
         case WireShape.CONDITIONS_CHAIN | WireShape.KEP:
-            return condition_sets.status(SPELLINGS[review.shape], entries, complete.error, describe=describe)
+            return condition_sets.write_status(SPELLINGS[review.shape], entries, complete.error, describe=describe)
         case WireShape.SERIES:
-            return series.status(entries, review.handled, complete.failure, complete.error, describe=describe)
+            return series.write_status(entries, review.handled, complete.failure, complete.error, describe=describe)
         case _:
             assert_never(review.shape)
 
@@ -84,15 +84,15 @@ class ConditionsReview:
     def reply(self, decision: Decision) -> dict[str, Any]:
         """Return the reply in the shape of the request."""
         if self.shape is WireShape.SERIES:
-            return series.response(decision, self.uid)
-        return condition_sets.response(decision)
+            return series.write_response(decision, self.uid)
+        return condition_sets.write_response(decision)
 
 
 def conditions_request(shape: WireShape, entries: tuple[ChainEntry, ...], data: ConditionData) -> dict[str, Any]:
     """Return the AuthorizationConditionsReview that asks a webhook to evaluate what it returned."""
     if shape is WireShape.SERIES:
-        return series.request(entries, data)
-    return condition_sets.request(SPELLINGS[shape], entries, data)
+        return series.write_request(entries, data)
+    return condition_sets.write_request(SPELLINGS[shape], entries, data)
 
 
 def read_conditions_reply(shape: WireShape, value: Mapping[str, Any]) -> Decision:

@@ -40,11 +40,11 @@ class Spelling(msgspec.Struct, frozen=True):
 
     in_status: str
     in_request: str
-    types_sets: bool
+    type_on_set: bool
 
 
-CONDITIONS_CHAIN = Spelling("conditionsChain", "conditionSets", types_sets=False)
-CONDITION_SET_CHAIN = Spelling("conditionSetChain", "conditionSetChain", types_sets=True)
+CONDITIONS_CHAIN = Spelling("conditionsChain", "conditionSets", type_on_set=False)
+CONDITION_SET_CHAIN = Spelling("conditionSetChain", "conditionSetChain", type_on_set=True)
 
 
 class WireCondition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -75,7 +75,7 @@ def write_set(spelling: Spelling, name: str, decision: Decision, *, describe: bo
         return WireSet(name, decision.verdict is ALLOW, decision.verdict is DENY)
     conditions = decision.conditions.conditions
     set_type = ""
-    if spelling.types_sets:
+    if spelling.type_on_set:
         types = {condition.type for condition in conditions}
         if types == {CEL_TYPE, PACKED_CEL_TYPE}:
             conditions = tuple(map(pack_condition, conditions))
@@ -152,7 +152,7 @@ def _conditional(name: str, wire_set: WireSet) -> Decision:
     return conditional(name, parsed, mode)
 
 
-def status(
+def write_status(
     spelling: Spelling, entries: Iterable[ChainEntry], error: str = "", *, describe: bool = True
 ) -> dict[str, Any]:
     """Return the status of a conditional decision."""
@@ -172,8 +172,8 @@ def read_status(spelling: Spelling, value: Mapping[str, Any]) -> Decision | tupl
     return read_sets(sets)
 
 
-def request(spelling: Spelling, entries: Iterable[ChainEntry], data: ConditionData) -> dict[str, Any]:
-    """Return the review that asks an authorizer to evaluate what it returned."""
+def write_request(spelling: Spelling, entries: Iterable[ChainEntry], data: ConditionData) -> dict[str, Any]:
+    """Return the review that asks an authorizer to evaluate the conditions it returned."""
     known = {key: value for key, value in data.variables().items() if key in UNKNOWN and value is not None}
     return {
         "apiVersion": API_VERSION,
@@ -194,7 +194,7 @@ def read_request(spelling: Spelling, value: Mapping[str, Any]) -> tuple[tuple[Ch
     return read_sets(sets), data
 
 
-def response(decision: Decision) -> dict[str, Any]:
+def write_response(decision: Decision) -> dict[str, Any]:
     """Return the answer to a review, which is always concrete."""
     return {"apiVersion": API_VERSION, "kind": KIND, "response": concrete_status(decision)}
 

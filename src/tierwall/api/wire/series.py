@@ -80,7 +80,7 @@ def write_tree(entries: Iterable[ChainEntry], *, describe: bool = True) -> dict[
     return {"type": "Union", "union": [{"authorizerName": name, "decision": leaf} for name, leaf in leaves]}
 
 
-def status(
+def write_status(
     entries: tuple[ChainEntry, ...],
     handled: frozenset[str],
     failure: Verdict,
@@ -170,7 +170,7 @@ def read_status(value: Mapping[str, Any], name: str) -> Decision | tuple[ChainEn
     return entries
 
 
-def request(entries: tuple[ChainEntry, ...], data: ConditionData) -> dict[str, Any]:
+def write_request(entries: tuple[ChainEntry, ...], data: ConditionData) -> dict[str, Any]:
     """Return the review that asks an authorizer to evaluate what it returned."""
     admission = {
         "uid": UID,
@@ -202,7 +202,7 @@ def read_request(value: Mapping[str, Any]) -> tuple[tuple[ChainEntry, ...], Cond
     return read_tree(value.get("decision"), ""), data, uid
 
 
-def response(decision: Decision, uid: str) -> dict[str, Any]:
+def write_response(decision: Decision, uid: str) -> dict[str, Any]:
     """Return the answer to a review."""
     return {"apiVersion": API_VERSION, "kind": KIND, "response": {"uid": uid, "decision": write_decision(decision)}}
 

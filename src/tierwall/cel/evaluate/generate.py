@@ -1,4 +1,4 @@
-"""The fast path's code: a tree as the source of one Python function.
+"""The fast path: generates the source of one Python function from an expression.
 
 The code may give up at any point by raising: the exact evaluator then starts over. So it has one duty only: whatever it
 does return is what the exact evaluator returns. Where Python and CEL differ (`True == 1`, `"a" in "abc"`, `x[-1]`,
@@ -8,8 +8,9 @@ comparing a bool with an int) the code tests types, calls an exact function, or 
 whatever the others do. Only names made here and constants through `repr` enter the source; everything else is an object
 in the namespace.
 
-Cost: `k` is an upper bound of what the exact evaluator would charge, kept by loops and by calls whose cost depends on
-data; what does not is added up beforehand. Beyond the limit the code gives up, and the exact evaluator decides.
+`cost` is an upper bound of what the exact evaluator would charge. Loops and calls whose cost depends on data keep it
+up to date; all other costs are added up beforehand. Beyond the limit the code gives up, and the exact evaluator
+decides.
 """
 
 from __future__ import annotations
@@ -80,13 +81,13 @@ _NAME = pattern(r"[citx][0-9]")
 # Trees with more nodes would take long to compile and are rarely evaluated often.
 _MAX_NODES = 2_000
 # Integers that a double holds exactly: equality with them is the same in Python and in CEL.
-_EXACT = 1 << 53
+_MAX_EXACT = 1 << 53
 
 
 class PythonExpression(msgspec.Struct, frozen=True, gc=False):
     """The Python expression of a node. `kind` is its CEL type where certain; an `atom` may be written twice."""
 
-    text: str
+    code: str
     kind: str | None = None
     atom: bool = False
 
@@ -110,24 +111,24 @@ class CodeGenerator:
         self._nodes = 0
 
     def source(self, tree: ast.Expr) -> str:
-        """Return the source of `def run(v, limit, f)`; `f` is a meter, and None unless `metered`."""
+        """Return the source of `def run(variables, limit, meter)`; `meter` is None unless `metered`."""
         result = self.value(tree)
-        head = ["def run(v, limit, f):", f" k = {self.fixed_cost}", " if k > limit: raise Miss"]
+        head = ["def run(variables, limit, meter):", f" cost = {self.fixed_cost}", " if cost > limit: raise Miss"]
         head += [f" {name} = {self._load(variable)}" for variable, name in self.variables.items()]
         if self.cost_depends_on_data or self.metered:
-            self.emit(f"r = {result.text}")
-            self.emit(f"if k{' + f.cost' if self.metered else ''} > limit: raise Miss")
+            self.emit(f"r = {result.code}")
+            self.emit(f"if cost{' + meter.cost' if self.metered else ''} > limit: raise Miss")
             self.emit("return r")
         else:
-            self.emit(f"return {result.text}")
+            self.emit(f"return {result.code}")
         return "\n".join((*head, *self.lines, ""))
 
     def _load(self, variable: str) -> str:
         """Return the code that reads a variable; the name of a type is the type where no variable has that name."""
         named = self.environment.type_names.get(variable)
         if named is None:
-            return f"v[{variable!r}]"
-        return f"v.get({variable!r}, {self.constant(TypeValue(named.params[0].name))})"
+            return f"variables[{variable!r}]"
+        return f"variables.get({variable!r}, {self.constant(TypeValue(named.params[0].name))})"
 
     def emit(self, line: str) -> None:
         """Add a line to the current block."""
@@ -145,36 +146,36 @@ class CodeGenerator:
         self.depth -= 1
 
     def name(self, prefix: str = "t") -> str:
-        """Return a name that nothing else has."""
+        """Return a new, unique name."""
         self._names += 1
         return f"{prefix}{self._names}"
 
     def constant(self, value: object) -> str:
-        """Return the name of an object in the namespace."""
+        """Put an object into the namespace; return its name there."""
         name = self.name("c")
         self.namespace[name] = value
         return name
 
     def atom(self, value: PythonExpression) -> PythonExpression:
-        """Return the value under a name, computed here."""
+        """Emit an assignment of the value to a new name, unless it is an atom already; return that name."""
         if value.atom:
             return value
         name = self.name()
-        self.emit(f"{name} = {value.text}")
+        self.emit(f"{name} = {value.code}")
         return PythonExpression(name, value.kind, atom=True)
 
     def named(self, value: PythonExpression) -> str:
         """Return the value, named unless it begins with a name: Python warns about `True["a"]` and `1 is True`."""
-        return value.text if _NAME.match(value.text) else self.atom(PythonExpression(value.text)).text
+        return value.code if _NAME.match(value.code) else self.atom(PythonExpression(value.code)).code
 
     def charge(self, amount: str) -> None:
         """Add a cost that depends on data."""
         self.cost_depends_on_data = True
-        self.emit(f"k += {amount}")
-        self.emit("if k > limit: raise exceeded(limit)")
+        self.emit(f"cost += {amount}")
+        self.emit("if cost > limit: raise exceeded(limit)")
 
     def value(self, node: ast.Expr) -> PythonExpression:
-        """Write what the node needs, and give the expression of its value."""
+        """Emit the statements that a node needs; return the expression of its value."""
         self._nodes += 1
         if self._nodes > _MAX_NODES:
             raise UnsupportedTree
@@ -188,14 +189,14 @@ class CodeGenerator:
             case ast.Has():
                 operand = self.operand(node.operand)
                 name = self.name()
-                test = f"{node.field!r} in {name} if type({name} := {operand.text}) is dict"
+                test = f"{node.field!r} in {name} if type({name} := {operand.code}) is dict"
                 return PythonExpression(f"({test} else has_field({name}, {node.field!r}))", "bool")
             case ast.Call():
                 return self.call(node)
             case ast.ListExpr() if not node.optional:
                 self.fixed_cost += 0 if is_constant(node) else cost.LIST
                 return PythonExpression(
-                    "[" + ", ".join([self.value(element).text for element in node.elements]) + "]", "list"
+                    "[" + ", ".join([self.value(element).code for element in node.elements]) + "]", "list"
                 )
             case ast.MapExpr():
                 return self._map(node)
@@ -251,7 +252,7 @@ class CodeGenerator:
         operand = self.operand(node.operand)
         self.fixed_cost += cost.NAME
         if node.optional or operand.kind == "optional_type":
-            return PythonExpression(f"optional_field({operand.text}, {node.field!r})", "optional_type")
+            return PythonExpression(f"optional_field({operand.code}, {node.field!r})", "optional_type")
         # A list, a string or an optional refuses a string as its index, so only a map gets through.
         return PythonExpression(f"{self.named(operand)}[{node.field!r}]")
 
@@ -259,19 +260,19 @@ class CodeGenerator:
         outer = self.fixed_cost
         bound = self.value(node.value)
         if node.macro == "bind":
-            return self.within({node.variable: self.atom(bound).text}, node.body)
+            return self.within({node.variable: self.atom(bound).code}, node.body)
         # The macro uses its target twice; what that costs beyond data is charged twice.
         self.fixed_cost += self.fixed_cost - outer + 3
         if bound.kind != "optional_type" or self.metered or self.cost_depends_on_data:
             raise UnsupportedTree
         bound = self.atom(bound)
         result, inner = self.name(), self.name()
-        self.emit(f"if not {bound.text}.present: {result} = none")
+        self.emit(f"if not {bound.code}.present: {result} = none")
         flat = node.macro == "optFlatMap"
         with self.block("else:"):
-            self.emit(f"{inner} = {bound.text}.value")
+            self.emit(f"{inner} = {bound.code}.value")
             body = self.within({node.variable: inner}, node.body)
-            self.emit(f"{result} = {body.text if flat else f'OptionalValue({body.text})'}")
+            self.emit(f"{result} = {body.code if flat else f'OptionalValue({body.code})'}")
         return PythonExpression(result, None if flat and body.kind != "optional_type" else "optional_type", atom=True)
 
     def _map(self, node: ast.MapExpr) -> PythonExpression:
@@ -281,7 +282,7 @@ class CodeGenerator:
             key = entry.key
             if entry.optional or type(key) is not ast.Literal or type(key.value) is not str:
                 raise UnsupportedTree
-            entries.append(f"{key.value!r}: {self.value(entry.value).text}")
+            entries.append(f"{key.value!r}: {self.value(entry.value).code}")
         return PythonExpression("{" + ", ".join(entries) + "}", "map")
 
 
@@ -290,26 +291,26 @@ def _comprehension(generator: CodeGenerator, node: ast.Comprehension) -> PythonE
     if node.macro not in _COSTS:
         raise UnsupportedTree
     items = generator.value(node.target)
-    step, once = _COSTS[node.macro]
+    per_element, once = _COSTS[node.macro]
     generator.fixed_cost += once
     names = {variable: generator.name("i") for variable in node.variables}
     result = generator.name()
     generator.cost_depends_on_data = True
     name = generator.name()
     if len(names) == 1:
-        generator.emit(f"{name} = {items.text}")
+        generator.emit(f"{name} = {items.code}")
         generator.emit(f"if type({name}) is not list: {name} = iterate({name})")
     else:
-        generator.emit(f"{name} = iterate_pairs({items.text})")
+        generator.emit(f"{name} = iterate_pairs({items.code})")
     charged = len(generator.lines)
     generator.emit("")
-    generator.emit("if k > limit: raise exceeded(limit)")
+    generator.emit("if cost > limit: raise exceeded(limit)")
     outer, generator.fixed_cost = generator.fixed_cost, 0
     start = {"all": "True", "exists": "False", "exists_one": "0", "existsOne": "0"}.get(node.macro, "[]")
     generator.emit(f"{result} = {start}")
     with generator.block(f"for {', '.join(names.values())} in {name}:"):
         kind = _body(generator, node, names, result)
-    generator.lines[charged] = " " * generator.depth + f"k += len({name}) * {generator.fixed_cost + step}"
+    generator.lines[charged] = " " * generator.depth + f"cost += len({name}) * {generator.fixed_cost + per_element}"
     generator.fixed_cost = outer
     if node.macro in ("all", "exists"):
         generator.emit(f"if {result} is None: raise Miss")
@@ -335,7 +336,7 @@ def _body(generator: CodeGenerator, node: ast.Comprehension, names: dict[str, st
     else:
         for test in node.args[:-1]:
             _test(generator, test)
-        generator.emit(f"{result}.append({generator.value(node.args[-1]).text})")
+        generator.emit(f"{result}.append({generator.value(node.args[-1]).code})")
         kind = "list"
     generator.scope = outer
     return kind
@@ -345,7 +346,7 @@ def _quantifier(generator: CodeGenerator, predicate: ast.Expr, result: str, sett
     name = generator.name()
     with generator.block("try:"):
         value = generator.value(predicate)
-        generator.emit(f"{name} = {value.text}")
+        generator.emit(f"{name} = {value.code}")
     generator.emit("except FAILURES:")
     generator.emit(f" {result} = None")
     generator.emit(" continue")
@@ -359,7 +360,7 @@ def _quantifier(generator: CodeGenerator, predicate: ast.Expr, result: str, sett
 def _test(generator: CodeGenerator, predicate: ast.Expr) -> None:
     value = generator.value(predicate)
     if value.kind == "bool":
-        generator.emit(f"if not {value.text}: continue")
+        generator.emit(f"if not {value.code}: continue")
         return
     test = generator.named(generator.atom(value))
     generator.emit(f"if {test} is False: continue")

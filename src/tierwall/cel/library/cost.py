@@ -4,9 +4,10 @@ Reading a name or a field costs 1, a call 1 unless its overload says more, liter
 a map 30. Functions that walk a string cost a tenth of its length; regular expressions cost string times pattern.
 Costs are known before the call is made, so the limit also bounds the time and memory of the one call that exceeds it.
 
-Where that model lets an expression do a lot for almost nothing, ours charges more, always beyond what a sane expression
-does: concatenating long lists, comparing or printing values of more than a thousand nodes, regular expressions that
-compile to large programs, loops whose bodies are constants. Strings beyond `MAX_STRING` are never made.
+Where that model lets an expression do a lot for almost nothing, this one charges more, always beyond what a sane
+expression does: concatenating long lists, comparing or printing values of more than a thousand nodes, regular
+expressions that compile to large programs, loops whose bodies are constants. No call makes a string longer than
+`MAX_STRING`.
 """
 
 from __future__ import annotations
@@ -98,14 +99,14 @@ def concatenate(left: object, right: object) -> int:
     return 1 if size <= CHEAP_LIST else 1 + size // 10
 
 
-def search(text: object, part: object) -> int:
+def search(string: object, part: object) -> int:
     """Return the cost of looking for one string in another."""
-    return scan(text) * scan(part)
+    return scan(string) * scan(part)
 
 
-def regex(text: object, pattern_size: int) -> int:
+def regex(string: object, pattern_size: int) -> int:
     """Return the cost of matching a regular expression."""
-    return -(-(1 + size_of(text)) // 10) * -(-pattern_size // 4)
+    return -(-(1 + size_of(string)) // 10) * -(-pattern_size // 4)
 
 
 def length_of_second(item: object, container: object) -> int:

@@ -31,17 +31,17 @@ class _Tally(Collector):
     def __init__(self) -> None:
         self._decisions: dict[tuple[str, str, str], int] = {}
         # By phase: the number of decisions in each latency bucket, and the sum of latencies.
-        self._spread: dict[str, list[int]] = {}
+        self._buckets: dict[str, list[int]] = {}
         self._seconds: dict[str, float] = {}
 
     def add(self, authorizer: str, verdict: str, phase: str, seconds: float) -> None:
         """Count one decision."""
         key = authorizer, verdict, phase
         self._decisions[key] = self._decisions.get(key, 0) + 1
-        spread = self._spread.get(phase)
-        if spread is None:
-            spread, self._seconds[phase] = self._spread.setdefault(phase, [0] * (len(SECONDS) + 1)), 0.0
-        spread[bisect_left(SECONDS, seconds)] += 1
+        buckets = self._buckets.get(phase)
+        if buckets is None:
+            buckets, self._seconds[phase] = self._buckets.setdefault(phase, [0] * (len(SECONDS) + 1)), 0.0
+        buckets[bisect_left(SECONDS, seconds)] += 1
         self._seconds[phase] += seconds
 
     def collect(self) -> Iterator[Metric]:
@@ -59,8 +59,8 @@ class _Tally(Collector):
             "From the first byte of a review's body to its answer.",
             labels=("phase",),
         )
-        for phase, spread in self._spread.items():
-            bounds = zip((*map(floatToGoString, SECONDS), "+Inf"), accumulate(spread), strict=True)
+        for phase, buckets in self._buckets.items():
+            bounds = zip((*map(floatToGoString, SECONDS), "+Inf"), accumulate(buckets), strict=True)
             seconds.add_metric((phase,), [(bound, float(count)) for bound, count in bounds], self._seconds[phase])
         yield seconds
 

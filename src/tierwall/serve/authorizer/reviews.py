@@ -91,7 +91,7 @@ class Reviews:
         if phase == ADMIT:
             document = bridge.admission_reply(uid, False, reason, status)
         elif phase == CONDITIONS:
-            document = condition_sets.response(closed)
+            document = condition_sets.write_response(closed)
         else:
             document = {"apiVersion": V1, "kind": KIND, "status": concrete_status(closed)}
         record = DecisionRecord(phase, "Deny", error=reason, status=status, revision=self._follower.current.revision)

@@ -17,7 +17,7 @@ from tierwall.engines.envoy.config.compile import XdsResources
 
 CONTROL_PLANE = "tierwall"
 # Envoy's default limit of 100 refuses ordinary patterns. RE2 matches in linear time, whatever the size.
-MAX_PATTERN = 1000
+MAX_PROGRAM_SIZE = 1000
 
 
 def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
             "lds_config": ads,
         },
         "layered_runtime": {
-            "layers": [{"name": "tierwall", "static_layer": {"re2.max_program_size.error_level": MAX_PATTERN}}]
+            "layers": [{"name": "tierwall", "static_layer": {"re2.max_program_size.error_level": MAX_PROGRAM_SIZE}}]
         },
         # A client that keeps opening connections must not exhaust the machine.
         "overload_manager": {
@@ -79,7 +79,7 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
     return out
 
 
-def static_bootstrap(resources: XdsResources, admin: Path, largest_pattern: int) -> Any:
+def static_bootstrap(resources: XdsResources, admin: Path, max_program_size: int) -> Any:
     """Return a bootstrap that contains everything, for an Envoy without a control plane."""
     out = bootstrap_pb2.Bootstrap()
     out.node.id = out.node.cluster = "tierwall"
@@ -89,5 +89,5 @@ def static_bootstrap(resources: XdsResources, admin: Path, largest_pattern: int)
     out.static_resources.clusters.extend(resources.clusters.values())
     out.static_resources.secrets.extend(resources.secrets.values())
     layer = out.layered_runtime.layers.add(name="patterns")
-    layer.static_layer.update({"re2.max_program_size.error_level": largest_pattern})
+    layer.static_layer.update({"re2.max_program_size.error_level": max_program_size})
     return out

@@ -23,7 +23,7 @@ from tierwall.resources.snapshot import Snapshot
 
 TIMEOUT_S = 5
 # Headers that no authorizer may change: Tierwall's own, and those of MCP, the body and the connection.
-# The pattern must not grow: Envoy accepts programs up to size 100 (`options.largest_pattern`).
+# The pattern must not grow: Envoy accepts programs up to size 100 (`options.max_program_size`).
 _PROTECTED = f"(:|{HEADER_PREFIX}|mcp-|content-|transfer-|x-forwarded-client-).*|host|connection|upgrade"
 _NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 # The cluster that a slot's filter uses unless a route names another. No cluster has this name, so requests are denied.

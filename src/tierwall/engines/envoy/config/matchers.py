@@ -103,7 +103,7 @@ def matcher(decision: OnMatch | None) -> Any:
     return _Matcher(on_no_match=decision)
 
 
-def pattern_problem(pattern: str, largest_pattern: int) -> str:
+def pattern_problem(pattern: str, max_program_size: int) -> str:
     """Return why Envoy would refuse a pattern, or an empty string."""
     options = re2.Options()
     options.log_errors = False
@@ -112,7 +112,7 @@ def pattern_problem(pattern: str, largest_pattern: int) -> str:
         size = re2.compile(pattern.encode(), options).programsize
     except (re2.error, UnicodeEncodeError):
         return "which is not valid in Envoy"
-    return f"whose program size {size} exceeds {largest_pattern}" if size > largest_pattern else ""
+    return f"whose program size {size} exceeds {max_program_size}" if size > max_program_size else ""
 
 
 def escaped(text: str) -> str:
@@ -120,7 +120,7 @@ def escaped(text: str) -> str:
     return "".join(char if char.isalnum() or char in "/_-" else f"\\{char}" for char in text)
 
 
-def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predicate | bool | None:
+def http_predicate(match: HttpMatch, port: int, max_program_size: int) -> Predicate | bool | None:
     """Return the condition on the HTTP request: a predicate, None for any request, False if the port never matches."""
     if match.ports and port not in match.ports:
         return False
@@ -128,10 +128,10 @@ def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predica
     if match.methods:
         families.append(any_of([header_predicate(":method", exact=method) for method in sorted(match.methods)]))
     if match.paths:
-        families.append(any_of([_text(PATH, path, largest_pattern) for path in match.paths]))
+        families.append(any_of([_text(PATH, path, max_program_size) for path in match.paths]))
     if match.hosts:
         families.append(any_of([_host(host) for host in sorted(match.hosts)]))
-    families += [_text(_header(header.name), header.value, largest_pattern) for header in match.headers]
+    families += [_text(_header(header.name), header.value, max_program_size) for header in match.headers]
     return all_of(families) if families else None
 
 
@@ -148,7 +148,7 @@ def session_predicate(path: str) -> Predicate:
     return all_of([header_predicate(PATH, exact=path), any_of([get, delete])])
 
 
-def _text(header: str, text: StringMatch, largest_pattern: int) -> Predicate:
+def _text(header: str, text: StringMatch, max_program_size: int) -> Predicate:
     match text.type:
         case Comparison.EXACT:
             return header_predicate(header, exact=text.value) if text.value else header_predicate(header, regex=_EMPTY)
@@ -157,13 +157,13 @@ def _text(header: str, text: StringMatch, largest_pattern: int) -> Predicate:
             below = header_predicate(header, prefix=f"{lead}/")
             return any_of([header_predicate(header, exact=lead), below]) if lead else below
         case Comparison.REGEX:
-            return header_predicate(header, regex=_pattern(text.value, largest_pattern))
+            return header_predicate(header, regex=_pattern(text.value, max_program_size))
         case _:
             assert_never(text.type)
 
 
-def _pattern(pattern: str, largest_pattern: int) -> str:
-    why = pattern_problem(pattern, largest_pattern)
+def _pattern(pattern: str, max_program_size: int) -> str:
+    why = pattern_problem(pattern, max_program_size)
     if why:
         raise Inexpressible(f"pattern `{pattern}`, {why}")
     if not pattern.isascii():

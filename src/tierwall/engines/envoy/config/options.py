@@ -57,7 +57,7 @@ class EnvoyOptions(Struct, frozen=True, kw_only=True):
     # The largest MCP message, in bytes; Envoy keeps it in memory while reading it.
     largest_message: int = 1 << 20
     # The largest RE2 program that Envoy accepts (runtime key `re2.max_program_size.error_level`).
-    largest_pattern: int = 100
+    max_program_size: int = 100
     # Put routes and secrets into listeners, for an Envoy without a control plane.
     static: bool = False
     # Additions to every listener: AccessLog messages, and HttpFilter messages before the router.

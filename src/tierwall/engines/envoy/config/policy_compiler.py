@@ -159,11 +159,11 @@ class PolicyCompiler:
             tuple(_scoped(policy)),
             asks if isinstance(asks, str) else None if asks is None else (asks.cluster, asks.is_grpc),
             bool(policy.closed),
-            self._options.largest_pattern,
+            self._options.max_program_size,
         )
         forms = self._forms(policy.resource)
         if key not in forms:
-            forms[key] = compile_policy(policy, backend, port, asks, self._options.largest_pattern)
+            forms[key] = compile_policy(policy, backend, port, asks, self._options.max_program_size)
         return (policy.resource.group, str(policy.reference), self._tag(policy.resource), key), forms[key]
 
     def _forms(self, policy: Resource) -> dict[object, CompiledPolicy]:

@@ -74,13 +74,13 @@ class CompiledPolicy(Struct, frozen=True, eq=False):
 
 
 def compile_policy(
-    policy: AccessPolicy, backend: Backend, port: int, asks: AuthorizationService | str | None, largest_pattern: int
+    policy: AccessPolicy, backend: Backend, port: int, asks: AuthorizationService | str | None, max_program_size: int
 ) -> CompiledPolicy:
     """Compile a policy for requests from a listener's port to a backend.
 
     `asks` is the service to ask, or the reason why it cannot be asked.
     """
-    translator = _PolicyTranslator(policy, port, backend, largest_pattern)
+    translator = _PolicyTranslator(policy, port, backend, max_program_size)
     if isinstance(asks, str) and not policy.closed:
         translator.problem(NO_AUTHORIZER, f"requests that it would ask its authorizer about are denied: {asks}")
     mcp, plain = _trees(translator, asks, plain=False), _trees(translator, asks, plain=True)
@@ -109,11 +109,11 @@ def _trees(translator: _PolicyTranslator, asks: AuthorizationService | str | Non
 class _PolicyTranslator:
     """Translates the conditions of rules, and collects the arguments they read and what Envoy cannot express."""
 
-    def __init__(self, policy: AccessPolicy, port: int, backend: Backend, largest_pattern: int) -> None:
+    def __init__(self, policy: AccessPolicy, port: int, backend: Backend, max_program_size: int) -> None:
         self.policy = policy
         self.backend = backend
         self._port = port
-        self._largest_pattern = largest_pattern
+        self._max_program_size = max_program_size
         self.arguments: set[tuple[str, ...]] = set()
         self.diagnostics: list[Diagnostic] = []
 
@@ -145,7 +145,7 @@ class _PolicyTranslator:
         return all_of(predicates) if predicates else None
 
     def _http_match(self, rule: AccessRule, clause: Clause) -> Predicate | bool | None:
-        return http_predicate(rule.http, self._port, self._largest_pattern)
+        return http_predicate(rule.http, self._port, self._max_program_size)
 
     def _expression(self, rule: AccessRule, clause: Clause) -> Predicate | bool | None:
         method = as_method_clause(clause)

@@ -115,12 +115,12 @@ class RoutePlanner:
             for index, match in enumerate(list(list_of_maps(rule.get("matches"))) or [{}]):
                 message = route_components_pb2.Route(
                     name=f"{route.namespace}/{route.name}/{number}/{index}",
-                    match=route_match(match, self._options.largest_pattern),
+                    match=route_match(match, self._options.max_program_size),
                 )
                 message.metadata.CopyFrom(place(gateway, listener, backends))
                 key = precedence(route, number, index, match)
                 filters = rule.get("filters")
-                unsupported = apply_filters(message, match, filters, listener, self._options.largest_pattern)
+                unsupported = apply_filters(message, match, filters, listener, self._options.max_program_size)
                 yield key, self._route(message, unsupported, route, rule, match, backends)
 
     def _route(
@@ -133,8 +133,8 @@ class RoutePlanner:
         backends: tuple[RouteBackend, ...],
     ) -> PlannedRoute:
         if unsupported:
-            words = f"{unsupported} is not supported: the rule answers 500"
-            self.diagnostics.append(route.diagnostic(UNSUPPORTED, words, ("spec", "rules")))
+            problem = f"{unsupported} is not supported: the rule answers 500"
+            self.diagnostics.append(route.diagnostic(UNSUPPORTED, problem, ("spec", "rules")))
         has_backend = any(backend.cluster is not None for backend in backends)
         if unsupported or (not has_backend and not message.HasField("redirect")):
             message.ClearField("action")

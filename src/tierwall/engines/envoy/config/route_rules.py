@@ -20,25 +20,25 @@ from tierwall.engines.envoy.config.matchers import escaped, packed, pattern_prob
 from tierwall.engines.envoy.config.names import CORS
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 
-_RANK = {"Exact": 0, "RegularExpression": 1, "PathPrefix": 2}
-_NEVER = r"[^\s\S]"  # no character at all
+_PATH_PRECEDENCE = {"Exact": 0, "RegularExpression": 1, "PathPrefix": 2}
+_MATCHES_NOTHING = r"[^\s\S]"  # no character at all
 _SET = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 _ADD = base_pb2.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
-_REDIRECTS = {301: 0, 302: 1, 303: 2, 307: 3, 308: 4}
-_PORTS = {"http": 80, "https": 443}
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+_RESPONSE_CODES = {301: 0, 302: 1, 303: 2, 307: 3, 308: 4}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # Headers that frame a message or say which host it is for: changing one would change the meaning of the message.
-_FIXED = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"))
-_MAX_AGE_S = 5
+_PROTECTED = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"))
+_DEFAULT_MAX_AGE_SECONDS = 5
 
 
-def route_match(value: Mapping[str, Any], largest_pattern: int) -> Any:
-    """Return the Envoy match of a match; an empty match is the prefix `/`, and an unusable pattern matches nothing."""
+def route_match(value: Mapping[str, Any], max_program_size: int) -> Any:
+    """Translate a match; an empty match is the prefix `/`, and a match with an unusable pattern matches nothing."""
     out = route_components_pb2.RouteMatch()
     kind, path = _path(value)
-    if unusable_pattern(value, largest_pattern):
-        out.safe_regex.regex = _NEVER
+    if unusable_pattern(value, max_program_size):
+        out.safe_regex.regex = _MATCHES_NOTHING
         return out
     if kind == "Exact":
         out.path = path
@@ -50,14 +50,14 @@ def route_match(value: Mapping[str, Any], largest_pattern: int) -> Any:
         out.path_separated_prefix = path
     if isinstance(value.get("method"), str):
         out.headers.append(method_matcher(value["method"]))
-    for name, header in _by_name(value.get("headers"), fold=True):
+    for name, header in _by_name(value.get("headers"), fold_case=True):
         _set_string_match(out.headers.add(name=name).string_match, header)
-    for name, parameter in _by_name(value.get("queryParams"), fold=False):
+    for name, parameter in _by_name(value.get("queryParams"), fold_case=False):
         _set_string_match(out.query_parameters.add(name=name).string_match, parameter)
     return out
 
 
-def unusable_pattern(value: Mapping[str, Any], largest_pattern: int) -> str:
+def unusable_pattern(value: Mapping[str, Any], max_program_size: int) -> str:
     """Return the first pattern of a match that Envoy would refuse, with the reason; or an empty string."""
     kind, path = _path(value)
     patterns = [path] if kind == "RegularExpression" else []
@@ -65,7 +65,7 @@ def unusable_pattern(value: Mapping[str, Any], largest_pattern: int) -> str:
         entries = [entry for entry in list_of_maps(value.get(field)) if entry.get("type") == "RegularExpression"]
         patterns += [str(entry.get("value")) for entry in entries]
     for pattern in patterns:
-        if problem := pattern_problem(pattern, largest_pattern):
+        if problem := pattern_problem(pattern, max_program_size):
             return f"pattern `{pattern}`, {problem},"
     return ""
 
@@ -81,11 +81,11 @@ def precedence(route: Resource, rule: int, number: int, value: Mapping[str, Any]
     """Return a sort key: exact paths, longer paths, a method, more headers, more parameters, age, rule order."""
     kind, path = _path(value)
     return (
-        _RANK.get(kind, 3),
+        _PATH_PRECEDENCE.get(kind, 3),
         -len(path),
         value.get("method") is None,
-        -len(list(_by_name(value.get("headers"), fold=True))),
-        -len(list(_by_name(value.get("queryParams"), fold=False))),
+        -len(list(_by_name(value.get("headers"), fold_case=True))),
+        -len(list(_by_name(value.get("queryParams"), fold_case=False))),
         route.seniority,
         rule,
         number,
@@ -99,75 +99,75 @@ def _path(match: Mapping[str, Any]) -> tuple[str, str]:
     return kind, (value.rstrip("/") or "/") if kind == "PathPrefix" else value
 
 
-def _by_name(value: object, fold: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _by_name(value: object, fold_case: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield matches by name; of several with equivalent names only the first counts."""
     seen: set[str] = set()
     for entry in list_of_maps(value):
         name = str(entry.get("name"))
-        key = name.lower() if fold else name
+        key = name.lower() if fold_case else name
         if key not in seen:
             seen.add(key)
             yield name, entry
 
 
-def _set_string_match(into: Any, value: Mapping[str, Any]) -> None:
+def _set_string_match(matcher: Any, value: Mapping[str, Any]) -> None:
     if value.get("type") == "RegularExpression":
-        into.safe_regex.regex = str(value.get("value"))
+        matcher.safe_regex.regex = str(value.get("value"))
     else:
-        into.exact = str(value.get("value"))
+        matcher.exact = str(value.get("value"))
 
 
 def apply_filters(
-    route: Any, match: Mapping[str, Any], filters: object, listener: Listener, largest_pattern: int
+    route: Any, match: Mapping[str, Any], filters: object, listener: Listener, max_program_size: int
 ) -> str:
     """Apply a rule's filters to an Envoy route; return the first that cannot be applied, or an empty string."""
-    unsupported = unusable_pattern(match, largest_pattern)
+    unsupported = unusable_pattern(match, max_program_size)
     for entry in list_of_maps(filters):
-        unsupported = unsupported or _apply(route, match, entry, listener, largest_pattern)
+        unsupported = unsupported or _apply_filter(route, match, entry, listener, max_program_size)
     return unsupported
 
 
-def _apply(
-    route: Any, match: Mapping[str, Any], entry: Mapping[str, Any], listener: Listener, largest_pattern: int
+def _apply_filter(
+    route: Any, match: Mapping[str, Any], entry: Mapping[str, Any], listener: Listener, max_program_size: int
 ) -> str:
     kind = entry.get("type")
     if kind == "RequestHeaderModifier":
         change = nested_map(entry, "requestHeaderModifier")
-        return _headers(change, route.request_headers_to_add, route.request_headers_to_remove)
+        return _modify_headers(change, route.request_headers_to_add, route.request_headers_to_remove)
     if kind == "ResponseHeaderModifier":
         change = nested_map(entry, "responseHeaderModifier")
-        return _headers(change, route.response_headers_to_add, route.response_headers_to_remove)
+        return _modify_headers(change, route.response_headers_to_add, route.response_headers_to_remove)
     if kind == "URLRewrite":
-        return _rewrite(route, match, nested_map(entry, "urlRewrite"), largest_pattern)
+        return _set_rewrite(route, match, nested_map(entry, "urlRewrite"), max_program_size)
     if kind == "RequestRedirect":
-        return _redirect(route, match, nested_map(entry, "requestRedirect"), listener, largest_pattern)
+        return _set_redirect(route, match, nested_map(entry, "requestRedirect"), listener, max_program_size)
     if kind == "CORS":
-        return _cors(route, nested_map(entry, "cors"), largest_pattern)
+        return _set_cors(route, nested_map(entry, "cors"), max_program_size)
     return f"filter {kind}"
 
 
-def _headers(value: Mapping[str, Any], add: Any, remove: Any) -> str:
-    for field, how in (("set", _SET), ("add", _ADD)):
+def _modify_headers(value: Mapping[str, Any], add: Any, remove: Any) -> str:
+    for field, action in (("set", _SET), ("add", _ADD)):
         for header in list_of_maps(value.get(field)):
-            name, text = str(header.get("name")), str(header.get("value"))
-            if _is_fixed(name):
+            name, content = str(header.get("name")), str(header.get("value"))
+            if _is_protected(name):
                 return f"a change of header `{name}`"
-            if _CONTROL.search(text):
+            if _CONTROL.search(content):
                 return f"a control character in header `{name}`"
             # Values are literal; an unescaped `%` would start one of Envoy's commands.
-            add.add(append_action=how, header={"key": name, "value": text.replace("%", "%%")})
+            add.add(append_action=action, header={"key": name, "value": content.replace("%", "%%")})
     for name in _strings(value, "remove"):
-        if _is_fixed(name):
+        if _is_protected(name):
             return f"a change of header `{name}`"
         remove.append(name)
     return ""
 
 
-def _is_fixed(name: str) -> bool:
-    return not _NAME.fullmatch(name) or name.lower() in _FIXED
+def _is_protected(name: str) -> bool:
+    return not _TOKEN.fullmatch(name) or name.lower() in _PROTECTED
 
 
-def _rewrite(route: Any, match: Mapping[str, Any], value: Mapping[str, Any], largest_pattern: int) -> str:
+def _set_rewrite(route: Any, match: Mapping[str, Any], value: Mapping[str, Any], max_program_size: int) -> str:
     if isinstance(value.get("hostname"), str):
         route.route.host_rewrite_literal = value["hostname"]
     path = value.get("path")
@@ -177,7 +177,7 @@ def _rewrite(route: Any, match: Mapping[str, Any], value: Mapping[str, Any], lar
         route.route.regex_rewrite.pattern.regex = "(?s)^/[^?]*"
         route.route.regex_rewrite.substitution = _with_slash(path.get("replaceFullPath")).replace("\\", "\\\\")
         return ""
-    return _replace_prefix(route.route, match, _with_slash(path.get("replacePrefixMatch")), largest_pattern)
+    return _replace_prefix(route.route, match, _with_slash(path.get("replacePrefixMatch")), max_program_size)
 
 
 def _with_slash(path: object) -> str:
@@ -186,7 +186,7 @@ def _with_slash(path: object) -> str:
     return value if value.startswith("/") else f"/{value}"
 
 
-def _replace_prefix(action: Any, match: Mapping[str, Any], to: str, largest_pattern: int) -> str:
+def _replace_prefix(action: Any, match: Mapping[str, Any], to: str, max_program_size: int) -> str:
     prefix, to = str(nested_map(match, "path").get("value") or "/").rstrip("/"), to.rstrip("/")
     if not prefix:
         action.prefix_rewrite = f"{to}/"
@@ -196,7 +196,7 @@ def _replace_prefix(action: Any, match: Mapping[str, Any], to: str, largest_patt
         # `/a` to `/`: `/a` and `/a/b` become `/` and `/b`. Every path here begins with the prefix, so a unique suffix
         # of the prefix is enough to find its end. A pattern of the whole prefix could be too large.
         pattern = f"^.*?{escaped(_unique_suffix(prefix))}/*"
-        if pattern_problem(pattern, largest_pattern):
+        if pattern_problem(pattern, max_program_size):
             return f"replacing prefix `{prefix}`, which is too long for Envoy,"
         action.regex_rewrite.pattern.regex = pattern
         action.regex_rewrite.substitution = "/"
@@ -210,43 +210,45 @@ def _unique_suffix(prefix: str) -> str:
     )
 
 
-def _redirect(
-    route: Any, match: Mapping[str, Any], value: Mapping[str, Any], listener: Listener, largest_pattern: int
+def _set_redirect(
+    route: Any, match: Mapping[str, Any], value: Mapping[str, Any], listener: Listener, max_program_size: int
 ) -> str:
     action: Any = route_components_pb2.RedirectAction()
     if isinstance(value.get("scheme"), str):
         action.scheme_redirect = value["scheme"]
     if isinstance(value.get("hostname"), str):
         action.host_redirect = value["hostname"]
-    action.port_redirect = _port(value, listener)
+    action.port_redirect = _redirect_port(value, listener)
     code = value.get("statusCode")
-    action.response_code = _REDIRECTS.get(code if type(code) is int else 302, 1)
+    action.response_code = _RESPONSE_CODES.get(code if type(code) is int else 302, 1)
     path = value.get("path")
     unsupported = ""
     if isinstance(path, dict):
         if path.get("type") == "ReplaceFullPath":
             action.path_redirect = _with_slash(path.get("replaceFullPath"))
         else:
-            unsupported = _replace_prefix(action, match, _with_slash(path.get("replacePrefixMatch")), largest_pattern)
+            unsupported = _replace_prefix(action, match, _with_slash(path.get("replacePrefixMatch")), max_program_size)
     route.redirect.CopyFrom(action)
     return unsupported
 
 
-def _port(value: Mapping[str, Any], listener: Listener) -> int:
+def _redirect_port(value: Mapping[str, Any], listener: Listener) -> int:
     """Return the port of a redirect: the given one, that of the given scheme, or the listener's; 0 to leave it out.
 
     A given host name has no port. The client's own host may contain the listener's port, and keeps it unless the
     redirect sets one.
     """
-    given, here, protocol = value.get("port"), listener.port, listener.protocol.lower()
+    given, listener_port, protocol = value.get("port"), listener.port, listener.protocol.lower()
     scheme = str(value.get("scheme") or protocol)
-    port = given if type(given) is int else _PORTS.get(scheme, here) if value.get("scheme") else here
-    if port == _PORTS.get(scheme) and (isinstance(value.get("hostname"), str) or here == _PORTS.get(protocol)):
+    default = _DEFAULT_PORTS.get(scheme, listener_port) if value.get("scheme") else listener_port
+    port = given if type(given) is int else default
+    host_has_no_port = isinstance(value.get("hostname"), str) or listener_port == _DEFAULT_PORTS.get(protocol)
+    if port == _DEFAULT_PORTS.get(scheme) and host_has_no_port:
         return 0
     return port
 
 
-def _cors(route: Any, value: Mapping[str, Any], largest_pattern: int) -> str:
+def _set_cors(route: Any, value: Mapping[str, Any], max_program_size: int) -> str:
     """Configure the CORS filter (`HTTPCORSFilter`): the origins whose pages may read answers in a browser.
 
     The filter runs before policies. It answers preflight requests itself, so they never reach the backend. Every other
@@ -260,7 +262,7 @@ def _cors(route: Any, value: Mapping[str, Any], largest_pattern: int) -> str:
             matcher.exact = origin
             continue
         pattern = _origin_pattern(origin)
-        if pattern_problem(pattern, largest_pattern):
+        if pattern_problem(pattern, max_program_size):
             return f"origin `{origin}`, which is too long for Envoy,"
         matcher.safe_regex.regex = pattern
     if with_credentials and "*" in _strings(value, "exposeHeaders"):
@@ -271,7 +273,7 @@ def _cors(route: Any, value: Mapping[str, Any], largest_pattern: int) -> str:
     out.allow_headers = ", ".join(_strings(value, "allowHeaders"))
     out.expose_headers = ", ".join(_strings(value, "exposeHeaders"))
     age = value.get("maxAge")
-    out.max_age = str(age if type(age) is int else _MAX_AGE_S)
+    out.max_age = str(age if type(age) is int else _DEFAULT_MAX_AGE_SECONDS)
     out.allow_credentials.value = with_credentials
     out.forward_not_matching_preflights.value = False
     route.typed_per_filter_config[CORS].CopyFrom(packed(out))

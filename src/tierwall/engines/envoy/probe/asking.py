@@ -45,10 +45,10 @@ from tierwall.tool.request import ToolRequest
 from tierwall.tool.rules import AccessPolicy, AccessRule
 from tierwall.tool.ways import GuardedWay
 
-WAY, RESULTS, WHY = "x-tierwall-asked", "x-tierwall-told", "x-tierwall-why"
+CASE, RESULTS, REASON = "x-tierwall-case", "x-tierwall-results", "x-tierwall-reason"
 _BACKEND = "recorder"
 _ANY_PORT = SocketAddress("127.0.0.1", 0)
-_MAX_PATTERN = 10_000
+_MAX_PROGRAM_SIZE = 10_000
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"))
 # Every request has these headers, whatever the question: the client must send them, or Envoy adds them.
@@ -103,7 +103,7 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._policies: dict[Reference, int] = {}
-        self._options = EnvoyOptions(static=True, largest_pattern=_MAX_PATTERN)
+        self._options = EnvoyOptions(static=True, max_program_size=_MAX_PROGRAM_SIZE)
         self._compiler = PolicyCompiler(snapshot, self._options, find_authorizer=self._authorizer)
         self._ways: dict[Any, tuple[int, Protection]] = {}
 
@@ -132,7 +132,7 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
         with closing(RecordingBackend()) as recorder:
             resources = self._resources(recorder.address, authority)
             with (
-                StandaloneEnvoy(resources, _MAX_PATTERN) as envoy,
+                StandaloneEnvoy(resources, _MAX_PROGRAM_SIZE) as envoy,
                 closing(Client(authority, envoy.ports())) as client,
             ):
                 for case in cases:
@@ -142,26 +142,26 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
                         if policy in case.external_auth
                     }
                     before = len(recorder.requests)
-                    status, headers, body = client.send(case.request, {WAY: str(case.number)})
+                    status, headers, body = client.send(case.request, {CASE: str(case.number)})
                     yield _answer(case, status, headers, body, len(recorder.requests) > before)
 
     def _resources(self, recorder: SocketAddress, authority: CertificateAuthority) -> XdsResources:
         routes = empty_configuration("asked")
-        routes.request_headers_to_remove.append(WAY)
+        routes.request_headers_to_remove.append(CASE)
         virtual = routes.virtual_hosts.add(name="asked", domains=["*"])
         results = {"key": RESULTS, "value": f"%DYNAMIC_METADATA({RBAC})%"}
         routes.response_headers_to_add.add(header=results)
         for number, protection in self._ways.values():
             route = route_components_pb2.Route(name=str(number))
             route.match.prefix = "/"
-            route.match.headers.add(name=WAY, string_match={"exact": str(number)})
+            route.match.headers.add(name=CASE, string_match={"exact": str(number)})
             route.route.timeout.seconds = 0
             virtual.routes.extend(protected_routes(route, [Destination(_BACKEND, 1, protection)], self._options))
         policies = PolicyFilters.of(self._compiler.checkpoints).messages
         manager = connection_manager("asked", routes, self._options, list(http_filters(self._options, policies)))
         for mapper in manager.local_reply_config.mappers:
             mapper.headers_to_add.add(header=results)
-            mapper.headers_to_add.add(header={"key": WHY, "value": "%RESPONSE_CODE_DETAILS%"})
+            mapper.headers_to_add.add(header={"key": REASON, "value": "%RESPONSE_CODE_DETAILS%"})
         sock, _ = transport_socket(ListenerTls(authority.server(), authority.pem, True), "asked", static=True)
         listeners = {
             "tls": listener("tls", _ANY_PORT, [filter_chain("tls", manager, sock, "")]),
@@ -173,7 +173,7 @@ class EnvoyProbe(EngineProbe[EnvoyCase]):
 def _answer(case: EnvoyCase, status: int, headers: Mapping[str, str], body: bytes, reached: bool) -> EngineReply:
     if reached != (headers.get(REACHED) == "1"):
         return EngineReply(error=f"the backend was {'' if reached else 'not '}reached, but the answer is {status}")
-    if not reached and status in (400, 413) and WHY not in headers and case.policies:
+    if not reached and status in (400, 413) and REASON not in headers and case.policies:
         # Envoy did not read the message: the first policy denies it
         # (docs/semantics.md#messages-that-cannot-be-read-are-denied).
         level, policy, _ = case.policies[0]
@@ -183,7 +183,7 @@ def _answer(case: EnvoyCase, status: int, headers: Mapping[str, str], body: byte
     metadata: Mapping[str, str] = json.loads(results) if results.startswith("{") else {}
     evaluated = list(_allowing(case, metadata))
     if not reached:
-        denial = _denial(case, evaluated, headers.get(WHY, ""))
+        denial = _denial(case, evaluated, headers.get(REASON, ""))
         if denial is None:
             return EngineReply(error=f"Envoy answers {status}: {body[:200].decode(errors='replace')}")
         evaluated = denial

@@ -25,12 +25,12 @@ _PATIENCE_S = 60.0
 class StandaloneEnvoy:
     """A running Envoy; InputError with Envoy's own message if it refuses the configuration."""
 
-    def __init__(self, resources: XdsResources, largest_pattern: int = 100) -> None:
+    def __init__(self, resources: XdsResources, max_program_size: int = 100) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tierwall-envoy-")
         folder = Path(self._folder.name)
         self.admin, self._log = folder / "admin.sock", folder / "log"
         config = folder / "bootstrap.pb"
-        config.write_bytes(static_bootstrap(resources, self.admin, largest_pattern).SerializeToString())
+        config.write_bytes(static_bootstrap(resources, self.admin, max_program_size).SerializeToString())
         options = ("--concurrency", "1", "--log-format", "%l %v", "--log-path", str(self._log))
         self.process = subprocess.Popen(
             find_envoy().command(config, *options),

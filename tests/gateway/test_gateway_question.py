@@ -38,13 +38,13 @@ def problems(**given: Any) -> list[tuple[str, str]]:
         (
             {"gateway": "ns/gw", "listener": "extra"},
             "there is no listener `extra` in Gateway/ns/gw",
-            "its listeners are",
+            "use one of its listeners",
         ),
         ({"listenerSet": "ns/sat"}, "there is no ListenerSet `ns/sat`", "did you mean `ns/set`?"),
         (
             {"listenerSet": "ns/set", "gateway": "ns/gw", "listener": "admin"},
             "there is no listener `admin` in ListenerSet/ns/set",
-            "its listeners are web, extra",
+            "use one of its listeners: web, extra",
         ),
         ({"route": "HTTPRoute/ns/rout"}, "there is no HTTPRoute/ns/rout", "did you mean `HTTPRoute/ns/route`?"),
         ({"route": "TCPRoute/ns/route"}, "expected one of HTTPRoute, GRPCRoute as kind of `route`", "did you mean"),
@@ -67,7 +67,7 @@ def problems(**given: Any) -> list[tuple[str, str]]:
         (
             {"backend": "Service/ns/svc", "backendSection": 81},
             "there is no port `81` in Service/ns/svc",
-            "its ports are 80, 8080",
+            "use one of its ports: 80, 8080",
         ),
         (
             {"backend": "AgentgatewayBackend/ns/tools", "backendSection": "targit"},

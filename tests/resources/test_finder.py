@@ -109,7 +109,7 @@ def test_a_reference_is_found() -> None:
 
 def test_a_hint_lists_all_names_inside_an_object_if_none_is_near() -> None:
     assert name_hint("wbe", ["web", "tls"], "listeners") == "did you mean `web`?"
-    assert name_hint("zzz", ["web", "tls", "web"], "listeners") == "its listeners are web, tls"
+    assert name_hint("zzz", ["web", "tls", "web"], "listeners") == "use one of its listeners: web, tls"
     assert name_hint("zzz", [], "listeners") == "it has no listeners"
 
 

@@ -40,8 +40,8 @@ def test_an_unknown_kind_is_ignored(kind: str) -> None:
     [
         ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolcy", "did you mean `AdminNetworkPolicy`?"),
         ("networking.k8s.io/v1", "networkPolicy", "did you mean `NetworkPolicy`?"),
-        ("networking.k8s.io/v2", "NetworkPolicy", "NetworkPolicy is known in `networking.k8s.io/v1`"),
-        ("v2", "Pod", "Pod is known in `v1`"),
+        ("networking.k8s.io/v2", "NetworkPolicy", "use apiVersion `networking.k8s.io/v1`"),
+        ("v2", "Pod", "use apiVersion `v1`"),
     ],
 )
 def test_a_near_miss_of_a_known_kind_is_an_error_with_a_hint(api_version: str, kind: str, hint: str) -> None:

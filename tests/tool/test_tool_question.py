@@ -78,7 +78,11 @@ def problems(objects: list[Object], **question: Any) -> list[tuple[str, str]]:
             "",
         ),
         ({"listener": "wbe"}, "there is no listener `wbe` on Gateway/prod/prod-gateway", "did you mean `web`?"),
-        ({"listener": "zzz"}, "there is no listener `zzz` on Gateway/prod/prod-gateway", "its listeners are web"),
+        (
+            {"listener": "zzz"},
+            "there is no listener `zzz` on Gateway/prod/prod-gateway",
+            "use one of its listeners: web",
+        ),
         (
             {"caller": "prod/agent"},
             f"{A_SPIFFE_ID}, found `prod/agent`",

@@ -94,7 +94,7 @@ def _no_section(resource: Resource, place: Place, name: str) -> tuple[str, str]:
     hint = near_miss(place.section, known_names)
     if not hint:
         word = WORDS.get(place.key, "section")
-        hint = f"its {word}s are {', '.join(known_names)}" if known_names else f"it has no {word} with a name"
+        hint = f"use one of its {word}s: {', '.join(known_names)}" if known_names else f"it has no {word} with a name"
     return f'sectionName "{place.section}" not found in {name}', hint
 
 

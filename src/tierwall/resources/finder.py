@@ -111,4 +111,6 @@ class ResourceFinder:
 def name_hint(value: object, known: Iterable[str], word: str) -> str:
     """Return a hint for a name inside an object: the nearest name that exists, else all. `word` is their plural."""
     names = list(dict.fromkeys(known))
-    return near_miss(str(value), names) or (f"its {word} are {', '.join(names)}" if names else f"it has no {word}")
+    return near_miss(str(value), names) or (
+        f"use one of its {word}: {', '.join(names)}" if names else f"it has no {word}"
+    )

@@ -48,10 +48,14 @@ class MalformedRule(ValueError):
     """A part of a rule cannot be understood; the message says which part and why."""
 
 
+def _unexpected(expected: str, value: object) -> MalformedRule:
+    return MalformedRule(f"expected {expected}, found {'nothing' if value is None else f'`{str(value)[:80]}`'}")
+
+
 def read_selector(value: object, what: str) -> Selector:
     """Read a required label selector; `{}` is enough."""
     if value is None:
-        raise MalformedRule(f"`{what}` is missing")
+        raise _unexpected(f"a label selector as `{what}`", None)
     try:
         return Selector.parse(value)
     except SelectorError as error:
@@ -68,41 +72,41 @@ def _one_of(value: object, known: Collection[str], what: str) -> tuple[str, Any]
     known_keys = [key for key in fields if key in known and fields[key] is not None]
     if len(known_keys) != 1:
         names = ", ".join(f"`{key}`" for key in (known_keys or fields)) or "nothing"
-        wanted = f"one of {', '.join(known)}"
-        raise MalformedRule(f"{what} has {names}, expected {'only ' if known_keys else ''}{wanted}")
+        wanted = f"{'only ' if known_keys else ''}one of {', '.join(known)}"
+        raise MalformedRule(f"expected {wanted} in {what}, found {names}")
     return known_keys[0], fields[known_keys[0]]
 
 
 def as_map(value: object, what: str) -> Mapping[str, Any]:
     """Return the value, which must be a map."""
     if not isinstance(value, dict):
-        raise MalformedRule(f"{what} is not a map")
+        raise _unexpected(f"a map as {what}", value)
     return value
 
 
 def as_list(value: object, key: str) -> list[Any]:
     """Return the value, which must be a list; it may be empty."""
     if not isinstance(value, list):
-        raise MalformedRule(f"`{key}` is not a list")
+        raise _unexpected(f"a list as `{key}`", value)
     return value
 
 
 def _items(value: object, what: str) -> list[Any]:
     """Return the value, which must be a list with at least one item."""
     if not isinstance(value, list) or not value:
-        raise MalformedRule(f"no list of {what}" if value else f"an empty list of {what}")
+        raise _unexpected(f"a non-empty list of {what}", value)
     return value
 
 
 def _string(value: object, what: str) -> str:
     if not isinstance(value, str) or not value:
-        raise MalformedRule(f"{what} `{value}` is not a non-empty string")
+        raise _unexpected(f"a non-empty string as {what}", value)
     return value
 
 
 def read_subject(value: object) -> tuple[Selector, Selector]:
     """Read the namespaces and pods that a cluster-scoped policy applies to."""
-    key, chosen = _one_of(value, INGRESS_PEER, "subject")
+    key, chosen = _one_of(value, INGRESS_PEER, "`subject`")
     if key == "namespaces":
         return read_selector(chosen, key), EVERYTHING
     fields = as_map(chosen, "`pods`")
@@ -122,7 +126,7 @@ def _written(fields: Mapping[str, Any], direction: Direction) -> Any:
     key = direction.peers_key
     for other in Direction:
         if other is not direction and fields.get(other.peers_key) is not None:
-            raise MalformedRule(f"`{other.peers_key}` in an {direction} rule, expected `{key}`")
+            raise MalformedRule(f"expected `{key}` in an {direction} rule, found `{other.peers_key}`")
     return fields.get(key)
 
 
@@ -141,7 +145,7 @@ def read_network_policy_peers(fields: Mapping[str, Any], direction: Direction) -
 
 
 def _admin_peer(value: object, known: tuple[str, ...]) -> Peer:
-    key, chosen = _one_of(value, known, "peer")
+    key, chosen = _one_of(value, known, "a peer")
     if key == "namespaces":
         nested = isinstance(chosen, dict) and any(name in chosen for name in NESTED)
         return PodPeer(_namespaces(chosen) if nested else read_selector(chosen, key))
@@ -160,7 +164,7 @@ def _pods(fields: Mapping[str, Any]) -> PodPeer:
     if "namespaces" not in fields:
         return PodPeer(_optional_selector(fields.get("namespaceSelector")), pods)
     if fields.get("namespaceSelector") is not None:
-        raise MalformedRule("`pods` has `namespaces` and `namespaceSelector`, expected only one of them")
+        raise MalformedRule("expected `namespaces` or `namespaceSelector` in `pods`, found both")
     return PodPeer(_namespaces(fields["namespaces"]), pods)
 
 
@@ -172,17 +176,17 @@ def _namespaces(value: object) -> Selector | Related:
         for relation in (Relation.SELF, Relation.NOT_SELF):
             if isinstance(chosen, str) and chosen.lower() == relation.lower():
                 return Related(relation)
-        raise MalformedRule(f"`related` is `{chosen}`, expected `Self` or `NotSelf`")
+        raise _unexpected("`Self` or `NotSelf` as `related`", chosen)
     return Related(Relation(key), tuple(sorted({_string(label, "label key") for label in as_list(chosen, key)})))
 
 
 def _network_policy_peer(value: object) -> Peer:
     """Read an ipBlock, or selectors, which select in the policy's namespace unless one of them selects namespaces."""
-    fields = as_map(value, "peer")
+    fields = as_map(value, "a peer")
     given = {key: fields[key] for key in NETWORK_POLICY_PEER if fields.get(key) is not None}
     if not given or ("ipBlock" in given and len(given) > 1):
         names = ", ".join(f"`{key}`" for key in (given or fields)) or "nothing"
-        raise MalformedRule(f"peer has {names}, expected `ipBlock` alone, or `podSelector` and `namespaceSelector`")
+        raise MalformedRule(f"expected either `ipBlock` or selectors of pods and namespaces in a peer, found {names}")
     if "ipBlock" in given:
         block = as_map(given["ipBlock"], "`ipBlock`")
         excepts = as_list(block["except"], "except") if block.get("except") is not None else []
@@ -196,27 +200,27 @@ def _network_policy_peer(value: object) -> Peer:
 def _cidr(value: object) -> Span:
     span = parse_cidr(value)
     if span is None:
-        raise MalformedRule(f"`{value}` is not a CIDR")
+        raise _unexpected("a CIDR", value)
     return span
 
 
 def read_admin_ports(value: object) -> tuple[Port, ...] | None:
     """Read `ports` of AdminNetworkPolicy and BaselineAdminNetworkPolicy."""
-    return None if value is None else tuple(map(_admin_port, _items(value, "port entries")))
+    return None if value is None else tuple(map(_admin_port, _items(value, "ports")))
 
 
 def read_cluster_protocols(value: object) -> tuple[Port, ...] | None:
     """Read `protocols` of ClusterNetworkPolicy."""
-    return None if value is None else tuple(map(_cluster_protocol, _items(value, "protocol entries")))
+    return None if value is None else tuple(map(_cluster_protocol, _items(value, "protocols")))
 
 
 def read_network_policy_ports(value: object) -> tuple[Port, ...] | None:
     """Read `ports` of NetworkPolicy; an empty list means every port."""
-    return None if value is None or value == [] else tuple(map(_network_policy_port, _items(value, "port entries")))
+    return None if value is None or value == [] else tuple(map(_network_policy_port, _items(value, "ports")))
 
 
 def _admin_port(entry: object) -> Port:
-    key, chosen = _one_of(entry, ADMIN_ENTRY, "port entry")
+    key, chosen = _one_of(entry, ADMIN_ENTRY, "a port")
     if key == "namedPort":
         return NamedPort(_string(chosen, "port name"))
     fields = as_map(chosen, f"`{key}`")
@@ -227,11 +231,11 @@ def _admin_port(entry: object) -> Port:
 
 
 def _cluster_protocol(entry: object) -> Port:
-    key, chosen = _one_of(entry, CLUSTER_ENTRY, "protocol entry")
+    key, chosen = _one_of(entry, CLUSTER_ENTRY, "a protocol")
     if key == "destinationNamedPort":
         return NamedPort(_string(chosen, "port name"))
     written = as_map(chosen, f"`{key}`").get("destinationPort")
-    which, ports = _one_of(written, ("number", "range"), "destination port")
+    which, ports = _one_of(written, ("number", "range"), "`destinationPort`")
     if which == "number":
         return _range(key.upper(), ports, ports)
     fields = as_map(ports, "`range`")
@@ -239,7 +243,7 @@ def _cluster_protocol(entry: object) -> Port:
 
 
 def _network_policy_port(entry: object) -> Port:
-    fields = as_map(entry, "`port entry`")
+    fields = as_map(entry, "a port")
     protocol, port, end = _protocol(fields), fields.get("port"), fields.get("endPort")
     if isinstance(port, str) and end is None:
         return NamedPort(_string(port, "port name"), protocol)
@@ -257,12 +261,12 @@ def _range(protocol: str, start: object, end: object) -> PortRange:
 
 def _port(value: object) -> int:
     if type(value) is not int or not 1 <= value <= LAST_PORT:
-        raise MalformedRule(f"port `{value}` is not a number from 1 to {LAST_PORT}")
+        raise _unexpected(f"a number from 1 to {LAST_PORT} as port", value)
     return value
 
 
 def _protocol(fields: Mapping[str, Any]) -> str:
     protocol = fields.get("protocol") or "TCP"
     if protocol not in PROTOCOLS:
-        raise MalformedRule(f"protocol `{protocol}` is not one of {', '.join(PROTOCOLS)}")
+        raise _unexpected(f"one of {', '.join(PROTOCOLS)} as `protocol`", protocol)
     return str(protocol)

@@ -153,7 +153,7 @@ def _admin_rule(
             raise MalformedRule(unknown)
         as_map(value, "the rule")
         if action is None:
-            raise MalformedRule(f"action `{fields.get('action')}` is not one of {', '.join(_ACTIONS)}")
+            raise MalformedRule(f"expected one of {', '.join(_ACTIONS)} as `action`, found `{action_name}`")
         egress = BASELINE_EGRESS_PEER if resource.kind == BASELINE else EGRESS_PEER
         peers = read_admin_peers(fields, direction, egress if direction is Direction.EGRESS else INGRESS_PEER)
         is_cluster = resource.kind == CLUSTER
@@ -161,7 +161,7 @@ def _admin_rule(
             raise MalformedRule("`ports` and `protocols` belong to different kinds of policy")
         ports = read_cluster_protocols(fields.get("protocols")) if is_cluster else read_admin_ports(fields.get("ports"))
     except MalformedRule as error:
-        # A malformed Allow matches nobody; a malformed Deny or Pass denies everything in its direction.
+        # A malformed Allow matches nothing; a malformed Deny or Pass denies everything in its direction.
         if action is RuleAction.ALLOW:
             return NetworkRule(tier, reference, resource, direction, index, action, (), None, name, str(error))
         return NetworkRule(tier, reference, resource, direction, index, RuleAction.DENY, None, None, name, str(error))

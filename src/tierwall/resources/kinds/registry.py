@@ -177,7 +177,7 @@ def misspelled_kind_hint(api_version: str, kind: str) -> str | None:
     group = api_version.rpartition("/")[0]
     names = _KINDS.get(group, ())
     if kind in names:
-        return f"{kind} is known in {' and '.join(f'`{version}`' for version in versions_of(group, kind))}"
+        return f"use apiVersion {' or '.join(f'`{version}`' for version in versions_of(group, kind))}"
     if group in _WHOLE_GROUPS or kind.lower() in {name.lower() for name in names}:
         return near_miss(kind, names)
     return None

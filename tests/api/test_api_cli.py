@@ -417,6 +417,6 @@ def test_the_library_example_of_the_documentation_runs(monkeypatch: pytest.Monke
     code = (ROOT / "docs" / "api.md").read_text().partition("```python\n")[2].partition("```")[0]
     names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102
-    told = dict(line.split("  # ") for line in code.splitlines() if "  # " in line)
+    printed = dict(line.split("  # ") for line in code.splitlines() if "  # " in line)
     for expression in ("answer.verdict", "answer.sentence", "world.ask(asked).detail.final"):
-        assert told[expression] == eval(expression, names)  # noqa: S307
+        assert printed[expression] == eval(expression, names)  # noqa: S307

@@ -223,8 +223,8 @@ T, R = "true", RESIDUAL
 def test_precedence_inside_one_authorizer(
     name: str, policies: tuple[str, ...], verdict: str | None, effects: dict[str, int] | None
 ) -> None:
-    made = [policy(f"p{n}", words.split()[0], T if words.endswith("T") else R) for n, words in enumerate(policies)]
-    answer = got(CLAIMS, *made)
+    manifests = [policy(f"p{n}", words.split()[0], T if words.endswith("T") else R) for n, words in enumerate(policies)]
+    answer = got(CLAIMS, *manifests)
     assert answer["verdict"] == (verdict or "Conditional"), name
     if effects is not None:
         assert answer["conditionSets"] == [{"authorizer": "policies", "effects": effects}]

@@ -206,8 +206,10 @@ def test_r078_allowed_denied_and_conditions_exclude_each_other(both: dict[str, A
 
 
 def test_r079_the_chain_ends_with_the_first_concrete_answer() -> None:
-    made = Chain([Fake("a", [condition("Deny")]), Fake("b", "NoOpinion"), Fake("c", "Allow"), Fake("d", "Deny")])
-    sets = write_sets(CONDITIONS_CHAIN, ask_the_rest(made.authorize(CREATE)).entries)
+    authorizer_chain = Chain(
+        [Fake("a", [condition("Deny")]), Fake("b", "NoOpinion"), Fake("c", "Allow"), Fake("d", "Deny")]
+    )
+    sets = write_sets(CONDITIONS_CHAIN, ask_the_rest(authorizer_chain.authorize(CREATE)).entries)
     assert [written["authorizerName"] for written in sets] == ["a", "c"]
     assert sets[1] == {"authorizerName": "c", "allowed": True}
 

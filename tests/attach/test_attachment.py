@@ -62,22 +62,24 @@ def test_attachment_does_not_depend_on_the_order_of_files(seed: int) -> None:
     assert results[0] == results[1]
 
 
-def made(kind: str, name: str, spec: dict[str, Any], api: str = f"{API}/v1", namespace: str = "ns") -> dict[str, Any]:
+def manifest(
+    kind: str, name: str, spec: dict[str, Any], api: str = f"{API}/v1", namespace: str = "ns"
+) -> dict[str, Any]:
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
 def policy(*targets: dict[str, Any], **spec: Any) -> dict[str, Any]:
     spec = spec or {"backend": {"tcp": {"connectTimeout": "1s"}}}
-    return made("AgentgatewayPolicy", "p", {"targetRefs": list(targets)} | spec, "agentgateway.dev/v1alpha1")
+    return manifest("AgentgatewayPolicy", "p", {"targetRefs": list(targets)} | spec, "agentgateway.dev/v1alpha1")
 
 
-GATEWAY = made(
+GATEWAY = manifest(
     "Gateway", "gw", {"gatewayClassName": "c", "listeners": [{"name": "web", "port": 80, "protocol": "HTTP"}]}
 )
-ROUTE = made(
+ROUTE = manifest(
     "HTTPRoute", "route", {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": [{"name": "svc", "port": 80}]}]}
 )
-SERVICE = made("Service", "svc", {"ports": [{"port": 80}, {"port": 90}]}, "v1")
+SERVICE = manifest("Service", "svc", {"ports": [{"port": 80}, {"port": 90}]}, "v1")
 
 
 def only(*objects: dict[str, Any]) -> Any:
@@ -135,15 +137,15 @@ def only(*objects: dict[str, Any]) -> Any:
     ],
 )
 def test_a_target_that_is_not_attached_says_why(target: dict[str, Any], problem: str, message: str, hint: str) -> None:
-    lone = made("Service", "lone", {"ports": [{"port": 80}]}, "v1")
-    far = made("Service", "far", {"ports": [{"port": 80}]}, "v1", "other")
+    lone = manifest("Service", "lone", {"ports": [{"port": 80}]}, "v1")
+    far = manifest("Service", "far", {"ports": [{"port": 80}]}, "v1", "other")
     attached = only(GATEWAY, ROUTE, SERVICE, lone, far, policy(target))
     assert (str(attached.problem), attached.message, attached.hint) == (problem, message, hint)
 
 
 def test_a_port_of_a_gateway_may_be_that_of_a_listener_set() -> None:
-    open_gateway = made("Gateway", "gw", GATEWAY["spec"] | {"allowedListeners": {"namespaces": {"from": "Same"}}})
-    added = made(
+    open_gateway = manifest("Gateway", "gw", GATEWAY["spec"] | {"allowedListeners": {"namespaces": {"from": "Same"}}})
+    added = manifest(
         "ListenerSet",
         "set",
         {"parentRef": {"name": "gw"}, "listeners": [{"name": "x", "port": 99, "protocol": "HTTP"}]},
@@ -156,12 +158,12 @@ def test_a_port_of_a_gateway_may_be_that_of_a_listener_set() -> None:
 
 def test_a_service_that_an_mcp_backend_selects_is_reached_on_all_its_ports() -> None:
     selector = {"selector": {"services": {"matchLabels": {"mcp": "yes"}}}}
-    backend = made(
+    backend = manifest(
         "AgentgatewayBackend", "tools", {"mcp": {"targets": [{"name": "t", **selector}]}}, "agentgateway.dev/v1alpha1"
     )
     ref = {"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": "tools"}
-    route = made("HTTPRoute", "route", {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": [ref]}]})
-    service = made("Service", "svc", SERVICE["spec"], "v1")
+    route = manifest("HTTPRoute", "route", {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": [ref]}]})
+    service = manifest("Service", "svc", SERVICE["spec"], "v1")
     service["metadata"]["labels"] = {"mcp": "yes"}
     target = {"group": "", "kind": "Service", "name": "svc", "sectionName": "90"}
     assert only(GATEWAY, route, backend, service, policy(target)).problem is None
@@ -173,9 +175,9 @@ def test_a_service_that_an_mcp_backend_selects_is_reached_on_all_its_ports() -> 
 
 def test_a_delegated_route_is_reached_through_its_parent_and_a_cycle_ends() -> None:
     child_ref = {"group": API, "kind": "HTTPRoute", "name": "child"}
-    parent = made("HTTPRoute", "route", {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": [child_ref]}]})
+    parent = manifest("HTTPRoute", "route", {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": [child_ref]}]})
     back = {"group": API, "kind": "HTTPRoute", "name": "route"}
-    child = made("HTTPRoute", "child", {"rules": [{"backendRefs": [{"name": "svc", "port": 80}, back]}]})
+    child = manifest("HTTPRoute", "child", {"rules": [{"backendRefs": [{"name": "svc", "port": 80}, back]}]})
     target = {"group": API, "kind": "HTTPRoute", "name": "child"}
     assert [str(gateway) for gateway in only(GATEWAY, parent, child, SERVICE, policy(target)).gateways] == [
         "Gateway/ns/gw"
@@ -188,7 +190,7 @@ def test_a_delegated_route_is_reached_through_its_parent_and_a_cycle_ends() -> N
 def test_many_routes_that_delegate_to_many_are_walked_once() -> None:
     def delegating(number: int) -> dict[str, Any]:
         refs = [{"group": API, "kind": "HTTPRoute", "name": f"r{other}"} for other in range(40) if other != number]
-        return made(
+        return manifest(
             "HTTPRoute", f"r{number}", {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": refs[:16]}] * 2}
         )
 
@@ -230,7 +232,7 @@ def test_a_route_or_listener_without_host_names_serves_those_of_the_other() -> N
     ],
 )
 def test_a_missing_parent_is_refused(parent: dict[str, Any], reason: str) -> None:
-    route = made("HTTPRoute", "route", {"parentRefs": [parent]})
+    route = manifest("HTTPRoute", "route", {"parentRefs": [parent]})
     snapshot = Snapshot.of(load_objects([GATEWAY, route]))
     (loaded_route,) = snapshot.of_kind(API, "HTTPRoute")
     on, (refused,) = attach_route(snapshot, loaded_route)
@@ -238,10 +240,10 @@ def test_a_missing_parent_is_refused(parent: dict[str, Any], reason: str) -> Non
 
 
 def test_another_namespace_and_another_host_name_are_refused() -> None:
-    far = made("HTTPRoute", "route", {"parentRefs": [{"name": "gw", "namespace": "ns"}]}, namespace="other")
+    far = manifest("HTTPRoute", "route", {"parentRefs": [{"name": "gw", "namespace": "ns"}]}, namespace="other")
     listener = {"name": "web", "port": 80, "protocol": "HTTP", "hostname": "a.example"}
-    named = made("Gateway", "gw", {"gatewayClassName": "c", "listeners": [listener]})
-    near = made("HTTPRoute", "route", {"parentRefs": [{"name": "gw"}], "hostnames": ["b.example"]})
+    named = manifest("Gateway", "gw", {"gatewayClassName": "c", "listeners": [listener]})
+    near = manifest("HTTPRoute", "route", {"parentRefs": [{"name": "gw"}], "hostnames": ["b.example"]})
     for objects, reason in (((GATEWAY, far), "NotAllowedByListeners"), ((named, near), "NoMatchingListenerHostname")):
         snapshot = Snapshot.of(load_objects(objects))
         (route,) = snapshot.of_kind(API, "HTTPRoute")
@@ -249,11 +251,11 @@ def test_another_namespace_and_another_host_name_are_refused() -> None:
 
 
 def test_the_sections_of_each_kind() -> None:
-    ai = made("AgentgatewayBackend", "ai", {"ai": {"provider": {"openai": {}}}}, "agentgateway.dev/v1alpha1")
+    ai = manifest("AgentgatewayBackend", "ai", {"ai": {"provider": {"openai": {}}}}, "agentgateway.dev/v1alpha1")
     groups = [{"providers": [{"name": "p", "openai": {}}, {"name": "q", "openai": {}}]}, {"providers": [{"name": "p"}]}]
-    grouped = made("AgentgatewayBackend", "ai", {"ai": {"groups": groups}}, "agentgateway.dev/v1alpha1")
-    mcp = made("AgentgatewayBackend", "ai", {"mcp": {"targets": [{"name": "t"}]}}, "agentgateway.dev/v1alpha1")
-    static = made("AgentgatewayBackend", "ai", {"static": {"host": "h", "port": 1}}, "agentgateway.dev/v1alpha1")
+    grouped = manifest("AgentgatewayBackend", "ai", {"ai": {"groups": groups}}, "agentgateway.dev/v1alpha1")
+    mcp = manifest("AgentgatewayBackend", "ai", {"mcp": {"targets": [{"name": "t"}]}}, "agentgateway.dev/v1alpha1")
+    static = manifest("AgentgatewayBackend", "ai", {"static": {"host": "h", "port": 1}}, "agentgateway.dev/v1alpha1")
     for value, expected in (
         (GATEWAY, ("web",)),
         (ROUTE, ()),
@@ -281,7 +283,7 @@ def test_policies_at_a_place_come_oldest_first_and_once() -> None:
 
 @pytest.mark.parametrize("spec", [{}, {"targetRefs": 3}, {"targetRefs": [3, {}]}, {"targetSelectors": [{"kind": "x"}]}])
 def test_a_malformed_policy_has_no_targets(spec: dict[str, Any]) -> None:
-    broken = made("AgentgatewayPolicy", "p", spec, "agentgateway.dev/v1alpha1")
+    broken = manifest("AgentgatewayPolicy", "p", spec, "agentgateway.dev/v1alpha1")
     snapshot = Snapshot.of(load_objects([broken]))
     (loaded_policy,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
     assert attachment(snapshot, loaded_policy) == ()

@@ -23,31 +23,31 @@ API = "gateway.networking.k8s.io"
 AGENTIC = "agentic.networking.x-k8s.io"
 
 
-def made(api: str, kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+def manifest(api: str, kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "ns", **metadata}, "spec": spec}
 
 
 def gateway(name: str = "gw") -> dict[str, Any]:
     listener = {"name": "web", "port": 80, "protocol": "HTTP"}
-    return made(f"{API}/v1", "Gateway", name, {"gatewayClassName": "c", "listeners": [listener]})
+    return manifest(f"{API}/v1", "Gateway", name, {"gatewayClassName": "c", "listeners": [listener]})
 
 
 def route(name: str = "route", *parents: str) -> dict[str, Any]:
     refs = [{"name": parent} for parent in parents or ("gw",)]
-    return made(f"{API}/v1", "HTTPRoute", name, {"parentRefs": refs, "rules": [{"name": "rule"}]})
+    return manifest(f"{API}/v1", "HTTPRoute", name, {"parentRefs": refs, "rules": [{"name": "rule"}]})
 
 
 def policy(name: str, *targets: str, traffic: Any = None, created: str | None = None) -> dict[str, Any]:
     refs = [dict(zip(("kind", "name"), target.split("/"), strict=True)) | {"group": API} for target in targets]
     spec = {"targetRefs": refs, "traffic": traffic or {"timeouts": {"request": "5s"}}}
     metadata = {"creationTimestamp": created} if created else {}
-    return made("agentgateway.dev/v1alpha1", "AgentgatewayPolicy", name, spec, **metadata)
+    return manifest("agentgateway.dev/v1alpha1", "AgentgatewayPolicy", name, spec, **metadata)
 
 
 def access_policy(name: str, target: str = "gw", created: str | None = None, **spec: Any) -> dict[str, Any]:
     metadata = {"creationTimestamp": created} if created else {}
     refs = [{"group": API, "kind": "Gateway", "name": target}]
-    return made(
+    return manifest(
         f"{AGENTIC}/v1alpha1", "XAccessPolicy", name, {"targetRefs": refs, "action": "Allow"} | spec, **metadata
     )
 
@@ -117,7 +117,9 @@ def test_a_bad_expression_makes_a_policy_valid_in_part() -> None:
     ],
 )
 def test_a_reference_that_does_not_resolve(ref: dict[str, Any], reason: str) -> None:
-    far = made("v1", "Service", "far", {"ports": [{"port": 80}]}) | {"metadata": {"name": "far", "namespace": "other"}}
+    far = manifest("v1", "Service", "far", {"ports": [{"port": 80}]}) | {
+        "metadata": {"name": "far", "namespace": "other"}
+    }
     by_ancestor = conditions(
         "p", gateway(), far, policy("p", "Gateway/gw", traffic={"extAuth": {"backendRef": ref, "grpc": {}}})
     )

@@ -37,15 +37,15 @@ def test_the_collector_is_off_while_loading_and_then_restored(freezes: list[int]
 def test_only_many_objects_are_kept_from_the_collector(freezes: list[int]) -> None:
     # Python does not count lists that reuse freed memory.
     many = collector.MANY_CONTAINERS + 1000
-    made: list[list[int]] = []
+    containers: list[list[int]] = []
     with collector_off():
-        made += ([number] for number in range(10))
+        containers += ([number] for number in range(10))
     assert not freezes
     with collector_off():
-        made += ([number] for number in range(many))
+        containers += ([number] for number in range(many))
     assert len(freezes) == 1
     with collector_off(first=False):
-        made += ([number] for number in range(many))
+        containers += ([number] for number in range(many))
     assert len(freezes) == 1
 
 

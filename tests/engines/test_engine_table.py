@@ -50,13 +50,13 @@ def test_an_engine_implements_its_commands_and_has_the_planes_of_the_table(name:
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_an_absent_method_says_so(name: str) -> None:
-    made = engine(name)
+    created = engine(name)
     calls: dict[str, Callable[[], Any]] = {
-        "compile": lambda: made.compile(Snapshot.of([])),
-        "apply": lambda: made.apply(None),
-        "follow": lambda: made.follow(None, lambda step: None),
-        "ask": lambda: made.ask(Snapshot.of([]), []),
-        "audit": made.audit,
+        "compile": lambda: created.compile(Snapshot.of([])),
+        "apply": lambda: created.apply(None),
+        "follow": lambda: created.follow(None, lambda step: None),
+        "ask": lambda: created.ask(Snapshot.of([]), []),
+        "audit": created.audit,
     }
     for method in set(METHODS) - has(name):
         with pytest.raises(NotImplementedError, match=f"has no `{method}`"):

@@ -81,16 +81,16 @@ def text(name: str, target: str, tools: tuple[str, ...], kind: str) -> Object:
     """Return a policy that is plain, reads an argument, or asks an authorizer."""
     if kind == "asks":
         auth = {"protocol": "HTTP", "http": {"path": f"/{tools[0]}"}, "backendRef": {"name": "asked", "port": 9000}}
-        made = policy(name, "one", [calls(*tools)], action="ExternalAuth", externalAuth=auth)
+        manifest = policy(name, "one", [calls(*tools)], action="ExternalAuth", externalAuth=auth)
     elif kind == "reads":
         expression = f"request.mcp.arguments.{tools[0]} == '{tools[-1]}'"
-        made = policy(name, "one", [{"authorization": {"type": "CEL", "cel": {"expression": expression}}}])
+        manifest = policy(name, "one", [{"authorization": {"type": "CEL", "cel": {"expression": expression}}}])
     else:
-        made = policy(name, "one", [calls(*tools)])
+        manifest = policy(name, "one", [calls(*tools)])
     on_gateway = {"group": GATEWAY_API, "kind": "Gateway", "name": "gate"}
     on_backend = {"group": NETWORKING, "kind": "XBackend", "name": target}
-    made["spec"]["targetRefs"] = [on_gateway if target == "gate" else on_backend]
-    return made
+    manifest["spec"]["targetRefs"] = [on_gateway if target == "gate" else on_backend]
+    return manifest
 
 
 # Many tools, so that contents are rarely equal by chance: a mixture must differ from every state that was in force.

@@ -143,8 +143,8 @@ def test_an_expression_that_envoy_cannot_evaluate_is_reported_and_never_matches(
     rule = {"authorization": {"type": "CEL", "cel": {"expression": "request.mcp.tool_name.lowerAscii() == 'x'"}}}
     resources = compiled([policy("hard", "open", [rule])])
     assert "TW651" in codes(resources)
-    (made,) = policies(resources, "prod/open/0/0/mcp")
-    assert b"hard rules[0]" not in made.decision.SerializeToString()
+    (compiled_policy,) = policies(resources, "prod/open/0/0/mcp")
+    assert b"hard rules[0]" not in compiled_policy.decision.SerializeToString()
 
 
 def test_a_pattern_that_is_too_large_for_envoy_is_reported_and_never_matches() -> None:
@@ -162,9 +162,9 @@ def test_requests_for_a_missing_authorizer_are_denied() -> None:
     }
     resources = compiled([policy("lost", "open", [calls("add")], **asks)])
     assert "TW652" in codes(resources)
-    (made,) = policies(resources, "prod/open/0/0/mcp")
-    assert b"XAccessPolicy/prod/lost" in made.decision.SerializeToString()
-    assert made.asked is None
+    (compiled_policy,) = policies(resources, "prod/open/0/0/mcp")
+    assert b"XAccessPolicy/prod/lost" in compiled_policy.decision.SerializeToString()
+    assert compiled_policy.asked is None
 
 
 def test_a_route_without_policies_reads_mcp_but_refuses_nothing() -> None:
@@ -209,8 +209,8 @@ def test_an_unsupported_filter_closes_its_rule() -> None:
     resources = compiled([route])
     assert "TW655" in codes(resources)
     (configuration,) = resources.routes.values()
-    (made,) = [route for route in configuration.virtual_hosts[0].routes if route.name.startswith("prod/mirrored")]
-    assert made.direct_response.status == 500
+    (mirrored,) = [route for route in configuration.virtual_hosts[0].routes if route.name.startswith("prod/mirrored")]
+    assert mirrored.direct_response.status == 500
 
 
 def https(name: str, **tls: Any) -> Object:
@@ -332,11 +332,11 @@ def test_only_the_chosen_gateways_are_served() -> None:
 
 
 def test_denials_reveal_what_the_options_say() -> None:
-    told = str(compiled().listeners)
+    listeners = str(compiled().listeners)
     secretive = str(compiled(options=EnvoyOptions(reveal=DenialDetail.NOTHING)).listeners)
-    assert "response.code_details" in told
+    assert "response.code_details" in listeners
     assert "response.code_details" not in secretive
-    assert str(compiled(options=EnvoyOptions(denial=Denial.HTTP)).listeners) != told
+    assert str(compiled(options=EnvoyOptions(denial=Denial.HTTP)).listeners) != listeners
 
 
 def test_the_command_prints_the_configuration_without_keys(tmp_path: Any) -> None:
@@ -378,9 +378,9 @@ def test_an_expired_certificate_is_left_to_envoy() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "old")])
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    made = made.serial_number(1).not_valid_before(past).not_valid_after(past + datetime.timedelta(days=1))
-    chain = made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(past).not_valid_after(past + datetime.timedelta(days=1))
+    chain = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     assert "gateway/prod/secure/443" in compiled([https("cert"), secret("cert", chain, pem)]).listeners
 
@@ -397,5 +397,5 @@ def test_an_expired_certificate_is_left_to_envoy() -> None:
 def test_a_matcher_that_envoy_would_read_differently_is_reported_and_never_matches(matchers: Object) -> None:
     resources = compiled([policy("hard", "open", [{"authorization": {"type": "Inline", **matchers}}])])
     assert "TW651" in codes(resources)
-    (made,) = policies(resources, "prod/open/0/0/mcp")
-    assert b"hard rules[0]" not in made.decision.SerializeToString()
+    (compiled_policy,) = policies(resources, "prod/open/0/0/mcp")
+    assert b"hard rules[0]" not in compiled_policy.decision.SerializeToString()

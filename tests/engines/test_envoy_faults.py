@@ -34,8 +34,8 @@ BASE = policy("base", "allowed")
 
 @pytest.fixture(scope="module")
 def shared_lab() -> Iterator[Lab]:
-    with lab() as made:
-        yield made
+    with lab() as envoy_lab:
+        yield envoy_lab
 
 
 @pytest.fixture

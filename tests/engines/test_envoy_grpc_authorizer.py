@@ -263,9 +263,9 @@ def test_what_the_authorizer_receives(world: World) -> None:
     assert http.headers["x-hello"] == "there"
     assert not [name for name in http.headers if name.startswith("x-tierwall-")]
     assert not http.body
-    told = about.metadata_context.filter_metadata[MCP]
-    assert told["method"] == "tools/call"
-    assert told["params"]["name"] == "add"
+    metadata = about.metadata_context.filter_metadata[MCP]
+    assert metadata["method"] == "tools/call"
+    assert metadata["params"]["name"] == "add"
 
 
 def test_a_body_is_sent_completely_or_the_request_is_refused(world: World) -> None:
@@ -349,11 +349,13 @@ def test_an_http_authorizer_cannot_change_the_request(world: World, name: str) -
     assert world.send("/http", OK, None, *sent).reached
     [arrived] = world.attacked.recorder.requests
     assert arrived.headers["x-good"] == "yes"
-    told = world.web.asked[-1]
+    headers = world.web.asked[-1]
     wanted = {"host": "gate.test", "x-sent": "1", "authorization": "Bearer 4", "content-length": "0"}
-    assert {name: told[name] for name in wanted} == wanted
+    assert {name: headers[name] for name in wanted} == wanted
     # Besides those, only headers that the policy allows and Envoy's own.
-    assert not [name for name in told.keys() - wanted.keys() if not name.startswith("x-envoy-") and name not in FORGED]
+    assert not [
+        name for name in headers.keys() - wanted.keys() if not name.startswith("x-envoy-") and name not in FORGED
+    ]
     world.web.headers = ((name, value),)
     for body in (BAD, OK):
         assert world.send("/http", body).refused

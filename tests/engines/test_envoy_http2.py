@@ -633,8 +633,8 @@ def test_the_log_names_the_backend_of_a_denied_request(shop: Lab) -> None:
     refs = [{"group": group, "kind": "XBackend", "name": name} for name in ("orders", "spare")]
     rules = [{"matches": [{"path": {"value": "/either"}}], "backendRefs": refs}]
     either = manifest(f"{GATEWAY_API}/v1", "HTTPRoute", "either", {"parentRefs": [{"name": "agents"}], "rules": rules})
-    for made in (spare, either):
-        made["metadata"]["namespace"] = "shop"
+    for route in (spare, either):
+        route["metadata"]["namespace"] = "shop"
     shop.publish([lab_policy("gate", "half", "allowed"), spare, either, closed])
     shop.programmed()
     shop.until_ready(shop.caller(), "half")

@@ -466,15 +466,19 @@ def test_other_origins_may_not(routed: Routed, origin: str) -> None:
 
 
 def test_wildcards_mean_what_browsers_read(routed: Routed) -> None:
-    told = preflight(routed, "any-method", "https://www.foo.com", "POST")
-    assert (told["allow-methods"], told["max-age"]) == ("POST", "5")
-    assert "allow-credentials" not in told
-    told = preflight(routed, "any-origin", "http://other.test:8080", "PUT")
-    assert (told["allow-origin"], told["allow-headers"]) == ("http://other.test:8080", "x-asked")
+    headers = preflight(routed, "any-method", "https://www.foo.com", "POST")
+    assert (headers["allow-methods"], headers["max-age"]) == ("POST", "5")
+    assert "allow-credentials" not in headers
+    headers = preflight(routed, "any-origin", "http://other.test:8080", "PUT")
+    assert (headers["allow-origin"], headers["allow-headers"]) == ("http://other.test:8080", "x-asked")
     assert preflight(routed, "any-secure", "https://a.test")["allow-origin"] == "https://a.test"
     assert "allow-origin" not in preflight(routed, "any-secure", "http://a.test")
-    told = preflight(routed, "all", "https://a.test")
-    assert (told["allow-origin"], told["allow-methods"], told["allow-headers"]) == ("https://a.test", "GET", "x-asked")
+    headers = preflight(routed, "all", "https://a.test")
+    assert (headers["allow-origin"], headers["allow-methods"], headers["allow-headers"]) == (
+        "https://a.test",
+        "GET",
+        "x-asked",
+    )
 
 
 def test_an_allowed_origin_does_not_bypass_policies(routed: Routed) -> None:
@@ -701,9 +705,9 @@ def shared_port() -> Iterator[Routed]:
     target = {"group": GATEWAY_API, "kind": "Gateway", "name": "gate", "sectionName": "deep"}
     closed = policy("closed", "none", [{"authorization": {"type": "Inline", "paths": [{"value": "/let"}]}}])
     closed["spec"]["targetRefs"] = [target]
-    made = Routed([*routes, closed], hosts=HOSTS)
-    yield made
-    made.close()
+    served = Routed([*routes, closed], hosts=HOSTS)
+    yield served
+    served.close()
 
 
 @pytest.mark.parametrize(

@@ -154,8 +154,8 @@ class Running:
 
 @pytest.fixture(scope="module")
 def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
-    made = Agents(tmp_path_factory.mktemp("agents"))
-    log = made.folder / "servers.log"
+    new_agents = Agents(tmp_path_factory.mktemp("agents"))
+    log = new_agents.folder / "servers.log"
     with log.open("wb") as out:
         command = [sys.executable, str(EXAMPLE / "servers.py")]
         servers = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
@@ -165,8 +165,8 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
 
     try:
         eventually(lambda: len(listening()) == 2, log.read_text)
-        made.orders, made.reports = (int(listening()[name]) for name in ("orders", "reports"))
-        yield made
+        new_agents.orders, new_agents.reports = (int(listening()[name]) for name in ("orders", "reports"))
+        yield new_agents
     finally:
         servers.kill()
         servers.wait()

@@ -49,9 +49,9 @@ DENY_ALL = network_policy("data/deny-all", podSelector={}, policyTypes=["Ingress
 @pytest.fixture
 def topology() -> Iterator[Topology]:
     need_kernel()
-    made = Topology([(address(name),) for name in (WEB, DB, OUT)])
-    yield made
-    made.close()
+    new_topology = Topology([(address(name),) for name in (WEB, DB, OUT)])
+    yield new_topology
+    new_topology.close()
 
 
 def tried(

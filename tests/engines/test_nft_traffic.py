@@ -57,18 +57,18 @@ def deny(peers: str, port: int) -> Any:
 @pytest.fixture
 def topology() -> Iterator[Topology]:
     need_kernel()
-    made = Topology([(address(CLIENT),), (address(SERVER),)])
-    yield made
-    made.close()
+    new_topology = Topology([(address(CLIENT),), (address(SERVER),)])
+    yield new_topology
+    new_topology.close()
 
 
 def opened(topology: Topology, where: str, kind: int, place: tuple[str, int]) -> socket.socket:
     with topology.at(address(where)).entered():
-        made = socket.socket(socket.AF_INET, kind)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.settimeout(PATIENCE_S)
-    made.bind(place)
-    return made
+        sock = socket.socket(socket.AF_INET, kind)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.settimeout(PATIENCE_S)
+    sock.bind(place)
+    return sock
 
 
 def dropped(topology: Topology) -> int:

@@ -42,15 +42,15 @@ def extension(name: str, text: str) -> Any:
 
 def resources(state: dict[str, dict[str, str]]) -> XdsResources:
     """Return a configuration in which each resource contains one word."""
-    made = {
+    messages = {
         type_url: {name: make(name, text) for name, text in state.get(type_url, {}).items()}
         for type_url, make in _MESSAGES.items()
     }
     return XdsResources(
-        clusters=made[CLUSTER],
-        listeners=made[LISTENER],
-        routes=made[ROUTE],
-        extension_configs=made[EXTENSION],
+        clusters=messages[CLUSTER],
+        listeners=messages[LISTENER],
+        routes=messages[ROUTE],
+        extension_configs=messages[EXTENSION],
     )
 
 
@@ -237,8 +237,8 @@ def test_a_refusal_keeps_the_last_good_state_and_reports_the_proxys_message() ->
     assert not proxy.stream.is_current
     assert proxy.stream.refusals == ["RouteConfiguration a: it says bad"]
     assert proxy.stream.responses() == [], "what was refused is not sent again and again"
-    standing = ProxyStatus(Proxy("p", "1.40.0"), proxy.stream.is_current, tuple(proxy.stream.refusals))
-    condition = programmed([standing], True)
+    status = ProxyStatus(Proxy("p", "1.40.0"), proxy.stream.is_current, tuple(proxy.stream.refusals))
+    condition = programmed([status], True)
     assert (condition.status, condition.reason) == ("False", "Invalid")
     assert "it says bad" in condition.message
     cache.publish(resources({ROUTE: {"a": "two"}}))

@@ -14,7 +14,7 @@ from tests.worlds.gateway_objects import (
     answer,
     gateway,
     listener_set,
-    made,
+    manifest,
     model,
     policy,
     ref,
@@ -395,7 +395,7 @@ def test_a_refused_policy_takes_no_part_and_is_not_an_error(profile: str) -> Non
 
 @BOTH
 def test_an_inference_pool_is_a_backend_without_sections(profile: str) -> None:
-    pool = made("inference.networking.k8s.io/v1", "InferencePool", "pool", {})
+    pool = manifest("inference.networking.k8s.io/v1", "InferencePool", "pool", {})
     on_pool = policy("p", "InferencePool/pool#any", backend=TCP)
     assert settled(answer(pool, on_pool, profile=profile, backend="InferencePool/ns/pool"), "backend.tcp") == "p"
 

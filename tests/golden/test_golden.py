@@ -197,8 +197,10 @@ def test_a_command_prints_its_golden_file(
     ("command", "output"), [(command, output) for command in REPORTED for output in FORMATS[command]]
 )
 def test_audit_prints_its_golden_file(command: str, output: str, renew: bool) -> None:
-    made = renderer(command, output)(REPORTED[command], View())
-    text = dump(made) if isinstance(made, dict) else made if isinstance(made, str) else "\n".join(made)
+    rendered = renderer(command, output)(REPORTED[command], View())
+    text = (
+        dump(rendered) if isinstance(rendered, dict) else rendered if isinstance(rendered, str) else "\n".join(rendered)
+    )
     compare_golden(file_of(command, "events", output), f"{text}\n", renew)
 
 

@@ -218,9 +218,9 @@ class Lab:
 
     def caller(self, account: str = "shopper") -> Caller:
         """Return a new caller with its own connection."""
-        made = Caller(self.context(account), self.port)
-        self._callers.append(made)
-        return made
+        new_caller = Caller(self.context(account), self.port)
+        self._callers.append(new_caller)
+        return new_caller
 
     def context(self, account: str) -> ssl.SSLContext:
         """Return the TLS context of an agent."""
@@ -280,8 +280,8 @@ def policy(name: str, *tools: str, on: str = "Gateway", account: str = "shopper"
 @contextmanager
 def lab() -> Iterator[Lab]:
     """Run a lab while the block lasts."""
-    made = Lab()
+    new_lab = Lab()
     try:
-        yield made
+        yield new_lab
     finally:
-        made.close()
+        new_lab.close()

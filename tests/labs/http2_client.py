@@ -119,13 +119,13 @@ class Http2:
     def start(self, headers: Iterable[Header], pieces: Iterable[bytes] = (), trailers: Iterable[Header] = ()) -> int:
         """Send a request in one write: headers, pieces of a body, trailers; the last frame ends the stream."""
         stream = self.open()
-        made: list[Frame] = [self.headers(stream, headers)]
-        made += [self.data(stream, piece) for piece in pieces]
+        frames: list[Frame] = [self.headers(stream, headers)]
+        frames += [self.data(stream, piece) for piece in pieces]
         trailers = list(trailers)
         if trailers:
-            made.append(self.headers(stream, trailers))
-        made[-1].flags.add("END_STREAM")
-        self.frames(*made)
+            frames.append(self.headers(stream, trailers))
+        frames[-1].flags.add("END_STREAM")
+        self.frames(*frames)
         return stream
 
     def ask(self, headers: Iterable[Header], *pieces: bytes, trailers: Iterable[Header] = ()) -> Answer:

@@ -285,8 +285,8 @@ def test_both_phases_together_decide_as_an_api_server_that_knows_conditions(
         },
         AdmissionRequest,
     )
-    told, _ = bridge.first_answer(in_force, attributes)
-    passes = told.verdict == "Allow" or (told.verdict == "NoOpinion" and is_otherwise_allowed)
+    answer, _ = bridge.first_answer(in_force, attributes)
+    passes = answer.verdict == "Allow" or (answer.verdict == "NoOpinion" and is_otherwise_allowed)
     passes = passes and bridge.judge(in_force, (), request).allowed
     outcome = judge_write(in_force.chain, attributes, object=object_, old_object=old_object)
     if not is_otherwise_allowed:

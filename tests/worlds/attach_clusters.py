@@ -10,7 +10,7 @@ SPACES = ("a", "b")
 Objects = list[dict[str, Any]]
 
 
-def made(kind: str, space: str, name: str, spec: dict[str, Any], api: str = f"{API}/v1") -> dict[str, Any]:
+def manifest(kind: str, space: str, name: str, spec: dict[str, Any], api: str = f"{API}/v1") -> dict[str, Any]:
     metadata = {"name": name, "namespace": space, "labels": {"app": name}}
     return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -25,15 +25,15 @@ def cluster(rng: Random) -> Objects:
             spec: dict[str, Any] = {"gatewayClassName": "c", "listeners": _listeners(rng)}
             if rng.random() < 0.6:
                 spec["allowedListeners"] = {"namespaces": _namespaces(rng, ("All", "Same", "None", "Selector"))}
-            out.append(made("Gateway", space, name, spec))
+            out.append(manifest("Gateway", space, name, spec))
         if rng.random() < 0.6:
             parent = {"name": rng.choice(("g", "h", "gone"))} | _elsewhere(rng)
-            out.append(made("ListenerSet", space, "set", {"parentRef": parent, "listeners": _listeners(rng)}))
+            out.append(manifest("ListenerSet", space, "set", {"parentRef": parent, "listeners": _listeners(rng)}))
         for kind in ("HTTPRoute", "GRPCRoute"):
             for name in ("r", "s"):
-                out.append(made(kind, space, name, _route(rng)))
+                out.append(manifest(kind, space, name, _route(rng)))
         for name in ("x", "y"):
-            out.append(made("Service", space, name, {"ports": [{"port": 80}, {"port": 81}]}, "v1"))
+            out.append(manifest("Service", space, name, {"ports": [{"port": 80}, {"port": 81}]}, "v1"))
         if rng.random() < 0.5:
             source = {"group": API, "kind": rng.choice(("HTTPRoute", "GRPCRoute")), "namespace": rng.choice(SPACES)}
             to: dict[str, Any] = {"group": "", "kind": "Service"}
@@ -41,7 +41,7 @@ def cluster(rng: Random) -> Objects:
                 to = {"group": API, "kind": "HTTPRoute"}
             if rng.random() < 0.4:
                 to["name"] = rng.choice(("x", "y", "r"))
-            out.append(made("ReferenceGrant", space, "grant", {"from": [source], "to": [to]}, f"{API}/v1beta1"))
+            out.append(manifest("ReferenceGrant", space, "grant", {"from": [source], "to": [to]}, f"{API}/v1beta1"))
     for number in range(rng.randrange(1, 9)):
         out.append(_policy(rng, f"p{number}"))
     rng.shuffle(out)
@@ -118,4 +118,4 @@ def _policy(rng: Random, name: str) -> dict[str, Any]:
     if kind != "Service" and rng.random() < 0.4:
         ref = {"name": rng.choice(("x", "y", "gone")), "port": rng.choice((80, 81))} | _elsewhere(rng)
         spec["traffic"] = {"extAuth": {"backendRef": ref, "grpc": {}}}
-    return made("AgentgatewayPolicy", rng.choice(SPACES), name, spec, "agentgateway.dev/v1alpha1")
+    return manifest("AgentgatewayPolicy", rng.choice(SPACES), name, spec, "agentgateway.dev/v1alpha1")

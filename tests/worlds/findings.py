@@ -86,9 +86,9 @@ def guarded(*rules: Object, backends: Sequence[str] = ("payment-service",), **sp
 
 def tooled(*policies: Object, backends: Sequence[str] = ("payment-service",)) -> list[Object]:
     certificate = {"mode": "Terminate", "certificateRefs": [{"name": "tls"}]}
-    made = tool.gateway(protocol="HTTPS")
-    made["spec"]["listeners"][0]["tls"] = certificate
-    return [made, *map(tool.backend, backends), tool.route("r", "prod-gateway", *backends), *policies]
+    gateway = tool.gateway(protocol="HTTPS")
+    gateway["spec"]["listeners"][0]["tls"] = certificate
+    return [gateway, *map(tool.backend, backends), tool.route("r", "prod-gateway", *backends), *policies]
 
 
 def base(*methods: Object) -> Object:

@@ -24,7 +24,7 @@ FULL = {
 }
 
 
-def made(
+def manifest(
     api: str, kind: str, name: str, spec: dict[str, Any], namespace: str = "ns", **metadata: Any
 ) -> dict[str, Any]:
     return {
@@ -40,13 +40,15 @@ def gateway(name: str = "gw", *listeners: dict[str, Any], namespace: str = "ns",
         {"name": "web", "port": 80, "protocol": "HTTP"},
         {"name": "admin", "port": 8080, "protocol": "HTTP"},
     ]
-    return made(f"{GATEWAY_API}/v1", "Gateway", name, {"gatewayClassName": "c", "listeners": listed} | spec, namespace)
+    return manifest(
+        f"{GATEWAY_API}/v1", "Gateway", name, {"gatewayClassName": "c", "listeners": listed} | spec, namespace
+    )
 
 
 def listener_set(name: str = "set", namespace: str = "ns", parent: dict[str, Any] | None = None) -> dict[str, Any]:
     listed = [{"name": "web", "port": 81, "protocol": "HTTP"}, {"name": "extra", "port": 82, "protocol": "HTTP"}]
     spec = {"parentRef": parent or {"name": "gw"}, "listeners": listed}
-    return made(f"{GATEWAY_API}/v1", "ListenerSet", name, spec, namespace)
+    return manifest(f"{GATEWAY_API}/v1", "ListenerSet", name, spec, namespace)
 
 
 def route(
@@ -59,7 +61,7 @@ def route(
 ) -> dict[str, Any]:
     default = [{"name": "rule", "backendRefs": [tools_ref(), {"name": "svc", "port": 80}]}, {"backendRefs": []}]
     content = {"parentRefs": parents if parents is not None else [{"name": "gw"}], "rules": rules or default} | spec
-    return made(f"{GATEWAY_API}/v1", kind, name, content, namespace)
+    return manifest(f"{GATEWAY_API}/v1", kind, name, content, namespace)
 
 
 def tools_ref(**more: Any) -> dict[str, Any]:
@@ -67,7 +69,7 @@ def tools_ref(**more: Any) -> dict[str, Any]:
 
 
 def service(name: str = "svc", *ports: int, namespace: str = "ns") -> dict[str, Any]:
-    return made("v1", "Service", name, {"ports": [{"port": port} for port in ports or (80, 8080)]}, namespace)
+    return manifest("v1", "Service", name, {"ports": [{"port": port} for port in ports or (80, 8080)]}, namespace)
 
 
 def tools(
@@ -75,7 +77,7 @@ def tools(
 ) -> dict[str, Any]:
     static = {"host": "h", "port": 80} | ({"policies": target_policies} if target_policies else {})
     spec: dict[str, Any] = {"mcp": {"targets": [{"name": "target", "static": static}]}}
-    return made(
+    return manifest(
         "agentgateway.dev/v1alpha1", "AgentgatewayBackend", name, spec | ({"policies": policies} if policies else {})
     )
 
@@ -85,7 +87,7 @@ def model(
 ) -> dict[str, Any]:
     ai: dict[str, Any] = {"groups": [{"providers": providers}]} if providers else {"provider": {"openai": {}}}
     spec = {"ai": ai} | ({"policies": policies} if policies else {})
-    return made("agentgateway.dev/v1alpha1", "AgentgatewayBackend", name, spec)
+    return manifest("agentgateway.dev/v1alpha1", "AgentgatewayBackend", name, spec)
 
 
 def policy(
@@ -101,7 +103,7 @@ def policy(
     if override:
         spec["strategy"] = {"inheritance": "Override"}
     metadata = {"creationTimestamp": created} if created else {}
-    return made("agentgateway.dev/v1alpha1", "AgentgatewayPolicy", name, spec, namespace, **metadata)
+    return manifest("agentgateway.dev/v1alpha1", "AgentgatewayPolicy", name, spec, namespace, **metadata)
 
 
 def ref(target: str) -> dict[str, Any]:

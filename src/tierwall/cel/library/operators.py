@@ -105,12 +105,12 @@ def in_map(value: object, mapping: dict[object, object]) -> bool:
     return map_find(mapping, value)[0]
 
 
-def _ordering(holds: Callable[[int], bool]) -> Callable[[object, object], bool]:
+def _ordering(accepts_sign: Callable[[int], bool]) -> Callable[[object, object], bool]:
     def ordered(left: object, right: object) -> bool:
         sign = compare(left, right)
         if sign == 2:
             raise EvaluationError("NaN values cannot be ordered")
-        return holds(sign)
+        return accepts_sign(sign)
 
     return ordered
 
@@ -119,8 +119,8 @@ _NUMBERS = (INT, UINT, DOUBLE)
 _ORDERED = (BOOL, *_NUMBERS, STRING, BYTES, TIMESTAMP, DURATION)
 
 
-def _order_overloads(function: str, holds: Callable[[int], bool]) -> Iterator[Overload]:
-    call = _ordering(holds)
+def _order_overloads(function: str, accepts_sign: Callable[[int], bool]) -> Iterator[Overload]:
+    call = _ordering(accepts_sign)
     for kind in _ORDERED:
         yield Overload(function, (kind, kind), BOOL, call, cost=cost.scan_shorter if kind in (STRING, BYTES) else None)
     # Order across numeric types came with release 1.28.

@@ -38,7 +38,7 @@ def parse(source: str, syntax: Syntax = DEFAULT) -> ast.Expr:
     if len(source) > MAX_SOURCE:
         message = f"expression too long: {len(source)} code points, expected at most {MAX_SOURCE}"
         raise ParseError((problem_at(source, 0, message),))
-    parser = _Parser(source, syntax)
+    parser = _ExpressionParser(source, syntax)
     tree: ast.Expr | None = None
     try:
         tree = parser.parse_source()
@@ -51,7 +51,7 @@ def parse(source: str, syntax: Syntax = DEFAULT) -> ast.Expr:
     return tree
 
 
-class _Parser:
+class _ExpressionParser:
     __slots__ = ("calcs", "exprs", "i", "kinds", "problems", "relations", "source", "starts", "syntax", "texts")
 
     def __init__(self, source: str, syntax: Syntax) -> None:

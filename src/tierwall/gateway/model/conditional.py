@@ -64,11 +64,11 @@ class RequestFacts:
 
         None means that it may be true or false; only `ANY_REQUEST` returns it.
         """
-        holds = self._results.get(condition)
-        if holds is None:
+        result = self._results.get(condition)
+        if result is None:
             program = _program(condition)
-            holds = self._results[condition] = program is not None and self._is_true(program)
-        return holds
+            result = self._results[condition] = program is not None and self._is_true(program)
+        return result
 
     def _is_true(self, program: Program) -> bool:
         try:
@@ -183,9 +183,9 @@ def _selectable(
     selectable: list[tuple[int, Any]] = []
     for number, entry in entries:
         condition = entry.get("condition")
-        holds = condition is None or (isinstance(condition, str) and facts.condition_holds(condition))
-        if holds is not False:
+        is_true = condition is None or (isinstance(condition, str) and facts.condition_holds(condition))
+        if is_true is not False:
             selectable.append((number, entry.get("policy")))
-        if holds:
+        if is_true:
             return selectable, True
     return selectable, False

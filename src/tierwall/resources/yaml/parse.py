@@ -69,9 +69,9 @@ def parse(text: str) -> ParsedDocument:
     """Parse the first document of a text without a byte order mark; raise `YamlError` if it is invalid."""
     forbidden = _FORBIDDEN.search(text)
     if forbidden is None:
-        return _Parser(text).document()
+        return _NodeParser(text).document()
     bad = forbidden.start()
-    parser = _Parser(text[:bad])
+    parser = _NodeParser(text[:bad])
     problem = YamlError(f"found character U+{ord(text[bad]):04X}, which may not occur in YAML", bad)
     try:
         tree = parser.document()
@@ -86,7 +86,7 @@ def parse(text: str) -> ParsedDocument:
 
 def root_offset(text: str) -> int:
     """Return where the value of a document begins, without reading any further."""
-    root = _Parser(text).root()
+    root = _NodeParser(text).root()
     return root.start if root is not None else 0
 
 
@@ -94,7 +94,7 @@ def root_offset(text: str) -> int:
 _Entries: TypeAlias = Iterator[None]
 
 
-class _Parser:
+class _NodeParser:
     """Parses one text. Open collections are iterators on a list, so deep nesting does not use Python's own stack."""
 
     def __init__(self, text: str) -> None:

@@ -69,7 +69,7 @@ class Protection(Struct, frozen=True):
 NO_PROTECTION = Protection()
 
 
-class MadeCheckpoint(NamedTuple):
+class CheckpointEntry(NamedTuple):
     """A checkpoint with the policies it was made from and the authorization services that they ask."""
 
     policies: tuple[Identity, ...]
@@ -81,7 +81,7 @@ class CompiledPolicies(Struct, frozen=True, eq=False):
     """Compiled policies that the next compilation can reuse."""
 
     # By level, policies and what these depend on.
-    checkpoints: Mapping[tuple[object, ...], MadeCheckpoint] = {}
+    checkpoints: Mapping[tuple[object, ...], CheckpointEntry] = {}
     # What each list of policies depends on: see `rbac.dependencies`.
     dependencies: Mapping[tuple[AccessPolicy, ...], frozenset[str]] = {}
     # Each policy with its compiled forms, by what they depend on. Valid while the policy's content stays the same.
@@ -109,7 +109,7 @@ class PolicyCompiler:
         self._find_authorizer = find_authorizer
         self._before = before if before is not None else CompiledPolicies()
         self.tags = dict(tags or {})
-        self._made: dict[tuple[object, ...], MadeCheckpoint] = {}
+        self._entries: dict[tuple[object, ...], CheckpointEntry] = {}
         self._dependencies: dict[tuple[AccessPolicy, ...], frozenset[str]] = {}
         self._by_policy: dict[Identity, tuple[Resource, dict[object, CompiledPolicy]]] = {}
 
@@ -130,13 +130,13 @@ class PolicyCompiler:
                 needs = frozenset(need for policy in policies for need in dependencies(policy))
             self._dependencies[policies] = needs
         key = level, policies, *_needed(needs, backend, port)
-        made = self._made.get(key)
-        if made is None:
-            made = self._before.checkpoints.get(key) or self._make(level, policies, backend, port)
-            self._made[key] = made
-        return made.checkpoint
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._before.checkpoints.get(key) or self._make(level, policies, backend, port)
+            self._entries[key] = entry
+        return entry.checkpoint
 
-    def _make(self, level: str, policies: tuple[AccessPolicy, ...], backend: Backend, port: int) -> MadeCheckpoint:
+    def _make(self, level: str, policies: tuple[AccessPolicy, ...], backend: Backend, port: int) -> CheckpointEntry:
         identities, compiled, services = [], [], []
         # INVARIANT: a target has at most five policies (attach.limits), so each has a slot.
         for policy in policies[:SLOTS_PER_LEVEL]:
@@ -147,7 +147,7 @@ class PolicyCompiler:
             if isinstance(asks, AuthorizationService):
                 services.append(asks)
         keys = tuple(policy.resource.identity for policy in policies)
-        return MadeCheckpoint(keys, Checkpoint.of(level, identities, compiled), tuple(services))
+        return CheckpointEntry(keys, Checkpoint.of(level, identities, compiled), tuple(services))
 
     def _compile(
         self, policy: AccessPolicy, backend: Backend, port: int, asks: AuthorizationService | str | None
@@ -197,24 +197,24 @@ class PolicyCompiler:
     def compiled(self) -> CompiledPolicies:
         """Everything that the next compilation can reuse."""
         known = {**self._before.by_policy, **self._by_policy}
-        in_use = {key for made in self._made.values() for key in made.policies}
+        in_use = {key for entry in self._entries.values() for key in entry.policies}
         by_policy = {key: known[key] for key in in_use & known.keys()}
-        return CompiledPolicies(self._made, self._dependencies, by_policy)
+        return CompiledPolicies(self._entries, self._dependencies, by_policy)
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
         """All checkpoints so far, by name."""
-        return {made.checkpoint.name: made.checkpoint for made in self._made.values()}
+        return {entry.checkpoint.name: entry.checkpoint for entry in self._entries.values()}
 
     @property
     def authorizers(self) -> dict[str, AuthorizationService]:
         """All authorization services that policies ask, by cluster name."""
-        return {service.cluster: service for made in self._made.values() for service in made.services}
+        return {service.cluster: service for entry in self._entries.values() for service in entry.services}
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
         """The problems of the policies, without duplicates."""
-        policies = (policy for made in self._made.values() for policy in made.checkpoint.policies)
+        policies = (policy for entry in self._entries.values() for policy in entry.checkpoint.policies)
         diagnostics = (diagnostic for policy in policies for diagnostic in policy.diagnostics)
         return list({(problem.code, problem.message, str(problem.at)): problem for problem in diagnostics}.values())
 

@@ -31,8 +31,10 @@ def _end(code: int) -> None:
     from threading import active_count
 
     if gc.get_threshold()[0] == COLLECT_AFTER and active_count() == 1:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        # Python sets a stream to None if its descriptor was closed before the process started (`2>&-`).
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
         os._exit(code)
 
 

@@ -95,7 +95,7 @@ class Served:
             self.metrics,
             DecisionLog(self.log),
             read_seconds=read_seconds,
-            say=lambda event, **fields: self.said.append(f"{event}: {fields}"),
+            log_event=lambda event, **fields: self.said.append(f"{event}: {fields}"),
         )
 
     def write(self, policies: Iterable[tuple[str, str, str]], *others: dict[str, Any]) -> None:

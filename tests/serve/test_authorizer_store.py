@@ -261,7 +261,7 @@ def test_an_answer_is_kept_only_while_policies_and_key_are_in_force(tmp_path: Pa
 
 
 def test_the_cache_of_answers_is_bounded_and_skips_long_requests() -> None:
-    kept: AnswerCache[int] = AnswerCache(most=10)
+    kept: AnswerCache[int] = AnswerCache(limit=10)
     kept.get("state", b"")
     for n in range(1000):
         kept.put("state", str(n).encode(), n)

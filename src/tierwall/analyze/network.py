@@ -196,7 +196,7 @@ class RuleWalk:
                 continue
             for direction in Direction:
                 stack = self.model.stack(subject, direction)
-                key = direction, *((tier, self.rows.seen(tier.policies, subject, direction)) for tier in stack)
+                key = direction, *((tier, self.rows.seen_by(tier.policies, subject, direction)) for tier in stack)
                 if key not in seen:
                     seen.add(key)
                     self._walk(subject, direction, stack)

@@ -131,30 +131,30 @@ class RuleFormulas:
         """The port is selected, or is not."""
         match port:
             case PortRange():
-                return self._on(self._ports.mask(port), holds)
+                return self._on_ports(self._ports.mask(port), holds)
             case NamedPort():
                 protocol = PortRange(port.protocol, 1, LAST_PORT) if port.protocol else None
                 ports = self._ports.everything if protocol is None else self._ports.mask(protocol)
-                parts = partial(ConnectionCase.called, name=port.name, holds=holds), self._on(ports, holds)
+                parts = partial(ConnectionCase.called, name=port.name, holds=holds), self._on_ports(ports, holds)
                 return Conjunction(parts) if holds else Disjunction(parts)
             case _:
                 assert_never(port)
 
-    def _on(self, ports: int, holds: bool) -> CaseCondition:
+    def _on_ports(self, ports: int, holds: bool) -> CaseCondition:
         return partial(ConnectionCase.on, ports=ports if holds else self._ports.everything & ~ports)
 
 
 def selects_subject(policy: TieredPolicy) -> Conjunction:
     """The policy selects the subject."""
-    return Conjunction(tuple(_about(policy, True)))
+    return Conjunction(tuple(_subject(policy, True)))
 
 
 def does_not_select_subject(policy: TieredPolicy) -> Disjunction:
     """The policy does not select the subject."""
-    return _any_of(*_about(policy, False))
+    return _any_of(*_subject(policy, False))
 
 
-def _about(policy: TieredPolicy, holds: bool) -> Iterator[Formula]:
+def _subject(policy: TieredPolicy, holds: bool) -> Iterator[Formula]:
     yield _selected("subject's namespace", policy.namespaces, holds)
     yield _selected("subject", policy.pods, holds)
 

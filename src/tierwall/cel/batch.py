@@ -69,13 +69,13 @@ class Batch:
         return {"type": str(compile_source(text, Environment(self._release, variables, self._extensions)).type)}
 
     def _evaluate(self, text: str, variables: dict[str, object]) -> Answer:
-        environment = self._for(variables)
+        environment = self._environment_for(variables)
         return _value(Program(environment.parse(text), environment).evaluate(variables))
 
     def _partial(self, text: str, known: dict[str, object], unknown: list[str]) -> Answer:
         from tierwall.cel.partial_evaluation import PartialError, partial_well_typed
 
-        environment = self._for((*known, *unknown))
+        environment = self._environment_for((*known, *unknown))
         try:
             result = partial_well_typed(environment.parse(text), known, unknown, environment)
         except PartialError as error:
@@ -84,7 +84,7 @@ class Batch:
             return {"residual": to_text(result.residual)}
         return {"error": result.error} if result.error is not None else _value(result.value)
 
-    def _for(self, names: Iterable[str]) -> Environment:
+    def _environment_for(self, names: Iterable[str]) -> Environment:
         # Only names with dots change what an unchecked expression means.
         dotted = [name for name in names if "." in name]
         return self._environment(dotted) if dotted else self._plain

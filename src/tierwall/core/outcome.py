@@ -143,7 +143,7 @@ OpinionT = TypeVar("OpinionT", bound=Opinion)
 class ChainResult(NamedTuple, Generic[PolicyT, OpinionT]):
     """The answers of the members of a chain that were asked, and those among them that are opinions."""
 
-    said: list[OpinionT]
+    all_opinions: list[OpinionT]
     opinions: tuple[tuple[PolicyT, OpinionT], ...]
     # Whether the last opinion settles the question, whatever the conditions evaluate to.
     final: bool

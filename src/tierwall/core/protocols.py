@@ -89,7 +89,7 @@ class Engine(Protocol[SnapshotT, SourceT, ConfigurationT]):
         """Bring all policies into force, or none. Called by `enforce`; absent if a process has to keep running."""
         raise _absent(self, "apply")
 
-    def follow(self, source: SourceT, tell: Callable[[EngineReport], None]) -> None:
+    def follow(self, source: SourceT, send_report: Callable[[EngineReport], None]) -> None:
         """Keep the last good state in force until a signal. Called by `enforce --watch`, `run` and `authorizer`."""
         raise _absent(self, "follow")
 

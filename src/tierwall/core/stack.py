@@ -191,20 +191,20 @@ def authorizer_chain(
 
     After a conditional Deny the next authorizer is asked. An eager walk continues to the first unconditional opinion.
     """
-    said: list[OpinionT] = []
+    all_opinions: list[OpinionT] = []
     opinions: list[tuple[PolicyT, OpinionT]] = []
     can_become_allowed = False
     for member in members:
         opinion = ask(member)
-        said.append(opinion)
+        all_opinions.append(opinion)
         verdict = opinion.verdict
         if verdict is _NO_OPINION:
             continue
         opinions.append((member, opinion))
         if verdict is not _CONDITIONAL:
             alone = len(opinions) == 1 or (verdict is _DENY and not can_become_allowed)
-            return ChainResult(said, tuple(opinions), alone)
+            return ChainResult(all_opinions, tuple(opinions), alone)
         can_become_allowed = can_become_allowed or opinion.can_become_allowed
         if can_become_allowed and not eager:
-            return ChainResult(said, tuple(opinions), False)
-    return ChainResult(said, tuple(opinions), not opinions)
+            return ChainResult(all_opinions, tuple(opinions), False)
+    return ChainResult(all_opinions, tuple(opinions), not opinions)

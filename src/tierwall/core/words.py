@@ -8,9 +8,9 @@ from collections.abc import Sequence
 MAX_NAMED = 3
 
 
-def join_names(texts: Sequence[str], most: int | None = MAX_NAMED) -> str:
-    """Join names: `a`, `a and b`, `a, b and c`; beyond `most` names, count the rest: `a, b, c and 7 more`."""
-    shown = list(texts[:most])
+def join_names(texts: Sequence[str], limit: int | None = MAX_NAMED) -> str:
+    """Join names: `a`, `a and b`, `a, b and c`; beyond `limit` names, count the rest: `a, b, c and 7 more`."""
+    shown = list(texts[:limit])
     if len(texts) > len(shown):
         shown.append(f"{len(texts) - len(shown)} more")
     *before, last = shown or [""]

@@ -77,14 +77,14 @@ def _decide(network: NetworkModel, question: NetworkQuestion, known: Iterable[Di
         message = f"expected one of {', '.join(PROTOCOLS)} as `protocol`, found `{protocol}`"
         problems.append(Diagnostic("TW703", message, hint=near_miss(str(protocol), PROTOCOLS)))
     if type(port) is not int or not 1 <= port <= LAST_PORT:
-        message = f"expected a number from 1 to {LAST_PORT} as `port`, found {_given(port)}"
+        message = f"expected a number from 1 to {LAST_PORT} as `port`, found {_shown(port)}"
         problems.append(Diagnostic("TW703", message))
     if problems or source is None or destination is None or type(port) is not int:
         raise input_error(problems)
     return decide(network, source, destination, protocol, port)
 
 
-def _given(value: object) -> str:
+def _shown(value: object) -> str:
     if value is None:
         return "nothing"
     return f"the string `{value}`" if isinstance(value, str) else f"`{value}`"

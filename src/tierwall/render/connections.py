@@ -21,8 +21,8 @@ def text(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
     for entry in entries:
         yield f"{SIGNS[entry.change]}{entry.sources} => {entry.destinations} : {entry.ports}"
         for flow in entry.flows:
-            if because := flow.because():
-                yield f"    {flow}: {because}"
+            if deciders := flow.name_deciders():
+                yield f"    {flow}: {deciders}"
 
 
 def json(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
@@ -95,7 +95,7 @@ def markdown(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
     heading: list[str] = []
     for entry in entries:
         if not heading:
-            reasons = any(flow.because() for flow in entry.flows)
+            reasons = any(flow.name_deciders() for flow in entry.flows)
             heading = ["change"] * bool(entry.change) + ["from", "to", "ports"] + ["because"] * reasons
             yield f"| {' | '.join(heading)} |"
             yield f"|{'---|' * len(heading)}"
@@ -107,7 +107,7 @@ def markdown(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
         }
         row = [_in_cell(cells[column]) for column in heading if column in cells]
         if "because" in heading:
-            row.append("<br>".join(_in_cell(f"{flow}: {flow.because()}") for flow in entry.flows))
+            row.append("<br>".join(_in_cell(f"{flow}: {flow.name_deciders()}") for flow in entry.flows))
         yield f"| {' | '.join(row)} |"
     if not heading:
         yield "No connections."

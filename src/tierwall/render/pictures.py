@@ -136,4 +136,4 @@ def _kind(members: tuple[_Changed, ...]) -> str:
 def _flow(flow: ConnectionFlow, change: str) -> dict[str, str]:
     condition = f"if {' or '.join(flow.domains)}" if flow.domains else ""
     word = _CHANGES.get(change) or _VERDICTS[flow.verdict]
-    return {"word": word, "ports": flow.ports, "condition": condition, "because": flow.because()}
+    return {"word": word, "ports": flow.ports, "condition": condition, "because": flow.name_deciders()}

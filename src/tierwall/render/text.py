@@ -73,9 +73,9 @@ def trace(steps: Iterable[Step]) -> Iterator[str]:
         yield f"{tier}: {subject + ' ' if subject else ''}{phrase(step.verdict, step.reason)}{note}{place}"
 
 
-def shortened(text: str, most: int = 100) -> str:
+def shortened(text: str, limit: int = 100) -> str:
     """Cut a line that is too long, with `…` at the end."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def explanation(answer: Answer, view: View) -> Iterator[str]:

@@ -166,5 +166,5 @@ def _open_api_alternative(schema: Schema) -> dict[str, Any]:
 
 
 def _rule(rule: ValidationRule) -> dict[str, Any]:
-    said = {keyword: getattr(rule, attribute) for keyword, attribute in _RULE.items()}
-    return {keyword: value for keyword, value in said.items() if value and value != "FieldValueInvalid"}
+    keywords = {keyword: getattr(rule, attribute) for keyword, attribute in _RULE.items()}
+    return {keyword: value for keyword, value in keywords.items() if value and value != "FieldValueInvalid"}

@@ -92,14 +92,14 @@ class Envoy(Engine[Snapshot, ObjectSource, XdsResources]):
         resources, _ = compile(snapshot, self._options)
         return resources
 
-    def follow(self, source: ObjectSource, tell: Callable[[EngineReport], None]) -> None:
+    def follow(self, source: ObjectSource, send_report: Callable[[EngineReport], None]) -> None:
         """Feed Envoys, and run one, until SIGINT or SIGTERM; InputError if it cannot start.
 
         Decisions go to the decision log of the settings.
         """
         from tierwall.serve.run import ControlPlane, RunSettings
 
-        run = ControlPlane(self._options, self._settings or RunSettings(), tell)
+        run = ControlPlane(self._options, self._settings or RunSettings(), send_report)
         until_signalled(lambda stop: run.run(source, stop))
 
     def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[EngineReply]:

@@ -111,7 +111,7 @@ class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
         keeper = KernelFollower(self._options, self._cuts)
         return keeper.report(keeper.begin(source))
 
-    def follow(self, source: ObjectSource, tell: Callable[[EngineReport], None]) -> None:
+    def follow(self, source: ObjectSource, send_report: Callable[[EngineReport], None]) -> None:
         """Keep the kernel in step with a source until SIGINT or SIGTERM; InputError if it cannot begin.
 
         The table stays in force afterwards.
@@ -120,7 +120,7 @@ class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
 
         async def main(stop: asyncio.Event) -> None:
             async for load in keeper.follow(source, stop):
-                tell(keeper.report(load))
+                send_report(keeper.report(load))
 
         until_signalled(main)
 

@@ -56,10 +56,12 @@ class RunSettings(Struct, frozen=True, kw_only=True):
 class ControlPlane:
     """A control plane with everything that belongs to it: xDS server, Envoy, decision log, health and metrics."""
 
-    def __init__(self, options: EnvoyOptions, settings: RunSettings, tell: Callable[[EngineReport], None]) -> None:
+    def __init__(
+        self, options: EnvoyOptions, settings: RunSettings, send_report: Callable[[EngineReport], None]
+    ) -> None:
         filters = (toolslist.http_filter(),) if settings.filters_lists else ()
         self._settings = settings
-        self._tell = tell
+        self._send_report = send_report
         self.metrics = RunMetrics()
         self.log = DecisionLog.open(settings.decision_log)
         self.controller = EnvoyController(
@@ -117,17 +119,19 @@ class ControlPlane:
             message = f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force"
         else:
             message = f"in force: {len(load.snapshot)} objects, {self._changes} resources changed for the proxies"
-        self._tell(EngineReport(message, load.diagnostics, load.loaded))
+        self._send_report(EngineReport(message, load.diagnostics, load.loaded))
         if load.state is not None and not load.state.resources.listeners:
-            self._say("no Gateway opens a port: nothing is served")
+            self._report_message("no Gateway opens a port: nothing is served")
 
     async def _begin(self, load: Load[Compilation], envoy: Any) -> None:
         host, port = self._settings.xds
         await self.server.start(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", self._credentials())
-        self._say(f"xDS on {host}:{self.server.port}")
+        self._report_message(f"xDS on {host}:{self.server.port}")
         if self._settings.http is not None:
             http_host, http_port = self._settings.http
-            self._say(f"health and metrics on http://{http_host}:{await self.http.start(http_host, http_port)}")
+            self._report_message(
+                f"health and metrics on http://{http_host}:{await self.http.start(http_host, http_port)}"
+            )
         if envoy is None:
             return
         assert load.state is not None
@@ -135,7 +139,9 @@ class ControlPlane:
             address = listener.address.socket_address
             # Envoy shares ports with other Envoys. Binding without sharing shows whether the port is free.
             bind(address.address, address.port_value).close()
-        self.process = EnvoyProcess(envoy, host, self.server.port, "tierwall", self._say, self._settings.concurrency)
+        self.process = EnvoyProcess(
+            envoy, host, self.server.port, "tierwall", self._report_message, self._settings.concurrency
+        )
         await self.process.start()
 
     def _credentials(self) -> Any:
@@ -167,10 +173,10 @@ class ControlPlane:
             return
         self._last_words = message
         refused = (Diagnostic("TW633", condition.message),) if condition.reason == "Invalid" else ()
-        self._tell(EngineReport(message, refused))
+        self._send_report(EngineReport(message, refused))
 
-    def _say(self, words: str) -> None:
-        self._tell(EngineReport(words))
+    def _report_message(self, message: str) -> None:
+        self._send_report(EngineReport(message))
 
     def _manifests(self) -> Readiness:
         if self.controller.in_force is None:

@@ -98,7 +98,7 @@ def check(check: AuthorizationCheck, verb: str) -> DecisionValue:
     return check.authorizer.decide(replace(check.request, verb=verb, service_account=service_account))
 
 
-def _with(
+def _setter(
     field: str, kind: type[AuthorizationCheck], required: bool = False
 ) -> Callable[[AuthorizerValue | AuthorizationCheck, str], AuthorizationCheck]:
     """Return a function that adds a field to a request; an authorizer begins a new one."""
@@ -125,17 +125,17 @@ _S = (STRING,)
 _SELECTOR = {"cost": _selector_cost, "since": 31}
 
 OVERLOADS: tuple[Overload, ...] = (
-    _of_authorizer("path", _S, PATH_CHECK, _with("path", PathCheck, required=True)),
-    _of_authorizer("group", _S, GROUP_CHECK, _with("group", GroupCheck)),
+    _of_authorizer("path", _S, PATH_CHECK, _setter("path", PathCheck, required=True)),
+    _of_authorizer("group", _S, GROUP_CHECK, _setter("group", GroupCheck)),
     _of_authorizer("serviceAccount", (STRING, STRING), AUTHORIZER, service_account),
     member_overloads(GROUP_CHECK, since=27)(
-        "resource", _S, RESOURCE_CHECK, _with("resource", ResourceCheck, required=True)
+        "resource", _S, RESOURCE_CHECK, _setter("resource", ResourceCheck, required=True)
     ),
-    _of_resource("subresource", _S, RESOURCE_CHECK, _with("subresource", ResourceCheck)),
-    _of_resource("namespace", _S, RESOURCE_CHECK, _with("namespace", ResourceCheck)),
-    _of_resource("name", _S, RESOURCE_CHECK, _with("name", ResourceCheck)),
-    _of_resource("fieldSelector", _S, RESOURCE_CHECK, _with("field_selector", ResourceCheck), **_SELECTOR),
-    _of_resource("labelSelector", _S, RESOURCE_CHECK, _with("label_selector", ResourceCheck), **_SELECTOR),
+    _of_resource("subresource", _S, RESOURCE_CHECK, _setter("subresource", ResourceCheck)),
+    _of_resource("namespace", _S, RESOURCE_CHECK, _setter("namespace", ResourceCheck)),
+    _of_resource("name", _S, RESOURCE_CHECK, _setter("name", ResourceCheck)),
+    _of_resource("fieldSelector", _S, RESOURCE_CHECK, _setter("field_selector", ResourceCheck), **_SELECTOR),
+    _of_resource("labelSelector", _S, RESOURCE_CHECK, _setter("label_selector", ResourceCheck), **_SELECTOR),
     member_overloads(PATH_CHECK, since=27)("check", _S, DECISION, check, cost=lambda *_: _CHECK_COST),
     _of_resource("check", _S, DECISION, check, cost=lambda *_: _CHECK_COST),
     _of_decision("errored", (), BOOL, lambda decision: bool(decision.error)),

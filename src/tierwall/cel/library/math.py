@@ -77,7 +77,7 @@ def _invert(value: int) -> int:
     return Uint(~int(value) & _MASK) if isinstance(value, Uint) else ~value
 
 
-def _of(name: str, params: tuple[Type, ...], result: Type, call: Callable[..., object]) -> Overload:
+def _overload(name: str, params: tuple[Type, ...], result: Type, call: Callable[..., object]) -> Overload:
     return Overload(f"math.{name}", params, result, call, since=EXTENSION)
 
 
@@ -85,28 +85,28 @@ def _overloads() -> list[Overload]:
     result = []
     for name, sign in (("greatest", 1), ("least", -1)):
         pick = _extreme(name, sign)
-        result += [_of(name, (DYN,) * count, DYN, pick) for count in range(1, 11)]
-        result.append(_of(name, (list_of(DYN),), DYN, pick))
+        result += [_overload(name, (DYN,) * count, DYN, pick) for count in range(1, 11)]
+        result.append(_overload(name, (list_of(DYN),), DYN, pick))
     for name, call in (
         ("ceil", _rounded(math.ceil)),
         ("floor", _rounded(math.floor)),
         ("trunc", _rounded(math.trunc)),
         ("round", _rounded(_half_away)),
     ):
-        result.append(_of(name, (DOUBLE,), DOUBLE, lambda value, call=call: float(call(value))))
+        result.append(_overload(name, (DOUBLE,), DOUBLE, lambda value, call=call: float(call(value))))
     for name, test in (("isNaN", math.isnan), ("isInf", math.isinf), ("isFinite", math.isfinite)):
-        result.append(_of(name, (DOUBLE,), BOOL, test))
+        result.append(_overload(name, (DOUBLE,), BOOL, test))
     for t in (INT, UINT, DOUBLE):
-        result.append(_of("abs", (t,), t, _absolute))
-        result.append(_of("sign", (t,), t, _sign))
-        result.append(_of("sqrt", (t,), DOUBLE, lambda value: math.sqrt(value) if value >= 0 else math.nan))
+        result.append(_overload("abs", (t,), t, _absolute))
+        result.append(_overload("sign", (t,), t, _sign))
+        result.append(_overload("sqrt", (t,), DOUBLE, lambda value: math.sqrt(value) if value >= 0 else math.nan))
     for t in (INT, UINT):
-        result.append(_of("bitAnd", (t, t), t, _bitwise(lambda a, b: a & b)))
-        result.append(_of("bitOr", (t, t), t, _bitwise(lambda a, b: a | b)))
-        result.append(_of("bitXor", (t, t), t, _bitwise(lambda a, b: a ^ b)))
-        result.append(_of("bitNot", (t,), t, _invert))
-        result.append(_of("bitShiftLeft", (t, INT), t, _shift(left=True)))
-        result.append(_of("bitShiftRight", (t, INT), t, _shift(left=False)))
+        result.append(_overload("bitAnd", (t, t), t, _bitwise(lambda a, b: a & b)))
+        result.append(_overload("bitOr", (t, t), t, _bitwise(lambda a, b: a | b)))
+        result.append(_overload("bitXor", (t, t), t, _bitwise(lambda a, b: a ^ b)))
+        result.append(_overload("bitNot", (t,), t, _invert))
+        result.append(_overload("bitShiftLeft", (t, INT), t, _shift(left=True)))
+        result.append(_overload("bitShiftRight", (t, INT), t, _shift(left=False)))
     return result
 
 

@@ -149,7 +149,7 @@ def _select_from_all(
 ) -> SelectedValue | None:
     """Select one entry for the whole property; it sets every part of the property that it has."""
     selectable, certain = _selectable(enumerate(entries), facts)
-    giving = [(value, number) for number, policy in selectable if (value := _given(policy, written)) is not None]
+    giving = [(value, number) for number, policy in selectable if (value := _entry_value(policy, written)) is not None]
     return SelectedValue(*giving[0], certain and len(giving) == len(selectable)) if giving else None
 
 
@@ -159,7 +159,9 @@ def _select_from_part(
     """Select from the entries that have this part of the property. Such a list counts even if it selects nothing."""
     part = written.field.part
     having = [
-        (number, entry) for number, entry in enumerate(entries) if not part or _given(entry.get("policy"), written)
+        (number, entry)
+        for number, entry in enumerate(entries)
+        if not part or _entry_value(entry.get("policy"), written)
     ]
     if not having:
         return None
@@ -167,10 +169,10 @@ def _select_from_part(
     if not selectable:
         return SelectedValue(NOTHING)
     number, policy = selectable[0]
-    return SelectedValue(_given(policy, written), number)
+    return SelectedValue(_entry_value(policy, written), number)
 
 
-def _given(policy: Any, written: WrittenField) -> Any:
+def _entry_value(policy: Any, written: WrittenField) -> Any:
     """Return the value that an entry has for the field: its whole policy, or the part that the field is."""
     part = written.field.part
     return policy.get(part) if part and isinstance(policy, dict) else policy

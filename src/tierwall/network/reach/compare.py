@@ -48,14 +48,14 @@ class ChangedFlow(ConnectionFlow, frozen=True):
 
     was: ConnectionFlow | None = None
 
-    def because(self) -> str:
+    def name_deciders(self) -> str:
         """Name the deciders now and before."""
-        now, before = super().because(), self.before()
+        now, before = super().name_deciders(), self.before()
         return f"{now} (before, {before})" if before else now
 
     def before(self) -> str:
         """Name the deciders before, with their verdict."""
-        return f"{self.was.verdict}: {self.was.because()}" if self.was is not None else ""
+        return f"{self.was.verdict}: {self.was.name_deciders()}" if self.was is not None else ""
 
 
 class ChangedConnections(NamedTuple):

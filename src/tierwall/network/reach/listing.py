@@ -43,7 +43,7 @@ class ConnectionFlow(Struct, frozen=True):
             return f"denied {self.ports}"
         return f"{self.ports} if {' or '.join(self.domains)}" if self.verdict is Verdict.CONDITIONAL else self.ports
 
-    def because(self) -> str:
+    def name_deciders(self) -> str:
         """Name the deciders of each direction."""
         parts = [
             f"{name} {', '.join(map(str, deciders)) or 'not under policy'}"

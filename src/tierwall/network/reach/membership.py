@@ -81,7 +81,7 @@ class _LabelIndex:
         self._masks: dict[tuple[str, str | None] | str, int] = {}
         self._selected: dict[Selector, int] = {}
 
-    def having(self, label: tuple[str, str | None] | str) -> int:
+    def classes_with(self, label: tuple[str, str | None] | str) -> int:
         """Return the classes that have a label, or that have a key with any value."""
         mask = self._masks.get(label)
         if mask is None:
@@ -101,9 +101,9 @@ class _LabelIndex:
     def _fulfilling(self, requirement: Requirement) -> int:
         key, operator, values = requirement
         if operator in ("Exists", "DoesNotExist"):
-            mask = self.having(key)
+            mask = self.classes_with(key)
         else:
-            mask = union(self.having((key, value)) for value in values)
+            mask = union(self.classes_with((key, value)) for value in values)
         return mask if operator in ("In", "Exists") else self._base & ~mask
 
 
@@ -182,9 +182,9 @@ class Membership:
     def _related(self, wanted: Related, subject: Endpoint) -> int:
         match wanted.relation:
             case Relation.SELF:
-                return self._namespaces.having((NAMESPACE_NAME, subject.namespace))
+                return self._namespaces.classes_with((NAMESPACE_NAME, subject.namespace))
             case Relation.NOT_SELF:
-                return self.classes.under_policy & ~self._namespaces.having((NAMESPACE_NAME, subject.namespace))
+                return self.classes.under_policy & ~self._namespaces.classes_with((NAMESPACE_NAME, subject.namespace))
             case Relation.SAME_LABELS:
                 same, _ = self._compared(wanted.keys, subject)
                 return same
@@ -203,8 +203,8 @@ class Membership:
             return 0, 0
         same = having = self.classes.under_policy
         for key in keys:
-            same &= self._namespaces.having((key, subject.namespace_labels[key]))
-            having &= self._namespaces.having(key)
+            same &= self._namespaces.classes_with((key, subject.namespace_labels[key]))
+            having &= self._namespaces.classes_with(key)
         return same, having
 
     def _match(self, rule: NetworkRule, subject: Endpoint) -> MatchedRule:

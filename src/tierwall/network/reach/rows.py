@@ -72,7 +72,7 @@ class Rows:
         if not subject.under_policy:
             return self._free
         stack = reachable(self.classes.model.stack(subject, direction))
-        keys = tuple([(direction, tier.policies, self.seen(tier.policies, subject, direction)) for tier in stack])
+        keys = tuple([(direction, tier.policies, self.seen_by(tier.policies, subject, direction)) for tier in stack])
         row = self._rows.get(keys)
         if row is None:
             ports_by_parts: dict[OutcomeSets, int] = {}
@@ -118,7 +118,7 @@ class Rows:
             ports_by_result[result] = ports_by_result.get(result, 0) | ports
         return [(ports, result) for result, ports in ports_by_result.items()]
 
-    def seen(self, policies: tuple[TieredPolicy, ...], subject: Endpoint, direction: Direction) -> Any:
+    def seen_by(self, policies: tuple[TieredPolicy, ...], subject: Endpoint, direction: Direction) -> Any:
         """Return what policies see of a subject: its namespace, that one's labels, and for ingress its named ports."""
         key = direction, policies
         attributes = self._attributes.get(key)

@@ -64,14 +64,14 @@ class App:
         log: DecisionLog | None = None,
         *,
         read_seconds: float = READ_SECONDS,
-        say: Callable[..., None] = lambda event, **fields: None,
+        log_event: Callable[..., None] = lambda event, **fields: None,
     ) -> None:
         self._reviews = reviews
         self._follower = follower
         self._metrics = metrics
         self._log = log
         self._read_seconds = read_seconds
-        self._say = say
+        self._log_event = log_event
         self.stopping = False
         # While policies are prepared for the first time. Reviews are answered, but another replica would be faster.
         self.warming = False
@@ -124,8 +124,8 @@ class App:
 
     async def _body(self, phase: str, receive: Receive) -> bytes:
         # Only the body tells the kind of review, and callers with one address send both kinds to /authorize.
-        most = max(MAX_BYTES[phase], MAX_BYTES[CONDITIONS])
-        body = _Body(most)
+        limit = max(MAX_BYTES[phase], MAX_BYTES[CONDITIONS])
+        body = _Body(limit)
         first = _StartedMessage(receive())
         # Nearly every body has arrived already and needs no timer.
         if first.message is None or not body.takes(first.message):
@@ -136,7 +136,7 @@ class App:
                         is_whole = body.takes(await receive())
             except TimeoutError:
                 raise UnreadBody(408, f"the body did not arrive within {self._read_seconds:g} s") from None
-        if body.size > most:
+        if body.size > limit:
             raise UnreadBody(413, too_long(phase))
         whole = body.whole()
         if body.size > MAX_BYTES[phase] and _CONDITIONS_KIND not in whole:
@@ -152,7 +152,7 @@ class App:
             except OSError as error:
                 # A full disk must not stop authorization. The counter and the first message report it.
                 if self._metrics.log_failures._value.get() == 0:
-                    self._say("decision log refused", why=str(error))
+                    self._log_event("decision log refused", why=str(error))
                 self._metrics.log_failures.inc()
 
     def _page(self, path: str) -> tuple[int, bytes, bytes]:
@@ -188,8 +188,8 @@ class App:
 class _Body:
     """The parts of a body that have arrived."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._parts: list[bytes] = []
         self.size = 0
 
@@ -199,7 +199,7 @@ class _Body:
             raise CallerGone
         self.size += len(part := message.get("body", b""))
         # Nothing is kept of a body over the limit.
-        if self.size <= self._most:
+        if self.size <= self._limit:
             self._parts.append(part)
         else:
             self._parts.clear()

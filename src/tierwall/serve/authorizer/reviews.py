@@ -237,8 +237,8 @@ class AnswerCache(Generic[Answer]):
     of another.
     """
 
-    def __init__(self, most: int = MAX_ENTRIES) -> None:
-        self._most = most
+    def __init__(self, limit: int = MAX_ENTRIES) -> None:
+        self._limit = limit
         self._generations: _Generations[Answer] = _Generations(None, {}, {})
 
     def get(self, state: object, request: bytes) -> Answer | None:
@@ -257,6 +257,6 @@ class AnswerCache(Generic[Answer]):
         generations = self._generations
         if state != generations.state or len(request) > MAX_REQUEST_BYTES:
             return
-        if len(generations.young) >= self._most:
+        if len(generations.young) >= self._limit:
             generations = self._generations = _Generations(state, {}, generations.young)
         generations.young[request] = answer

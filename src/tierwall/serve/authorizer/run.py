@@ -56,7 +56,7 @@ class AuthorizerSettings(msgspec.Struct, frozen=True, kw_only=True):
     header_seconds: float = HEADER_SECONDS
 
 
-def say(event: str, **fields: Any) -> None:
+def log_event(event: str, **fields: Any) -> None:
     """Write one line about the process itself, as JSON on standard error."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     sys.stderr.write(msgspec.json.encode({"time": now, "event": event, **fields}).decode() + "\n")
@@ -105,7 +105,9 @@ class AuthorizerServer:
             settle=settings.settle,
             logged=self.log is not None,
         )
-        self.app = App(self.reviews, self.follower, self.metrics, self.log, read_seconds=settings.read_seconds, say=say)
+        self.app = App(
+            self.reviews, self.follower, self.metrics, self.log, read_seconds=settings.read_seconds, log_event=log_event
+        )
         self.app.warming = True
         self.started, self.stop = asyncio.Event(), asyncio.Event()
         self._warming: asyncio.Task[None] | None = None
@@ -131,7 +133,7 @@ class AuthorizerServer:
         rest = loop.create_task(self._begin())
         await self.started.wait()
         addresses = ["{}:{}".format(*listening.getsockname()[:2]) for listening in sockets]
-        say(
+        log_event(
             "serving",
             address=addresses[0],
             **({"health": addresses[1]} if settings.health is not None else {}),
@@ -149,7 +151,7 @@ class AuthorizerServer:
         results = await asyncio.gather(rest, *tasks, return_exceptions=True)
         if self.log is not None:
             self.log.close()
-        say("stopped")
+        log_event("stopped")
         for result in results:
             if isinstance(result, Exception):
                 raise result
@@ -162,12 +164,12 @@ class AuthorizerServer:
             match load.outcome:
                 case LoadOutcome.WAITING:
                     why = "too many changes within the grace period"
-                    say("policies wait", seconds=round(self.follower.wait, 1), why=why)
+                    log_event("policies wait", seconds=round(self.follower.wait, 1), why=why)
                 case LoadOutcome.REFUSED:
                     problems = [diagnostic_document(diagnostic) for diagnostic in load.errors[:20]]
-                    say("policies refused", kept=policies.revision, problems=problems)
+                    log_event("policies refused", kept=policies.revision, problems=problems)
                 case LoadOutcome.TAKEN:
-                    say("policies taken", revision=policies.revision, policies=policies.policies)
+                    log_event("policies taken", revision=policies.revision, policies=policies.policies)
                     loop.call_later(self.follower.grace, self.follower.expire)
                     # In a task of its own, so that the next change need not wait for it.
                     self._warming = loop.create_task(self._warm(policies, policies.warm()))
@@ -202,10 +204,12 @@ class AuthorizerServer:
                 self.issuer.rekey(sealing_key(None, self.certificates.files.key))
         except InputError as error:
             self.metrics.certificate_reloads.labels("refused").inc()
-            say("certificates refused", problems=[diagnostic_document(diagnostic) for diagnostic in error.diagnostics])
+            log_event(
+                "certificates refused", problems=[diagnostic_document(diagnostic) for diagnostic in error.diagnostics]
+            )
             return
         self.metrics.certificate_reloads.labels("taken").inc()
-        say("certificates taken")
+        log_event("certificates taken")
 
     async def _follow_certificates(self, paths: tuple[str, ...]) -> None:
         async for _ in changes(paths, self.stop):
@@ -249,7 +253,7 @@ class AuthorizerEngine(Engine[Snapshot, ObjectSource, PolicySet]):
         """Build the chain of authorizers; InputError with everything that is wrong."""
         return policy_set_of(snapshot)
 
-    def follow(self, source: ObjectSource, tell: Callable[[EngineReport], None]) -> None:
+    def follow(self, source: ObjectSource, send_report: Callable[[EngineReport], None]) -> None:
         """Serve until SIGTERM or SIGINT; InputError if it cannot begin.
 
         The process writes about itself as JSON lines on standard error, and writes its decisions to the configured log.

@@ -29,7 +29,7 @@ from tierwall.engines.envoy.config.bootstrap import bootstrap
 
 OLDEST = (1, 40, 0)
 _VERSION = re.compile(r"/(\d+)\.(\d+)\.(\d+)[^/]*/")
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 _PR_SET_PDEATHSIG = 1
 # Pauses between restarts, in seconds: an Envoy that keeps dying must not be started in a busy loop.
 FIRST_PAUSE, MAX_PAUSE = 0.1, 5.0
@@ -93,17 +93,17 @@ def _version(path: Path) -> tuple[int, int, int]:
 
 
 class EnvoyProcess:
-    """A supervised Envoy. `say` receives its log lines, and reports what happens to it."""
+    """A supervised Envoy. `report` receives its log lines and a message whenever it is restarted."""
 
     def __init__(
-        self, envoy: EnvoyBinary, host: str, port: int, node: str, say: Say, concurrency: int | None = None
+        self, envoy: EnvoyBinary, host: str, port: int, node: str, report: Report, concurrency: int | None = None
     ) -> None:
         self._envoy = envoy
         self._folder = tempfile.TemporaryDirectory(prefix="tierwall-envoy-")
         self.admin = Path(self._folder.name) / "admin.sock"
         self._config = Path(self._folder.name) / "bootstrap.json"
         self._config.write_text(json.dumps(bootstrap(host, port, node, self.admin)))
-        self._say = say
+        self._report = report
         self._concurrency = concurrency
         self._task: asyncio.Task[None] | None = None
         self._child: asyncio.subprocess.Process | None = None
@@ -146,7 +146,7 @@ class EnvoyProcess:
             if loop.time() - start > 10:
                 pause = FIRST_PAUSE
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            self._say(f"Envoy ended with {how}; restarting it in {pause:g} s")
+            self._report(f"Envoy ended with {how}; restarting it in {pause:g} s")
             await asyncio.sleep(pause)
             pause = min(pause * 2, MAX_PAUSE)
             self.restarts += 1
@@ -180,7 +180,7 @@ class EnvoyProcess:
             # Envoy repeats some messages per listener or every second.
             if line not in logged and len(logged) < MAX_LOGGED_LINES:
                 logged.add(line)
-                self._say(f"envoy: {line.decode(errors='replace').rstrip()}")
+                self._report(f"envoy: {line.decode(errors='replace').rstrip()}")
 
 
 def _die_with_owner() -> list[str]:

@@ -62,10 +62,10 @@ def programmed(proxy_statuses: Sequence[ProxyStatus], is_published: bool) -> Gat
 class XdsServer:
     """Serves proxies. It calls `changed` whenever a proxy connects, disconnects or answers."""
 
-    def __init__(self, changed: Callable[[], None] = lambda: None, more: Iterable[Any] = ()) -> None:
+    def __init__(self, changed: Callable[[], None] = lambda: None, handlers: Iterable[Any] = ()) -> None:
         self.cache = ResourceCache()
         self._changed = changed
-        self._more = tuple(more)
+        self._handlers = tuple(handlers)
         self._streams: list[XdsStream] = []
         self._absent: dict[str, float] = {}
         self._server: Any = None
@@ -91,7 +91,7 @@ class XdsServer:
             discovery_pb2.DeltaDiscoveryResponse.SerializeToString,
         )
         discovery = grpc.method_handlers_generic_handler(SERVICE, {"DeltaAggregatedResources": handler})
-        self._server.add_generic_rpc_handlers((discovery, *self._more))
+        self._server.add_generic_rpc_handlers((discovery, *self._handlers))
         try:
             if credentials is None:
                 self.port = self._server.add_insecure_port(address)
@@ -118,7 +118,7 @@ class XdsServer:
         if changed or first:
             for stream in self._streams:
                 stream.wake()
-        self._tell()
+        self._notify()
         return changed
 
     @property
@@ -143,13 +143,13 @@ class XdsServer:
         self._absent = {name: since for name, since in self._absent.items() if now - since < ABSENT_SECONDS}
         return not self._absent and all(stream.is_acknowledged for stream in self._streams)
 
-    def _tell(self, stream: XdsStream | None = None) -> None:
+    def _notify(self, stream: XdsStream | None = None) -> None:
         if stream is not None:
             self._absent.pop(stream.proxy.id, None)
         self._changed()
 
     async def _delta(self, requests: AsyncIterator[Any], context: Any) -> None:
-        stream = XdsStream(self.cache, self._tell)
+        stream = XdsStream(self.cache, self._notify)
         self._streams.append(stream)
         try:
             await stream.run(requests, context.write)
@@ -160,4 +160,4 @@ class XdsServer:
             there = {stream.proxy.id for stream in self._streams}
             if stream.proxy.id not in there and len(self._absent) < MAX_ABSENT:
                 self._absent[stream.proxy.id] = time.monotonic()
-            self._tell()
+            self._notify()

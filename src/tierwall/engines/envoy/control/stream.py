@@ -32,7 +32,7 @@ from tierwall.engines.envoy.control.cache import (
 
 MAX_NAMES = 100_000
 Send = Callable[[Any], Awaitable[None]]
-Heard = Callable[["XdsStream"], None]
+MessageListener = Callable[["XdsStream"], None]
 _REFERRED = (CLUSTER, SECRET)
 
 
@@ -180,9 +180,9 @@ class Subscription:
 class XdsStream:
     """One aggregated delta stream."""
 
-    def __init__(self, cache: ResourceCache, heard: Heard) -> None:
+    def __init__(self, cache: ResourceCache, on_message: MessageListener) -> None:
         self._cache = cache
-        self._heard = heard
+        self._on_message = on_message
         self._news = asyncio.Event()
         self.subscriptions: dict[str, Subscription] = {}
         self.proxy = Proxy("", "")
@@ -224,7 +224,7 @@ class XdsStream:
         subscription.subscribe(
             request.resource_names_subscribe, request.resource_names_unsubscribe, request.initial_resource_versions
         )
-        self._heard(self)
+        self._on_message(self)
         self._news.set()
 
     async def _write(self, send: Send) -> None:

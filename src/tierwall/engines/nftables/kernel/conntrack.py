@@ -119,7 +119,7 @@ class _Judge:
 
     def forbids(self, connection: TrackedConnection) -> bool:
         """Whether the table would drop a new connection like this one."""
-        source, destination = self._at(connection.flow.source), self._at(connection.reply.source)
+        source, destination = self._endpoint_at(connection.flow.source), self._endpoint_at(connection.reply.source)
         judged = [self._compiler.is_judged(endpoint) for endpoint in (source, destination)]
         if not any(judged) or source is destination:
             return False
@@ -130,7 +130,7 @@ class _Judge:
             for ours, verdict in zip(judged, outcomes, strict=True)
         )
 
-    def _at(self, address: Address) -> Endpoint:
+    def _endpoint_at(self, address: Address) -> Endpoint:
         return self._model.pod_at(address) or self._nodes.get(address) or address_endpoint(address)
 
 

@@ -47,13 +47,13 @@ class UniqueNames:
         raise AssertionError("two strings with the same SHA-256 digest")
 
 
-def comment(string: str, most: int = MAX_COMMENT_BYTES) -> str:
+def comment(string: str, limit: int = MAX_COMMENT_BYTES) -> str:
     """Make a string fit for a comment. If it is too long, keep its start and append a digest of the whole string."""
     clean = _HARMFUL.sub("?", string)
-    if len(clean) <= most:
+    if len(clean) <= limit:
         return clean
     digest = hashlib.sha256(string.encode(errors="surrogatepass")).hexdigest()[:8]
-    return f"{clean[: most - 9]}+{digest}"
+    return f"{clean[: limit - 9]}+{digest}"
 
 
 def with_digest(rules: Iterable[str]) -> tuple[tuple[str, ...], str]:
@@ -112,9 +112,9 @@ class Label(NamedTuple):
         """The whole label, however long: labels of two rules always differ here."""
         return f"{self._head} {self._policies}" + (f" ({self._name})" if self._name else "")
 
-    def shortened(self, most: int = MAX_COMMENT_BYTES, lead: str = "") -> str:
+    def shortened(self, limit: int = MAX_COMMENT_BYTES, lead: str = "") -> str:
         """Return the label, cut to so many characters."""
-        return _with_name(comment(f"{lead}{self._head} {self._policies}", most), self._name, most)
+        return _with_name(comment(f"{lead}{self._head} {self._policies}", limit), self._name, limit)
 
     def remark(self) -> str:
         """Return the comment of an nftables rule: policies, place and name, as answers write them."""
@@ -154,9 +154,9 @@ class Label(NamedTuple):
         return self.decided_by[0].name or ""
 
 
-def may_be_shortened(string: str, most: int) -> bool:
+def may_be_shortened(string: str, limit: int) -> bool:
     """Whether a label limited to so many characters may have lost characters or its name."""
-    return len(string) + len(" ()") + _SHORTEST > most
+    return len(string) + len(" ()") + _SHORTEST > limit
 
 
 def _word(decider: Decider) -> str:
@@ -164,8 +164,8 @@ def _word(decider: Decider) -> str:
     return comment(str(decider.policy)).replace(" ", "?").replace(",", "?")
 
 
-def _with_name(string: str, name: str, most: int) -> str:
-    room = most - len(string) - len(" ()")
+def _with_name(string: str, name: str, limit: int) -> str:
+    room = limit - len(string) - len(" ()")
     if not name or room < min(len(name), _SHORTEST):
         return string
     return f"{string} ({comment(name, room)})"

@@ -105,13 +105,13 @@ class SetBuilder:
         pods, networks, nodes, domains = peers_by_kind(peers)
         blocks = tuple(sorted({block for peer in networks for block in peer.blocks}))
         if pods or nodes or domains or (blocks and self.several):
-            yield from self._of(PeerEnds(peers), "ends")
+            yield from self._names_of(PeerEnds(peers), "ends")
         if blocks:
             yield from self._of_blocks(blocks)
 
     def of_named_port(self, port: NamedPort) -> tuple[tuple[int, str], ...]:
         """Return the sets (family and name) of a named port."""
-        return self._of(NamedPortEnds(port), "port")
+        return self._names_of(NamedPortEnds(port), "port")
 
     def of_ports(self, ranges: tuple[PortRange, ...]) -> str:
         """Return the set of port numbers, whatever their protocol."""
@@ -127,7 +127,7 @@ class SetBuilder:
         self.built[name] = NamedSet(SetKind.PORT_VERDICTS, 0, elements)
         return name
 
-    def _of(self, definition: Definition, word: str) -> tuple[tuple[int, str], ...]:
+    def _names_of(self, definition: Definition, word: str) -> tuple[tuple[int, str], ...]:
         names = self._families.get(definition)
         if names is None:
             kind = SetKind.ADDRESSES if isinstance(definition, PeerEnds) else SetKind.NAMED

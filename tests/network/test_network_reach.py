@@ -69,7 +69,7 @@ def pieces(ports: PortSpace) -> dict[tuple[str, int], int]:
 def test_the_matrix_agrees_with_deciding_each_pair(objects: list[Object]) -> None:
     model = NetworkModel(snapshot(objects))
     classes = EndpointClasses(model)
-    plain, full = reach_matrix(classes), reach_matrix(classes, why=True, denied=True)
+    plain, full = reach_matrix(classes), reach_matrix(classes, explain=True, denied=True)
     passing, settled = expanded(plain), expanded(full)
     at_plain, at_full = pieces(plain.ports), pieces(full.ports)
     endpoints = every_endpoint(model, classes)

@@ -71,8 +71,8 @@ def _source(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule) -> Itera
     match rule.source:
         case AnyCaller():
             return
-        case NoCaller(why=why):
-            message = f"the source of {rule} matches no caller: {why}"
+        case NoCaller(reason=reason):
+            message = f"the source of {rule} matches no caller: {reason}"
             yield policy.resource.diagnostic(
                 NEVER_SOURCE, message, path, hint="give the member that `type` names, and no other"
             )

@@ -63,7 +63,7 @@ class CallerIdentity(Struct, frozen=True):
 class NoCaller(Struct, frozen=True):
     """No caller, and the reason."""
 
-    why: str
+    reason: str
 
     def matches(self, caller: str | None) -> bool:
         """Never."""

@@ -82,7 +82,7 @@ def compare_connections(before: Snapshot, after: Snapshot) -> Iterator[Connectio
 def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnections]:
     """Yield every change, destination by destination."""
     old, new = _aligned(network_model(before), network_model(after))
-    sides = [reach_matrix(classes, why=True, denied=True) for classes in (old, new)]
+    sides = [reach_matrix(classes, explain=True, denied=True) for classes in (old, new)]
     counterparts = _Counterparts(old, new)
     yield from _one_sided(sides[0], old.everybody & ~mask_of(counterparts.after), REMOVED)
     yield from _one_sided(sides[1], new.everybody & ~mask_of(counterparts.before), ADDED)

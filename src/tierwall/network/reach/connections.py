@@ -78,7 +78,7 @@ def connections(
     )
     matrix = reach_matrix(
         classes,
-        why=explain,
+        explain=explain,
         denied=denied,
         sources=_mask(classes, selected_sources) if sources else -1,
         destinations=_mask(classes, selected_destinations) if destinations else -1,

@@ -61,7 +61,7 @@ class HypotheticalSnapshot(Struct, frozen=True):
     pods: Mapping[tuple[str, str], HypotheticalPod]
 
 
-def exposure(snapshot: Snapshot, why: bool = False) -> Iterator[ConnectionEntry]:
+def exposure(snapshot: Snapshot, explain: bool = False) -> Iterator[ConnectionEntry]:
     """Yield the connections between existing pods and hypothetical pods, in both directions."""
     hypothetical = with_stand_ins(snapshot)
     pods = hypothetical.pods
@@ -86,8 +86,8 @@ def exposure(snapshot: Snapshot, why: bool = False) -> Iterator[ConnectionEntry]
         return NamedEndpoints((), (), tuple(str(pod_of_bit[bit]) for bit in bits(mask & future)))
 
     for sources, destinations in ((future, existing), (existing, future)):
-        matrix = reach_matrix(classes, why=why, sources=sources, destinations=destinations)
-        flows = FlowDescriber(matrix.ports, why)
+        matrix = reach_matrix(classes, explain=explain, sources=sources, destinations=destinations)
+        flows = FlowDescriber(matrix.ports, explain)
         for group in matrix.groups:
             for group_sources, passages in group.sources:
                 yield ConnectionEntry(named(group_sources), named(group.destinations), flows.of(passages))

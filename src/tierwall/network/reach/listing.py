@@ -77,9 +77,9 @@ class ConnectionEntry(Struct, frozen=True):
 class FlowDescriber:
     """Turns passages into flows, and caches them."""
 
-    def __init__(self, ports: PortSpace, why: bool) -> None:
+    def __init__(self, ports: PortSpace, explain: bool) -> None:
         self._ports = ports
-        self._why = why
+        self._explain = explain
         self._known: dict[ConnectionPassages, tuple[ConnectionFlow, ...]] = {}
 
     def of(self, passages: ConnectionPassages) -> tuple[ConnectionFlow, ...]:
@@ -95,14 +95,14 @@ class FlowDescriber:
             self._ports.show(ports),
             tuple(self._ports.ranges(ports)),
             tuple(sorted({*egress.conditions, *ingress.conditions})),
-            decided_by(egress) if self._why else None,
-            decided_by(ingress) if self._why else None,
+            decided_by(egress) if self._explain else None,
+            decided_by(ingress) if self._explain else None,
         )
 
 
-def connection_entries(matrix: ReachMatrix, why: bool = False) -> Iterator[ConnectionEntry]:
+def connection_entries(matrix: ReachMatrix, explain: bool = False) -> Iterator[ConnectionEntry]:
     """Yield the groups of a matrix, destination by destination, however many pairs they have."""
-    names, flows, by_selector = EndpointNames(matrix.classes), FlowDescriber(matrix.ports, why), _cuts(matrix)
+    names, flows, by_selector = EndpointNames(matrix.classes), FlowDescriber(matrix.ports, explain), _cuts(matrix)
     cuts = tuple(by_selector.values())
     for group in matrix.groups:
         destinations = names.describe(group.destinations, cuts=cuts)
@@ -164,9 +164,9 @@ def _name(namespaces: Selector, pods: Selector) -> str:
     return "/".join(f"[{selector}]" if selector.requirements else "*" for selector in (namespaces, pods))
 
 
-def pair_entries(matrix: ReachMatrix, why: bool = False) -> Iterator[ConnectionEntry]:
+def pair_entries(matrix: ReachMatrix, explain: bool = False) -> Iterator[ConnectionEntry]:
     """Yield one entry per pair of endpoints, except for an endpoint and itself."""
-    flows = FlowDescriber(matrix.ports, why)
+    flows = FlowDescriber(matrix.ports, explain)
     for group in matrix.groups:
         targets = list(_members(matrix, group.destinations))
         for destination, destination_name in targets:
@@ -221,9 +221,9 @@ class Picture(NamedTuple):
     arrows: tuple[Arrow, ...]
 
 
-def picture(matrix: ReachMatrix, why: bool = False) -> Picture:
+def picture(matrix: ReachMatrix, explain: bool = False) -> Picture:
     """Return the picture of a matrix. Raise TooManyBlocks if it would be too large to read."""
-    names, flows = EndpointNames(matrix.classes), FlowDescriber(matrix.ports, why)
+    names, flows = EndpointNames(matrix.classes), FlowDescriber(matrix.ports, explain)
     blocks = _blocks(matrix)
     arrows = [
         Arrow(source, destination, flows.of(passages))

@@ -165,7 +165,7 @@ class ReachMatrix(Struct, frozen=True, eq=False):
 def reach_matrix(
     classes: EndpointClasses,
     *,
-    why: bool = False,
+    explain: bool = False,
     denied: bool = False,
     sources: int = -1,
     destinations: int = -1,
@@ -174,9 +174,9 @@ def reach_matrix(
 ) -> ReachMatrix:
     """Return the matrix of all classes, or of some sources, destinations and ports.
 
-    With `why`, passages also differ by the rules that decide them. With `denied`, denied passages are included.
+    With `explain`, passages also differ by the rules that decide them. With `denied`, denied passages are included.
     """
-    rows = Rows(classes, why)
+    rows = Rows(classes, explain)
     senders, receivers = classes.everybody & sources, classes.everybody & destinations
     total = senders.bit_count() + receivers.bit_count()
     by_row: dict[Row, list[int]] = {}

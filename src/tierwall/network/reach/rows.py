@@ -48,13 +48,13 @@ class Row(Struct, frozen=True, eq=False, gc=False):
 class Rows:
     """Computes the rows of a model, and caches them.
 
-    With `why`, outcomes name the deciding rules; otherwise they differ only by verdict and domain names.
+    With `explain`, outcomes name the deciding rules; otherwise they differ only by verdict and domain names.
     """
 
-    def __init__(self, classes: EndpointClasses, why: bool) -> None:
+    def __init__(self, classes: EndpointClasses, explain: bool) -> None:
         self.classes = classes
         self.membership = Membership(classes)
-        self.why = why
+        self.explain = explain
         self.ports = self.membership.ports
         self._rows: dict[tuple[Any, ...], Row] = {}
         self._by_cells: dict[tuple[RowCell, ...], Row] = {}
@@ -62,7 +62,7 @@ class Rows:
         self._attributes: dict[Any, list[tuple[str, str]]] = {}
         self._results: dict[Any, list[tuple[int, TierResult]]] = {}
         everything, everybody = self.ports.everything, classes.everybody
-        default, free = (DEFAULT_ALLOW, NOT_APPLICABLE) if why else (Outcome(ALLOW, None), Outcome(ALLOW, None))
+        default, free = (DEFAULT_ALLOW, NOT_APPLICABLE) if explain else (Outcome(ALLOW, None), Outcome(ALLOW, None))
         self._default = [RowCell(everything, ((default, everybody),))]
         self._free = Row((RowCell(everything, ((free, everybody),)),))
 
@@ -97,7 +97,7 @@ class Rows:
         if below is None:
             below = self._below[further] = self._cells(stack[1:], further, subject, direction)
         return [
-            RowCell(common, with_tier_below(result, parts, self.why))
+            RowCell(common, with_tier_below(result, parts, self.explain))
             for ports, result in results
             for lower, parts in below
             if (common := ports & lower)
@@ -108,9 +108,9 @@ class Rows:
     ) -> list[tuple[int, TierResult]]:
         """Return the results of a tier by cell. Equal cells are joined, unless the tier isolates."""
         matched = self.membership.matched(tier, subject, direction)
-        everybody, why = self.classes.everybody, self.why
+        everybody, explain = self.classes.everybody, self.explain
         pieces = port_cells(self.ports.everything, [rule for rules in matched.values() for rule in rules])
-        results = [(ports, combine_tier(tier, everybody, RuleEffects(matched, ports), why)) for ports in pieces]
+        results = [(ports, combine_tier(tier, everybody, RuleEffects(matched, ports), explain)) for ports in pieces]
         if len(results) == 1 or tier_isolates(tier):
             return results
         ports_by_result: dict[TierResult, int] = {}
@@ -119,7 +119,7 @@ class Rows:
         return [(ports, result) for result, ports in ports_by_result.items()]
 
     def seen_by(self, policies: tuple[TieredPolicy, ...], subject: Endpoint, direction: Direction) -> Any:
-        """Return what policies see of a subject: its namespace, that one's labels, and for ingress its named ports."""
+        """Return the attributes of a subject that policies read: its namespace, namespace labels, and named ports."""
         key = direction, policies
         attributes = self._attributes.get(key)
         if attributes is None:

@@ -60,74 +60,78 @@ class ShadowProver:
         """Return the rules that deny everything a rule of a NetworkPolicy allows; none if it may allow something."""
         return self._prove(rule, self._in_union)
 
-    def _prove(self, rule: NetworkRule, prove: Callable[[_RuleInQuestion], list[SettlingPart]]) -> list[SettlingPart]:
+    def _prove(self, rule: NetworkRule, prove: Callable[[_TestedRule], list[SettlingPart]]) -> list[SettlingPart]:
         search = CaseSearch(min(MAX_STEPS_PER_RULE, self._steps_left))
-        granted = search.steps
+        steps_at_start = search.steps
         try:
-            asked = _RuleInQuestion.of(self._formulas, search, self._policy_rules[rule])
+            tested = _TestedRule.of(self._formulas, search, self._policy_rules[rule])
             # Usually one rule settles everything. Considering fewer rules proves less, never more.
-            while asked is not None:
-                settlers = prove(asked)
-                if settlers or asked.most >= MAX_EARLIER_RULES:
+            while tested is not None:
+                settlers = prove(tested)
+                if settlers or tested.max_earlier >= MAX_EARLIER_RULES:
                     return settlers
-                asked = replace(asked, most=4 * asked.most)
+                tested = replace(tested, max_earlier=4 * tested.max_earlier)
         except SearchTooLong:
             pass
         finally:
-            self._steps_left -= granted - search.steps
+            self._steps_left -= steps_at_start - search.steps
         return []
 
     def _above(self, rule: NetworkRule) -> list[Tier[TieredPolicy]]:
         """Return the tiers above the tier of a rule."""
         return list(takewhile(lambda tier: tier.name != rule.tier, self._tiers))
 
-    def _in_union(self, asked: _RuleInQuestion) -> list[SettlingPart]:
+    def _in_union(self, tested: _TestedRule) -> list[SettlingPart]:
         """Prove that tiers above deny everything an allowing rule matches. If one also allows it, nothing is lost."""
-        ways: list[list[Formula]] = [[]]
+        paths: list[list[Formula]] = [[]]
         settlers: list[SettlingPart] = []
-        for tier in self._above(asked.rule):
-            rules = asked.concerned(self._rules[tier.name])
-            onward = list(asked.ways_on(rules, (RuleAction.ALLOW, RuleAction.PASS)))
-            if any(asked.possible([*way, *further]) for way in ways for further in onward):
+        for tier in self._above(tested.rule):
+            rules = tested.earlier_rules(self._rules[tier.name])
+            onward = list(tested.paths_beyond(rules, (RuleAction.ALLOW, RuleAction.PASS)))
+            if any(tested.possible([*path, *further]) for path in paths for further in onward):
                 return []
-            settlers += asked.takers(rules, ways)
-            ways = [[*way, *further] for way in ways for further in asked.ways_on(rules, (RuleAction.PASS,))]
+            settlers += tested.settling_rules(rules, paths)
+            paths = [[*path, *further] for path in paths for further in tested.paths_beyond(rules, (RuleAction.PASS,))]
         return settlers
 
-    def _in_first_match(self, asked: _RuleInQuestion) -> list[SettlingPart]:
+    def _in_first_match(self, tested: _TestedRule) -> list[SettlingPart]:
         """Prove that no connection that a rule matches passes every tier above and every rule before it."""
-        ways: list[list[Formula]] = [[]]
-        # The rules and policies that may settle a connection on the way, with the ways that lead there.
+        paths: list[list[Formula]] = [[]]
+        # The rules and policies that may settle a connection on its path, with the paths that lead there.
         passed: list[tuple[list[TieredPolicy] | list[_PolicyRule], list[list[Formula]]]] = []
-        for tier in self._above(asked.rule):
+        for tier in self._above(tested.rule):
             if tier_isolates(tier):
-                isolating = list(islice(filter(asked.is_isolated, tier.policies), asked.most))
-                passed.append((isolating, ways))
-                ways = [[*way, *(does_not_select_subject(policy) for policy in isolating)] for way in ways]
+                isolating = list(islice(filter(tested.is_isolated, tier.policies), tested.max_earlier))
+                passed.append((isolating, paths))
+                paths = [[*path, *(does_not_select_subject(policy) for policy in isolating)] for path in paths]
             else:
-                rules = asked.concerned(self._rules[tier.name])
-                passed.append((rules, ways))
-                ways = [[*way, *onward] for way in ways for onward in asked.ways_on(rules, (RuleAction.PASS,))]
-        before = asked.concerned(self._rules[asked.rule.tier])
-        if any(asked.possible([*way, *asked.past(before)]) for way in ways):
+                rules = tested.earlier_rules(self._rules[tier.name])
+                passed.append((rules, paths))
+                paths = [
+                    [*path, *onward] for path in paths for onward in tested.paths_beyond(rules, (RuleAction.PASS,))
+                ]
+        before = tested.earlier_rules(self._rules[tested.rule.tier])
+        if any(tested.possible([*path, *tested.match_none(before)]) for path in paths):
             return []
         settlers: list[SettlingPart] = []
-        for met, leading in passed:
-            rules_met = [part for part in met if isinstance(part, _PolicyRule)]
-            settlers += [rule for rule in asked.takers(rules_met, leading) if rule.action is not RuleAction.PASS]
+        for parts, paths_there in passed:
+            rules_met = [part for part in parts if isinstance(part, _PolicyRule)]
+            settlers += [
+                rule for rule in tested.settling_rules(rules_met, paths_there) if rule.action is not RuleAction.PASS
+            ]
             settlers += [
                 policy
-                for policy in met
+                for policy in parts
                 if isinstance(policy, TieredPolicy)
-                and any(asked.possible([*way, selects_subject(policy)]) for way in leading)
+                and any(tested.possible([*path, selects_subject(policy)]) for path in paths_there)
             ]
-        return [*settlers, *asked.takers(before, ways)]
+        return [*settlers, *tested.settling_rules(before, paths)]
 
 
-class _RuleInQuestion(Struct, frozen=True):
-    """The rule in question: the case that it matches, with the choices that the case leaves.
+class _TestedRule(Struct, frozen=True):
+    """The rule that is tested: the case that it matches, with the choices that the case leaves.
 
-    At most the first `most` rules of each tier are considered.
+    At most the first `max_earlier` rules of each tier are considered.
     """
 
     formulas: RuleFormulas
@@ -136,22 +140,22 @@ class _RuleInQuestion(Struct, frozen=True):
     case: ConnectionCase
     choices: Collection[Formula]
     subjects: dict[tuple[Selector, Selector], bool]
-    most: int = 1
+    max_earlier: int = 1
 
     @classmethod
-    def of(cls, formulas: RuleFormulas, search: CaseSearch, policy_rule: _PolicyRule) -> _RuleInQuestion | None:
+    def of(cls, formulas: RuleFormulas, search: CaseSearch, policy_rule: _PolicyRule) -> _TestedRule | None:
         """Return None for a rule that matches nothing by itself: no other rule is to blame."""
         narrowed = search.narrow(formulas.anything(), [formulas.may_match(*policy_rule)])
         if narrowed is None or not search.can_meet(*narrowed):
             return None
         return cls(formulas, search, policy_rule.rule, *narrowed, {})
 
-    def concerned(self, tier: Iterable[_PolicyRule]) -> list[_PolicyRule]:
-        """Return the first rules of a tier, before the rule in question, that may match the same connections."""
+    def earlier_rules(self, tier: Iterable[_PolicyRule]) -> list[_PolicyRule]:
+        """Return the first rules of a tier, before the tested rule, that may match the same connections."""
         before = takewhile(lambda policy_rule: policy_rule.rule is not self.rule, tier)
-        return list(islice(filter(self._concerns, before), self.most))
+        return list(islice(filter(self._overlaps, before), self.max_earlier))
 
-    def _concerns(self, policy_rule: _PolicyRule) -> bool:
+    def _overlaps(self, policy_rule: _PolicyRule) -> bool:
         policy, rule = policy_rule
         same_direction = rule.direction is self.rule.direction
         return (
@@ -175,25 +179,25 @@ class _RuleInQuestion(Struct, frozen=True):
         """Whether some connection that the rule matches can meet all these formulas."""
         return self.search.can_meet(self.case, [*self.choices, *formulas])
 
-    def past(self, before: Iterable[_PolicyRule]) -> list[Formula]:
+    def match_none(self, before: Iterable[_PolicyRule]) -> list[Formula]:
         """Return the formulas that say that none of these rules matches."""
         return [self.formulas.misses(*policy_rule) for policy_rule in before]
 
-    def ways_on(self, before: list[_PolicyRule], onward: Collection[RuleAction]) -> Iterator[list[Formula]]:
-        """Yield the ways out of a tier: no rule of it matches, or the first that does has one of these actions."""
-        yield self.past(before)
+    def paths_beyond(self, before: list[_PolicyRule], actions: Collection[RuleAction]) -> Iterator[list[Formula]]:
+        """Yield the paths out of a tier: no rule of it matches, or the first that does has one of these actions."""
+        yield self.match_none(before)
         for number, policy_rule in enumerate(before):
-            if policy_rule.rule.action in onward:
-                yield [self.formulas.matches(*policy_rule), *self.past(before[:number])]
+            if policy_rule.rule.action in actions:
+                yield [self.formulas.matches(*policy_rule), *self.match_none(before[:number])]
 
-    def takers(self, before: list[_PolicyRule], ways: list[list[Formula]]) -> list[NetworkRule]:
-        """Return the rules that settle something that the rule in question matches."""
-        takers: list[NetworkRule] = []
+    def settling_rules(self, before: list[_PolicyRule], paths: list[list[Formula]]) -> list[NetworkRule]:
+        """Return the rules that settle something that the tested rule matches."""
+        rules: list[NetworkRule] = []
         for number, policy_rule in enumerate(before):
-            reached = [self.formulas.matches(*policy_rule), *self.past(before[:number])]
-            if any(self.possible([*way, *reached]) for way in ways):
-                takers.append(policy_rule.rule)
-        return takers
+            reached = [self.formulas.matches(*policy_rule), *self.match_none(before[:number])]
+            if any(self.possible([*path, *reached]) for path in paths):
+                rules.append(policy_rule.rule)
+        return rules
 
 
 def _policy_rules(policies: Iterable[TieredPolicy]) -> Iterator[_PolicyRule]:

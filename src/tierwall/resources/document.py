@@ -22,15 +22,15 @@ _BOM = b"\xef\xbb\xbf"
 class SourceText:
     """A file's name and bytes; converts byte offsets to lines and columns. A byte order mark has no column.
 
-    All files of one reading share `recent`.
+    All files of one reading share `locators`.
     """
 
-    __slots__ = ("_breaks", "data", "name", "recent")
+    __slots__ = ("_breaks", "data", "locators", "name")
 
-    def __init__(self, name: str, data: bytes, recent: LocatorCache | None = None) -> None:
+    def __init__(self, name: str, data: bytes, locators: LocatorCache | None = None) -> None:
         self.name = name
         self.data = data
-        self.recent = LocatorCache() if recent is None else recent
+        self.locators = LocatorCache() if locators is None else locators
         self._breaks: tuple[int, ...] = ()
 
     def position(self, offset: int) -> Position:
@@ -143,7 +143,7 @@ class Document:
 
     def position(self, path: Sequence[str | int] = (), key: bool = False) -> Position:
         """Return the position of the node at `path` or of its key; if it does not exist, of its nearest ancestor."""
-        return self._position(self.source.recent.locator(self).offset(path, key))
+        return self._position(self.source.locators.locator(self).offset(path, key))
 
     def _position(self, offset: int) -> Position:
         if self.is_json:
@@ -161,7 +161,7 @@ class Document:
             self._repeats = repeats_keys(self.source.data[self.start : self.end])
         if not self._repeats:
             return ()
-        repeats = self.source.recent.locator(self).repeats()
+        repeats = self.source.locators.locator(self).repeats()
         return tuple(RepeatedKey(path, self._position(offset)) for path, offset in repeats)
 
     def make_locator(self) -> _Locator:

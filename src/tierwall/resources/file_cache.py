@@ -40,14 +40,14 @@ class CachedFile(Struct, frozen=True):
 class FileCache:
     """The files of the last reading by name; None is the name of standard input.
 
-    `once` has the data of standard input and pipes (by device and inode), or why it was refused. They can be read only
-    once, so the data counts for every later reading. `recent` caches locators of documents.
+    `unrepeatable` has the data of standard input and pipes (by device and inode), or why it was refused. They can be
+    read only once, so the data counts for every later reading. `locators` caches the locators of documents.
     """
 
     def __init__(self) -> None:
         self.files: dict[str | None, CachedFile] = {}
-        self.once: dict[tuple[int, int] | None, bytes | Diagnostic] = {}
-        self.recent = LocatorCache()
+        self.unrepeatable: dict[tuple[int, int] | None, bytes | Diagnostic] = {}
+        self.locators = LocatorCache()
 
 
 def reliable_stamp(status: os.stat_result, read_start: int) -> Stamp | None:

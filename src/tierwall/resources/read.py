@@ -135,10 +135,10 @@ class _Reader:
         if self._stdin_is_read:
             return
         self._stdin_is_read = True
-        once = self._cache.once
-        if None not in once:
-            once[None] = self._bytes_of(STDIN_NAME, self._stdin or sys.stdin.buffer)
-        self._take(None, STDIN_NAME, once[None])
+        unrepeatable = self._cache.unrepeatable
+        if None not in unrepeatable:
+            unrepeatable[None] = self._bytes_of(STDIN_NAME, self._stdin or sys.stdin.buffer)
+        self._take(None, STDIN_NAME, unrepeatable[None])
 
     def _read_existing(self, path: str, named: bool) -> None:
         try:
@@ -215,11 +215,11 @@ class _Reader:
             self._refuse_os(path, error)
 
     def _read_pipe(self, path: str, place: tuple[int, int]) -> None:
-        once = self._cache.once
-        if place not in once:
+        unrepeatable = self._cache.unrepeatable
+        if place not in unrepeatable:
             with open(path, "rb", buffering=0) as pipe:
-                once[place] = self._bytes_of(path, pipe)
-        self._take(path, path, once[place])
+                unrepeatable[place] = self._bytes_of(path, pipe)
+        self._take(path, path, unrepeatable[place])
 
     def _bytes_of(self, name: str, file: BinaryIO) -> bytes | Diagnostic:
         """Return the contents of a file, or a diagnostic if it is too large."""
@@ -240,7 +240,7 @@ class _Reader:
             if known is not None and known.source.data == data:
                 self._add(key, replace(known, stamp=lasting))
             else:
-                source = SourceText(name, data, self._cache.recent)
+                source = SourceText(name, data, self._cache.locators)
                 self._add(key, self._parse(source, known.documents if known is not None else (), lasting))
 
     def _fits(self, name: str, size: int) -> bool:

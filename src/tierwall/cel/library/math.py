@@ -96,17 +96,17 @@ def _overloads() -> list[Overload]:
         result.append(_overload(name, (DOUBLE,), DOUBLE, lambda value, call=call: float(call(value))))
     for name, test in (("isNaN", math.isnan), ("isInf", math.isinf), ("isFinite", math.isfinite)):
         result.append(_overload(name, (DOUBLE,), BOOL, test))
-    for t in (INT, UINT, DOUBLE):
-        result.append(_overload("abs", (t,), t, _absolute))
-        result.append(_overload("sign", (t,), t, _sign))
-        result.append(_overload("sqrt", (t,), DOUBLE, lambda value: math.sqrt(value) if value >= 0 else math.nan))
-    for t in (INT, UINT):
-        result.append(_overload("bitAnd", (t, t), t, _bitwise(lambda a, b: a & b)))
-        result.append(_overload("bitOr", (t, t), t, _bitwise(lambda a, b: a | b)))
-        result.append(_overload("bitXor", (t, t), t, _bitwise(lambda a, b: a ^ b)))
-        result.append(_overload("bitNot", (t,), t, _invert))
-        result.append(_overload("bitShiftLeft", (t, INT), t, _shift(left=True)))
-        result.append(_overload("bitShiftRight", (t, INT), t, _shift(left=False)))
+    for kind in (INT, UINT, DOUBLE):
+        result.append(_overload("abs", (kind,), kind, _absolute))
+        result.append(_overload("sign", (kind,), kind, _sign))
+        result.append(_overload("sqrt", (kind,), DOUBLE, lambda value: math.sqrt(value) if value >= 0 else math.nan))
+    for kind in (INT, UINT):
+        result.append(_overload("bitAnd", (kind, kind), kind, _bitwise(lambda a, b: a & b)))
+        result.append(_overload("bitOr", (kind, kind), kind, _bitwise(lambda a, b: a | b)))
+        result.append(_overload("bitXor", (kind, kind), kind, _bitwise(lambda a, b: a ^ b)))
+        result.append(_overload("bitNot", (kind,), kind, _invert))
+        result.append(_overload("bitShiftLeft", (kind, INT), kind, _shift(left=True)))
+        result.append(_overload("bitShiftRight", (kind, INT), kind, _shift(left=False)))
     return result
 
 

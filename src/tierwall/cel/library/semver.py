@@ -47,17 +47,18 @@ SEMVER = Type(Semver.cel_type)
 
 def compare(left: Semver, right: Semver) -> int:
     """Compare by the precedence of semver.org, clause 11: -1, 0 or 1."""
-    a, b = (left.major, left.minor, left.patch), (right.major, right.minor, right.patch)
-    if a != b:
-        return 1 if a > b else -1
+    left_numbers = left.major, left.minor, left.patch
+    right_numbers = right.major, right.minor, right.patch
+    if left_numbers != right_numbers:
+        return 1 if left_numbers > right_numbers else -1
     if not left.prerelease or not right.prerelease:
         return bool(right.prerelease) - bool(left.prerelease)
-    for x, y in zip(left.prerelease, right.prerelease, strict=False):
-        if x == y:
+    for left_part, right_part in zip(left.prerelease, right.prerelease, strict=False):
+        if left_part == right_part:
             continue
-        if isinstance(x, int) != isinstance(y, int):
-            return -1 if isinstance(x, int) else 1
-        return 1 if x > y else -1  # type: ignore[operator]
+        if isinstance(left_part, int) != isinstance(right_part, int):
+            return -1 if isinstance(left_part, int) else 1
+        return 1 if left_part > right_part else -1  # type: ignore[operator]
     return (len(left.prerelease) > len(right.prerelease)) - (len(left.prerelease) < len(right.prerelease))
 
 
@@ -80,7 +81,9 @@ def parse(text: str, normalize: bool = False) -> Semver:
             raise _invalid(given)
         prerelease.append(int(part) if part.isdigit() else part)
     build = tuple(match[5].split(".")) if match[5] is not None else ()
-    if "" in build or any(n > UINT_MAX for n in (major, minor, patch, *prerelease) if isinstance(n, int)):
+    if "" in build or any(
+        isinstance(number, int) and number > UINT_MAX for number in (major, minor, patch, *prerelease)
+    ):
         raise _invalid(given)
     return Semver(major, minor, patch, tuple(prerelease), build)
 

@@ -220,7 +220,9 @@ def is_constant(node: Expr) -> bool:
         case ListExpr():
             return not node.optional and all(map(is_constant, node.elements))
         case MapExpr():
-            return all(not e.optional and is_constant(e.key) and is_constant(e.value) for e in node.entries)
+            return all(
+                not entry.optional and is_constant(entry.key) and is_constant(entry.value) for entry in node.entries
+            )
     return False
 
 

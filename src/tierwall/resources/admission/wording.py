@@ -74,7 +74,7 @@ def go_number(value: float) -> str:
 
 def _shallow(value: Any, depth: int) -> Any:
     if isinstance(value, dict):
-        return {str(k): _shallow(v, depth - 1) for k, v in list(value.items())[:64]} if depth else "…"
+        return {str(key): _shallow(item, depth - 1) for key, item in list(value.items())[:64]} if depth else "…"
     if isinstance(value, list):
         return [_shallow(item, depth - 1) for item in value[:64]] if depth else "…"
     return value

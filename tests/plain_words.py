@@ -107,7 +107,7 @@ def problems(path: Path) -> Iterator[str]:
 
 def files() -> Iterator[Path]:
     """Every file that people read: Python and Markdown."""
-    yield from (ROOT / page for page in ("README.md", "CONTRIBUTING.md"))
+    yield from (ROOT / page for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
     for folder in _FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
             name = path.relative_to(ROOT).as_posix()

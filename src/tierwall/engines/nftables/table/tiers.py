@@ -38,7 +38,7 @@ def first_match(
 ) -> list[str] | None:
     """Return the lines of the Admin or Baseline tier; None if no rule of the tier can match.
 
-    `passing` is the verdict for leaving the tier, also at its end.
+    `passing` is the verdict that leaves the tier: after a Pass, and after the last line.
     """
     walk = _FirstMatch(builder, subject, passing)
     lines: list[str] = []

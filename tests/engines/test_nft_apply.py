@@ -37,7 +37,7 @@ from tierwall.engines.nftables.kernel.apply import (
 from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
 from tierwall.engines.nftables.kernel.programs import find
 from tierwall.engines.nftables.table.compile import CompiledTable, compile_model
-from tierwall.engines.nftables.table.pods import PodChange
+from tierwall.engines.nftables.table.pods import FollowedTable, PodChange
 from tierwall.engines.nftables.table.table import SetKind, Table, table_script
 from tierwall.network.model.model import NetworkModel
 from tierwall.resources.load import load_objects
@@ -166,6 +166,16 @@ def test_a_pod_without_an_address_that_needs_a_class_of_its_own_is_compiled(fres
         enforcer.put(compiled([*objects, waiting("closed")]))
         (addressed,) = load_objects([pod("shop/b", "10.0.0.2", app="closed")])
         assert follow(enforcer, PodChange(after, addressed)), "its class waits for it"
+
+
+def test_two_pods_that_come_to_share_an_address_are_compiled() -> None:
+    objects = [namespace("shop"), pod("shop/a", "10.0.0.1", app="a"), network_policy("shop/closed", podSelector={})]
+    table = FollowedTable(compiled(objects))
+    first, second, third = load_objects(
+        [pod("shop/b", "10.0.0.2", app="a"), pod("shop/c", "10.0.0.2", app="a"), pod("shop/d", "10.0.0.3", app="a")]
+    )
+    assert table.step([PodChange(None, first), PodChange(None, third)]) is not None
+    assert table.step([PodChange(None, first), PodChange(None, second)]) is None
 
 
 def test_one_more_pod_changes_only_elements(fresh_namespace: NetworkNamespace) -> None:

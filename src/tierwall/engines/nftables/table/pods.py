@@ -91,6 +91,7 @@ class FollowedTable:
         removed: dict[str, dict[Element, Attached]] = {}
         added: dict[str, dict[Element, Attached]] = {}
         after: list[tuple[tuple[str, str], Endpoint | None]] = []
+        taken: set[Element] = set()
         for change in pods:
             place = change.before or change.after
             assert place is not None
@@ -101,6 +102,10 @@ class FollowedTable:
             new = self._endpoint(change.after) if change.after is not None else None
             if change.after is not None and (new is None or not self._fits(new, before)):
                 return None
+            # Two pods of one step may come to share an address, too.
+            if new is not None and not taken.isdisjoint(new.addresses):
+                return None
+            taken.update(new.addresses if new is not None else ())
             for endpoint, out in ((before, removed), (new, added)):
                 for name, element, attached in self._elements_of(endpoint) if endpoint is not None else ():
                     out.setdefault(name, {})[element] = attached

@@ -58,7 +58,7 @@ FUNCTIONS: frozenset[str] = frozenset().union(*LIBRARIES.values())
 
 
 def overloads(function: str) -> tuple[Overload, ...]:
-    """Return the overloads of a function in all releases and extensions; none if there is no such function."""
+    """Return the overloads of a function in all releases and extensions; an unknown name has none."""
     return _overloads(function) if function in FUNCTIONS else ()
 
 

@@ -297,7 +297,7 @@ class FlowCollection:
     def __init__(self, value: Any) -> None:
         self._value = value
         inner = value.values() if isinstance(value, dict) else value
-        self._deep = any(isinstance(value, dict | list) for value in inner)
+        self._deep = any(isinstance(item, dict | list) for item in inner)
 
     def copy(self) -> Any:
         return deepcopy(self._value) if self._deep else self._value.copy()

@@ -49,6 +49,8 @@ from tierwall.resources.validity import is_understood
 # Findings about pairs of policies are capped: a thousand policies of one priority are one mistake, not half a million.
 MAX_PAIRS = 50
 MAX_NAMED = 5
+# The most hypothetical pods that rules are tried on. The search for shadowed rules proves the rest.
+MAX_STAND_INS = 240
 
 # Rules, each with the bits of the endpoints that it decides.
 _Shares: TypeAlias = list[tuple[NetworkRule, int]]
@@ -62,7 +64,7 @@ def network_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
         return
     # Refused policies have no effect, and nothing is certain about policies with unknown parts.
     refused = {policy.reference for policy in model.policies if not is_understood(snapshot, policy.resource)}
-    walk = RuleWalk(with_stand_ins(snapshot, named_ports=True))
+    walk = RuleWalk(with_stand_ins(snapshot, named_ports=True, limit=MAX_STAND_INS))
     findings = chain(_selecting_nothing(model), _without_tenancy_label(model), walk.findings())
     yield from (finding for finding in findings if finding.reference not in refused)
 

@@ -123,6 +123,9 @@ def list_connections(params: ListParams) -> None:
         )
     )
     if params.exposure:
+        from tierwall.network.reach.exposure import exposure_limits
+
+        print_diagnostics(sorted_diagnostics(exposure_limits(world.snapshot)))
         print_output("list", params.output, world.exposure(explain=params.explain))
         return
     whole = params.output == "html"  # The page shows everything, with reasons.

@@ -67,6 +67,7 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW207": CodeInfo(_W, "rule can never count"),
     "TW208": CodeInfo(_W, "policy fails closed"),
     "TW209": CodeInfo(_N, "policy is in shadow mode"),
+    "TW210": CodeInfo(_N, "future pods are not all told apart"),
     # 3xx: attachment and gateway
     "TW301": CodeInfo(_W, "policy attaches nowhere"),
     "TW302": CodeInfo(_W, "policy attaches only partly"),

@@ -1,69 +1,187 @@
 """Exposure: what future pods could reach, and what could reach them, by label.
 
 Policies also apply to pods and namespaces created later, so a cluster allows more than what its pods can do today. A
-hypothetical pod stands in for each selector of a policy, with exactly the labels that the selector requires. Others
-stand in for pairs of selectors, unless there are too many, and for each existing namespace, because new pods most
-likely go there. One more has no labels, in a namespace without labels. The connections of the hypothetical pods, as if
-they existed, are the exposure.
+hypothetical pod stands in for every sort of pod that policies tell apart: by its labels, in each existing namespace and
+in namespaces that do not exist yet, by their labels. The connections of the hypothetical pods, as if they existed, are
+the exposure. Each sort is named by selectors that are true of all of it and of nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import combinations
-from typing import Any, NamedTuple, assert_never
+from typing import Any
 
 from msgspec import Struct
 
+from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint
 from tierwall.network.model.model import NetworkModel, network_model
-from tierwall.network.model.rules import Related, Relation, TieredPolicy, peers_by_kind
+from tierwall.network.model.rules import TieredPolicy, peers_by_kind
 from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes
+from tierwall.network.reach.label_space import OTHER_VALUE, LabelBox, LabelSpace, join, regions
 from tierwall.network.reach.listing import ConnectionEntry, FlowDescriber
 from tierwall.network.reach.matrix import reach_matrix
 from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
 from tierwall.network.reach.spaces import bits, mask_of
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
-# If there are more selectors than this, pairs of selectors get no hypothetical pod. Single selectors get at most ten
-# times as many.
-MAX_SELECTORS = 24
+# The most hypothetical pods. With more sorts than this, namespaces are left out, or sorts are told apart less finely.
+MAX_SORTS = 1000
+# The most namespaces that are named one by one.
+MAX_NAMES = 5
 _PREFIX = "tierwall-any-"
 _UNUSED_PORT = 64_999
 
 
-class HypotheticalPod(NamedTuple):
-    """A hypothetical pod: the labels of its namespace (or the namespace's name) and its own labels.
+class HypotheticalPod(Struct, frozen=True):
+    """A hypothetical pod: a sort of pods that policies do not tell apart, by the boxes of its labels.
 
-    `is_rest` says that another hypothetical pod of the same namespace has labels, so this one stands for the rest.
+    It is in one of `namespaces`, which exist and are alike for policies, or in a new namespace if that is empty. The
+    boxes are those of a new namespace's labels, followed by those of the pod's labels.
     """
 
-    namespace: tuple[tuple[str, str], ...]
-    pod: tuple[tuple[str, str], ...]
-    is_rest: bool = False
+    space: _SortSpace
+    namespaces: tuple[str, ...]
+    boxes: tuple[LabelBox, ...]
+
+    @property
+    def labels(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The labels of the namespace, or its name, and the labels of the pod; as few as possible."""
+        if self.namespaces:
+            return {NAMESPACE_NAME: self.namespaces[0]}, self.space.of_pods.labels(self.boxes[0])
+        in_namespace, in_pod = self.space.split(self.boxes[0])
+        labels = self.space.of_namespaces.labels(in_namespace)
+        if labels.get(NAMESPACE_NAME, "").startswith(OTHER_VALUE):
+            del labels[NAMESPACE_NAME]
+        return labels, self.space.of_pods.labels(in_pod)
 
     def __str__(self) -> str:
-        if not self.namespace and not self.pod:
-            return "any other pod"
-        pods = f"any pod with {_labels(self.pod)}" if self.pod else "any other pod" if self.is_rest else "any pod"
-        named = dict(self.namespace).get(NAMESPACE_NAME)
+        """Name the pod as an example of its sort."""
+        namespace, pod = self.labels
+        pods = f"any pod with {_labels(pod)}" if pod else "any pod"
+        named = namespace.get(NAMESPACE_NAME)
         if named is not None:
             return f"{pods} in {named}"
-        return f"{pods} in a namespace with {_labels(self.namespace)}" if self.namespace else f"{pods} in any namespace"
+        return f"{pods} in a namespace with {_labels(namespace)}" if namespace else f"{pods} in any other namespace"
+
+
+class _SortSpace:
+    """Everything by which policies can tell future pods apart."""
+
+    def __init__(self, network: NetworkModel) -> None:
+        self.network = network
+        pairs = [pair for policy in network.policies for pair in _selectors(policy, network)]
+        self.pairs = list(dict.fromkeys(pairs))
+        self.of_namespaces = LabelSpace(namespaces for namespaces, _ in self.pairs)
+        self.of_pods = LabelSpace(pods for _, pods in self.pairs)
+        self.is_complete = True
+        relevant = RelevantAttributes(network).namespaces.relevant
+        alike: dict[object, list[str]] = {}
+        for name, labels in sorted(network.namespaces.items()):
+            alike.setdefault(relevant(labels), []).append(name)
+        self.alike = tuple(map(tuple, alike.values()))
+
+    def sorts(self, limit: int) -> list[HypotheticalPod]:
+        """Return a hypothetical pod for each sort."""
+        of_namespaces, of_pods = self.of_namespaces, self.of_pods
+        cuts = [(*of_namespaces.box(namespaces), *of_pods.box(pods)) for namespaces, pods in self.pairs]
+        sorts = self._regions((), self.new_namespaces, cuts, limit)
+        for names in self.alike:
+            labels = self.network.namespaces[names[0]]
+            selected = dict.fromkeys(pods for namespaces, pods in self.pairs if namespaces.matches(labels))
+            parts = self._regions(names, of_pods.everything, [of_pods.box(pods) for pods in selected], limit)
+            if len(sorts) + len(parts) > limit:
+                self.is_complete = False
+                break
+            sorts += parts
+        return sorts
+
+    def _regions(
+        self, names: tuple[str, ...], whole: LabelBox, cuts: Iterable[LabelBox], limit: int
+    ) -> list[HypotheticalPod]:
+        parts, is_complete = regions(whole, cuts, limit)
+        self.is_complete &= is_complete
+        return [HypotheticalPod(self, names, tuple(boxes)) for boxes in parts]
+
+    @property
+    def new_namespaces(self) -> LabelBox:
+        """All pods in namespaces that do not exist."""
+        return (*self.of_namespaces.without(NAMESPACE_NAME, self.network.namespaces), *self.of_pods.everything)
+
+    def split(self, box: LabelBox) -> tuple[LabelBox, LabelBox]:
+        """Return the boxes of the namespace's labels and of the pod's labels."""
+        axes = len(self.of_namespaces.everything)
+        return box[:axes], box[axes:]
+
+    def names(self, sorts: Iterable[HypotheticalPod]) -> list[str]:
+        """Return the names of some sorts together, by pod selector, then by namespace."""
+        boxes: dict[tuple[str, ...], list[LabelBox]] = {}
+        for pod in sorts:
+            boxes.setdefault(pod.namespaces, []).extend(pod.boxes)
+        everywhere, new_anywhere = self.new_namespaces, self.split(self.new_namespaces)[0]
+        existing: dict[LabelBox, list[str]] = {}
+        new: dict[LabelBox, list[LabelBox]] = {}
+        for namespaces, parts in boxes.items():
+            for box in join(parts):
+                if namespaces:
+                    existing.setdefault(box, []).extend(namespaces)
+                else:
+                    namespace, pod_labels = self.split(box)
+                    new.setdefault(pod_labels, []).append(namespace)
+        named: list[str] = []
+        for box in sorted({*existing, *new}, key=self._order):
+            names, labels = existing.get(box, []), new.get(box, [])
+            pods = "any pod" if box == self.of_pods.everything else f"any pod with {self.of_pods.selector(box)}"
+            if new_anywhere in labels and len(names) == len(self.network.namespaces):
+                named.append(pods if (*new_anywhere, *box) == everywhere else f"{pods} in any namespace")
+                continue
+            if names:
+                named.append(f"{pods} in {_some_of(sorted(names))}")
+            named += [f"{pods} in {self._new_namespace(namespace)}" for namespace in sorted(labels)]
+        return named
+
+    def _new_namespace(self, namespace: LabelBox) -> str:
+        # That a new namespace has no existing name goes without saying.
+        axes = zip(namespace, self.new_namespaces, self.of_namespaces.everything, strict=False)
+        selector = self.of_namespaces.selector(tuple([full if points == new else points for points, new, full in axes]))
+        if not selector.requirements:
+            return "any other namespace"
+        exists = any(selector.matches(labels) for labels in self.network.namespaces.values())
+        return f"{'another' if exists else 'a'} namespace with {selector}"
+
+    def _order(self, box: LabelBox) -> tuple[bool, str]:
+        return box != self.of_pods.everything, str(self.of_pods.selector(box))
+
+
+def _some_of(names: list[str]) -> str:
+    if len(names) <= MAX_NAMES:
+        return " or ".join(names)
+    return f"{' or '.join(names[: MAX_NAMES - 1])} or one of {len(names) - MAX_NAMES + 1} more namespaces"
 
 
 class HypotheticalSnapshot(Struct, frozen=True):
-    """A snapshot with hypothetical pods added, which are listed by namespace and name."""
+    """A snapshot with hypothetical pods added, which are listed by namespace and name.
+
+    `is_complete` is false if there are too many sorts of future pods to tell them all apart.
+    """
 
     snapshot: Snapshot
     pods: Mapping[tuple[str, str], HypotheticalPod]
+    is_complete: bool = True
+
+
+def exposure_limits(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Yield a note if the exposure leaves sorts of future pods out."""
+    if not _future_pods(snapshot).is_complete:
+        yield Diagnostic("TW210", f"policies tell more than {MAX_SORTS} sorts of future pods apart; not all are shown")
 
 
 def exposure(snapshot: Snapshot, explain: bool = False) -> Iterator[ConnectionEntry]:
     """Yield the connections between existing pods and hypothetical pods, in both directions."""
-    hypothetical = with_stand_ins(snapshot)
+    hypothetical = _future_pods(snapshot)
     pods = hypothetical.pods
     model = network_model(hypothetical.snapshot)
 
@@ -83,7 +201,8 @@ def exposure(snapshot: Snapshot, explain: bool = False) -> Iterator[ConnectionEn
     def named(mask: int) -> NamedEndpoints:
         if not mask & future:
             return names.spelled(mask)
-        return NamedEndpoints((), (), tuple(str(pod_of_bit[bit]) for bit in bits(mask & future)))
+        sorts = [pod_of_bit[bit] for bit in bits(mask & future)]
+        return NamedEndpoints((), (), tuple(sorts[0].space.names(sorts)))
 
     for sources, destinations in ((future, existing), (existing, future)):
         matrix = reach_matrix(classes, explain=explain, sources=sources, destinations=destinations)
@@ -93,26 +212,37 @@ def exposure(snapshot: Snapshot, explain: bool = False) -> Iterator[ConnectionEn
                 yield ConnectionEntry(named(group_sources), named(group.destinations), flows.of(passages))
 
 
-def with_stand_ins(snapshot: Snapshot, named_ports: bool = False) -> HypotheticalSnapshot:
+@per_snapshot
+def _future_pods(snapshot: Snapshot) -> HypotheticalSnapshot:
+    return with_stand_ins(snapshot)
+
+
+def with_stand_ins(snapshot: Snapshot, named_ports: bool = False, limit: int = MAX_SORTS) -> HypotheticalSnapshot:
     """Return the snapshot with all hypothetical pods; with `named_ports`, they have every port that policies name."""
     network = network_model(snapshot)
     names = sorted(RelevantAttributes(network).named_ports) if named_ports else []
     # Hardly any rule has these port numbers, so only the name matters.
     ports = [{"name": name, "containerPort": _UNUSED_PORT - number} for number, name in enumerate(names[:100])]
+    spec = {"containers": [{"name": "any", "ports": ports}]}
     added: list[Resource] = []
     pods: dict[tuple[str, str], HypotheticalPod] = {}
-    for number, hypothetical in enumerate(_hypothetical_pods(network)):
-        named = dict(hypothetical.namespace).get(NAMESPACE_NAME)
-        namespace = named or f"{_PREFIX}{number}"
-        if named is None:
-            added.append(_resource("Namespace", "", namespace, hypothetical.namespace))
-        elif named not in network.namespaces:
-            added.append(_resource("Namespace", "", named, ()))
-        spec = {"containers": [{"name": "any", "ports": ports}]}
-        pod = _resource("Pod", namespace, f"{_PREFIX}{number}", hypothetical.pod, spec=spec)
+    space = _SortSpace(network)
+    # Examples are taken from the first that fit, so the simplest come first.
+    sorts = sorted(space.sorts(limit), key=lambda sort: sum(map(len, sort.labels)))
+    is_complete, new_namespaces = space.is_complete, dict[str, dict[str, str]]()
+    for number, hypothetical in enumerate(sorts):
+        namespace_labels, labels = hypothetical.labels
+        namespace = namespace_labels.pop(NAMESPACE_NAME, f"{_PREFIX}{number}")
+        if not hypothetical.namespaces:
+            if new_namespaces.setdefault(namespace, namespace_labels) != namespace_labels:
+                # Policies mention a name that no namespace has. Only one namespace can have it.
+                is_complete = False
+                continue
+            added.append(_resource("Namespace", "", namespace, namespace_labels.items()))
+        pod = _resource("Pod", namespace, f"{_PREFIX}{number}", labels.items(), spec=spec)
         added.append(pod)
         pods[pod.namespace, pod.name] = hypothetical
-    return HypotheticalSnapshot(snapshot.with_changes(put=added), pods)
+    return HypotheticalSnapshot(snapshot.with_changes(put=added), pods, is_complete)
 
 
 def _resource(kind: str, namespace: str, name: str, labels: Iterable[tuple[str, str]], **more: Any) -> Resource:
@@ -121,89 +251,23 @@ def _resource(kind: str, namespace: str, name: str, labels: Iterable[tuple[str, 
     return Resource("", "v1", kind, namespace, name, value)
 
 
-def _hypothetical_pods(network: NetworkModel) -> list[HypotheticalPod]:
-    pairs = dict.fromkeys(pair for policy in network.policies for pair in _selectors(policy))
-    if pairs and len(pairs) + len(network.namespaces) <= MAX_SELECTORS:
-        pairs |= {(_namespace_selector(name), EVERYTHING): None for name in sorted(network.namespaces)}
-    selected = (pod for pair in pairs if (pod := _selected_by_all(network, [pair])) is not None)
-    singles = list(dict.fromkeys(selected))[: 10 * MAX_SELECTORS]
-    pods = dict.fromkeys([HypotheticalPod((), ()), *singles])
-    if len(pairs) <= MAX_SELECTORS:
-        for two_pairs in combinations(pairs, 2):
-            pod = _selected_by_all(network, two_pairs)
-            if pod is not None:
-                pods[pod] = None
-    labelled = {pod.namespace for pod in pods if pod.pod}
-    is_rest = {pod: not pod.pod and bool(labelled & {pod.namespace, ()}) for pod in pods}
-    marked = (pod._replace(is_rest=is_rest[pod]) for pod in pods)
-    return sorted(marked, key=lambda pod: (len(pod.namespace) + len(pod.pod), pod))
-
-
-def _namespace_selector(namespace: str) -> Selector:
-    return Selector((Requirement(NAMESPACE_NAME, "In", (namespace,)),))
-
-
-def _selectors(policy: TieredPolicy) -> Iterator[tuple[Selector, Selector]]:
+def _selectors(policy: TieredPolicy, network: NetworkModel) -> Iterator[tuple[Selector, Selector]]:
+    """Yield the selectors of namespaces and pods by which a policy tells pods apart."""
     yield policy.namespaces, policy.pods
-    for rule in (*(policy.ingress or ()), *(policy.egress or ())):
+    for rule in policy.all_rules:
         pods, _addresses, _nodes, _domains = peers_by_kind(rule.peers)
         for peer in pods:
-            yield _namespaces(peer.namespaces, policy), peer.pods
+            if isinstance(peer.namespaces, Selector):
+                yield peer.namespaces, peer.pods
+                continue
+            # The peer's namespace is compared with the subject's, which may be any.
+            yield EVERYTHING, peer.pods
+            for key in sorted(set(peer.namespaces.keys)):
+                yield Selector((Requirement(key, "Exists"),)), EVERYTHING
+                values = {labels[key] for labels in network.namespaces.values() if key in labels}
+                for value in sorted(values):
+                    yield Selector((Requirement(key, "In", (value,)),)), EVERYTHING
 
 
-def _namespaces(wanted: Selector | Related, policy: TieredPolicy) -> Selector:
-    """Return a selector of namespaces for a peer: its own, the subject's, or one that requires the compared labels."""
-    if isinstance(wanted, Selector):
-        return wanted
-    match wanted.relation:
-        case Relation.SELF:
-            return policy.namespaces
-        case Relation.NOT_SELF:
-            return EVERYTHING
-        case Relation.SAME_LABELS | Relation.NOT_SAME_LABELS:
-            return Selector(tuple(Requirement(key, "Exists") for key in sorted(set(wanted.keys))))
-        case _:
-            assert_never(wanted.relation)
-
-
-def _selected_by_all(network: NetworkModel, pairs: Iterable[tuple[Selector, Selector]]) -> HypotheticalPod | None:
-    """Return the pod with exactly the labels that all selectors require, or None if they exclude each other."""
-    pairs = list(pairs)
-    namespace = _fewest_labels([namespaces for namespaces, _ in pairs])
-    pod = _fewest_labels([pods for _, pods in pairs])
-    if namespace is None or pod is None:
-        return None
-    if NAMESPACE_NAME in namespace:
-        # An existing namespace keeps its labels.
-        name = namespace[NAMESPACE_NAME]
-        labels = network.namespaces.get(name, {NAMESPACE_NAME: name})
-        if not all(namespaces.matches(labels) for namespaces, _ in pairs):
-            return None
-        namespace = {NAMESPACE_NAME: name}
-    return HypotheticalPod(tuple(sorted(namespace.items())), tuple(sorted(pod.items())))
-
-
-def _fewest_labels(selectors: list[Selector]) -> dict[str, str] | None:
-    """Return the fewest labels that all selectors select, or None if no labels fit."""
-    requirements = [requirement for selector in selectors for requirement in selector.requirements]
-    labels: dict[str, str] = {}
-    for key in sorted({required.key for required in requirements if required.operator in ("In", "Exists")}):
-        about = [requirement for requirement in requirements if requirement.key == key]
-        wanted = [set(requirement.values) for requirement in about if requirement.operator == "In"]
-        excluded = {value for requirement in about if requirement.operator == "NotIn" for value in requirement.values}
-        values = set.intersection(*wanted) - excluded if wanted else {_other_value(excluded)}
-        if not values:
-            return None
-        labels[key] = min(values)
-    return labels if all(selector.matches(labels) for selector in selectors) else None
-
-
-def _other_value(excluded: set[str]) -> str:
-    value = "any"
-    while value in excluded:
-        value += "-other"
-    return value
-
-
-def _labels(labels: Iterable[tuple[str, str]]) -> str:
-    return ",".join(key if value == "any" else f"{key}={value}" for key, value in labels)
+def _labels(labels: Mapping[str, str]) -> str:
+    return ",".join(key if value.startswith(OTHER_VALUE) else f"{key}={value}" for key, value in labels.items())

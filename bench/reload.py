@@ -108,7 +108,7 @@ async def measure(folder: Path, save: Callable[[bool], None]) -> tuple[dict[str,
     with clock.runs():
         saved = now()
         async for load in controller.follow(FileSource(CommandLoader([str(folder)])), stop):
-            assert not load.errors
+            assert not load.refusal
             times.append(clock.parts(saved, now()))
             if len(times) > ROUNDS:
                 stop.set()

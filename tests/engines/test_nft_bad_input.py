@@ -265,10 +265,11 @@ def test_watching_follows_files_and_keeps_the_last_good_table(
     with fresh_namespace.entered():
         words, listings = zip(*followed(path, edits), strict=True)
     kept = "the last good table stays in force"
-    assert words[1:] == ("1 pod followed", kept, kept, words[4], "unchanged")
+    assert words[1:] == ("1 pod followed", kept, words[3], words[4], "unchanged")
     assert words[4].endswith(" applied")
     assert "10.0.0.3" in listings[1]
-    assert listings[3] == listings[2] == listings[1], "neither a broken file nor an object that is refused counts"
+    assert listings[2] == listings[1], "a broken file changes nothing"
+    assert "AdminNetworkPolicy/refused" in listings[3], "an object that an API server would refuse fails closed"
     assert "AdminNetworkPolicy/deny" in listings[4]
     assert "10.0.0.3" not in listings[4]
 
@@ -296,20 +297,17 @@ def test_a_load_is_refused_if_the_kernel_refuses_its_table(
     assert "NetworkPolicy/shop/more" in third
 
 
-def test_objects_that_an_api_server_refuses_are_not_enforced(
-    fresh_namespace: NetworkNamespace, manifests: Path, tmp_path: Path
+def test_objects_that_an_api_server_refuses_fail_closed_and_are_reported(
+    fresh_namespace: NetworkNamespace, tmp_path: Path
 ) -> None:
     refused = tmp_path / "refused.json"
     write(refused, [*OBJECTS, admin_policy("refused", egress=[{"action": "Refuse", "to": [{"nodes": {}}]}])])
     assert tierwall("check", refused).exit_code == 4
     with fresh_namespace.entered():
-        assert tierwall("enforce", "nft", manifests).exit_code == 0
-        before = list_text()
-        for mode in ((), ("--watch",), ("--dry-run",), ("--diff",)):
+        for mode in (("--dry-run",), ("--diff",), ()):
             done = tierwall("enforce", "nft", refused, *mode)
-            assert done.exit_code == 1, mode
-            assert "error[TW104]" in done.stderr
-        assert list_text() == before
+            assert "error[TW104]" in done.stderr, mode
+        assert "AdminNetworkPolicy/refused" in list_text()
 
 
 def test_the_command_follows_files_and_leaves_the_table_when_told_to_stop(

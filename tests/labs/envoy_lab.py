@@ -190,7 +190,7 @@ class Lab:
         source: Any = SimpleNamespace(read=lambda: loaded([*self.fixed, *objects]))
         load = self.controller.next_load(source)
         assert load is not None
-        assert not load.errors, load.errors
+        assert not load.refusal, load.refusal
         self.do(later(lambda: self.controller.accept(load)))
 
     @property

@@ -85,9 +85,9 @@ class EnforceNftParams(TableParams, RequiredPathParams):
 def enforce(params: EnforceNftParams) -> int:
     """Enforce the network policies in PATH... on the pods, in this machine's kernel.
 
-    The table is checked first and loaded in one transaction. If anything is wrong, even a single object
-    that an API server would refuse (see `tierwall check`), the last good table stays in force. If only pods change,
-    only elements of sets are updated. Needs root or CAP_NET_ADMIN.
+    The table is checked first and loaded in one transaction. A policy that an API server would refuse
+    (see `tierwall check`) fails closed. If a file cannot be read, the last good table stays in force. If only pods
+    change, only elements of sets are updated. Needs root or CAP_NET_ADMIN.
     """
     from tierwall.core.diagnostics import Diagnostics
 
@@ -125,7 +125,7 @@ def _preview(params: EnforceNftParams) -> int:
 
     load = KernelFollower(params.table, params.cut).next_load(params.object_source())
     assert load is not None, "the first load always counts as a change"
-    if load.errors:
+    if load.refusal:
         raise InputError(load.diagnostics, load.loaded)
     assert isinstance(load.state, CompiledTable), "only a later load can be a mere change of pods"
     print_diagnostics(load.diagnostics, load.loaded)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from tierwall.core.diagnostics import Diagnostics, InputError
 from tierwall.core.protocols import Engine, EngineReply, EngineReport
 from tierwall.core.question import Question
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, canonicalized, compile
@@ -43,8 +44,10 @@ class EnvoyController(Follower[Compilation]):
         self._acknowledged = 0
 
     def prepare(self, snapshot: Snapshot) -> PreparedState[Compilation]:
-        """Compile a snapshot."""
+        """Compile a snapshot; InputError if the compiler reports errors."""
         compilation = Compilation(*compile(snapshot, self._options, self._state.acknowledge(self._acknowledged)))
+        if Diagnostics(compilation.resources.diagnostics).errors:
+            raise InputError(compilation.resources.diagnostics)
         return PreparedState(compilation, compilation.resources.diagnostics)
 
     def enforce(self, load: Load[Compilation]) -> bool:

@@ -1,9 +1,10 @@
 """How a load comes into force, the same way for every engine: read, prepare, accept, or keep the last good state.
 
-One rule for all (docs/semantics.md#a-broken-edit-changes-nothing). Each of these keeps the whole load out: a file that
-cannot be read, an object that an API server would refuse, a snapshot that the engine cannot prepare, and a state that
-it refuses to enforce. Nothing of such a load is applied. The previous state stays in force, and the load says why. A
-start without a previous state fails.
+An error belongs to the object that it is in (docs/semantics.md#errors-belong-to-their-object). The snapshot goes to
+the engine with its bad objects, which fail closed or are left out; what is wrong with them is reported with the load
+and keeps nothing out. Only these refuse a whole load: input whose content is unknown, an InputError of the engine about
+the machine or the whole source, and an unexpected error. Nothing of such a load is applied. The previous state stays in
+force, and the load says why. A start without a previous state fails.
 
 An engine subclasses `Follower`. It says how to prepare a snapshot and how to enforce what was prepared.
 """
@@ -90,25 +91,24 @@ class LoadOutcome(StrEnum):
 
 
 class PreparedState(NamedTuple, Generic[State]):
-    """The state that an engine prepared from a snapshot, and its diagnostics; an error among them keeps it out."""
+    """The state that an engine prepared from a snapshot, and its diagnostics, which keep nothing out."""
 
     state: State
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
 class Load(Struct, Generic[State]):
-    """One reading of the source. `state` is absent if errors keep the load out, `loaded` if nothing could be read."""
+    """One reading of the source. `state` is absent if the load is refused, `loaded` if nothing could be read.
+
+    `diagnostics` has everything that is wrong. `refusal` has those of them that keep the whole load out.
+    """
 
     loaded: LoadResult | None
     diagnostics: tuple[Diagnostic, ...]
+    refusal: tuple[Diagnostic, ...] = ()
     state: State | None = None
     seconds: float = 0.0
     outcome: LoadOutcome | None = None
-
-    @property
-    def errors(self) -> tuple[Diagnostic, ...]:
-        """The errors that keep the load from coming into force."""
-        return Diagnostics(self.diagnostics).errors
 
     @property
     def snapshot(self) -> Snapshot:
@@ -117,13 +117,14 @@ class Load(Struct, Generic[State]):
         return self.loaded.snapshot
 
     def refuse(self, diagnostics: tuple[Diagnostic, ...]) -> None:
-        """Keep the load out, for these reasons and those it already has."""
+        """Keep the whole load out, for these reasons."""
+        self.refusal = sorted_diagnostics((*self.refusal, *diagnostics))
         self.diagnostics = sorted_diagnostics((*self.diagnostics, *diagnostics))
         self.state, self.outcome = None, LoadOutcome.REFUSED
 
 
 def problems(loaded: LoadResult) -> Diagnostics:
-    """Return what is wrong with objects, whichever engine enforces them; an error keeps them from coming into force."""
+    """Return what is wrong with files and objects, whichever engine enforces them."""
     # Imported by the first reading: `compile` does without the validation of every kind.
     from tierwall.analyze.admission import admission_findings
 
@@ -148,7 +149,12 @@ class Follower(ABC, Generic[State]):
 
     @abstractmethod
     def prepare(self, snapshot: Snapshot) -> PreparedState[State]:
-        """Prepare a snapshot that admission accepts, without changing anything; InputError says why it cannot be."""
+        """Prepare a snapshot without changing anything.
+
+        The snapshot has every object that was read, also those that an API server would refuse. What is wrong with an
+        object closes its targets or leaves it out, with a diagnostic. InputError refuses the whole load: it is for
+        faults of the machine or of the source as a whole, never for the fault of one object.
+        """
 
     @abstractmethod
     def enforce(self, load: Load[State]) -> bool:
@@ -160,13 +166,9 @@ class Follower(ABC, Generic[State]):
         return 0.0
 
     @property
-    def newest_errors(self) -> tuple[Diagnostic, ...]:
-        """The errors of the newest load, if they are why an older one is in force."""
-        return self.newest.errors if self.newest is not None else ()
-
-    def other_problems(self, snapshot: Snapshot) -> tuple[Diagnostic, ...]:
-        """Return further problems of a snapshot that is kept out already, so that all of them are reported at once."""
-        return ()
+    def refusal(self) -> tuple[Diagnostic, ...]:
+        """The reasons why an older load stays in force instead of the newest; none if the newest is in force."""
+        return self.newest.refusal if self.newest is not None else ()
 
     def next_load(self, source: ObjectSource) -> Load[State] | None:
         """Read, check and prepare the objects; None if nothing has changed. Nothing comes into force yet."""
@@ -177,8 +179,8 @@ class Follower(ABC, Generic[State]):
                 return None
             start = time.perf_counter()
             load.diagnostics = problems(load.loaded)
-            if load.errors:
-                load.refuse(self.other_problems(load.snapshot))
+            if unreadable := load.loaded.diagnostics.unreadable:
+                load.refuse(unreadable)
             else:
                 load.state, noticed = self.prepare(load.snapshot)
                 load.diagnostics = sorted_diagnostics((*load.diagnostics, *noticed))
@@ -193,11 +195,9 @@ class Follower(ABC, Generic[State]):
         return load
 
     def accept(self, load: Load[State]) -> LoadOutcome:
-        """Bring a load into force if it has no errors, or else keep the state; InputError if there is no state."""
+        """Bring a load into force unless it is refused; InputError if there is no other state to keep."""
         self.newest, first = load, self.in_force is None
-        if load.errors:
-            load.refuse(())
-        else:
+        if not load.refusal:
             try:
                 load.outcome = LoadOutcome.TAKEN if self.enforce(load) else LoadOutcome.UNCHANGED
             except InputError as error:
@@ -229,7 +229,7 @@ class Follower(ABC, Generic[State]):
         async with aclosing(source.changes(stop)) as changes:
             async for _ in changes:
                 load = await asyncio.to_thread(self.next_load, source)
-                while load is not None and not load.errors and (seconds := self.wait) and not stop.is_set():
+                while load is not None and not load.refusal and (seconds := self.wait) and not stop.is_set():
                     load.outcome = LoadOutcome.WAITING
                     yield load
                     with suppress(TimeoutError):

@@ -72,7 +72,7 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
 
     def report(self, load: Load[CompiledTable | PodStep]) -> EngineReport:
         """Return the report on the load that was accepted last."""
-        if load.errors:
+        if load.refusal:
             return EngineReport("the last good table stays in force", load.diagnostics, load.loaded)
         return replace(self._last_report, read=load.loaded)
 

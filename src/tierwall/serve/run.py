@@ -115,7 +115,7 @@ class ControlPlane:
     def _report(self, load: Load[Compilation]) -> None:
         """Report the outcome of a load, and its problems."""
         if load.state is None:
-            number = len(load.errors)
+            number = len(load.refusal)
             message = f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force"
         else:
             message = f"in force: {len(load.snapshot)} objects, {self._changes} resources changed for the proxies"
@@ -181,7 +181,7 @@ class ControlPlane:
     def _manifests(self) -> Readiness:
         if self.controller.in_force is None:
             return Readiness(False, "not read yet")
-        if errors := self.controller.newest_errors:
+        if errors := self.controller.refusal:
             # Still ready: the last good state is enforced, and ending the process would not repair the edit.
             message = f"the last edit is broken, the last good state is in force: {errors[0].message}"
             return Readiness(True, message)

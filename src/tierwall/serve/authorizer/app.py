@@ -175,11 +175,11 @@ class App:
             # Superseded policies that are still enforced where they granted something.
             "retained": len(follower.retained),
             # The files differ from what is in force.
-            "stale": bool(follower.newest_errors),
+            "stale": bool(follower.refusal),
         }
-        if follower.newest_errors:
+        if follower.refusal:
             page["message"] = "the files hold policies that cannot be used; the last good ones are in force"
-            page["problems"] = [diagnostic_document(diagnostic) for diagnostic in follower.newest_errors[:20]]
+            page["problems"] = [diagnostic_document(diagnostic) for diagnostic in follower.refusal[:20]]
         elif self.warming:
             page["message"] = "policies are being prepared"
         return page

@@ -111,14 +111,6 @@ class PolicyFollower(Follower[PolicySet]):
         self._superseded: tuple[tuple[float, PolicySet], ...] = ()
         self.since = clock()
 
-    def other_problems(self, snapshot: Snapshot) -> tuple[Diagnostic, ...]:
-        """Return why the chain cannot be used."""
-        try:
-            _chain(snapshot)
-        except InputError as error:
-            return error.diagnostics
-        return ()
-
     def prepare(self, snapshot: Snapshot) -> PreparedState[PolicySet]:
         """Build the chain of a snapshot."""
         return PreparedState(policy_set_of(snapshot))

@@ -166,7 +166,7 @@ class AuthorizerServer:
                     why = "too many changes within the grace period"
                     log_event("policies wait", seconds=round(self.follower.wait, 1), why=why)
                 case LoadOutcome.REFUSED:
-                    problems = [diagnostic_document(diagnostic) for diagnostic in load.errors[:20]]
+                    problems = [diagnostic_document(diagnostic) for diagnostic in load.refusal[:20]]
                     log_event("policies refused", kept=policies.revision, problems=problems)
                 case LoadOutcome.TAKEN:
                     log_event("policies taken", revision=policies.revision, policies=policies.policies)

@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
+# Locked files only: every file has a hash in the lock, and nothing is built from source, because building would fetch
+# build backends that no lock names.
+LOCKED := $(UV) pip install --quiet --python $(BIN)/python --require-hashes --no-build
+COMPILE := $(UV) pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 
 # For fuzz and soak: how many times as much as in `make test`, and which tests.
 TIMES ?= 10
@@ -19,15 +23,15 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(BIN)/uv: | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/uv.txt
 
-$(VENV)/.installed: pyproject.toml requirements/run.txt | $(BIN)/python $(if $(filter $(BIN)/uv,$(UV)),$(BIN)/uv)
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/run.txt
-	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+$(VENV)/.installed: pyproject.toml requirements/run.txt requirements/build.txt | $(BIN)/python $(if $(filter $(BIN)/uv,$(UV)),$(BIN)/uv)
+	$(LOCKED) -r requirements/run.txt -r requirements/build.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.installed
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(LOCKED) -r requirements/dev.txt
 	@touch $@
 
 install: $(VENV)/.installed ## put the command at .venv/bin/tierwall, dependencies locked
@@ -74,14 +78,15 @@ bench: dev ## measure; results belong in docs/performance.md
 	$(BIN)/python -m bench
 
 docs: install ## build the documentation site into site/
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/docs.txt
+	$(LOCKED) -r requirements/docs.txt
 	$(BIN)/mkdocs build --strict
 
 lock: $(BIN)/uv ## compile the hash-pinned requirement files anew
-	$(UV) pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 requirements/uv.in -o requirements/uv.txt
-	$(UV) pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 pyproject.toml --all-extras -o requirements/run.txt
-	$(UV) pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 pyproject.toml --all-extras requirements/dev.in -c requirements/run.txt -o requirements/dev.txt
-	$(UV) pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 requirements/docs.in -o requirements/docs.txt
+	$(COMPILE) requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) pyproject.toml --all-extras -o requirements/run.txt
+	$(COMPILE) requirements/build.in -c requirements/run.txt -o requirements/build.txt
+	$(COMPILE) pyproject.toml --all-extras requirements/dev.in -c requirements/run.txt -c requirements/build.txt -o requirements/dev.txt
+	$(COMPILE) requirements/docs.in -o requirements/docs.txt
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

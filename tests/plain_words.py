@@ -38,7 +38,7 @@ CLAUSE = re.compile(r"(?:What|Who|Whose|Where|Why|Which)\b(?! is\b| are\b| does\
 
 _CODE = re.compile(r"```.*?```|``.*?``|`[^`\n]*`", re.DOTALL)
 _PATTERNS = {re.compile(pattern): advice for pattern, advice in SENTENCES.items()}
-_FOLDERS = ("src", "tests", "bench", "examples", "docs")
+_FOLDERS = ("src", "tests", "bench", "examples", "supply", "docs")
 # Texts that quote others: what upstream says stays as it is.
 _QUOTING = ("tests/conformance/", "tests/fixtures/", "tests/golden/", "docs/reference/")
 
@@ -107,7 +107,7 @@ def problems(path: Path) -> Iterator[str]:
 
 def files() -> Iterator[Path]:
     """Every file that people read: Python and Markdown."""
-    yield from (ROOT / page for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+    yield from (ROOT / page for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"))
     for folder in _FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
             name = path.relative_to(ROOT).as_posix()

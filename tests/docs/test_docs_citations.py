@@ -18,7 +18,7 @@ from tests import ROOT
 from tierwall.core.answer import Reason
 
 DOCS = ROOT / "docs"
-FOLDERS = ("src", "tests", "bench", "deploy", "docs", "examples")
+FOLDERS = ("src", "tests", "bench", "deploy", "docs", "examples", "supply")
 READABLE = {".py", ".md", ".yaml", ".yml", ".toml", ".lua", ".sh", ".jsonl", ".json", ".html", ".go", ""}
 # Generated from the schemas, with the words of the APIs.
 GENERATED = DOCS / "reference" / "kinds"

@@ -1,0 +1,1 @@
+"""The project's supply chain: bill of materials, check for vulnerabilities (docs/security.md#what-is-installed)."""

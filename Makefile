@@ -11,12 +11,13 @@ COMPILE := $(UV) pip compile -q --universal --generate-hashes --no-header --no-e
 # For fuzz and soak: how many times as much as in `make test`, and which tests.
 TIMES ?= 10
 TESTS ?= tests
+SBOM  ?= dist/tierwall.cdx.json
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock clean kernel-tools cluster-tools
+.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock sbom audit-dependencies clean kernel-tools cluster-tools
 
 help: ## say what each target does
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("tierwall needs Python 3.11 or later, found " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -87,6 +88,12 @@ lock: $(BIN)/uv ## compile the hash-pinned requirement files anew
 	$(COMPILE) requirements/build.in -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml --all-extras requirements/dev.in -c requirements/run.txt -c requirements/build.txt -o requirements/dev.txt
 	$(COMPILE) requirements/docs.in -o requirements/docs.txt
+
+sbom: dev ## write the software bill of materials (CycloneDX) to SBOM=dist/tierwall.cdx.json
+	@$(BIN)/python -m supply sbom --output $(SBOM)
+
+audit-dependencies: dev ## check the locked versions against OSV="FILE..." (ACCEPT="ID..." do not count)
+	@$(BIN)/python -m supply audit $(OSV) $(addprefix --accept ,$(ACCEPT))
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -303,7 +303,13 @@ def test_listeners_on_one_port_differ_by_host_or_are_not_served() -> None:
     apart = compiled([gateway_with({"name": "a"}, {"name": "b", "hostname": "b.test"})])
     assert codes(apart) == []
     assert list(apart.routes) == ["gateway/prod/gate/80/5x2+8", "gateway/prod/many/90/5x2+8"]
-    alike = compiled([gateway_with({"name": "a", "hostname": "A.test"}, {"name": "b", "hostname": "a.test"})])
+    gateway = gateway_with({"name": "a", "hostname": "a.test"})
+    gateway["spec"]["allowedListeners"] = {"namespaces": {"from": "Same"}}
+    spec = {
+        "parentRef": {"name": "many"},
+        "listeners": [{"name": "b", "port": 90, "protocol": "HTTP", "hostname": "a.test"}],
+    }
+    alike = compiled([gateway, manifest("gateway.networking.k8s.io/v1", "ListenerSet", "more", spec)])
     assert codes(alike) == ["TW658"]
     mixed = compiled([gateway_with({"name": "a"}, {"name": "b", "protocol": "HTTPS", "hostname": "b.test"})])
     assert codes(mixed) == ["TW658"]

@@ -119,6 +119,7 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW633": CodeInfo(_E, "Envoy refuses the configuration"),
     "TW634": CodeInfo(_E, "decision log cannot be written"),
     "TW635": CodeInfo(_E, "change cannot be prepared"),
+    "TW636": CodeInfo(_E, "Envoy refuses an object"),
     # 651 to 669: compiling for Envoy
     "TW651": CodeInfo(_W, "rule cannot be expressed in Envoy"),
     "TW652": CodeInfo(_W, "authorizer cannot be asked"),
@@ -129,6 +130,7 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW657": CodeInfo(_W, "listener's protocol is not served"),
     "TW658": CodeInfo(_E, "port is taken by another listener"),
     "TW659": CodeInfo(_E, "Envoy does not take a configuration"),
+    "TW661": CodeInfo(_E, "object cannot be compiled for Envoy"),
     # 7xx: policy tests and questions
     "TW701": CodeInfo(_E, "policy test is malformed"),
     "TW702": CodeInfo(_E, "resources of a policy test are missing"),

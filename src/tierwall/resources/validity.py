@@ -111,6 +111,12 @@ def admission_problems(snapshot: Snapshot, resource: Resource) -> Diagnostics:
     return built_in_problems(resource) if definition is None else _problems(resource, definition)
 
 
+def refused_paths(snapshot: Snapshot, resource: Resource) -> tuple[tuple[str | int, ...], ...]:
+    """Return the place of each part of an object that admission refuses; the whole object if there are too many."""
+    refusals = [problem for problem in admit_with_definitions(snapshot, resource.value) if problem.refuses]
+    return tuple(problem.path for problem in refusals) if 0 < len(refusals) < MAX_PROBLEMS else ((),)
+
+
 def is_valid(snapshot: Snapshot, resource: Resource) -> bool:
     """Whether admission accepts the object."""
     return not admission_problems(snapshot, resource).errors

@@ -13,7 +13,7 @@ Envoy goes from one configuration to the next, a request therefore meets the old
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from operator import itemgetter
@@ -111,13 +111,20 @@ class PolicyFilters(Struct, frozen=True, eq=False):
         """The filter configurations, by filter name."""
         return {name: message for name, (_, message) in self.shards.items()}
 
-    def after(self, passed: Mapping[str, Checkpoint], number: int, acknowledged: int) -> PolicyFilters:
-        """Return the filters for routes that pass these checkpoints; proxies may still use earlier ones."""
+    def after(
+        self, passed: Mapping[str, Checkpoint], number: int, acknowledged: int, refused: Collection[Identity] = ()
+    ) -> PolicyFilters:
+        """Return the filters for routes that pass these checkpoints; proxies may still use earlier ones.
+
+        Earlier checkpoints of policies that Envoy refuses are dropped: it would refuse the filters with them again.
+        """
         retired = {**self.retired, **{name: (number, checkpoint) for name, checkpoint in self.passed.items()}}
         kept = [
             (name, (since, checkpoint))
             for name, (since, checkpoint) in retired.items()
-            if name not in passed and since > acknowledged
+            if name not in passed
+            and since > acknowledged
+            and not (refused and any(policy.policy in refused for policy in checkpoint.policies))
         ]
         retired = dict(kept[-max(MAX_RETIRED, len(passed)) :])
         return PolicyFilters(

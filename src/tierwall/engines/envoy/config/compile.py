@@ -7,7 +7,7 @@ A state is a value: a caller that discards a compilation continues with the stat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -20,7 +20,10 @@ from tierwall.engines.envoy.config.checkpoints import Change, PolicyFilters, Pol
 from tierwall.engines.envoy.config.listeners import ServedGateways, served_gateways
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.policy_compiler import CompiledPolicies, PolicyCompiler
+from tierwall.engines.envoy.config.provenance import contributors
 from tierwall.engines.envoy.config.routes import NOWHERE, RouteConfigurations
+from tierwall.engines.envoy.config.usable_snapshot import UsableSnapshot, usable_snapshot
+from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import follow, inherit
 
@@ -47,6 +50,9 @@ class CompileState(Struct, frozen=True, eq=False, kw_only=True):
     acknowledged: int = 0
     options: EnvoyOptions = EnvoyOptions()
     snapshot: Snapshot = Snapshot.of(())
+    # The objects that Envoy refuses, with its words, and the snapshot without what cannot be used.
+    refused: Mapping[Identity, str] = {}
+    usable: UsableSnapshot = UsableSnapshot()
     tags: PolicyTags = PolicyTags()
     served: ServedGateways | None = None
     policies: CompiledPolicies = CompiledPolicies()
@@ -59,19 +65,30 @@ class CompileState(Struct, frozen=True, eq=False, kw_only=True):
         """Whether some checkpoint names differ from those that a first compilation would give."""
         return bool(self.tags.noncanonical)
 
+    def contributors(self, field: str, name: str) -> frozenset[Identity]:
+        """Return the objects that a message is made of; `field` is that of `XdsResources`."""
+        return contributors(self, field, name)
+
     def acknowledge(self, number: int) -> CompileState:
         """Return the state after every proxy has acknowledged a compilation, and with it all earlier ones."""
         return replace(self, acknowledged=max(self.acknowledged, number))
 
 
 def compile(
-    snapshot: Snapshot, options: EnvoyOptions, state: CompileState | None = None
+    snapshot: Snapshot,
+    options: EnvoyOptions,
+    state: CompileState | None = None,
+    refused: Mapping[Identity, str] | None = None,
 ) -> tuple[XdsResources, CompileState]:
-    """Compile the Gateways of a snapshot; return the configuration and the state for the next compilation."""
-    state = CompileState() if state is None else state
-    resources, after = _compile(snapshot, options, state, exactly=False)
+    """Compile the Gateways of a snapshot; return the configuration and the state for the next compilation.
+
+    `refused` are objects that Envoy refuses, with its words: they are compiled closed. A mistake in one object never
+    keeps others out (docs/semantics.md#running).
+    """
+    state, refused = CompileState() if state is None else state, refused or {}
+    resources, after = _compile(snapshot, options, state, refused, exactly=False)
     if resources.diagnostics and after.snapshot is not snapshot:
-        return _compile(snapshot, options, state, exactly=True)
+        return _compile(snapshot, options, state, refused, exactly=True)
     return resources, after
 
 
@@ -82,11 +99,11 @@ def canonicalized(state: CompileState) -> tuple[XdsResources, CompileState]:
     """
     policies = {key: policy for key, (policy, _) in state.policies.by_policy.items()}
     tags = state.tags.canonical(policies, state.number + 1)
-    return _make(replace(state, tags=tags, policies=state.policies.without_checkpoints))
+    return _make(replace(state, tags=tags, policies=state.policies.without_checkpoints), state.served)
 
 
 def _compile(
-    snapshot: Snapshot, options: EnvoyOptions, state: CompileState, exactly: bool
+    snapshot: Snapshot, options: EnvoyOptions, state: CompileState, refused: Mapping[Identity, str], exactly: bool
 ) -> tuple[XdsResources, CompileState]:
     """Compile a snapshot, starting from a state.
 
@@ -97,11 +114,35 @@ def _compile(
     only_policies = False
     if state.number:
         snapshot, changes, only_policies = _follow(state.snapshot, snapshot, exactly)
+        if refused or state.refused:
+            also = list(_refusal_changes(snapshot, state.refused, refused))
+            only_policies = only_policies and all(_is_policy(resource) for resource in also)
+            changes += [(resource, resource) for resource in also]
     tags = state.tags.after(changes, state.number + 1, state.acknowledged)
-    known = replace(state, snapshot=snapshot, options=options, tags=tags)
+    known = replace(state, snapshot=snapshot, options=options, tags=tags, refused=refused)
     if not only_policies or options is not state.options:
-        known = replace(known, served=None, policies=known.policies.without_checkpoints, routes=RouteConfigurations())
-    return _make(known)
+        known = replace(
+            known,
+            usable=usable_snapshot(snapshot, refused),
+            served=None,
+            policies=known.policies.without_checkpoints,
+            routes=RouteConfigurations(),
+        )
+    return _make(known, state.served)
+
+
+def _refusal_changes(
+    snapshot: Snapshot, before: Mapping[Identity, str], after: Mapping[Identity, str]
+) -> Iterator[Resource]:
+    """Yield the objects that Envoy newly refuses, or no longer, or with other words."""
+    for key in before.keys() | after.keys():
+        resource = snapshot.get(*key)
+        if resource is not None and before.get(key) != after.get(key):
+            yield resource
+
+
+def _is_policy(resource: Resource) -> bool:
+    return (resource.group, resource.kind) in ACCESS_POLICIES
 
 
 def _follow(before: Snapshot, snapshot: Snapshot, exactly: bool) -> tuple[Snapshot, list[Change], bool]:
@@ -114,7 +155,7 @@ def _follow(before: Snapshot, snapshot: Snapshot, exactly: bool) -> tuple[Snapsh
         replaced = changes
     removed = [old for old, _ in replaced if old is not None]
     added = [new for _, new in replaced if new is not None]
-    only_policies = all((resource.group, resource.kind) in ACCESS_POLICIES for resource in (*removed, *added))
+    only_policies = all(map(_is_policy, (*removed, *added)))
     if not only_policies:
         inherit(before, snapshot)
     elif before is not snapshot:
@@ -122,13 +163,22 @@ def _follow(before: Snapshot, snapshot: Snapshot, exactly: bool) -> tuple[Snapsh
     return snapshot, changes, only_policies
 
 
-def _make(known: CompileState) -> tuple[XdsResources, CompileState]:
+def _make(known: CompileState, in_force: ServedGateways | None) -> tuple[XdsResources, CompileState]:
     """Compile the snapshot of a state, and reuse the rest of the state where it is still valid."""
-    options, number, before = known.options, known.number + 1, known.resources
-    served = known.served if known.served is not None else served_gateways(known.snapshot, options)
-    compiler = PolicyCompiler(known.snapshot, options, known.tags.by_policy, known.policies)
+    options, number, before, refused = known.options, known.number + 1, known.resources, known.refused
+    served = known.served
+    if served is None:
+        served = served_gateways(known.usable.snapshot, options, in_force, known.snapshot, known.usable.closed)
+    compiler = PolicyCompiler(
+        known.snapshot,
+        options,
+        known.tags.by_policy,
+        known.policies,
+        usable=known.usable.snapshot,
+        refused=refused,
+    )
     routes = known.routes.after(served.plans, compiler, options)
-    filters = known.filters.after(compiler.checkpoints, number, known.acknowledged)
+    filters = known.filters.after(compiler.checkpoints, number, known.acknowledged, refused)
     if known.served is not None and not options.static:
         listeners = before.listeners
     else:
@@ -139,7 +189,9 @@ def _make(known: CompileState) -> tuple[XdsResources, CompileState]:
         clusters=_reuse(before.clusters, {**served.clusters, **_other_clusters(options, compiler)}),
         secrets=_reuse(before.secrets, served.secrets),
         extension_configs={} if options.static else filters.messages,
-        diagnostics=sorted_diagnostics((*served.diagnostics, *compiler.diagnostics)),
+        diagnostics=sorted_diagnostics(
+            (*known.usable.diagnostics, *served.diagnostics, *compiler.diagnostics, *routes.diagnostics)
+        ),
     )
     policies = compiler.compiled
     after = replace(

@@ -8,7 +8,8 @@ filters that they were opened with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from envoy.config.core.v3 import protocol_pb2
@@ -24,7 +25,9 @@ from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.place import GATEWAY, HTTP_ROUTE
 from tierwall.attach.route import RouteOnListener, attach_route
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.source import Path
 from tierwall.engines.envoy.config import external_auth, mcp
+from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.matchers import matcher, packed
 from tierwall.engines.envoy.config.names import (
     BODILESS,
@@ -43,10 +46,11 @@ from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.config.replies import local_replies
 from tierwall.engines.envoy.config.route_plan import RoutePlan, RoutePlanner
 from tierwall.engines.envoy.config.tls import listener_tls, transport_socket
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 
 UNSUPPORTED_PROTOCOL, PORT_TAKEN = "TW657", "TW658"
+CLOSED = "its listeners are not opened"
 # The policies in force when a request begins decide on it. This limit keeps clients from beginning requests long before
 # they need them: after this time a revocation is complete.
 MAX_REQUEST_SECONDS = 30
@@ -147,6 +151,8 @@ class FilterChain(NamedTuple):
     plan: RoutePlan
     socket: Any | None
     hostname: str
+    # The listeners of the Gateway and its ListenerSets that it serves.
+    listeners: tuple[Listener, ...]
 
 
 class ServedGateways(Struct, frozen=True, eq=False):
@@ -156,6 +162,8 @@ class ServedGateways(Struct, frozen=True, eq=False):
     clusters: Mapping[str, Any]
     secrets: Mapping[str, Any]
     diagnostics: tuple[Diagnostic, ...]
+    # The Gateway that has each address.
+    holders: Mapping[SocketAddress, Identity]
 
     @property
     def plans(self) -> list[RoutePlan]:
@@ -174,55 +182,117 @@ class ServedGateways(Struct, frozen=True, eq=False):
             for name, (address, chains) in self.ports.items()
         }
 
+    @property
+    def listeners_in_force(self) -> frozenset[tuple[Identity, str]]:
+        """The listeners that are served, each by its owner and name."""
+        return frozenset(
+            (listener.owner.identity, listener.name)
+            for _, chains in self.ports.values()
+            for chain in chains
+            for listener in chain.listeners
+        )
+
 
 def _chain(parts: FilterChain, routes: Any, options: EnvoyOptions, filters: list[Any]) -> Any:
     manager = connection_manager(parts.plan.name, routes, options, filters)
     return filter_chain(parts.plan.name, manager, parts.socket, parts.hostname)
 
 
-def served_gateways(snapshot: Snapshot, options: EnvoyOptions) -> ServedGateways:
-    """Return what an Envoy serves for the Gateways of a snapshot."""
-    builder = _ServedBuilder(snapshot, options)
-    for gateway in sorted(snapshot.of_kind(*GATEWAY), key=lambda gateway: (gateway.namespace, gateway.name)):
-        if options.gateways is None or f"{gateway.namespace}/{gateway.name}" in options.gateways:
-            builder.gateway(gateway)
+def served_gateways(
+    snapshot: Snapshot,
+    options: EnvoyOptions,
+    before: ServedGateways | None = None,
+    declared: Snapshot | None = None,
+    closed: Collection[Identity] = (),
+) -> ServedGateways:
+    """Return what an Envoy serves for the Gateways of a snapshot of usable objects.
+
+    Where two of them want the same, the one that has it in `before` keeps it; otherwise the more senior one gets it.
+    `declared` has the unusable objects, too: a Gateway with an error keeps its ports. `closed` are the routes that
+    answer 500.
+    """
+    builder = _ServedBuilder(snapshot, options, before, closed)
+    builder.claim(before.holders if before is not None else {}, declared if declared is not None else snapshot)
+    for gateway in builder.gateways:
+        builder.add(gateway)
     return builder.serving()
 
 
 class _ServedBuilder:
-    def __init__(self, snapshot: Snapshot, options: EnvoyOptions) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        options: EnvoyOptions,
+        before: ServedGateways | None,
+        closed: Collection[Identity],
+    ) -> None:
         self._snapshot = snapshot
         self._options = options
-        self._planning = RoutePlanner(snapshot, options)
+        self._planning = RoutePlanner(snapshot, options, closed)
+        self._fence = ObjectFence()
         self._attached: dict[tuple[Resource, Resource, int], list[RouteOnListener]] = {}
         for route in snapshot.of_kind(*HTTP_ROUTE):
-            for attached_route in attach_route(snapshot, route)[0]:
+            result = self._fence.guard(route, "it is not served", partial(attach_route, snapshot, route))
+            for attached_route in result[0] if result is not None else ():
                 key = attached_route.gateway, attached_route.listener.owner, attached_route.listener.number
                 self._attached.setdefault(key, []).append(attached_route)
-        self._taken: dict[SocketAddress, Resource] = {}
+        self._in_force = before.listeners_in_force if before is not None else frozenset()
+        self._listeners = {
+            gateway: self._fence.guard(gateway, CLOSED, partial(gateway_listeners, snapshot, gateway)) or ()
+            for gateway in sorted(snapshot.of_kind(*GATEWAY), key=lambda gateway: gateway.seniority)
+            if options.gateways is None or f"{gateway.namespace}/{gateway.name}" in options.gateways
+        }
+        self._holders: dict[SocketAddress, Resource] = {}
         self._diagnostics: list[Diagnostic] = []
         self._ports: dict[str, tuple[SocketAddress, tuple[FilterChain, ...]]] = {}
         self._secrets: dict[str, Any] = {}
 
-    def gateway(self, gateway: Resource) -> None:
+    @property
+    def gateways(self) -> list[Resource]:
+        """The Gateways to serve, by name."""
+        return sorted(self._listeners, key=lambda gateway: (gateway.namespace, gateway.name))
+
+    def claim(self, before: Mapping[SocketAddress, Identity], declared: Snapshot) -> None:
+        """Decide which Gateway gets each address: the one that has it while it declares it, otherwise the most senior.
+
+        Otherwise a Gateway with a well chosen name could take a port from another that serves there.
+        """
+        for identity in set(before.values()):
+            gateway = declared.get(*identity)
+            if gateway is not None:
+                listeners = self._fence.guard(gateway, CLOSED, partial(gateway_listeners, declared, gateway)) or ()
+                for address in {self._address(gateway, listener.port) for listener in listeners}:
+                    if before.get(address) == identity:
+                        self._holders[address] = gateway
+        for gateway, own in self._listeners.items():
+            for address in {self._address(gateway, listener.port) for listener in own}:
+                self._holders.setdefault(address, gateway)
+
+    def add(self, gateway: Resource) -> None:
         """Add all listeners of a Gateway, port by port."""
         by_port: dict[int, list[Listener]] = {}
-        for listener in gateway_listeners(self._snapshot, gateway):
+        for listener in self._listeners[gateway]:
             by_port.setdefault(listener.port, []).append(listener)
         for port, listeners in sorted(by_port.items()):
             address = self._address(gateway, port)
-            owner = self._taken.setdefault(address, gateway)
-            if owner is not gateway:
-                where = f"{address.host}:{address.port}"
-                message = f"{gateway.reference} is not served: {owner.reference} has {where} already"
-                self._diagnostics.append(gateway.diagnostic(PORT_TAKEN, message))
+            owner, where = self._holders[address], f"{address.host}:{address.port}"
+            if owner.identity != gateway.identity:
+                message = f"{gateway.reference} is not served on port {port}: {owner.reference} has {where} already"
+                self._diagnostics.append(listeners[0].owner.diagnostic(PORT_TAKEN, message, _path(listeners[0])))
                 continue
-            kept = self._compatible(gateway, listeners)
-            # Plain HTTP has one chain, where the host selects the listener; TLS has one for each server name.
-            groups = [[listener] for listener in kept] if kept and kept[0].protocol == "HTTPS" else [kept]
-            chains = [chain for group in groups if group and (chain := self._chain(gateway, group))]
+            chains = self._fence.guard(gateway, CLOSED, partial(self._chains, gateway, listeners))
             if chains:
-                self._ports[listener_name(gateway, port)] = address, tuple(chains)
+                self._ports[listener_name(gateway, port)] = address, chains
+
+    def _chains(self, gateway: Resource, listeners: list[Listener]) -> tuple[FilterChain, ...]:
+        """Return the filter chains of the listeners on one port."""
+        kept = self._compatible(gateway, listeners)
+        # Plain HTTP has one chain, where the host selects the listener; TLS has one for each server name.
+        groups = [[listener] for listener in kept] if kept and kept[0].protocol == "HTTPS" else [kept]
+        chains = [
+            self._fence.guard(group[0].owner, CLOSED, partial(self._chain, gateway, group)) for group in groups if group
+        ]
+        return tuple(chain for chain in chains if chain is not None)
 
     def _address(self, gateway: Resource, port: int) -> SocketAddress:
         default = SocketAddress(self._options.address, port)
@@ -231,16 +301,20 @@ class _ServedBuilder:
     def _compatible(self, gateway: Resource, listeners: list[Listener]) -> list[Listener]:
         """Return the listeners on one port that do not conflict: one protocol, and one listener per host name."""
         kept: list[Listener] = []
-        for listener in listeners:
+        for listener in sorted(listeners, key=lambda listener: self._standing(gateway, listener)):
             if listener.protocol not in ("HTTP", "HTTPS"):
                 message = f"protocol `{listener.protocol}` of {listener} is not served"
-                self._diagnostics.append(listener.owner.diagnostic(UNSUPPORTED_PROTOCOL, message))
+                self._diagnostics.append(listener.owner.diagnostic(UNSUPPORTED_PROTOCOL, message, _path(listener)))
             elif rival := next((other for other in kept if _conflict(other, listener)), None):
                 message = f"{listener} is not served: {rival} has port {listener.port} already"
-                self._diagnostics.append(listener.owner.diagnostic(PORT_TAKEN, message))
+                self._diagnostics.append(listener.owner.diagnostic(PORT_TAKEN, message, _path(listener)))
             else:
                 kept.append(listener)
         return kept
+
+    def _standing(self, gateway: Resource, listener: Listener) -> tuple[bool, bool]:
+        """Return the sort key of listeners that compete: the Gateway's own come first, then those in force."""
+        return listener.owner is not gateway, (listener.owner.identity, listener.name) not in self._in_force
 
     def _chain(self, gateway: Resource, group: list[Listener]) -> FilterChain | None:
         first, socket = group[0], None
@@ -256,12 +330,17 @@ class _ServedBuilder:
         ]
         for _, routes in attached:
             routes.sort(key=lambda attached_route: (attached_route.route.seniority, attached_route.parent))
-        return FilterChain(self._planning.plan(gateway, name, attached), socket, first.hostname)
+        return FilterChain(self._planning.plan(gateway, name, attached), socket, first.hostname, tuple(group))
 
     def serving(self) -> ServedGateways:
         """Return everything added so far."""
-        problems = (*self._diagnostics, *self._planning.diagnostics)
-        return ServedGateways(self._ports, self._planning.clusters, self._secrets, problems)
+        problems = (*self._diagnostics, *self._fence.diagnostics, *self._planning.diagnostics)
+        holders = {address: gateway.identity for address, gateway in self._holders.items()}
+        return ServedGateways(self._ports, self._planning.clusters, self._secrets, problems, holders)
+
+
+def _path(listener: Listener) -> Path:
+    return "spec", "listeners", listener.number
 
 
 def _conflict(listener: Listener, other: Listener) -> bool:

@@ -16,9 +16,11 @@ from tierwall.core.stack import Stack
 from tierwall.engines.envoy.config import mcp
 from tierwall.engines.envoy.config.checkpoints import Checkpoint, digest
 from tierwall.engines.envoy.config.external_auth import AuthorizationService, authorization_service
+from tierwall.engines.envoy.config.fence import failure
 from tierwall.engines.envoy.config.names import CHECKPOINT, FACTS, SLOTS_PER_LEVEL
 from tierwall.engines.envoy.config.options import EnvoyOptions
-from tierwall.engines.envoy.config.rbac import CompiledPolicy, compile_policy, dependencies
+from tierwall.engines.envoy.config.rbac import CompiledPolicy, closed_policy, compile_policy, dependencies
+from tierwall.engines.envoy.config.usable_snapshot import refusal
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import model
@@ -27,6 +29,7 @@ from tierwall.tool.rules import AccessPolicy
 
 # Finds the authorization service of a policy, or says why it cannot be asked.
 FindAuthorizer = Callable[[Snapshot, Resource], AuthorizationService | str]
+CLOSED = "every request to its targets is denied"
 
 
 class Protection(Struct, frozen=True):
@@ -103,8 +106,13 @@ class PolicyCompiler:
         tags: Mapping[Identity, str] | None = None,
         before: CompiledPolicies | None = None,
         find_authorizer: FindAuthorizer = authorization_service,
+        usable: Snapshot | None = None,
+        refused: Mapping[Identity, str] | None = None,
     ) -> None:
+        """`usable` has the objects that authorizers may be, and `refused` the policies that Envoy refuses."""
         self._snapshot = snapshot
+        self._usable = usable if usable is not None else snapshot
+        self._refused = refused or {}
         self._options = options
         self._find_authorizer = find_authorizer
         self._before = before if before is not None else CompiledPolicies()
@@ -127,9 +135,11 @@ class PolicyCompiler:
         if needs is None:
             needs = self._before.dependencies.get(policies)
             if needs is None:
-                needs = frozenset(need for policy in policies for need in dependencies(policy))
+                needs = frozenset(need for policy in policies for need in _dependencies(policy))
             self._dependencies[policies] = needs
-        key = level, policies, *_needed(needs, backend, port)
+        key: tuple[object, ...] = level, policies, *_needed(needs, backend, port)
+        if self._refused:
+            key = *key, *(self._refused.get(policy.resource.identity) for policy in policies)
         entry = self._entries.get(key)
         if entry is None:
             entry = self._before.checkpoints.get(key) or self._make(level, policies, backend, port)
@@ -140,14 +150,37 @@ class PolicyCompiler:
         identities, compiled, services = [], [], []
         # INVARIANT: a target has at most five policies (attach.limits), so each has a slot.
         for policy in policies[:SLOTS_PER_LEVEL]:
-            asks = self._find_authorizer(self._snapshot, policy.resource) if policy.asks.all else None
-            identity, compiled_policy = self._compile(policy, backend, port, asks)
+            identity, compiled_policy, service = self._guarded(policy, backend, port)
             identities.append(identity)
             compiled.append(compiled_policy)
-            if isinstance(asks, AuthorizationService):
-                services.append(asks)
+            if service is not None:
+                services.append(service)
         keys = tuple(policy.resource.identity for policy in policies)
         return CheckpointEntry(keys, Checkpoint.of(level, identities, compiled), tuple(services))
+
+    def _guarded(
+        self, policy: AccessPolicy, backend: Backend, port: int
+    ) -> tuple[object, CompiledPolicy, AuthorizationService | None]:
+        """Return the identity of a compiled policy, the compiled policy and the service that it asks, if any.
+
+        A policy that cannot be compiled, or that Envoy refuses, is closed.
+        """
+        resource = policy.resource
+        words = self._refused.get(resource.identity)
+        if words is not None:
+            return ("refused", resource.identity, words), self._closed(policy, refusal(resource, words)), None
+        try:
+            asks = self._find_authorizer(self._usable, resource) if policy.asks.all else None
+            identity, compiled = self._compile(policy, backend, port, asks)
+        except Exception as error:
+            problem = failure(resource, CLOSED, error)
+            return ("failed", resource.identity, problem.message), self._closed(policy, problem), None
+        return identity, compiled, asks if isinstance(asks, AuthorizationService) else None
+
+    def _closed(self, policy: AccessPolicy, problem: Diagnostic) -> CompiledPolicy:
+        """Return a policy that denies everything for this reason; the one of the previous compilation if it can be."""
+        forms = self._forms(policy.resource)
+        return forms.setdefault(problem.message, closed_policy(policy, (problem,)))
 
     def _compile(
         self, policy: AccessPolicy, backend: Backend, port: int, asks: AuthorizationService | str | None
@@ -217,6 +250,14 @@ class PolicyCompiler:
         policies = (policy for entry in self._entries.values() for policy in entry.checkpoint.policies)
         diagnostics = (diagnostic for policy in policies for diagnostic in policy.diagnostics)
         return list({(problem.code, problem.message, str(problem.at)): problem for problem in diagnostics}.values())
+
+
+def _dependencies(policy: AccessPolicy) -> Iterator[str]:
+    """Yield what the compiled form of a policy depends on; a closed form depends on nothing."""
+    try:
+        yield from dependencies(policy)
+    except Exception:
+        return
 
 
 def _needed(needs: frozenset[str], backend: Backend, port: int) -> tuple[object, object]:

@@ -35,6 +35,7 @@ from tierwall.engines.envoy.config.matchers import (
     session_predicate,
 )
 from tierwall.engines.envoy.config.names import CALLER, METHOD, NAME, URI
+from tierwall.resources.resource import Identity
 from tierwall.tool.methods import (
     BASE_METHODS,
     BASE_PREFIXES,
@@ -66,6 +67,7 @@ class CompiledPolicy(Struct, frozen=True, eq=False):
     MCP messages and plain HTTP have separate trees, because routes already tell the two apart.
     """
 
+    policy: Identity
     mcp: MatcherTrees
     plain: MatcherTrees
     authorizer: Any | None = None
@@ -86,7 +88,20 @@ def compile_policy(
     mcp, plain = _trees(translator, asks, plain=False), _trees(translator, asks, plain=True)
     may_ask = policy.asks.all and not policy.closed
     authorizer = packed(route_settings(asks)) if may_ask and isinstance(asks, AuthorizationService) else None
-    return CompiledPolicy(mcp, plain, authorizer, frozenset(translator.arguments), tuple(translator.diagnostics))
+    return CompiledPolicy(
+        policy.resource.identity,
+        mcp,
+        plain,
+        authorizer,
+        frozenset(translator.arguments),
+        tuple(translator.diagnostics),
+    )
+
+
+def closed_policy(policy: AccessPolicy, diagnostics: tuple[Diagnostic, ...]) -> CompiledPolicy:
+    """Return a policy that denies everything, because it cannot be compiled or Envoy refuses what it compiles to."""
+    denied = MatcherTrees(action(denier_name(policy), rbac_pb2.RBAC.DENY))
+    return CompiledPolicy(policy.resource.identity, denied, denied, diagnostics=diagnostics)
 
 
 def _trees(translator: _PolicyTranslator, asks: AuthorizationService | str | None, plain: bool) -> MatcherTrees:

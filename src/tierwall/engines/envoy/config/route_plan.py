@@ -20,15 +20,17 @@ from tierwall.attach.route import RouteOnListener
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config import clusters
+from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.names import PLACE, backend_of_cluster
 from tierwall.engines.envoy.config.options import EnvoyOptions
-from tierwall.engines.envoy.config.route_rules import apply_filters, precedence, route_match
-from tierwall.resources.resource import Resource, list_of_maps
+from tierwall.engines.envoy.config.route_rules import apply_filters, plain_match, precedence, route_match
+from tierwall.resources.resource import Identity, Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS
 from tierwall.values.time import parse_seconds
 
 UNSUPPORTED, NO_BACKEND = "TW655", "TW656"
+CLOSED = "its rules answer 500"
 
 
 class RouteBackend(Struct, frozen=True, eq=False):
@@ -47,6 +49,7 @@ class PlannedRoute(Struct, frozen=True, eq=False):
     """A match of a rule: the Envoy route without policies, its backends, and its only HTTP method, if limited."""
 
     message: Any
+    route: Resource
     backends: tuple[RouteBackend, ...] = ()
     method: object = None
 
@@ -70,11 +73,19 @@ class RoutePlan(Struct, frozen=True, eq=False):
 class RoutePlanner:
     """Makes plans. `clusters` collects the clusters of their backends, `diagnostics` the problems."""
 
-    def __init__(self, snapshot: Snapshot, options: EnvoyOptions) -> None:
+    def __init__(self, snapshot: Snapshot, options: EnvoyOptions, closed: Collection[Identity] = ()) -> None:
+        """`closed` are the routes that answer 500."""
         self._snapshot = snapshot
         self._options = options
+        self._closed = closed
+        self._fence = ObjectFence()
         self.clusters: dict[str, Any] = {}
-        self.diagnostics: list[Diagnostic] = []
+        self._diagnostics: list[Diagnostic] = []
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """The problems of all plans so far."""
+        return *self._diagnostics, *self._fence.diagnostics
 
     def plan(
         self, gateway: Resource, name: str, listeners: Sequence[tuple[Listener, list[RouteOnListener]]]
@@ -96,13 +107,26 @@ class RoutePlanner:
         hosts: dict[str, list[tuple[tuple[Any, ...], PlannedRoute]]] = {listener.hostname.lower() or "*": []}
         for attached_route in attached:
             if (attached_route.route.group, attached_route.route.kind) == HTTP_ROUTE:
-                routes = list(self._routes(gateway, listener, attached_route.route))
+                routes = self._planned(gateway, listener, attached_route.route)
                 for host in attached_route.hostnames or ("*",):
                     hosts.setdefault(host, []).extend(routes)
         by_host = {host: [route for _, route in sorted(routes, key=itemgetter(0))] for host, routes in hosts.items()}
         # Envoy searches one virtual host only. So a host has its own routes first, then those for wider host names.
         for host in hosts:
             yield PlannedHost(listener, host, tuple(route for name in _wider(host, hosts) for route in by_host[name]))
+
+    def _planned(
+        self, gateway: Resource, listener: Listener, route: Resource
+    ) -> list[tuple[tuple[Any, ...], PlannedRoute]]:
+        """Return the routes of an HTTPRoute; those that answer 500 if it is closed or cannot be compiled."""
+        if route.identity in self._closed:
+            message = f"{route.reference} is refused: {CLOSED}"
+            self._diagnostics.append(route.diagnostic(UNSUPPORTED, message, ("spec", "rules")))
+        else:
+            routes = self._fence.guard(route, CLOSED, lambda: list(self._routes(gateway, listener, route)))
+            if routes is not None:
+                return routes
+        return self._fence.guard(route, "it is not served", lambda: list(_closed_routes(route))) or []
 
     def _routes(
         self, gateway: Resource, listener: Listener, route: Resource
@@ -134,35 +158,49 @@ class RoutePlanner:
     ) -> PlannedRoute:
         if unsupported:
             problem = f"{unsupported} is not supported: the rule answers 500"
-            self.diagnostics.append(route.diagnostic(UNSUPPORTED, problem, ("spec", "rules")))
+            self._diagnostics.append(route.diagnostic(UNSUPPORTED, problem, ("spec", "rules")))
         has_backend = any(backend.cluster is not None for backend in backends)
         if unsupported or (not has_backend and not message.HasField("redirect")):
             message.ClearField("action")
             message.direct_response.status = 500
         if message.HasField("redirect") or message.HasField("direct_response"):
-            return PlannedRoute(message)
+            return PlannedRoute(message, route)
         # An event stream lives as long as its session: no timeout unless the route sets one.
         message.route.timeout.FromNanoseconds(int((_timeout(rule) or 0) * 1e9))
-        return PlannedRoute(message, backends, match.get("method"))
+        return PlannedRoute(message, route, backends, match.get("method"))
 
     def _backend(self, gateway: Resource, listener: Listener, ref: BackendRef) -> RouteBackend:
         resource = ref.place.resource(self._snapshot) if ref.resolves(self._snapshot) else None
         known = resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE)
-        cluster = (
-            clusters.backend_cluster(resource, ref.port, self._options) if resource is not None and known else None
-        )
+        cluster = self._cluster(resource, ref.port) if resource is not None and known else None
         if resource is None or cluster is None:
             message = (
                 f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it are answered with 500"
             )
-            self.diagnostics.append(ref.route.diagnostic(NO_BACKEND, message, ref.path))
+            self._diagnostics.append(ref.route.diagnostic(NO_BACKEND, message, ref.path))
             return RouteBackend(gateway, listener, _weight(ref))
         if list(list_of_maps(ref.value.get("filters"))):
             message = "filters of a backendRef are not supported: requests to it are answered with 500"
-            self.diagnostics.append(ref.route.diagnostic(UNSUPPORTED, message, ref.path))
+            self._diagnostics.append(ref.route.diagnostic(UNSUPPORTED, message, ref.path))
             return RouteBackend(gateway, listener, _weight(ref))
         self.clusters[cluster.name] = cluster
         return RouteBackend(gateway, listener, _weight(ref), resource, cluster.name, clusters.external_host(resource))
+
+    def _cluster(self, backend: Resource, port: int) -> Any | None:
+        words = "requests to it are answered with 500"
+        return self._fence.guard(backend, words, lambda: clusters.backend_cluster(backend, port, self._options))
+
+
+def _closed_routes(route: Resource) -> Iterator[tuple[tuple[Any, ...], PlannedRoute]]:
+    """Yield routes that answer 500, with nothing that Envoy could refuse."""
+    for number, rule in enumerate(rules(route)):
+        matches = rule.get("matches", [{}])
+        for index, match in enumerate(matches if isinstance(matches, list) else ()):
+            if isinstance(match, dict):
+                name = f"{route.namespace}/{route.name}/{number}/{index}"
+                message = route_components_pb2.Route(name=name, match=plain_match(match))
+                message.direct_response.status = 500
+                yield precedence(route, number, index, match), PlannedRoute(message, route)
 
 
 def place(gateway: Resource, listener: Listener, backends: tuple[RouteBackend, ...]) -> Any:

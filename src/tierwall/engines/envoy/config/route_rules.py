@@ -27,6 +27,8 @@ _ADD = base_pb2.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
 _RESPONSE_CODES = {301: 0, 302: 1, 303: 2, 307: 3, 308: 4}
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,1023}", re.ASCII)
+_PLAIN_TEXT = re.compile(r"[!-~]{1,1024}", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # Headers that frame a message or say which host it is for: changing one would change the meaning of the message.
 _PROTECTED = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"))
@@ -55,6 +57,48 @@ def route_match(value: Mapping[str, Any], max_program_size: int) -> Any:
     for name, parameter in _by_name(value.get("queryParams"), fold_case=False):
         _set_string_match(out.query_parameters.add(name=name).string_match, parameter)
     return out
+
+
+def plain_match(value: Mapping[str, Any]) -> Any:
+    """Translate a match of a route that is closed: if Envoy could refuse any part of it, it matches nothing.
+
+    Not even the types in such a route are certain. A condition that cannot be read must not vanish: the match would
+    then answer for requests of other routes.
+    """
+    if not _is_plain(value):
+        return route_components_pb2.RouteMatch(safe_regex={"regex": _MATCHES_NOTHING})
+    return route_match(value, 0)
+
+
+def _is_plain(value: Mapping[str, Any]) -> bool:
+    path, method = value.get("path", {}), value.get("method", "GET")
+    entries = [value.get(field, []) for field in ("headers", "queryParams")]
+    if not isinstance(path, dict) or not all(isinstance(entry, list) for entry in entries):
+        return False
+    kind, text = path.get("type", "PathPrefix"), path.get("value", "/")
+    return (
+        value.keys() <= {"path", "method", "headers", "queryParams"}
+        and path.keys() <= {"type", "value"}
+        and kind in ("Exact", "PathPrefix")
+        and isinstance(text, str)
+        and _PLAIN_PATH.fullmatch(text) is not None
+        and isinstance(method, str)
+        and _TOKEN.fullmatch(method) is not None
+        and all(_is_plain_entry(entry) for field in entries for entry in field)
+    )
+
+
+def _is_plain_entry(entry: object) -> bool:
+    if not isinstance(entry, dict) or not entry.keys() <= {"type", "name", "value"}:
+        return False
+    name, text = entry.get("name"), entry.get("value")
+    return (
+        entry.get("type", "Exact") == "Exact"
+        and isinstance(name, str)
+        and _TOKEN.fullmatch(name) is not None
+        and isinstance(text, str)
+        and _PLAIN_TEXT.fullmatch(text) is not None
+    )
 
 
 def unusable_pattern(value: Mapping[str, Any], max_program_size: int) -> str:

@@ -13,8 +13,10 @@ from typing import Any
 from envoy.config.route.v3 import route_components_pb2, route_pb2
 from msgspec import Struct
 
+from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config import mcp
 from tierwall.engines.envoy.config.checkpoints import on
+from tierwall.engines.envoy.config.fence import failure
 from tierwall.engines.envoy.config.names import (
     BODILESS,
     CHECKPOINT,
@@ -28,7 +30,7 @@ from tierwall.engines.envoy.config.names import (
 )
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.policy_compiler import NO_PROTECTION, PolicyCompiler, Protection
-from tierwall.engines.envoy.config.route_plan import PlannedRoute, RouteBackend, RoutePlan
+from tierwall.engines.envoy.config.route_plan import CLOSED, PlannedRoute, RouteBackend, RoutePlan
 from tierwall.engines.envoy.config.route_rules import method_matcher
 from tierwall.tool.model import backend_of
 
@@ -54,6 +56,7 @@ class RouteConfigurations(Struct, frozen=True, eq=False):
 
     by_name: Mapping[str, tuple[RoutePlan, Any]] = {}
     by_route: Mapping[PlannedRoute, tuple[CheckpointNames, list[Any]]] = {}
+    diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
     def configurations(self) -> dict[str, Any]:
@@ -64,25 +67,32 @@ class RouteConfigurations(Struct, frozen=True, eq=False):
         """Return the RouteConfigurations of these plans, and reuse the unchanged ones."""
         by_name: dict[str, tuple[RoutePlan, Any]] = {}
         by_route: dict[PlannedRoute, tuple[CheckpointNames, list[Any]]] = {}
+        problems: list[Diagnostic] = []
         for plan in plans:
             is_same = True
             for route in (route for host in plan.hosts for route in host.routes if route.backends):
-                destinations = [_destination(backend, compiler) for backend in route.backends]
-                # A checkpoint's name stands for everything that routes contain of it.
-                names = tuple(
-                    tuple(checkpoint.name for checkpoint in destination.protection.checkpoints)
-                    for destination in destinations
-                )
                 known = self.by_route.get(route)
-                if known is None or known[0] != names:
+                try:
+                    destinations = [_destination(backend, compiler) for backend in route.backends]
+                    # A checkpoint's name stands for everything that routes contain of it.
+                    names = tuple(
+                        tuple(checkpoint.name for checkpoint in destination.protection.checkpoints)
+                        for destination in destinations
+                    )
+                    if known is None or known[0] != names:
+                        is_same = False
+                        message = copy.deepcopy(route.message)
+                        known = names, protected_routes(message, destinations, options, route.method)
+                except Exception as error:
                     is_same = False
-                    known = names, protected_routes(copy.deepcopy(route.message), destinations, options, route.method)
+                    known = (), [_failing(route.message)]
+                    problems.append(failure(route.route, CLOSED, error))
                 by_route[route] = known
             before = self.by_name.get(plan.name)
             if before is None or before[0] is not plan or not is_same:
                 before = plan, _configuration(plan, by_route)
             by_name[plan.name] = before
-        return RouteConfigurations(by_name, by_route)
+        return RouteConfigurations(by_name, by_route, tuple(problems))
 
 
 def _configuration(plan: RoutePlan, by_route: Mapping[PlannedRoute, tuple[CheckpointNames, list[Any]]]) -> Any:
@@ -94,6 +104,13 @@ def _configuration(plan: RoutePlan, by_route: Mapping[PlannedRoute, tuple[Checkp
         virtual.routes.append(_ambiguous())
         for route in host.routes:
             virtual.routes.extend(by_route[route][1] if route.backends else [route.message])
+    return out
+
+
+def _failing(route: Any) -> Any:
+    """Return a route with the same match that answers 500."""
+    out = route_components_pb2.Route(name=route.name, match=route.match)
+    out.direct_response.status = 500
     return out
 
 

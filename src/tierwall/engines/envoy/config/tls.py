@@ -24,7 +24,7 @@ from tierwall.attach.place import Place
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions
-from tierwall.resources.resource import Resource, list_of_maps, nested_map
+from tierwall.resources.resource import Identity, Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 BAD_CERTIFICATE, NO_AUTHORITY = "TW653", "TW654"
@@ -134,6 +134,14 @@ def _place(ref: Mapping[str, Any], kind: str, namespace: str) -> Place:
         str(ref.get("namespace") or namespace),
         str(ref.get("name")),
     )
+
+
+def referenced_identities(gateway: Resource, listener: Listener) -> Iterator[Identity]:
+    """Yield the Secrets and ConfigMaps that a listener refers to."""
+    for ref in list_of_maps(nested_map(listener.value, "tls").get("certificateRefs")):
+        yield _place(ref, "Secret", listener.owner.namespace)[:4]
+    for ref in list_of_maps(_validation(gateway, listener.port).get("caCertificateRefs")):
+        yield _place(ref, "ConfigMap", gateway.namespace)[:4]
 
 
 def _data(snapshot: Snapshot, owner: Resource, place: Place) -> tuple[dict[str, bytes] | None, str]:

@@ -1,0 +1,42 @@
+"""A fence around each object: no failure of compiling one object reaches another (docs/semantics.md#running).
+
+What an object compiles to is made inside the fence. If that raises, whatever it raises, the object is closed or left
+out, and a diagnostic names it. An exception that is no problem of the object (an interrupt, an exit) passes.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import TypeVar
+
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.resources.resource import Resource
+
+NOT_COMPILED = "TW661"
+_MAX_WORDS = 300
+T = TypeVar("T")
+
+
+class ObjectFence:
+    """Makes parts of a configuration, and keeps a failure with the object that the part is made for."""
+
+    def __init__(self) -> None:
+        self.diagnostics: list[Diagnostic] = []
+
+    def guard(self, resource: Resource, consequence: str, make: Callable[[], T]) -> T | None:
+        """Return what `make` makes for an object; None if it raises. A diagnostic then tells the consequence."""
+        try:
+            return make()
+        except Exception as error:
+            self.diagnostics.append(failure(resource, consequence, error))
+            return None
+
+
+def failure(resource: Resource, consequence: str, error: Exception) -> Diagnostic:
+    """Return the diagnostic of an object that cannot be compiled, with the place in the code where it failed."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    where = f" at {frames[0].filename.rpartition('/')[2]}:{frames[0].lineno}" if frames else ""
+    words = f"{type(error).__name__}{where}: {error}"[:_MAX_WORDS]
+    message = f"{resource.reference} cannot be compiled for Envoy: {consequence}; {words}"
+    return resource.diagnostic(NOT_COMPILED, message)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tierwall.core.diagnostics import Diagnostics, InputError
 from tierwall.core.protocols import Engine, EngineReply, EngineReport
 from tierwall.core.question import Question
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, canonicalized, compile
@@ -44,10 +43,8 @@ class EnvoyController(Follower[Compilation]):
         self._acknowledged = 0
 
     def prepare(self, snapshot: Snapshot) -> PreparedState[Compilation]:
-        """Compile a snapshot; InputError if the compiler reports errors."""
+        """Compile a snapshot. Objects that cannot be served are closed or left out, and diagnostics say so."""
         compilation = Compilation(*compile(snapshot, self._options, self._state.acknowledge(self._acknowledged)))
-        if Diagnostics(compilation.resources.diagnostics).errors:
-            raise InputError(compilation.resources.diagnostics)
         return PreparedState(compilation, compilation.resources.diagnostics)
 
     def enforce(self, load: Load[Compilation]) -> bool:

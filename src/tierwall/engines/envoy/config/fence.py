@@ -1,7 +1,7 @@
 """A fence around each object: no failure of compiling one object reaches another (docs/semantics.md#running).
 
 What an object compiles to is made inside the fence. If that raises, whatever it raises, the object is closed or left
-out, and a diagnostic names it. An exception that is no problem of the object (an interrupt, an exit) passes.
+out, and a diagnostic names it. Interrupts and exits pass.
 """
 
 from __future__ import annotations

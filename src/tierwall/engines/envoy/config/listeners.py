@@ -264,8 +264,8 @@ class _ServedBuilder:
                 for address in {self._address(gateway, listener.port) for listener in listeners}:
                     if before.get(address) == identity:
                         self._holders[address] = gateway
-        for gateway, own in self._listeners.items():
-            for address in {self._address(gateway, listener.port) for listener in own}:
+        for gateway, served in self._listeners.items():
+            for address in {self._address(gateway, listener.port) for listener in served}:
                 self._holders.setdefault(address, gateway)
 
     def add(self, gateway: Resource) -> None:

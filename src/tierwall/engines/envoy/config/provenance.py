@@ -1,4 +1,4 @@
-"""Which objects a message is made of, to find the one at fault if Envoy refuses the message.
+"""The objects that a message is made of, to find the one at fault if Envoy refuses the message.
 
 Answers come from the state of a compilation on demand, so that compiling costs nothing more. They name every object
 that had a part in a message, never too few: the one at fault is among them.
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 def contributors(state: CompileState, field: str, name: str) -> frozenset[Identity]:
     """Return the objects that a message is made of; `field` is that of `XdsResources`."""
     chains = [chain for _, chains in state.served.ports.values() for chain in chains] if state.served else []
-    found: Iterable[Identity]
+    identities: Iterable[Identity]
     match field:
         case "extension_configs":
             shard, _ = state.filters.shards.get(name, ((), None))
-            found = (policy.policy for _, policy in shard)
+            identities = (policy.policy for _, policy in shard)
         case "routes":
-            found = (key for chain in chains if chain.plan.name == name for key in _routes(state, chain))
+            identities = (key for chain in chains if chain.plan.name == name for key in _routes(state, chain))
         case "listeners":
             _, served = state.served.ports.get(name, (None, ())) if state.served else (None, ())
-            found = (key for chain in served for key in _chain(chain))
+            identities = (key for chain in served for key in _chain(chain))
         case "secrets":
-            found = (key for chain in chains if name.endswith(f"/{chain.plan.name}") for key in _chain(chain))
+            identities = (key for chain in chains if name.endswith(f"/{chain.plan.name}") for key in _chain(chain))
         case "clusters":
-            found = (*_backends(chains, name), *_authorizers(state, name))
+            identities = (*_backends(chains, name), *_authorizers(state, name))
         case _:
-            found = ()
-    return frozenset(found)
+            identities = ()
+    return frozenset(identities)
 
 
 def _chain(chain: FilterChain) -> Iterator[Identity]:

@@ -96,7 +96,7 @@ def _without_bad_listeners(snapshot: Snapshot, owner: Resource) -> Resource | No
                 bad.add(number)
             case _:
                 return None
-    # An empty entry is no listener. The others keep their numbers, which positions and references use.
+    # An empty entry is not a listener. The others keep their numbers, which positions and references use.
     listeners = [{} if number in bad else entry for number, entry in enumerate(list_of_maps(owner.spec["listeners"]))]
     return replace(owner, value={**owner.value, "spec": {**owner.spec, "listeners": listeners}}, _memo={})
 

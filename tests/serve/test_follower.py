@@ -305,7 +305,7 @@ def test_loads_are_counted() -> None:
     assert sample("tierwall_objects") == 2
 
 
-def test_envoys_are_given_loads_that_compile_and_a_bad_one_leaves_no_trace(tmp_path: Path) -> None:
+def test_envoys_are_given_what_compiles_and_a_load_that_is_refused_leaves_no_trace(tmp_path: Path) -> None:
     folder = tmp_path / "manifests"
     shutil.copytree(ROOT / "examples" / "agents" / "manifests", folder)
     authority = certificates.Authority()
@@ -329,10 +329,12 @@ def test_envoys_are_given_loads_that_compile_and_a_bad_one_leaves_no_trace(tmp_p
     [first] = published
     assert first.routes
     assert edit("orders.yaml", "kind: [") is REFUSED
-    assert edit("tls.yaml", "") is REFUSED, "compiling finds that the certificate is missing"
     assert published == [first]
-    assert edit("orders.yaml", orders) is REFUSED, "it is still missing"
-    assert edit("tls.yaml", tls) is TAKEN
-    assert len(published) == 2
+    assert edit("orders.yaml", orders) is TAKEN
     assert all(published[1].routes[name] is routes for name, routes in first.routes.items()), "as if nothing had been"
-    assert metrics.registry.get_sample_value("tierwall_loads_total", {"outcome": "broken"}) == 3
+    assert edit("tls.yaml", "# no certificate") is TAKEN
+    assert [diagnostic.code for diagnostic in published[2].diagnostics] == ["TW653"]
+    assert not published[2].listeners, "a listener without its certificate is not opened"
+    assert edit("tls.yaml", tls) is TAKEN
+    assert published[3].listeners.keys() == first.listeners.keys()
+    assert metrics.registry.get_sample_value("tierwall_loads_total", {"outcome": "broken"}) == 1

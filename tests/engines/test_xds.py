@@ -62,6 +62,7 @@ class ModelProxy:
         self.has: dict[str, dict[str, str]] = {type_url: {} for type_url in ORDER}
         self.versions: dict[str, dict[str, str]] = {type_url: {} for type_url in ORDER}
         self.unanswered: list[Any] = []
+        self.says = "it says bad"
         self.received: list[tuple[str, list[str], list[str]]] = []
 
     def ask(self, type_url: str, *names: str, drop: tuple[str, ...] = (), brings: dict[str, str] | None = None) -> None:
@@ -90,7 +91,7 @@ class ModelProxy:
             }
             request = discovery_pb2.DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
             if "bad" in words.values():
-                request.error_detail.message = "it says bad"
+                request.error_detail.message = self.says
             else:
                 self.has[response.type_url] |= words
                 self.versions[response.type_url] |= {resource.name: resource.version for resource in response.resources}
@@ -177,10 +178,9 @@ def test_a_proxy_that_answers_ends_with_exactly_its_subscriptions_in_force(steps
             names.discard(value)
             proxy.ask(ROUTE, drop=(value,))
             proxy.has[ROUTE].pop(value, None)
-    # In the end the refused resources are repaired. All filters change: a filter in a refused response counts as
-    # refused, too, until it changes.
+    # In the end the refused resources are repaired.
     state = {
-        type_url: {name: "good" if text == "bad" or type_url == EXTENSION else text for name, text in those.items()}
+        type_url: {name: "good" if text == "bad" else text for name, text in those.items()}
         for type_url, those in state.items()
     }
     cache.publish(resources(state))
@@ -235,9 +235,9 @@ def test_a_refusal_keeps_the_last_good_state_and_reports_the_proxys_message() ->
     proxy.converge()
     assert proxy.has[ROUTE] == {"a": "one"}
     assert not proxy.stream.is_current
-    assert proxy.stream.refusals == ["RouteConfiguration a: it says bad"]
+    assert list(map(str, proxy.stream.refusals)) == ["RouteConfiguration a: it says bad"]
     assert proxy.stream.responses() == [], "what was refused is not sent again and again"
-    status = ProxyStatus(Proxy("p", "1.40.0"), proxy.stream.is_current, tuple(proxy.stream.refusals))
+    status = ProxyStatus(Proxy("p", "1.40.0"), proxy.stream.is_current, tuple(map(str, proxy.stream.refusals)))
     condition = programmed([status], True)
     assert (condition.status, condition.reason) == ("False", "Invalid")
     assert "it says bad" in condition.message
@@ -263,7 +263,7 @@ def test_routes_wait_while_needed_filters_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [ROUTE, LISTENER])
-def test_resources_of_a_refused_response_are_sent_again_one_by_one(kind: str) -> None:
+def test_resources_of_a_refused_response_are_sent_again_in_parts(kind: str) -> None:
     cache = ResourceCache()
     proxy = connect(cache)
     proxy.ask(kind, *([] if kind == LISTENER else "abcd"))
@@ -272,30 +272,53 @@ def test_resources_of_a_refused_response_are_sent_again_one_by_one(kind: str) ->
     cache.publish(resources({kind: {"a": "two", "b": "bad", "c": "two", "d": "bad"}}))
     proxy.converge()
     assert proxy.has[kind] == {"a": "two", "b": "one", "c": "two"}
-    assert proxy.stream.refusals == [f"{kind.rpartition('.')[2]} b, d: it says bad"]
+    kind_name = kind.rpartition(".")[2]
+    assert list(map(str, proxy.stream.refusals)) == [f"{kind_name} b: it says bad", f"{kind_name} d: it says bad"]
     cache.publish(resources({kind: {"a": "two", "b": "two", "c": "two"}}))
     proxy.converge()
     assert proxy.has[kind] == {"a": "two", "b": "two", "c": "two"}
     assert proxy.stream.is_current
 
 
-def test_filters_of_a_refused_response_are_sent_again_and_not_trusted_until_they_change() -> None:
+def test_what_the_message_of_a_refusal_does_not_name_is_sent_again_together() -> None:
+    cache = ResourceCache()
+    proxy = connect(cache)
+    proxy.ask(LISTENER)
+    names = [f"gateway/shop/edge/{number}" for number in range(100)]
+    proxy.says = f"Error adding/updating listener(s) {names[7]}: it says bad"
+    cache.publish(resources({LISTENER: {name: "bad" if name == names[7] else "one" for name in names}}))
+    proxy.converge()
+    assert set(proxy.has[LISTENER]) == {*names} - {names[7]}
+    assert [(refusal.name, refusal.words) for refusal in proxy.stream.refusals] == [(names[7], proxy.says)]
+    assert len(proxy.received) == 3
+
+
+def test_a_refused_resource_is_found_among_many_in_few_responses() -> None:
+    cache = ResourceCache()
+    proxy = connect(cache)
+    proxy.ask(LISTENER)
+    names = [f"gateway/shop/edge/{number}" for number in range(100)]
+    cache.publish(resources({LISTENER: {name: "bad" if name == names[7] else "one" for name in names}}))
+    proxy.converge()
+    assert set(proxy.has[LISTENER]) == {*names} - {names[7]}
+    assert [refusal.name for refusal in proxy.stream.refusals] == [names[7]]
+    assert len(proxy.received) < 20
+
+
+def test_filters_are_sent_one_by_one_so_that_a_refusal_is_about_one_of_them() -> None:
     """Envoy remembers a filter before it refuses it, and acknowledges it when it gets it again."""
     cache, proxy = in_step({EXTENSION: {"f": "one", "g": "one"}, ROUTE: {"a": "one"}})
+    proxy.received.clear()
     cache.publish(resources({EXTENSION: {"f": "bad", "g": "two"}, ROUTE: {"a": "two"}}))
-    proxy.receive()
-    proxy.answer()
-    proxy.receive()
-    assert proxy.received[-1] == (EXTENSION, ["f"], [])
-    [again] = proxy.unanswered
-    proxy.stream.receive(discovery_pb2.DeltaDiscoveryRequest(type_url=EXTENSION, response_nonce=again.nonce))
-    proxy.unanswered = []
     proxy.converge()
+    assert proxy.received == [(EXTENSION, ["f"], []), (EXTENSION, ["g"], [])], "neither is sent again"
     assert proxy.has == {**proxy.has, EXTENSION: {"f": "one", "g": "two"}, ROUTE: {"a": "one"}}
-    assert proxy.stream.refusals == ["TypedExtensionConfig f, g: it says bad"]
-    cache.publish(resources({EXTENSION: {"f": "three", "g": "three"}, ROUTE: {"a": "two"}}))
+    assert [refusal.name for refusal in proxy.stream.refusals] == ["f"]
+    assert (proxy.stream.is_settled, proxy.stream.is_current) == (True, False)
+    cache.publish(resources({EXTENSION: {"f": "three", "g": "two"}, ROUTE: {"a": "two"}}))
+    assert (proxy.stream.is_settled, proxy.stream.is_current) == (False, False)
     proxy.converge()
-    assert proxy.has == {**proxy.has, EXTENSION: {"f": "three", "g": "three"}, ROUTE: {"a": "two"}}
+    assert proxy.has == {**proxy.has, EXTENSION: {"f": "three", "g": "two"}, ROUTE: {"a": "two"}}
     assert proxy.stream.is_acknowledged
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from tierwall.core.diagnostics import Diagnostic, sorted_diagnostics
 from tierwall.core.protocols import Engine, EngineReply, EngineReport
 from tierwall.core.question import Question
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, canonicalized, compile
 from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.control.refusal import WAITING, ProxyAnswers, RefusalSearch
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, ObjectSource, PreparedState, until_signalled
 
@@ -38,20 +40,51 @@ class EnvoyController(Follower[Compilation]):
         self._options = options
         self._publish = publish
         self._state = CompileState()
+        self.search = RefusalSearch()
         # The last compilation that every proxy has acknowledged. It may change while another is prepared, so it is kept
         # apart from the state.
         self._acknowledged = 0
 
     def prepare(self, snapshot: Snapshot) -> PreparedState[Compilation]:
-        """Compile a snapshot. Objects that cannot be served are closed or left out, and diagnostics say so."""
-        compilation = Compilation(*compile(snapshot, self._options, self._state.acknowledge(self._acknowledged)))
-        return PreparedState(compilation, compilation.resources.diagnostics)
+        """Compile a snapshot; objects that proxies refuse are closed."""
+        compilation = self._compile(snapshot)
+        return PreparedState(compilation, _problems(compilation))
+
+    def _compile(self, snapshot: Snapshot) -> Compilation:
+        state = self._state.acknowledge(self._acknowledged)
+        return Compilation(*compile(snapshot, self._options, state, self.search.closed(snapshot)))
 
     def enforce(self, load: Load[Compilation]) -> bool:
         """Publish the compiled configuration."""
         assert load.state is not None
         self.put(load.state)
         return True
+
+    def next_step(self, answers: ProxyAnswers) -> bool:
+        """Look for objects that proxies refuse; return whether to `recompile`. Not while a load is prepared."""
+        from tierwall.engines.envoy.control.cache import FIELDS
+
+        return self.search.next_step(answers, lambda type_url, name: self._state.contributors(FIELDS[type_url], name))
+
+    def recompile(self) -> Compilation:
+        """Compile what is in force again, as the search wants it. It may run where `prepare` may."""
+        assert self.in_force is not None
+        return self._compile(self.in_force.snapshot)
+
+    def put_again(self, compilation: Compilation) -> None:
+        """Put another compilation of the load in force, with its own diagnostics."""
+        load = self.in_force
+        assert load is not None
+        assert load.state is not None
+        replaced = set(map(id, load.state.resources.diagnostics))
+        kept = (diagnostic for diagnostic in load.diagnostics if id(diagnostic) not in replaced)
+        load.diagnostics = sorted_diagnostics((*kept, *_problems(compilation)))
+        load.state = compilation
+        self.put(compilation)
+
+    def publish_again(self) -> None:
+        """Publish what is in force again, after the ports that can be opened have changed."""
+        self._publish(self._state.resources)
 
     def acknowledge(self) -> None:
         """Note that every proxy has acknowledged what is in force."""
@@ -69,6 +102,7 @@ class EnvoyController(Follower[Compilation]):
     def put(self, compilation: Compilation) -> None:
         """Put a compilation in force and publish it."""
         self._state = compilation.state
+        self.search.publish(compilation.state.snapshot, compilation.state.refused)
         self._publish(compilation.resources)
 
     def permitted(self, place: Mapping[str, Any], caller: str | None) -> May | None:
@@ -76,6 +110,11 @@ class EnvoyController(Follower[Compilation]):
         from tierwall.engines.envoy.control.toolslist import permitted
 
         return permitted(self.in_force.snapshot, place, caller) if self.in_force is not None else None
+
+
+def _problems(compilation: Compilation) -> tuple[Diagnostic, ...]:
+    """Return what is wrong with objects, without those that are closed only until they are tried."""
+    return tuple(problem for problem in compilation.resources.diagnostics if WAITING not in problem.message)
 
 
 class Envoy(Engine[Snapshot, ObjectSource, XdsResources]):

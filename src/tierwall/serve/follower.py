@@ -191,7 +191,7 @@ class Follower(ABC, Generic[State]):
             # At the start there is no state to keep, and the whole traceback helps to fix the error.
             if self.in_force is None:
                 raise
-            load.refuse((_unexpected(error),))
+            load.refuse((unexpected(error),))
         return load
 
     def accept(self, load: Load[State]) -> LoadOutcome:
@@ -254,7 +254,7 @@ def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) 
     asyncio.run(main())
 
 
-def _unexpected(error: Exception) -> Diagnostic:
+def unexpected(error: Exception) -> Diagnostic:
     """Return the diagnostic of an unexpected error, with the place where it was raised."""
     [place] = traceback.extract_tb(error.__traceback__)[-1:]
     where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from typing import Any
 
@@ -19,22 +19,25 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.protocols import DecisionEvent, EngineReport
 from tierwall.engines.envoy.config.bootstrap import MAX_PROGRAM_SIZE
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions
 from tierwall.engines.envoy.control import accesslog, toolslist
+from tierwall.engines.envoy.control.cache import LISTENER
 from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
-from tierwall.engines.envoy.control.server import XdsServer
+from tierwall.engines.envoy.control.refusal import RefusedObject
+from tierwall.engines.envoy.control.server import GatewayCondition, XdsServer
 from tierwall.render.engines import proxies_document, request_document
+from tierwall.serve.attended import AttendedSource
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.envoy import Compilation, EnvoyController
-from tierwall.serve.follower import Load, ObjectSource
-from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, bind, health
+from tierwall.serve.follower import Load, ObjectSource, unexpected
+from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, health
+from tierwall.serve.ports import PortCheck
 
-# How long nothing must change before names are made canonical, in seconds.
-IDLE_S = 2.0
+REFUSED = "TW636"
 
 
 class RunSettings(Struct, frozen=True, kw_only=True):
@@ -78,13 +81,17 @@ class ControlPlane:
         self.server = XdsServer(self._proxies_changed, services)
         self.process: EnvoyProcess | None = None
         self._last_words = ""
+        self._answered = asyncio.Event()
+        self._last_refused: tuple[RefusedObject, ...] = ()
+        self._ports = PortCheck(settings.runs_envoy)
+        self._last_left_out: tuple[str, ...] = ()
         # The number of resources that the last load in force changed for the proxies.
         self._changes = 0
         registry = self.metrics.registry
         connected = Gauge("tierwall_proxies", "Connected proxies.", registry=registry)
         connected.set_function(lambda: len(self.server.proxy_statuses))
         obeyed = Gauge("tierwall_programmed", "1 if every proxy obeys what is in force.", registry=registry)
-        obeyed.set_function(lambda: self.server.programmed.status == "True")
+        obeyed.set_function(lambda: self._condition.status == "True")
         pages = (Route("/metrics", self.metrics.page), Route("/status", self._status))
         self.http = HttpServer([*health({"manifests": self._manifests, "proxies": self._proxies}), *pages])
 
@@ -93,7 +100,9 @@ class ControlPlane:
         is_running = False
         try:
             envoy = find_envoy(self._settings.envoy) if self._settings.runs_envoy else None
-            async with aclosing(self.controller.follow(_IdleSource(source, self._canonicalize), stop)) as loads:
+            async with aclosing(
+                self.controller.follow(AttendedSource(source, self._attend, self._answered), stop)
+            ) as loads:
                 async for load in loads:
                     if not is_running:
                         await self._begin(load, envoy)
@@ -104,13 +113,49 @@ class ControlPlane:
         finally:
             await self.close()
 
-    async def _canonicalize(self) -> None:
-        """Make names canonical, if every proxy has acknowledged everything."""
-        if self.controller.has_noncanonical_names and self.server.is_acknowledged:
-            self.controller.put(await asyncio.to_thread(self.controller.canonicalize))
+    async def _attend(self, idle: bool) -> bool:
+        """Process what proxies answered; return whether further answers are due."""
+        if self.controller.in_force is None:
+            return False
+        answers = self.server.answers(self.controller.search.at_fault)
+        refusals = [refusal for refused in answers.refusals.values() for refusal in refused]
+        try:
+            if self._ports.note_failures(
+                {refusal.name: refusal.words for refusal in refusals if refusal.is_about_port}
+            ):
+                self.controller.publish_again()
+                return True
+            if self.controller.next_step(answers):
+                self.controller.put_again(await asyncio.to_thread(self.controller.recompile))
+                return True
+            self._report_refused()
+            if idle and self.controller.has_noncanonical_names and self.server.is_acknowledged:
+                self.controller.put(await asyncio.to_thread(self.controller.canonicalize))
+            elif idle and self._ports.any_became_free():
+                self.controller.publish_again()
+        except Exception as error:
+            self._send_report(EngineReport("what the proxies answered cannot be processed", (unexpected(error),)))
+            return False
+        return bool(refusals or self.controller.search.number_waiting) and not answers.is_settled
 
     def _publish(self, resources: XdsResources) -> None:
-        self._changes = sum(map(len, self.server.publish(resources).values()))
+        self._changes = sum(map(len, self.server.publish(self._ports.usable(resources)).values()))
+
+    def _report_refused(self) -> None:
+        """Report the objects that are closed, once the search is over, and the ports that are not served."""
+        load, search = self.controller.in_force, self.controller.search
+        assert load is not None
+        if not search.number_waiting and search.refused != self._last_refused:
+            self._last_refused = search.refused
+            if search.refused:
+                problems = tuple(diagnostic for diagnostic in load.diagnostics if diagnostic.code == REFUSED)
+                self._send_report(
+                    EngineReport(f"in force, except what {_closed(search.refused)}", problems, load.loaded)
+                )
+        if self._ports.left_out != self._last_left_out:
+            self._last_left_out = self._ports.left_out
+            problems = self._ports.diagnostics(load.snapshot)
+            self._send_report(EngineReport(f"{len(problems)} ports are not served", problems, load.loaded))
 
     def _report(self, load: Load[Compilation]) -> None:
         """Report the outcome of a load, and its problems."""
@@ -134,11 +179,9 @@ class ControlPlane:
             )
         if envoy is None:
             return
-        assert load.state is not None
-        for listener in load.state.resources.listeners.values():
-            address = listener.address.socket_address
-            # Envoy shares ports with other Envoys. Binding without sharing shows whether the port is free.
-            bind(address.address, address.port_value).close()
+        problems = self._ports.diagnostics(load.snapshot)
+        if problems and not self.server.cache.of(LISTENER):
+            raise InputError(problems, load.loaded)
         self.process = EnvoyProcess(
             envoy, host, self.server.port, "tierwall", self._report_message, self._settings.concurrency
         )
@@ -165,9 +208,10 @@ class ControlPlane:
         self.metrics.decisions.labels(event.plane, str(event.verdict), *by).inc()
 
     def _proxies_changed(self) -> None:
+        self._answered.set()
         if self.server.is_acknowledged:
             self.controller.acknowledge()
-        condition = self.server.programmed
+        condition = self._condition
         message = f"Programmed is {condition.status}: {condition.message}"
         if condition.reason == "Pending" or message == self._last_words:
             return
@@ -175,51 +219,45 @@ class ControlPlane:
         refused = (Diagnostic("TW633", condition.message),) if condition.reason == "Invalid" else ()
         self._send_report(EngineReport(message, refused))
 
+    @property
+    def _condition(self) -> GatewayCondition:
+        """The `Programmed` condition; while objects at fault are searched for, it is not known yet."""
+        condition, search = self.server.programmed, self.controller.search
+        if search.number_waiting:
+            words = f"{search.number_waiting} objects are closed while Envoy takes them one by one"
+            return GatewayCondition("False", "Pending", words)
+        if condition.reason == "Invalid" and self.server.answers().refusals.keys() - search.at_fault:
+            return condition._replace(reason="Pending")
+        if search.refused:
+            return condition._replace(message=f"{condition.message}; {_closed(search.refused)}")
+        return condition
+
     def _report_message(self, message: str) -> None:
         self._send_report(EngineReport(message))
 
     def _manifests(self) -> Readiness:
         if self.controller.in_force is None:
             return Readiness(False, "not read yet")
-        if errors := self.controller.refusal:
-            # Still ready: the last good state is enforced, and ending the process would not repair the edit.
-            message = f"the last edit is broken, the last good state is in force: {errors[0].message}"
-            return Readiness(True, message)
+        if refusal := self.controller.refusal:
+            return Readiness(False, f"the newest load is refused, an earlier one is in force: {refusal[0].message}")
         return Readiness(True, f"{len(self.controller.in_force.snapshot)} objects")
 
     def _proxies(self) -> Readiness:
-        condition = self.server.programmed
+        condition = self._condition
         # Without its own Envoy, a control plane is ready as soon as it has a configuration for proxies.
         alone = not self._settings.runs_envoy and not self.server.proxy_statuses and self.server.cache.is_published
-        return Readiness(alone or condition.status == "True" or condition.reason == "Invalid", condition.message)
+        return Readiness(alone or condition.status == "True", condition.message)
 
     async def _status(self, request: Request) -> Response:
         latest = self.controller.newest
         diagnostics = latest.diagnostics if latest is not None else ()
+        if self.controller.in_force is not None:
+            diagnostics = (*diagnostics, *self._ports.diagnostics(self.controller.in_force.snapshot))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return JSONResponse(proxies_document(self.server.programmed, self.server.proxy_statuses, diagnostics, now))
+        return JSONResponse(proxies_document(self._condition, self.server.proxy_statuses, diagnostics, now))
 
 
-class _IdleSource:
-    """A source that calls `idle` whenever nothing has changed for a while."""
-
-    def __init__(self, source: ObjectSource, idle: Callable[[], Awaitable[None]]) -> None:
-        self.read, self.nudge = source.read, source.nudge
-        self._source, self._idle = source, idle
-
-    async def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
-        async with aclosing(self._source.changes(stop)) as changes:
-            while True:
-                coming = asyncio.ensure_future(anext(changes, False))
-                try:
-                    while not coming.done():
-                        await asyncio.wait((coming,), timeout=IDLE_S)
-                        if not coming.done():
-                            await self._idle()
-                finally:
-                    if not coming.done():
-                        coming.cancel()
-                        await asyncio.wait((coming,))
-                if coming.result() is False:
-                    return
-                yield
+def _closed(refused: Iterable[RefusedObject]) -> str:
+    """Return a clause that names the closed objects."""
+    names = ", ".join(str(refusal.resource.reference) for refusal in refused)
+    return f"Envoy refuses and is closed: {names}"

@@ -40,11 +40,6 @@ ORDER: Final = tuple(FIELDS)
 WILDCARD: Final = frozenset((CLUSTER, LISTENER))
 
 
-def kind_name(type_url: str) -> str:
-    """Return the short name of a kind, such as `Listener` or `RouteConfiguration`."""
-    return type_url.rpartition(".")[2]
-
-
 class CachedResource(NamedTuple):
     """A resource in force. `message` comes from the compiler, `wire` is what is sent."""
 

@@ -7,7 +7,7 @@ never acknowledges does not delay the others.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import grpc
@@ -16,6 +16,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.control.cache import ResourceCache
+from tierwall.engines.envoy.control.refusal import ProxyAnswers
 from tierwall.engines.envoy.control.stream import Proxy, XdsStream
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
@@ -23,6 +24,8 @@ SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 # How long a disconnected proxy is expected back, in seconds, and how many such proxies are remembered.
 ABSENT_SECONDS, MAX_ABSENT = 600.0, 10_000
+# A proxy that has been silent for this long, in seconds, is not waited for.
+SILENT_SECONDS = 2.0
 
 
 class ProxyStatus(NamedTuple):
@@ -125,7 +128,7 @@ class XdsServer:
     def proxy_statuses(self) -> list[ProxyStatus]:
         """The status of every connected proxy, sorted by id."""
         known = [
-            ProxyStatus(stream.proxy, stream.is_current and self.cache.is_published, tuple(stream.refusals))
+            ProxyStatus(stream.proxy, stream.is_current and self.cache.is_published, tuple(map(str, stream.refusals)))
             for stream in self._streams
             if stream.subscriptions
         ]
@@ -142,6 +145,21 @@ class XdsServer:
         now = time.monotonic()
         self._absent = {name: since for name, since in self._absent.items() if now - since < ABSENT_SECONDS}
         return not self._absent and all(stream.is_acknowledged for stream in self._streams)
+
+    def answers(self, ignored: Collection[Hashable] = ()) -> ProxyAnswers:
+        """Return what proxies say about the configuration in force. `ignored` proxies are not waited for."""
+        now = time.monotonic()
+        known = [stream for stream in self._streams if stream.subscriptions]
+        awaited = [
+            stream
+            for stream in known
+            if stream not in ignored and (stream.is_acknowledged or now - stream.last_message < SILENT_SECONDS)
+        ]
+        return ProxyAnswers(
+            {stream: tuple(stream.refusals) for stream in known if stream.refusals},
+            all(stream.is_settled for stream in awaited),
+            bool(awaited) and all(stream.is_acknowledged for stream in awaited),
+        )
 
     def _notify(self, stream: XdsStream | None = None) -> None:
         if stream is not None:

@@ -8,11 +8,16 @@ A later kind is never sent while an earlier kind has changes and an unacknowledg
 in order, so it has not read what it has not acknowledged. Removals are sent after all additions, in the opposite order.
 Routes need filter configurations. A proxy that has not taken those, or refuses them, keeps its routes. What it keeps in
 place of a refused resource may need clusters and secrets, so those are not removed, either.
+
+A refusal is about exactly one resource. Envoy says which response it refuses, not which resource, so a refused response
+is sent again in parts. Filter configurations are sent one by one from the start: if Envoy gets one again that it has
+refused, it acknowledges it without taking it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -27,8 +32,8 @@ from tierwall.engines.envoy.control.cache import (
     WILDCARD,
     CachedResource,
     ResourceCache,
-    kind_name,
 )
+from tierwall.engines.envoy.control.refusal import ProxyRefusal
 
 MAX_NAMES = 100_000
 Send = Callable[[Any], Awaitable[None]]
@@ -63,14 +68,13 @@ class Subscription:
         self._answered = True
         self._nonce = 0
         self._sent_last: dict[str, str] = {}
-        # Resources of refused responses. They are sent again one by one, because a proxy may have dropped everything in
-        # a response with a resource that it refuses.
-        self._suspects: set[str] = set()
+        # The parts of refused responses. Each is sent again alone, because a proxy may have dropped everything in a
+        # response with a resource that it refuses.
+        self._parts: list[frozenset[str]] = []
         # Whether the proxy was connected before: its first request listed the resources it has.
         self.came_back = False
-        # Resources that the proxy refused, with the refused version, and the proxy's error message.
-        self.refused: dict[str, str] = {}
-        self.words = ""
+        # Resources that the proxy refused: the refused version, and the proxy's error message.
+        self.refused: dict[str, tuple[str, str]] = {}
 
     @property
     def is_waiting(self) -> bool:
@@ -98,7 +102,6 @@ class Subscription:
             self._names.discard(name)
             self._owed.discard(name)
             self._has.pop(name, None)
-            self._suspects.discard(name)
             self.refused.pop(name, None)
         if len(self._names) > MAX_NAMES:
             raise OverflowError(f"more than {MAX_NAMES} names")
@@ -108,24 +111,20 @@ class Subscription:
         if self._answered or nonce != str(self._nonce):
             return False
         self._answered = True
-        self._suspects -= self._sent_last.keys()
+        self._parts = [part for rest in self._parts if (part := rest - self._sent_last.keys())]
         if error is None:
             for name, version in self._sent_last.items():
-                if self.refused.get(name) != version:
-                    self.refused.pop(name, None)
-            if not self.refused:
-                self.words = ""
+                if name in self.refused and self.refused[name][0] != version:
+                    del self.refused[name]
+            return True
+        wanted = self._sent_last.keys() if self.is_wildcard else self._sent_last.keys() & self._names
+        sent = {name: self._sent_last[name] for name in wanted if self._sent_last[name]}
+        if len(self._sent_last) == 1:
+            self.refused |= {name: (version, error) for name, version in sent.items()}
         else:
-            wanted = self._sent_last.keys() if self.is_wildcard else self._sent_last.keys() & self._names
-            sent = {name: self._sent_last[name] for name in wanted if self._sent_last[name]}
-            self.words = error
-            if len(self._sent_last) > 1:
-                self._suspects |= sent.keys()
-                # The proxy may or may not have these.
-                self._has |= dict.fromkeys(sent.keys() & self._has.keys(), "")
-            # If Envoy gets a filter again that it has refused, it acknowledges the filter without taking it.
-            if len(self._sent_last) == 1 or self.type_url == EXTENSION:
-                self.refused |= sent
+            self._parts += _parts(sorted(sent), error)
+            # The proxy may or may not have these.
+            self._has |= dict.fromkeys(sent.keys() & self._has.keys(), "")
         return True
 
     def pending(self, items: Mapping[str, CachedResource]) -> tuple[list[CachedResource], list[str]]:
@@ -136,9 +135,10 @@ class Subscription:
             for name, item in sorted(wanted.items())
             if self._has.get(name) != item.version or (name in self._owed and name in self._names)
         ]
-        alone = [item for item in news if item.wire.name in self._suspects]
-        if alone:
-            news = alone[:1]
+        parts = ([item for item in news if item.wire.name in part] for part in self._parts)
+        news = next(filter(None, parts), news)
+        if self.type_url == EXTENSION:
+            news = news[:1]
         gone = {name for name in self._has if name not in wanted} | {name for name in self._owed if name not in items}
         return news, sorted(gone)
 
@@ -170,11 +170,31 @@ class Subscription:
 
     def is_refused(self, items: Mapping[str, CachedResource]) -> bool:
         """Whether the proxy refused a resource that is in force."""
-        return any(name in items and items[name].version == version for name, version in self.refused.items())
+        return bool(self.refusals(items))
+
+    def refusals(self, items: Mapping[str, CachedResource]) -> list[ProxyRefusal]:
+        """Return the resources in force that the proxy refused, sorted by name."""
+        return [
+            ProxyRefusal(self.type_url, name, words)
+            for name, (version, words) in sorted(self.refused.items())
+            if name in items and items[name].version == version
+        ]
 
     def is_current(self, items: Mapping[str, CachedResource]) -> bool:
         """Whether the proxy has acknowledged everything in force that it subscribed to."""
         return not self.is_waiting and not self.refused and self.pending(items) == ([], [])
+
+
+def _parts(names: list[str], error: str) -> list[frozenset[str]]:
+    """Return the parts of a refused response: those that the error does not name, then each that it names.
+
+    If the error names all of them or none, each half is a part.
+    """
+    named = [name for name in names if name in error]
+    if not named or len(named) == len(names):
+        middle = len(names) // 2
+        return [frozenset(names[:middle]), frozenset(names[middle:])]
+    return [frozenset(names) - set(named), *(frozenset((name,)) for name in named)]
 
 
 class XdsStream:
@@ -186,6 +206,8 @@ class XdsStream:
         self._news = asyncio.Event()
         self.subscriptions: dict[str, Subscription] = {}
         self.proxy = Proxy("", "")
+        # When the last message was received or sent.
+        self.last_message = time.monotonic()
 
     def wake(self) -> None:
         """Send what is newly in force."""
@@ -210,6 +232,7 @@ class XdsStream:
 
     def receive(self, request: Any) -> None:
         """Process a request: its names, and the ACK or NACK of the last response."""
+        self.last_message = time.monotonic()
         if request.HasField("node"):
             self.proxy = Proxy.of(request.node)
         type_url = request.type_url
@@ -233,6 +256,7 @@ class XdsStream:
             self._news.clear()
             if self._cache.is_published:
                 for response in self.responses():
+                    self.last_message = time.monotonic()
                     await send(response)
 
     def responses(self) -> list[Any]:
@@ -246,6 +270,8 @@ class XdsStream:
             if subscription.is_waiting or (subscription.type_url == ROUTE and self._may_lack_filters):
                 return out
             out.append(subscription.respond(news, (), self._cache.generation))
+            if subscription.pending(self._cache.of(subscription.type_url))[0]:
+                return out
         for subscription in reversed(subscriptions):
             _, gone = subscription.pending(self._cache.of(subscription.type_url))
             if not gone:
@@ -285,10 +311,21 @@ class XdsStream:
         return has_subscribed and self.is_current
 
     @property
-    def refusals(self) -> list[str]:
-        """The refused resources, with the proxy's error messages."""
+    def is_settled(self) -> bool:
+        """Whether the proxy has answered everything that it can be sent; it may have refused some of it."""
+        for type_url, subscription in self.subscriptions.items():
+            news, gone = subscription.pending(self._cache.of(type_url))
+            is_kept = type_url in _REFERRED and self._refuses
+            is_held = type_url == ROUTE and self._may_lack_filters
+            if subscription.is_waiting or (news and not is_held) or (gone and not is_kept):
+                return False
+        return True
+
+    @property
+    def refusals(self) -> list[ProxyRefusal]:
+        """The resources in force that the proxy refuses."""
         return [
-            f"{kind_name(type_url)} {', '.join(sorted(subscription.refused))}: {subscription.words}"
+            refusal
             for type_url, subscription in sorted(self.subscriptions.items())
-            if subscription.refused
+            for refusal in subscription.refusals(self._cache.of(type_url))
         ]

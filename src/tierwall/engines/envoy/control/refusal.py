@@ -1,0 +1,263 @@
+"""Finds the objects for which proxies refuse a resource (docs/semantics.md#what-an-engine-refuses-is-closed).
+
+A filter or a RouteConfiguration holds the objects of many tenants, and a proxy refuses it as a whole without saying for
+which object. So the search closes every object that may be at fault, which brings everything else into force at once.
+Then it opens them again, group by group. A group that is refused is halved, down to the single object at fault.
+
+A candidate contributes to a refused resource, and is new or changed since all proxies accepted everything. If there is
+no such object, all that contribute are candidates. Policies are closed before the routes that lead to them, and routes
+before Gateways; they are opened in the opposite order, because a policy behind a closed route is not tried at all.
+
+INVARIANT: an object is compiled as written or closed, never as an earlier version of itself. What a proxy keeps while
+it refuses a resource is the last state that it accepted, and from the second round on that state is closed, too.
+
+A verdict is about the content of an object. A changed object gets another chance, alone, when everything else is in
+force. So nobody delays others by editing an object that is refused, again and again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from typing import NamedTuple
+
+from tierwall.attach.place import GATEWAY, HTTP_ROUTE, LISTENER_SET, X_LISTENER_SET
+from tierwall.attach.target import ACCESS_POLICIES
+from tierwall.resources.resource import Identity, Resource
+from tierwall.resources.snapshot import Snapshot
+
+# How often a group of one namespace is halved before the rest of the namespace's candidates stay closed untried. Other
+# namespaces are not charged for it.
+MAX_HALVINGS = 40
+WAITING = "it changed together with an object that is refused, and is tried again in a moment"
+# Envoy's words if another program has the port; the Gateway is not at fault.
+CANNOT_BIND = "cannot bind"
+# The objects that contribute to a resource, by its type URL and name.
+FindContributors = Callable[[str, str], Collection[Identity]]
+ObjectGroup = tuple[Identity, ...]
+
+
+class ProxyRefusal(NamedTuple):
+    """A resource in force that a proxy refuses, with the proxy's error message."""
+
+    type_url: str
+    name: str
+    words: str
+
+    @property
+    def is_about_port(self) -> bool:
+        """Whether the port of a listener cannot be opened."""
+        return CANNOT_BIND in self.words
+
+    def rank(self, identity: Identity) -> int:
+        """Return a number that is lower for objects to close first."""
+        is_listener = self.type_url.endswith(".Listener")
+        # A listener only names its certificates, which it may share with others.
+        return _LAST if is_listener and _rank(identity) == _MIDDLE else _rank(identity)
+
+    def __str__(self) -> str:
+        return f"{self.type_url.rpartition('.')[2]} {self.name}: {self.words}"
+
+
+class ProxyAnswers(NamedTuple):
+    """The answers of all proxies to the configuration in force."""
+
+    # The refusals of each proxy.
+    refusals: Mapping[Hashable, tuple[ProxyRefusal, ...]]
+    # Whether no further answer is expected, and whether every proxy accepted everything.
+    is_settled: bool
+    is_accepted: bool
+
+
+class RefusedObject(NamedTuple):
+    """An object that proxies refuse: its content then, their words, and who said so."""
+
+    resource: Resource
+    words: str
+    proxies: frozenset[Hashable]
+
+    def is_about(self, now: Resource | None) -> bool:
+        """Whether an object still has the content that was refused."""
+        return now is not None and now.has_same_content(self.resource)
+
+
+class RefusalSearch:
+    """The search over all resources. Tell it what is published and what proxies answer; it says what to close.
+
+    All methods are called by one task at a time, except the properties.
+    """
+
+    def __init__(self) -> None:
+        self._snapshot = Snapshot.of(())
+        self._closed: Mapping[Identity, str] = {}
+        # The last configuration that all proxies accepted.
+        self._accepted = self._snapshot
+        self._accepted_closed: Mapping[Identity, str] = {}
+        # The objects that proxies refuse.
+        self._refused: dict[Identity, RefusedObject] = {}
+        # Those of them that were closed since then: proxies have not accepted everything else yet.
+        self._unconfirmed: set[Identity] = set()
+        # Closed candidates, in the order in which they are opened.
+        self._groups: list[ObjectGroup] = []
+        self._halvings: Counter[str] = Counter()
+        # Proxies that refuse resources without any open object.
+        self._at_fault: frozenset[Hashable] = frozenset()
+
+    @property
+    def refused(self) -> tuple[RefusedObject, ...]:
+        """The objects that are closed because of what they contain, sorted by reference."""
+        return tuple(sorted(self._refused.values(), key=lambda refused: str(refused.resource.reference)))
+
+    @property
+    def number_waiting(self) -> int:
+        """The number of objects that are closed until they are tried."""
+        return sum(map(len, self._groups))
+
+    @property
+    def at_fault(self) -> frozenset[Hashable]:
+        """The proxies that refuse resources whatever the objects are; they are not waited for."""
+        return self._at_fault
+
+    def closed(self, snapshot: Snapshot) -> dict[Identity, str]:
+        """Return the objects of a snapshot to compile closed, with the reason; nothing is published yet."""
+        out = {
+            identity: refused.words if refused.is_about(snapshot.get(*identity)) else WAITING
+            for identity, refused in self._refused.items()
+        }
+        out |= dict.fromkeys((identity for group in self._groups for identity in group), WAITING)
+        if self._groups:
+            # What changes during a search is tried in its turn: the proxies' answers are about one group at a time.
+            out |= dict.fromkeys(self._changed(snapshot), WAITING)
+        return {identity: words for identity, words in out.items() if snapshot.get(*identity) is not None}
+
+    def publish(self, snapshot: Snapshot, closed: Mapping[Identity, str]) -> None:
+        """Note that a snapshot with these objects closed is published."""
+        self._refused = {
+            identity: refused
+            for identity, refused in self._refused.items()
+            if refused.is_about(snapshot.get(*identity))
+        }
+        waiting = {identity for group in self._groups for identity in group}
+        self._groups = _without(self._groups, waiting - closed.keys())
+        self._groups += _by_namespace(closed.keys() - waiting - self._refused.keys())
+        self._snapshot, self._closed = snapshot, closed
+
+    def next_step(self, answers: ProxyAnswers, contributors: FindContributors) -> bool:
+        """Process what proxies answered; return whether other objects are closed now, so that it must be published."""
+        self._at_fault &= answers.refusals.keys()
+        refusals = [
+            (proxy, refusal)
+            for proxy, refused in answers.refusals.items()
+            if proxy not in self._at_fault
+            for refusal in refused
+        ]
+        if refusals:
+            return answers.is_settled and self._close(refusals, contributors)
+        if not answers.is_accepted:
+            return False
+        self._accepted, self._accepted_closed = self._snapshot, self._closed
+        self._unconfirmed.clear()
+        if not self._groups:
+            self._halvings.clear()
+            return False
+        self._groups.remove(max(self._groups, key=lambda group: _rank(group[0])))
+        return True
+
+    def _close(self, refusals: Iterable[tuple[Hashable, ProxyRefusal]], contributors: FindContributors) -> bool:
+        """Close the candidates of these refusals; return whether anything changes."""
+        self._acquit(self._unconfirmed)
+        closed = set(self._closed)
+        for proxy, refusal in refusals:
+            contributing = set(contributors(refusal.type_url, refusal.name)) - self._closed.keys()
+            if refusal.is_about_port:
+                contributing.clear()
+            contributing = {identity for identity in contributing if self._snapshot.get(*identity) is not None}
+            candidates = self._candidates(refusal, contributing)
+            if candidates:
+                self._blame(candidates, candidates - closed, proxy, refusal.words)
+                closed |= candidates
+            else:
+                self._at_fault |= {proxy}
+                self._acquit([key for key, refused in self._refused.items() if refused.proxies == {proxy}])
+        return True
+
+    def _candidates(self, refusal: ProxyRefusal, contributing: set[Identity]) -> set[Identity]:
+        """Return those of some open objects to close first: the new ones, and of those the ones that hold no others."""
+        keys = {identity: (self._is_accepted(identity), refusal.rank(identity)) for identity in contributing}
+        first = min(keys.values(), default=None)
+        return {identity for identity, key in keys.items() if key == first}
+
+    def _blame(self, candidates: set[Identity], still_open: set[Identity], proxy: Hashable, words: str) -> None:
+        """Give the verdict on candidates, or divide those that are still open."""
+        namespaces = {identity[2] for identity in candidates}
+        if len(namespaces) == 1:
+            self._halvings.update(namespaces)
+        if len(candidates) > 1 and (len(namespaces) > 1 or self._halvings[min(namespaces)] <= MAX_HALVINGS):
+            self._groups += _halves(still_open)
+            return
+        if len(candidates) > 1:
+            words = f"{words}; it is among {len(candidates)} objects of its namespace that are refused together"
+        for identity in candidates:
+            resource, known = self._snapshot.get(*identity), self._refused.get(identity)
+            assert resource is not None
+            proxies = known.proxies if known is not None else frozenset()
+            self._refused[identity] = RefusedObject(resource, words, proxies | {proxy})
+        self._unconfirmed |= candidates
+        self._groups = _without(self._groups, candidates)
+
+    def _acquit(self, identities: Iterable[Identity]) -> None:
+        """Take the verdict on some objects back; they are tried again."""
+        acquitted = set(identities)
+        for identity in acquitted:
+            self._refused.pop(identity, None)
+        self._unconfirmed -= acquitted
+        self._groups += _by_namespace(acquitted)
+
+    def _is_accepted(self, identity: Identity) -> bool:
+        before, now = self._accepted.get(*identity), self._snapshot.get(*identity)
+        if before is None or now is None or identity in self._accepted_closed:
+            return False
+        return before is now or before.has_same_content(now)
+
+    def _changed(self, snapshot: Snapshot) -> Iterable[Identity]:
+        """Yield the policies and routes of a snapshot that differ from what is published."""
+        for old, new in snapshot.changes(self._snapshot):
+            is_shared = new is not None and (new.group, new.kind) in (*ACCESS_POLICIES, HTTP_ROUTE)
+            if new is not None and is_shared and (old is None or not old.has_same_content(new)):
+                yield new.identity
+
+
+# Backends and certificates are between the routes and Gateways.
+_MIDDLE, _LAST = 2, 5
+_RANKS = {**dict.fromkeys(ACCESS_POLICIES, 0), HTTP_ROUTE: 1, LISTENER_SET: 3, X_LISTENER_SET: 3, GATEWAY: 4}
+
+
+def _rank(identity: Identity) -> int:
+    """Return a number that is higher for objects on which others depend."""
+    return _RANKS.get(identity[:2], _MIDDLE)
+
+
+def _without(groups: Iterable[ObjectGroup], dropped: Collection[Identity]) -> list[ObjectGroup]:
+    """Return the groups without some objects."""
+    kept = (tuple(identity for identity in group if identity not in dropped) for group in groups)
+    return [group for group in kept if group]
+
+
+def _by_namespace(identities: Iterable[Identity]) -> list[ObjectGroup]:
+    """Return groups of one namespace and one rank each."""
+    groups: dict[tuple[str, int], list[Identity]] = {}
+    for identity in sorted(identities):
+        groups.setdefault((identity[2], _rank(identity)), []).append(identity)
+    return [tuple(group) for group in groups.values()]
+
+
+def _halves(identities: Iterable[Identity]) -> list[ObjectGroup]:
+    """Return objects in two groups; a namespace is divided only if it is the only one."""
+    ordered = sorted(identities, key=lambda identity: (identity[2], identity))
+    namespaces = sorted({identity[2] for identity in ordered})
+    if len(namespaces) > 1:
+        first = set(namespaces[: len(namespaces) // 2])
+        middle = sum(identity[2] in first for identity in ordered)
+    else:
+        middle = len(ordered) // 2
+    return [half for half in (tuple(ordered[:middle]), tuple(ordered[middle:])) if half]

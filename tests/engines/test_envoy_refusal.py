@@ -1,0 +1,184 @@
+"""Objects that Envoy refuses are found and closed; everything else is in force (a real Envoy, a real folder).
+
+The compiler lets nothing through that Envoy is known to refuse. So the tests make it: a policy about the tool `poison`
+is compiled to a tree that no Envoy knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from google.protobuf import any_pb2
+from msgspec.structs import replace
+from xds.core.v3 import extension_pb2
+from xds.type.matcher.v3 import matcher_pb2
+
+from examples.agents import certificates
+from tests.labs.envoy_lab import EXAMPLE, Backend, Caller, Object, policy
+from tests.labs.waiting import PATIENCE_S, eventually, unused_port
+from tierwall.core.protocols import EngineReport
+from tierwall.engines.envoy.config import policy_compiler, rbac
+from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
+from tierwall.resources.load import Loader
+from tierwall.serve.follower import FileSource
+from tierwall.serve.run import ControlPlane, RunSettings
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(autouse=True)
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_policy = rbac.compile_policy
+
+    def poisoned(policy: Any, *arguments: Any) -> Any:
+        out = compile_policy(policy, *arguments)
+        if "poison" not in str(policy.resource.spec) or policy.closed:
+            return out
+        unknown = any_pb2.Any(type_url="type.googleapis.com/no.such.Action")
+        action = extension_pb2.TypedExtensionConfig(name="poison", typed_config=unknown)
+        tree = replace(out.mcp, decision=matcher_pb2.Matcher.OnMatch(action=action))
+        return replace(out, mcp=tree)
+
+    monkeypatch.setattr(policy_compiler, "compile_policy", poisoned)
+
+
+class Gate:
+    """`tierwall run` in this process, with a folder of manifests, a backend and callers."""
+
+    def __init__(self, objects: list[Object], **bind: int) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="tierwall-refusal-")
+        self.folder = Path(self._folder.name) / "manifests"
+        self.folder.mkdir()
+        authority = certificates.Authority()
+        (self.folder / "tls.yaml").write_text(certificates.manifests(authority, authority.server("localhost")))
+        keys = Path(self._folder.name)
+        (keys / "ca.pem").write_bytes(authority.pem)
+        pair = authority.agent("agents", "shopper")
+        (keys / "shopper.pem").write_bytes(pair.certificate + pair.key)
+        fixed = [
+            manifest
+            for name in ("orders", "platform")
+            for manifest in yaml.safe_load_all((EXAMPLE / "manifests" / f"{name}.yaml").read_text())
+            if manifest["kind"] != "XAccessPolicy"
+        ]
+        for number, manifest in enumerate((*fixed, *objects)):
+            self.write(manifest, f"{number}-{manifest['kind']}.yaml" if manifest in fixed else "")
+        self.backend = Backend()
+        self.port = unused_port()
+        self.reports: list[EngineReport] = []
+        options = EnvoyOptions(
+            bind={
+                "shop/agents:8443": SocketAddress("127.0.0.1", self.port),
+                **{f"shop/{name}:8443": SocketAddress("127.0.0.1", port) for name, port in bind.items()},
+            },
+            endpoints={"XBackend/shop/orders": SocketAddress("127.0.0.1", self.backend.port)},
+        )
+        self.loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self.plane = ControlPlane(options, RunSettings(concurrency=1), self.reports.append)
+        self._thread = threading.Thread(target=self._run)
+        self.error: BaseException | None = None
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.loop.run_until_complete(self.plane.run(FileSource(Loader([str(self.folder)])), self._stop))
+        except BaseException as error:
+            self.error = error
+
+    def write(self, manifest: Object, name: str = "") -> None:
+        path = self.folder / (name or f"{manifest['metadata']['name']}.yaml")
+        path.with_suffix(".new").write_text(yaml.safe_dump(manifest))
+        path.with_suffix(".new").rename(path)
+
+    def caller(self) -> Caller:
+        import ssl
+
+        context = ssl.create_default_context(cafile=str(Path(self._folder.name) / "ca.pem"))
+        context.load_cert_chain(Path(self._folder.name) / "shopper.pem")
+        return Caller(context, self.port)
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"http://127.0.0.1:{self.plane.http.port}{path}", timeout=PATIENCE_S)
+
+    def is_ready(self) -> bool:
+        return bool(self.plane.http.port) and self.get("/readyz").status_code == 200
+
+    @property
+    def closed(self) -> list[str]:
+        return [str(refused.resource.reference) for refused in self.plane.controller.search.refused]
+
+    def until_closed(self, *references: str) -> None:
+        eventually(
+            lambda: self.is_ready() and self.closed == sorted(references),
+            lambda: (self.closed, self.get("/readyz").text, self.reports[-3:]),
+        )
+
+    def answers(self, tool: str, word: str) -> None:
+        caller = self.caller()
+        try:
+            eventually(lambda: caller.call(tool) == word, lambda: f"`{word}` for `{tool}`, got `{caller.call(tool)}`")
+        finally:
+            caller.close()
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self.loop.close()
+        self.backend.close()
+        self._folder.cleanup()
+
+
+@contextmanager
+def gate(*objects: Object, **bind: int) -> Iterator[Gate]:
+    new_gate = Gate(list(objects), **bind)
+    try:
+        yield new_gate
+    finally:
+        new_gate.close()
+
+
+def test_a_policy_that_envoy_refuses_is_closed_and_a_revocation_beside_it_is_in_force() -> None:
+    with gate(policy("base", "allowed", "revoked")) as run:
+        eventually(run.is_ready, lambda: run.reports)
+        run.answers("revoked", "allowed")
+        run.write(policy("base", "allowed"))
+        run.write(policy("bad", "allowed", "poison", on="XBackend"))
+        run.until_closed("XAccessPolicy/shop/bad")
+        run.answers("revoked", "denied by XAccessPolicy/shop/base")
+        run.answers("allowed", "denied by XAccessPolicy/shop/bad")
+        status = run.get("/status").json()
+        assert status["conditions"][0]["status"] == "True"
+        assert "XAccessPolicy/shop/bad" in status["conditions"][0]["message"]
+        [problem] = [problem for problem in status["diagnostics"] if problem["code"] == "TW636"]
+        assert "no.such.Action" in problem["message"]
+        assert problem["file"].endswith("bad.yaml")
+        assert "XAccessPolicy/shop/bad" in run.get("/readyz").json()["proxies"]["message"]
+        # It gets another chance when it changes, and only then.
+        run.write(policy("base", "allowed", "more"))
+        run.answers("more", "denied by XAccessPolicy/shop/bad")
+        run.write(policy("bad", "allowed", "more", on="XBackend"))
+        run.until_closed()
+        run.answers("more", "allowed")
+
+
+def test_a_start_with_policies_that_envoy_refuses_serves_the_others() -> None:
+    good = [policy(f"good-{number}", "allowed") for number in range(2)]
+    bad = [policy(f"bad-{number}", "poison", on="XBackend") for number in range(3)]
+    with gate(*good, *bad) as run:
+        run.until_closed(*(f"XAccessPolicy/shop/bad-{number}" for number in range(3)))
+        run.answers("other", "denied by XAccessPolicy/shop/good-0")
+        run.answers("allowed", "denied by XAccessPolicy/shop/bad-0")
+        for number in range(3):
+            (run.folder / f"bad-{number}.yaml").unlink()
+        run.until_closed()
+        run.answers("allowed", "allowed")

@@ -1,4 +1,4 @@
-"""Policies in force: whole sets only, the last good one kept, superseded ones remembered; and the keys of seals."""
+"""Policies in force: bad objects closed, the last good chain kept, superseded sets remembered; the keys of seals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tierwall.api.authorizers.cel_policies import CelAuthorizer
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.issuer import derived_key, sealing_key
-from tierwall.serve.authorizer.policies import MAX_RETAINED, PolicyFollower, PolicySet
+from tierwall.serve.authorizer.policies import PolicyFollower, PolicySet
 from tierwall.serve.authorizer.reviews import AnswerCache
 from tierwall.serve.authorizer.run import AuthorizerServer, AuthorizerSettings
 from tierwall.serve.follower import FileSource, LoadOutcome
@@ -45,39 +45,75 @@ spec: {effect: %s, expression: '%s'}
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("kind: [", "expected a value"),
-        (POLICY % ("Perhaps", "true"), "Perhaps"),
-        (POLICY % ("Allow", "request.verb =="), "expression"),
-        (CONFIGURATION % ("Telepathy", ""), "Telepathy"),
-        (CONFIGURATION % ("Webhook", WEBHOOK), "a CEL expression"),
-    ],
-)
-def test_a_broken_edit_changes_nothing_and_is_reported_everywhere(served: Served, text: str, word: str) -> None:
-    before = served.follower.current
-    (served.folder / "broken.yaml").write_text(text)
-    assert not served.reload()
-    assert served.follower.current is before
-    assert served.post("/authorize", access(verb="get")).json["status"]["allowed"] is True
+GRANT_LIST = "---\n" + POLICY.replace("broken", "list") % ("Allow", 'request.verb == "list"')
+CHAINS = [(CONFIGURATION % ("Telepathy", ""), "Telepathy"), (CONFIGURATION % ("Webhook", WEBHOOK), "a CEL expression")]
+
+
+def is_allowed(served: Served, verb: str) -> bool:
+    return bool(served.post("/authorize", access(verb=verb)).json["status"]["allowed"])
+
+
+@pytest.mark.parametrize(("text", "word"), CHAINS)
+def test_a_broken_chain_leaves_the_last_good_one_in_force_over_the_new_policies(
+    served: Served, text: str, word: str
+) -> None:
+    (served.folder / "broken.yaml").write_text(text + GRANT_LIST)
+    assert served.reload()
+    assert (is_allowed(served, "get"), is_allowed(served, "list")) == (True, True)
+    served.write([])
+    assert served.reload(), "a revocation counts, whatever is wrong with the chain"
+    assert (is_allowed(served, "get"), is_allowed(served, "list")) == (False, True)
     ready = served.get("/readyz")
-    assert ready.status == 200, "the last good policies are in force"
+    assert ready.status == 503, "the newest chain is not in force"
     assert ready.json["stale"] is True
     assert any(word in str(problem) for problem in ready.json["problems"])
     assert "tierwall_authorizer_policies_stale 1.0" in served.get("/metrics").body.decode()
     (served.folder / "broken.yaml").unlink()
-    assert not served.reload(), "the good ones are in force already"
-    assert served.get("/readyz").json["stale"] is False
+    served.reload()
+    ready = served.get("/readyz")
+    assert (ready.status, ready.json["stale"]) == (200, False)
+
+
+def test_two_chains_kept_over_the_same_objects_are_different_sets(served: Served) -> None:
+    file = served.folder / "chain.yaml"
+    revisions = set()
+    for name in ("policies", "others"):
+        file.write_text(CONFIGURATION.replace("x%s", "%s") % ("CEL", name))
+        served.reload()
+        file.write_text(CHAINS[0][0])
+        served.reload()
+        revisions.add(served.follower.current.revision)
+    assert len(revisions) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (POLICY % ("Perhaps", 'request.verb == "list"'), "Perhaps"),
+        (POLICY % ("Allow", "request.verb =="), "expression"),
+        (POLICY % ("Allow", "true") + "nonsense: 1\n", "nonsense"),
+    ],
+)
+def test_an_object_with_an_error_fails_closed_and_the_others_are_in_force(served: Served, text: str, word: str) -> None:
+    (served.folder / "broken.yaml").write_text(text)
+    served.write([*GOOD, ("q", "Allow", 'request.verb == "watch"')])
+    assert served.reload()
+    verbs = ("get", "watch", "list", "delete")
+    assert [is_allowed(served, verb) for verb in verbs] == [True, True, False, False]
+    ready = served.get("/readyz")
+    assert (ready.status, ready.json["stale"]) == (200, False), "what is closed for its own error is in force"
+    assert any(word in str(problem) and "broken.yaml" in str(problem) for problem in ready.json["problems"])
+    page = served.get("/metrics").body.decode()
+    assert "tierwall_authorizer_policies_stale 0.0" in page
+    assert "tierwall_authorizer_object_errors 0.0" not in page
 
 
 def test_everything_that_is_wrong_is_reported_at_once(served: Served) -> None:
     texts = ["just: text", POLICY % ("Perhaps", "true"), CONFIGURATION % ("Webhook", WEBHOOK)]
     for number, text in enumerate(texts):
         (served.folder / f"broken-{number}.yaml").write_text(text)
-    assert not served.reload()
-    assert served.follower.newest is not None
-    said = " ".join(problem.message for problem in served.follower.newest.diagnostics)
+    assert served.reload()
+    said = " ".join(problem.message for problem in served.follower.newest_errors)
     assert all(word in said for word in ("apiVersion", "Perhaps", "a CEL expression")), said
 
 
@@ -86,11 +122,21 @@ def test_policies_that_vanish_are_a_broken_edit(served: Served) -> None:
     served.folder.rmdir()
     assert not served.reload()
     assert served.follower.refusal
+    assert served.get("/readyz").status == 503
 
 
-def test_nothing_starts_on_broken_policies(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(POLICY % ("Perhaps", "1 +"))
-    with pytest.raises(InputError):
+def test_a_start_with_broken_policies_serves_the_good_ones(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text(POLICY % ("Allow", "1 +"))
+    served = Served(tmp_path, GOOD)
+    assert (is_allowed(served, "get"), is_allowed(served, "list")) == (True, False)
+    ready = served.get("/readyz")
+    assert ready.status == 200
+    assert "broken.yaml" in str(ready.json["problems"])
+
+
+def test_nothing_starts_with_a_chain_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(CHAINS[0][0])
+    with pytest.raises(InputError, match="Telepathy"):
         PolicyFollower().begin(FileSource(Loader([str(tmp_path)])))
 
 
@@ -113,18 +159,6 @@ def test_superseded_policies_are_kept_for_the_grace_period(served: Served) -> No
     assert list(served.follower.retained) == [before]
     served.clock.now += 2
     assert not list(served.follower.retained)
-
-
-def test_no_superseded_set_is_dropped_early_so_changes_wait(served: Served) -> None:
-    for n in range(MAX_RETAINED):
-        assert served.follower.wait == 0
-        served.write([(f"p{n}", "Allow", 'request.verb == "get"')])
-        assert served.reload()
-        served.clock.now += 1
-    assert len(served.follower.retained) == MAX_RETAINED
-    assert served.follower.wait == pytest.approx(330 - MAX_RETAINED)
-    served.clock.now += served.follower.wait
-    assert served.follower.wait == 0
 
 
 def test_an_edit_within_a_clock_tick_counts_even_if_time_and_size_stay(served: Served) -> None:
@@ -165,7 +199,7 @@ def test_superseded_policies_share_what_has_not_changed_and_expire(served: Serve
     gc.disable()
     try:
         served.clock.now += 331
-        served.follower.expire()
+        served.follower.superseded.expire()
         assert gone() is None
     finally:
         gc.enable()

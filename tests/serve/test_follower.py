@@ -25,7 +25,7 @@ from tierwall.serve.envoy import EnvoyController
 from tierwall.serve.follower import FileSource, Follower, Load, LoadOutcome, PreparedState
 from tierwall.serve.pages import RunMetrics
 
-TAKEN, UNCHANGED, REFUSED, WAITING = LoadOutcome.TAKEN, LoadOutcome.UNCHANGED, LoadOutcome.REFUSED, LoadOutcome.WAITING
+TAKEN, UNCHANGED, REFUSED = LoadOutcome.TAKEN, LoadOutcome.UNCHANGED, LoadOutcome.REFUSED
 
 
 def namespaces(*names: str) -> LoadResult:
@@ -61,11 +61,6 @@ class Names(Follower[list[str]]):
         super().__init__(count)
         self.obeyed: list[str] = []
         self.spoil = spoil
-        self.waits = [0.0]
-
-    @property
-    def wait(self) -> float:
-        return self.waits.pop(0) if len(self.waits) > 1 else self.waits[0]
 
     def prepare(self, snapshot: Snapshot) -> PreparedState[list[str]]:
         names = [resource.name for resource in snapshot]
@@ -261,26 +256,6 @@ def test_a_burst_of_changes_is_read_as_often_as_there_is_time_and_ends_in_the_la
     follower, source = asyncio.run(main())
     assert follower.obeyed == ["n1000"]
     assert source.reads < 100
-
-
-def test_an_engine_that_cannot_take_more_yet_takes_the_newest_in_the_end() -> None:
-    follower = Names()
-    follower.waits = [0.0, 0.01, 0.01, 0.0]
-    seen = outcomes(follower, Told(namespaces("a"), namespaces("b"), None, namespaces("c")))
-    assert [outcome for outcome, _ in seen] == [TAKEN, WAITING, WAITING, TAKEN]
-    assert [obeyed for _, obeyed in seen] == [["a"], ["a"], ["a"], ["c"]]
-
-
-def test_a_load_that_still_waits_at_the_end_does_not_come_into_force() -> None:
-    async def main() -> Names:
-        follower, stop = Names(), asyncio.Event()
-        follower.waits = [0.0, 60.0]
-        async for load in follower.follow(Told(namespaces("a"), namespaces("b"), None), stop):
-            if load.outcome is WAITING:
-                stop.set()
-        return follower
-
-    assert asyncio.run(main()).obeyed == ["a"]
 
 
 def test_a_source_that_ends_leaves_the_last_load_in_force() -> None:

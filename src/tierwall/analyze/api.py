@@ -87,7 +87,8 @@ def _finding(
 
 def _expression(policy: CelPolicy) -> Iterator[Diagnostic]:
     if policy.tree is None:
-        yield _finding("TW509", policy, policy.error)
+        if policy.error:  # admission reports what an API server would refuse
+            yield _finding("TW509", policy, policy.error)
         return
     try:
         checked = check(policy.tree, _TYPED, policy.expression)

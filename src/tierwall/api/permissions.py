@@ -23,13 +23,13 @@ from tierwall.api.authorizers.expression import (
     ENVIRONMENT,
     FailedExpression,
     ResidualExpression,
+    failure_text,
     outcome_of,
 )
 from tierwall.api.authorizers.node import NodeAuthorizer, node_name
 from tierwall.api.authorizers.rbac import RbacAuthorizer
 from tierwall.api.model import chain_of
-from tierwall.cel.errors import Failure
-from tierwall.cel.partial_evaluation import PartialError, partial
+from tierwall.cel.partial_evaluation import partial
 from tierwall.cel.syntax.printer import to_text
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
@@ -129,12 +129,12 @@ def _of_rbac(authorizer: RbacAuthorizer, attributes: Attributes) -> Iterator[Per
 def _of_policy(authorizer: CelAuthorizer, policy: CelPolicy, attributes: Attributes) -> Iterator[Permission]:
     if policy.namespace and policy.namespace != attributes.namespace:
         return
-    if policy.tree is None:
-        yield from _of_failure(authorizer, policy, policy.error, {})
-        return
-    demanded = demands(policy.tree)
+    demanded = demands(policy.parsed.tree) if policy.parsed is not None else {}
     if not all(demanded.values()):
         return  # no request can meet its demands
+    if policy.tree is None:
+        yield from _of_failure(authorizer, policy, policy.failure, demanded)
+        return
     # A demand for one value stands in a column, so the condition need not repeat it.
     fixed = {
         path[1]: min(demanded[field])
@@ -145,8 +145,8 @@ def _of_policy(authorizer: CelAuthorizer, policy: CelPolicy, attributes: Attribu
     unknown = (*UNKNOWN, AUTHORIZER, *(f"request.{key}" for key in _UNKNOWN_FIELDS if key not in fixed))
     try:
         result = outcome_of(partial(policy.tree, {"request": request}, unknown, boolean=True, environment=ENVIRONMENT))
-    except (Failure, PartialError) as error:
-        result = FailedExpression(str(error))
+    except Exception as error:
+        result = FailedExpression(failure_text(error))
     if isinstance(result, FailedExpression):
         yield from _of_failure(authorizer, policy, result.message, demanded)
     elif result is True or (

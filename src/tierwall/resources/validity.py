@@ -146,12 +146,21 @@ def unknown_parts(snapshot: Snapshot, policy: Resource) -> tuple[AdmissionProble
 
 @per_resource_and
 def _unknown_parts(policy: Resource, definition: InstalledDefinition) -> tuple[AdmissionProblem, ...]:
-    built_in = admit(policy.value)
-    judged = _joined_problems(definition, definition.judge(policy.value), built_in)
+    document = _document(policy)
+    built_in = admit(document)
+    judged = _joined_problems(definition, definition.judge(document), built_in)
     unknown = [problem for problem in judged if problem.code == UNREADABLE]
     if len(built_in) >= MAX_PROBLEMS:
         unknown.append(AdmissionProblem(UNREADABLE, (), "there are more unknown parts than Tierwall lists"))
     return tuple(unknown)
+
+
+def _document(resource: Resource) -> dict[str, Any]:
+    """Return the whole object; a typed list, as an API server writes it, has the types of its items only once."""
+    value = resource.value
+    if "apiVersion" in value and "kind" in value:
+        return value
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **value}
 
 
 def has_other_defaults(snapshot: Snapshot, resource: Resource) -> bool:
@@ -164,7 +173,7 @@ def has_other_defaults(snapshot: Snapshot, resource: Resource) -> bool:
 @per_resource
 def built_in_problems(resource: Resource) -> Diagnostics:
     """Return every problem of an object by the built-in definition of its kind."""
-    diagnostics = [_diagnostic(resource, problem) for problem in admit(resource.value)]
+    diagnostics = [_diagnostic(resource, problem) for problem in admit(_document(resource))]
     if (resource.group, resource.kind) == DEFINITION:
         diagnostics += _differences(resource)
     return Diagnostics(diagnostics)
@@ -172,12 +181,13 @@ def built_in_problems(resource: Resource) -> Diagnostics:
 
 @per_resource_and
 def _problems(resource: Resource, definition: InstalledDefinition) -> Diagnostics:
-    built_in = admit(resource.value) if versions_of(*definition.key) else []
+    document = _document(resource)
+    built_in = admit(document) if versions_of(*definition.key) else []
     if not definition.kinds:
         reason = "would be refused by an API server, so it does not apply to this object"
         unusable = AdmissionProblem(UNUSABLE, (), f"CustomResourceDefinition/{definition.name} {reason}")
         return Diagnostics(_diagnostic(resource, problem) for problem in (*built_in, unusable))
-    judged = definition.judge(resource.value)
+    judged = definition.judge(document)
     return Diagnostics(_diagnostic(resource, problem) for problem in _joined_problems(definition, judged, built_in))
 
 

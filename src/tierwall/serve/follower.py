@@ -15,7 +15,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -86,8 +86,6 @@ class LoadOutcome(StrEnum):
     # The load equals the state in force.
     UNCHANGED = "unchanged"
     REFUSED = "refused"
-    # The load is good, but must wait until the engine can take it.
-    WAITING = "waiting"
 
 
 class PreparedState(NamedTuple, Generic[State]):
@@ -161,11 +159,6 @@ class Follower(ABC, Generic[State]):
         """Bring a prepared load into force; False if it already was. After an InputError nothing has changed."""
 
     @property
-    def wait(self) -> float:
-        """Seconds until the engine can take another load."""
-        return 0.0
-
-    @property
     def refusal(self) -> tuple[Diagnostic, ...]:
         """The reasons why an older load stays in force instead of the newest; none if the newest is in force."""
         return self.newest.refusal if self.newest is not None else ()
@@ -220,7 +213,7 @@ class Follower(ABC, Generic[State]):
         return load
 
     async def follow(self, source: ObjectSource, stop: asyncio.Event) -> AsyncGenerator[Load[State], None]:
-        """Yield each load once it is accepted, refused or has to wait, until `stop` is set.
+        """Yield each load once it is accepted or refused, until `stop` is set.
 
         Changes that arrive meanwhile are read together. InputError if nothing is in force and the first is refused.
         """
@@ -229,12 +222,6 @@ class Follower(ABC, Generic[State]):
         async with aclosing(source.changes(stop)) as changes:
             async for _ in changes:
                 load = await asyncio.to_thread(self.next_load, source)
-                while load is not None and not load.refusal and (seconds := self.wait) and not stop.is_set():
-                    load.outcome = LoadOutcome.WAITING
-                    yield load
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(stop.wait(), seconds)
-                    load = await asyncio.to_thread(self.next_load, source) or load
                 if load is not None and not stop.is_set():
                     self.accept(load)
                     yield load

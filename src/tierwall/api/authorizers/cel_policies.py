@@ -1,8 +1,8 @@
 """The CEL authorizer: policies of one name in a snapshot, answered by partial evaluation (docs/api.md#a-policy).
 
 A ClusterAuthorizationPolicy or AuthorizationPolicy has an effect, an expression and a scope. A policy that cannot be
-read still counts: an expression that does not parse, or a field that only the installed definition knows, fails for
-every request in its scope, and an unknown effect counts as a Deny that fails.
+used still counts, and closes at most its own scope (docs/semantics.md#a-policy-that-cannot-be-used-fails-alone): it
+fails for every request that it could match, and an unknown effect counts as a Deny that fails.
 
 An index finds policies by what they demand of the request (`demands`). They are evaluated with the request known and
 the object unknown (`expression`), and the table of `settlement` combines their outcomes.
@@ -10,7 +10,7 @@ the object unknown (`expression`), and the table of `settlement` combines their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 from weakref import ref
 
@@ -22,7 +22,6 @@ from tierwall.api.algebra.condition import (
     CEL_TYPES,
     EFFECTS,
     Condition,
-    ConditionError,
     ConditionSet,
     ConditionSource,
     Effect,
@@ -40,28 +39,33 @@ from tierwall.api.authorizers.expression import (
     authorizer_variables,
     evaluate_bool,
     evaluate_conditions,
+    failure_text,
     program_of,
     shared_expression,
 )
 from tierwall.api.authorizers.settlement import NOTHING_ALLOWS, Settlement
-from tierwall.cel.errors import ParseError
 from tierwall.cel.syntax.ast import Expr
 from tierwall.core.answer import Reason, Step
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict
-from tierwall.resources.admission.problem import AdmissionProblem
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import unknown_parts
+from tierwall.resources.validity import objections, unknown_parts
 
 GROUP = "tierwall.io"
 CLUSTER_KIND, NAMESPACED_KIND = "ClusterAuthorizationPolicy", "AuthorizationPolicy"
 DEFAULT_AUTHORIZER = "policies"
+# As in the definition of both kinds; a longer text is not even parsed.
+MAX_EXPRESSION_LENGTH = 16_384
 
 
 class CelPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One policy. `namespace` is empty where it applies everywhere; `error` is why it has no expression."""
+    """One policy. `namespace` is empty where it applies everywhere; `error` is why it cannot be used.
+
+    An empty `authorizer` cannot be read: the policy counts in every CEL authorizer of the chain. An expression that was
+    parsed says which requests a policy could match, even if the policy cannot be used.
+    """
 
     resource: Resource
     id: str
@@ -72,13 +76,23 @@ class CelPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
     expression: str
     parsed: Expression | None
     error: str = ""
-    # Fields that only the installed definition knows; the policy has no expression then either.
-    unknown: str = ""
+    # Why an API server would refuse the policy, or fields that only the installed definition knows.
+    objection: str = ""
+
+    @property
+    def usable(self) -> Expression | None:
+        """The expression, unless the policy cannot be used."""
+        return None if self.error or self.objection else self.parsed
 
     @property
     def tree(self) -> Expr | None:
-        """The parsed expression."""
-        return self.parsed.tree if self.parsed is not None else None
+        """The expression of a policy that can be used."""
+        return self.usable.tree if self.usable is not None else None
+
+    @property
+    def failure(self) -> str:
+        """The reason why the policy cannot be used; empty if it can."""
+        return self.error or self.objection
 
     @property
     def reference(self) -> Reference:
@@ -90,43 +104,54 @@ class CelPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
 def policies_of(snapshot: Snapshot) -> tuple[CelPolicy, ...]:
     """Return every policy of a snapshot, by age and then name."""
     policies = [
-        _policy(resource, resource.namespace if kind == NAMESPACED_KIND else "", unknown_parts(snapshot, resource))
+        _policy(snapshot, resource)
         for kind in (CLUSTER_KIND, NAMESPACED_KIND)
         for resource in snapshot.of_kind(GROUP, kind)
     ]
     return tuple(sorted(policies, key=lambda policy: (policy.resource.seniority, policy.resource.kind)))
 
 
-def _policy(resource: Resource, namespace: str, unknown_fields: Iterable[AdmissionProblem]) -> CelPolicy:
+def _policy(snapshot: Snapshot, resource: Resource) -> CelPolicy:
+    # An object of an unknown version may lack its namespace. It must not reach beyond one all the same.
+    namespace = resource.namespace or "default" if resource.kind == NAMESPACED_KIND else ""
     spec = resource.spec
     problems: list[str] = []
-    unknown = "; ".join(problem.message for problem in unknown_fields)
     effect = Effect.DENY
     word = spec.get("effect")
     if isinstance(word, str) and word in Effect.__members__.values():
         effect = Effect(word)
     else:
         problems.append(f"unknown effect `{word}`")
+    authorizer = spec.get("authorizer")
+    if authorizer is None:
+        authorizer = DEFAULT_AUTHORIZER
     expression = _string(spec.get("expression"))
     parsed = None
     if not expression:
         problems.append("`spec.expression` is missing")
+    elif len(expression) > MAX_EXPRESSION_LENGTH:
+        problems.append(
+            f"`spec.expression` has {len(expression):,} characters, at most {MAX_EXPRESSION_LENGTH:,} are allowed"
+        )
     else:
         try:
             parsed = shared_expression(expression)
-        except ParseError as error:
-            problems.append(f"`spec.expression` does not parse: {error}")
+        except Exception as error:
+            # Whatever a parser makes of one expression, only its own policy is closed.
+            problems.append(f"`spec.expression` does not parse: {failure_text(error)}")
+    unknown = unknown_parts(snapshot, resource)
     return CelPolicy(
         resource,
         condition_id(namespace, resource.name),
         namespace,
-        _string(spec.get("authorizer")) or DEFAULT_AUTHORIZER,
+        _string(authorizer),
         effect,
         _string(spec.get("description")),
         expression,
-        None if problems or unknown else parsed,
+        # An unknown part may change what the expression means.
+        None if unknown else parsed,
         "; ".join(problems),
-        unknown,
+        "; ".join(problem.message for problem in unknown) or "; ".join(objections(snapshot, resource)),
     )
 
 
@@ -169,7 +194,7 @@ class CelAuthorizer:
     def __init__(self, snapshot: Snapshot, name: str, failure_mode: FailureMode = FailureMode.DENY) -> None:
         self.name = name
         self.failure_mode = failure_mode
-        self.policies = tuple(policy for policy in policies_of(snapshot) if policy.authorizer == name)
+        self.policies = tuple(policy for policy in policies_of(snapshot) if policy.authorizer in (name, ""))
         self._indexed = tuple(
             map(_indexed_policy, sorted(self.policies, key=lambda policy: EFFECTS.index(policy.effect)))
         )
@@ -247,12 +272,17 @@ class CelAuthorizer:
         variables = authorizer_variables(chain, attributes) if chain is not None else {}
         try:
             return evaluate_bool(program_of(residual.tree), variables)
-        except ConditionError as error:
-            return FailedExpression(str(error))
+        except Exception as error:
+            return FailedExpression(failure_text(error))
 
 
 def _indexed_policy(policy: CelPolicy) -> tuple[dict[str, frozenset[str]], _IndexedPolicy]:
-    demands = dict(policy.parsed.demands) if policy.parsed is not None else {}
+    usable, failure, demands = policy.usable, policy.failure, {}
+    if policy.parsed is not None:
+        try:
+            demands = dict(policy.parsed.demands)
+        except Exception as error:
+            usable, failure = None, failure or failure_text(error)
     if policy.namespace:
         namespace = frozenset((policy.namespace,))
         demands["namespace"] = demands.get("namespace", namespace) & namespace
@@ -260,4 +290,4 @@ def _indexed_policy(policy: CelPolicy) -> tuple[dict[str, frozenset[str]], _Inde
     unindexed = tuple((field, values) for field, values in sorted(demands.items()) if field not in indexed)
     source = ConditionSource(policy.reference, policy.resource)
     condition = Condition(policy.id, policy.effect, policy.expression, CEL_TYPE, policy.description, source)
-    return demands, _IndexedPolicy(condition, policy.parsed, policy.error or policy.unknown, unindexed)
+    return demands, _IndexedPolicy(condition, usable, failure, unindexed)

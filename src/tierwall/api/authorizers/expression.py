@@ -12,6 +12,7 @@ can thus ask the chain that it is part of; the depth is bounded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cached_property, lru_cache
 from typing import Any
@@ -82,18 +83,17 @@ class Expression:
         """Evaluate the first phase: true, false, an error, or a residual."""
         try:
             partial = self._specialise(name_unknown)({"request": request})
-        except (Failure, PartialError, RecursionError) as error:
-            return FailedExpression(str(error))
-        if self._names_authorizer is None:
-            self._names_authorizer = AUTHORIZER in to_text(self.tree)
-        return outcome_of(partial, self._names_authorizer)
+            if self._names_authorizer is None:
+                self._names_authorizer = AUTHORIZER in to_text(self.tree)
+            return outcome_of(partial, self._names_authorizer)
+        except Exception as error:
+            # Whatever evaluating one expression comes to, only its own policy is closed.
+            return FailedExpression(failure_text(error))
 
     def warm(self, *, name_unknown: bool) -> None:
         """Prepare now what the first use would prepare."""
-        try:
+        with suppress(Exception):  # the first use reports it
             self._specialise(name_unknown)
-        except (Failure, PartialError, RecursionError):
-            pass  # the first use reports it
 
     def _specialise(self, name_unknown: bool) -> SpecialisedExpression:
         specialised = self._specialised.get(name_unknown)
@@ -104,6 +104,13 @@ class Expression:
             specialised = specialise(self.tree, unknown, boolean=True, types=types, environment=ENVIRONMENT)
             self._specialised[name_unknown] = specialised
         return specialised
+
+
+def failure_text(error: Exception) -> str:
+    """Return why an expression failed; an error that CEL does not know is named by its type."""
+    if isinstance(error, (ConditionError, Failure, ParseError, PartialError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 _shared: WeakValueDictionary[str, Expression] = WeakValueDictionary()
@@ -171,8 +178,8 @@ def evaluate_bool(run: Callable[[Mapping[str, Any]], object], variables: Mapping
     """Run a program; ConditionError if it fails or does not give a bool."""
     try:
         value = run(variables)
-    except (Failure, RecursionError) as error:
-        raise ConditionError(str(error)) from None
+    except Exception as error:
+        raise ConditionError(failure_text(error)) from None
     if not isinstance(value, bool):
         raise ConditionError("the result is not a bool")
     return value
@@ -192,8 +199,8 @@ def _cached_program(text: str) -> Callable[[Mapping[str, Any]], object]:
 def _program(text: str) -> Callable[[Mapping[str, Any]], object]:
     try:
         return program_of(parse(text))
-    except ParseError as error:
-        raise ConditionError(f"not a CEL expression: {error}") from None
+    except Exception as error:
+        raise ConditionError(f"not a CEL expression: {failure_text(error)}") from None
 
 
 MAX_DEPTH = 3

@@ -2,7 +2,8 @@
 
 Rules, aggregation and bindings are those of Kubernetes' `pkg/apis/rbac` and `plugin/pkg/auth/authorizer/rbac`. `pods`
 does not grant `pods/x`; `*` grants all subresources, `*/x` only subresource x; `resourceNames` never match an empty
-name; the URL `/a/*` is the prefix `/a/`. A malformed rule or selector grants nothing. A ClusterRoleBinding applies
+name; the URL `/a/*` is the prefix `/a/`. A role or binding that an API server would refuse grants nothing, whether it
+is bound or aggregated (docs/semantics.md#a-policy-that-cannot-be-used-fails-alone). A ClusterRoleBinding applies
 everywhere; a RoleBinding only in its own namespace, and never to a path. A ServiceAccount subject without a namespace
 has the binding's. Bindings are found by subject, so unrelated ones cost nothing.
 """
@@ -23,6 +24,7 @@ from tierwall.core.verdict import StepVerdict
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import built_in_problems
 
 GROUP = "rbac.authorization.k8s.io"
 
@@ -59,10 +61,15 @@ def _url_matches(rule: str, path: str) -> bool:
     return rule in ("*", path) or (rule.endswith("*") and path.startswith(rule.rstrip("*")))
 
 
+def find_role(snapshot: Snapshot, kind: str, namespace: str, name: str) -> Resource | None:
+    """Return a role by how a binding in a namespace names it."""
+    home = {"Role": namespace, "ClusterRole": ""}.get(kind)
+    return snapshot.get(GROUP, kind, home, name) if home is not None else None
+
+
 def rules_of(snapshot: Snapshot, kind: str, namespace: str, name: str) -> tuple[PolicyRule, ...]:
     """Return the rules of a role; a role that does not exist has none."""
-    home = {"Role": namespace, "ClusterRole": ""}.get(kind)
-    role = snapshot.get(GROUP, kind, home, name) if home is not None else None
+    role = find_role(snapshot, kind, namespace, name)
     if role is None:
         return ()
     if kind == "Role" or not isinstance(role.value.get("aggregationRule"), Mapping):
@@ -81,6 +88,8 @@ def _aggregated(snapshot: Snapshot, role: Resource) -> Iterator[Resource]:
     todo = [role]
     while todo:
         aggregated = todo.pop()
+        if not _is_accepted(aggregated):
+            continue
         for selected in _selected(snapshot, aggregated):
             if selected.name in seen:
                 continue
@@ -107,7 +116,8 @@ def _own_rules(role: Resource) -> Iterator[PolicyRule]:
             continue
         resource_names = value.get("resourceNames")
         names = _strings(resource_names)
-        if resource_names and not names:
+        # Whatever is written there narrows the rule. What cannot be read must not widen it.
+        if resource_names not in (None, []) and not names:
             continue
         yield PolicyRule(
             _strings(value.get("verbs")),
@@ -134,6 +144,16 @@ class Binding(msgspec.Struct, frozen=True, eq=False):
     resource: Resource
     namespace: str
     rules: tuple[PolicyRule, ...]
+    role: Resource | None = None
+
+    def is_sound(self, rule: PolicyRule) -> bool:
+        """Whether an API server would accept every object that one of the rules comes from."""
+        return _is_accepted(self.resource) and _is_accepted(self.role) and _is_accepted(rule.role)
+
+
+def _is_accepted(resource: Resource | None) -> bool:
+    # No CustomResourceDefinition can replace these kinds.
+    return resource is None or not built_in_problems(resource).errors
 
 
 class RbacAuthorizer(WithoutConditionSets):
@@ -149,8 +169,9 @@ class RbacAuthorizer(WithoutConditionSets):
         """Allow if a rule grants the request. Cluster-wide bindings come first, then those of the namespace."""
         if not self._bindings:
             return self._no_rule
-        for rule, binding in self.rules_for(attributes):
-            if rule.grants(attributes):
+        for rule, binding in self._bound_rules(attributes):
+            # Only what would grant is validated: a cluster has thousands of roles.
+            if rule.grants(attributes) and binding.is_sound(rule):
                 return self._allow(rule, binding)
         return self._no_rule
 
@@ -170,6 +191,9 @@ class RbacAuthorizer(WithoutConditionSets):
 
     def rules_for(self, attributes: Attributes) -> Iterator[tuple[PolicyRule, Binding]]:
         """Yield every rule that applies to the user in the request's namespace, with its binding."""
+        return (entry for entry in self._bound_rules(attributes) if entry[1].is_sound(entry[0]))
+
+    def _bound_rules(self, attributes: Attributes) -> Iterator[tuple[PolicyRule, Binding]]:
         subjects = [("User", attributes.user), *(("Group", group) for group in dict.fromkeys(attributes.groups))]
         namespaces = [""]  # of ClusterRoleBindings
         if attributes.is_resource_request and attributes.namespace:
@@ -199,7 +223,8 @@ def _bindings(snapshot: Snapshot) -> Mapping[tuple[str, str, str], Sequence[Bind
                 continue
             if kind == "ClusterRoleBinding" and role_kind == "Role":
                 continue
-            binding = Binding(resource, namespace, rules_of(snapshot, role_kind, namespace, role_name))
+            named = snapshot, role_kind, namespace, role_name
+            binding = Binding(resource, namespace, rules_of(*named), find_role(*named))
             for subject in _subjects(resource.value.get("subjects"), namespace):
                 bindings = index.setdefault((namespace, *subject), [])
                 if not bindings or bindings[-1] is not binding:

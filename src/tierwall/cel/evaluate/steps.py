@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn, TypeAlias, TypeVar
 
 from tierwall.cel.errors import CostExceeded, EvaluationError
-from tierwall.cel.evaluate.dispatch import Dispatcher, Meter, has_field, optional_field
+from tierwall.cel.evaluate.dispatch import Dispatcher, Meter, cost_exceeded, has_field, optional_field
 from tierwall.cel.library import cost
 from tierwall.cel.library.lists import sort_by_keys
 from tierwall.cel.library.operators import in_list, in_map
@@ -30,12 +30,22 @@ _RESULT, _RESULT_ONE, _RESULT_SORTED = 1, 2, 3
 class Frame(Meter):
     """One evaluation: the variables, the values of iteration variables by slot, and the cost so far."""
 
-    __slots__ = ("locals", "variables")
+    __slots__ = ("_unwound", "locals", "variables")
 
     def __init__(self, variables: Mapping[str, object], slots: int, limit: int) -> None:
         super().__init__(limit)
         self.variables = variables
         self.locals: list[object] = [None] * slots
+        self._unwound = 0
+
+    def absorb(self, error: EvaluationError) -> None:
+        """Count the calls that an absorbed error ended. They cost time, but nothing in cel-go, so they have a limit."""
+        calls = error.__traceback__
+        while calls is not None:
+            self._unwound += 1
+            calls = calls.tb_next
+        if self._unwound > self.limit:
+            raise cost_exceeded(self.limit)
 
 
 Closure: TypeAlias = Callable[[Frame], object]
@@ -91,6 +101,7 @@ def logical(terms: list[Closure], absorbing: bool) -> Closure:
             try:
                 value = term(frame)
             except EvaluationError as error:
+                frame.absorb(error)
                 failure = failure or error
                 continue
             if value is absorbing:
@@ -240,6 +251,7 @@ def quantifier(loop: Loop, predicate: Closure, settling: bool) -> Closure:
             try:
                 value = predicate(frame)
             except EvaluationError as error:
+                frame.absorb(error)
                 failure = failure or error
                 continue
             if value is settling:

@@ -32,6 +32,8 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 PHASES = {"/authorize": AUTHORIZE, "/conditions": CONDITIONS, "/admit": ADMIT}
 PAGES = ("/healthz", "/readyz", "/metrics")
 READ_SECONDS = 10.0
+# The number of problems on the page of readiness.
+MAX_PROBLEMS = 20
 # The number of reviews that may wait for other servers at the same time. Further ones wait for a free place.
 MAX_WAITING_REVIEWS = 16
 # A body this far over its limit is cut off. Until then it is drained, so that its sender reads why it was refused.
@@ -164,10 +166,13 @@ class App:
         return 200 if readiness["ready"] else 503, b"application/json", msgspec.json.encode(readiness)
 
     def readiness(self) -> dict[str, Any]:
-        """Return what is in force, and what is wrong with the newest edit if it is not in force."""
+        """Return what is in force, and what is wrong with the newest objects.
+
+        An object that is closed for its own error is in force. A load or a chain that is kept out is not.
+        """
         follower, policies = self._follower, self._follower.current
         page: dict[str, Any] = {
-            "ready": not self.stopping and not self.warming,
+            "ready": not self.stopping and not self.warming and not follower.stale,
             "revision": policies.revision,
             "policies": policies.policies,
             "objects": policies.objects,
@@ -175,13 +180,18 @@ class App:
             # Superseded policies that are still enforced where they granted something.
             "retained": len(follower.retained),
             # The files differ from what is in force.
-            "stale": bool(follower.refusal),
+            "stale": bool(follower.stale),
         }
         if follower.refusal:
-            page["message"] = "the files hold policies that cannot be used; the last good ones are in force"
-            page["problems"] = [diagnostic_document(diagnostic) for diagnostic in follower.refusal[:20]]
+            page["message"] = "the newest objects cannot be used; the last good ones are in force"
+        elif follower.stale:
+            page["message"] = "the newest chain cannot be used; the last good one is in force, over the newest policies"
         elif self.warming:
             page["message"] = "policies are being prepared"
+        elif follower.newest_errors:
+            page["message"] = "objects with errors fail closed; all others are in force"
+        if errors := follower.stale or follower.newest_errors:
+            page["problems"] = [diagnostic_document(diagnostic) for diagnostic in errors[:MAX_PROBLEMS]]
         return page
 
 

@@ -11,7 +11,8 @@ phases anew on the object, from one set of policies:
     conditional, no opinion, could only deny    let pass: another authorizer allowed it
 
 If the current policies have no opinion, a superseded set may have let the request through, and the API server may have
-cached that answer. Then the conditions of the superseded set must come to Allow.
+cached that answer. Then the conditions of the superseded set must come to Allow. In the scope of a set that was
+forgotten early (`superseded`), nobody knows its conditions, and the request is refused.
 
 An AdmissionReview (`admission.k8s.io/v1`) does not name the verb. An UPDATE may have been an update or a patch (the API
 server turns PatchOptions into UpdateOptions), and a CONNECT a get or a create. Each possible verb is judged. A CREATE
@@ -40,6 +41,7 @@ from tierwall.api.algebra.request import (
 from tierwall.api.decide import enforce_conditions
 from tierwall.api.wire.review import WireError
 from tierwall.serve.authorizer.policies import PolicySet
+from tierwall.serve.authorizer.superseded import ChangeScope
 
 # The API server lets this group through before it asks any authorizer, so our conditions had no part in it.
 PRIVILEGED = "system:masters"
@@ -109,11 +111,16 @@ def failed_answer(decision: CompleteDecision, reason: str) -> Decision:
     return Decision(decision.failure, reason, decision.error)
 
 
-def judge(policies: PolicySet, retained: Sequence[PolicySet], request: AdmissionRequest) -> AdmissionJudgement:
+def judge(
+    policies: PolicySet,
+    retained: Sequence[PolicySet],
+    request: AdmissionRequest,
+    forgotten: Sequence[ChangeScope] = (),
+) -> AdmissionJudgement:
     """Judge an admission request: every verb it may have been, up to the first refusal."""
     judgement: AdmissionJudgement | None = None
     for attributes in request.attributes():
-        judgement = _judge_as(policies, retained, request, attributes)
+        judgement = _judge_as(policies, retained, request, attributes, forgotten)
         if not judgement.allowed:
             break
     assert judgement is not None
@@ -121,7 +128,11 @@ def judge(policies: PolicySet, retained: Sequence[PolicySet], request: Admission
 
 
 def _judge_as(
-    policies: PolicySet, retained: Sequence[PolicySet], request: AdmissionRequest, attributes: Attributes
+    policies: PolicySet,
+    retained: Sequence[PolicySet],
+    request: AdmissionRequest,
+    attributes: Attributes,
+    forgotten: Sequence[ChangeScope],
 ) -> AdmissionJudgement:
     if PRIVILEGED in attributes.groups:
         passed = ChainDecision(verdict=NO_OPINION, reason=f"group `{PRIVILEGED}` is not subject to authorizers")
@@ -139,6 +150,10 @@ def _judge_as(
                 then = _evaluate(earlier, request, attributes)
                 if then.verdict is not ALLOW:
                     return _refusal(then, attributes, older)
+        if any(scope.covers(attributes) for scope in forgotten):
+            error = "policies changed so often that the conditions of earlier grants are no longer known"
+            unknown = ChainDecision(verdict=DENY, reason="failed closed", error=error, asked=final.asked)
+            return _refusal(unknown, attributes, policies)
     return AdmissionJudgement(True, "", final, attributes, policies.revision)
 
 

@@ -83,8 +83,9 @@ class AuthorizerMetrics:
         reloads = gauge("policy_reloads", reloaded, "outcome")
         for outcome in follower.outcomes:
             reloads.labels(outcome.value).set_function(partial(follower.outcomes.__getitem__, outcome))
-        stale = "1 while the last good policies are in force because the files hold broken ones."
-        gauge("policies_stale", stale).set_function(lambda: bool(follower.refusal))
+        stale = "1 while the last good policies or chain are in force because the newest cannot be used."
+        gauge("policies_stale", stale).set_function(lambda: bool(follower.stale))
+        gauge("object_errors", "Errors of the newest objects.").set_function(lambda: len(follower.newest_errors))
         gauge("policies", "Policies in force.").set_function(lambda: follower.current.policies)
         retained = "Superseded sets of policies whose conditional grants are still enforced."
         gauge("retained_policy_sets", retained).set_function(lambda: len(follower.retained))

@@ -1,26 +1,27 @@
 """The policies in force and the sets they superseded.
 
-A set of policies is used as a whole or not at all. An expression that does not parse, or a chain that cannot be used,
-makes it unusable, and all reasons are reported at once. A set never changes, so each request is judged from exactly one
-set. A superseded set is kept for a grace period, because an API server may still hold an allowed answer from it:
-admission must enforce the conditions of that answer (`bridge`).
+A policy that cannot be used fails closed alone, and the others come into force
+(docs/semantics.md#a-policy-that-cannot-be-used-fails-alone). A chain that cannot be used leaves the last good chain in
+force, over the new policies; a start without one fails. A set never changes, so each request is judged from exactly one
+set. Superseded sets are kept for a grace period (`superseded`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from tierwall.api.algebra.chain import Chain
 from tierwall.api.authorizers.cel_policies import CelAuthorizer, policies_of
 from tierwall.api.authorizers.webhook import WebhookAuthorizer
-from tierwall.api.model import build_chain, configured_authorizers
-from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.api.model import AuthorizerConfig, build_chain, configured_authorizers
+from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.review_client import webhook
+from tierwall.serve.authorizer.superseded import SupersededSets, change_scope
 from tierwall.serve.follower import Follower, Load, PreparedState
 
 
@@ -29,10 +30,13 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
 
     chain: Chain
     revision: str
+    members: tuple[AuthorizerConfig, ...] = ()
     objects: int = 0
     policies: int = 0
     # API groups served by another server (APIService with a service). This API server runs no admission for them.
     aggregated: frozenset[str] = frozenset()
+    # Why the newest chain is not in force.
+    chain_problems: tuple[Diagnostic, ...] = ()
 
     @property
     def asks_others(self) -> bool:
@@ -46,32 +50,37 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
                 yield from member.warm()
 
 
-def policy_set_of(snapshot: Snapshot) -> PolicySet:
-    """Return the policies of a snapshot whose objects passed admission; InputError with everything that is wrong."""
-    errors = list(_unreadable(snapshot))
+def policy_set_of(snapshot: Snapshot, last_good: PolicySet | None = None) -> PolicySet:
+    """Return the policies of a snapshot. The chain is its own or else the last good one; InputError without either."""
+    problems: tuple[Diagnostic, ...] = ()
     try:
-        chain = _chain(snapshot)
+        members = configured_authorizers(snapshot)
     except InputError as error:
-        raise InputError((*errors, *error.diagnostics)) from None
-    if errors:
-        raise InputError(errors)
-    return PolicySet(chain, _revision(snapshot), len(snapshot), len(policies_of(snapshot)), _aggregated(snapshot))
+        if last_good is None:
+            raise
+        members, problems = last_good.members, error.diagnostics
+    return PolicySet(
+        build_chain(snapshot, members, webhook),
+        # With the last good chain the objects alone do not tell what is in force.
+        _revision(snapshot, members if problems else ()),
+        members,
+        len(snapshot),
+        len(policies_of(snapshot)),
+        _aggregated(snapshot),
+        problems,
+    )
 
 
-def _chain(snapshot: Snapshot) -> Chain:
-    return build_chain(snapshot, configured_authorizers(snapshot), webhook)
-
-
-def _unreadable(snapshot: Snapshot) -> Iterable[Diagnostic]:
+def unusable_policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Yield a diagnostic for each policy whose expression cannot be used; admission reports the other reasons."""
     for policy in policies_of(snapshot):
         if policy.error:
-            place = policy.resource.position(("spec", "expression"))
-            yield Diagnostic("TW509", policy.error, place, reference=policy.reference)
+            yield policy.resource.diagnostic("TW509", policy.error, ("spec", "expression"))
 
 
-def _revision(snapshot: Snapshot) -> str:
+def _revision(snapshot: Snapshot, kept_members: tuple[AuthorizerConfig, ...]) -> str:
     encode = msgspec.json.Encoder(order="deterministic").encode
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(encode(kept_members) if kept_members else b"")
     for resource in sorted(snapshot, key=lambda resource: resource.identity):
         group, kind, namespace, name = resource.identity
         digest.update(encode([group, resource.version, kind, namespace, name, resource.value]))
@@ -88,16 +97,14 @@ def _aggregated(snapshot: Snapshot) -> frozenset[str]:
 
 # Longer than the API server's default `authorizedTTL` of five minutes.
 GRACE_SECONDS = 330.0
-# The number of superseded sets kept at once. None may be dropped early, so further changes wait for the oldest to
-# expire.
+# The number of superseded sets kept at once.
 MAX_RETAINED = 64
 
 
 class PolicyFollower(Follower[PolicySet]):
     """Follows the policies. `clock` counts seconds; without `grace` no superseded set is kept.
 
-    INVARIANT: `current` and the retained sets are replaced, never changed, and only in the event loop (`enforce`,
-    `wait`, `expire`). Other threads may read them.
+    INVARIANT: `current` is replaced, never changed, and only in the event loop (`enforce`). Other threads may read it.
     """
 
     # Absent until the first load is in force (`begin`).
@@ -107,51 +114,42 @@ class PolicyFollower(Follower[PolicySet]):
         super().__init__()
         self.grace = grace
         self._clock = clock
-        # Each with the end of its grace period, the oldest first.
-        self._superseded: tuple[tuple[float, PolicySet], ...] = ()
+        self.superseded: SupersededSets[PolicySet] = SupersededSets(clock, MAX_RETAINED)
         self.since = clock()
+
+    @property
+    def stale(self) -> tuple[Diagnostic, ...]:
+        """The reasons why something of the newest objects is not in force: the whole load, or its chain."""
+        return self.refusal or self.current.chain_problems
+
+    @property
+    def newest_errors(self) -> tuple[Diagnostic, ...]:
+        """The errors of the newest objects, whether they are in force or not."""
+        return Diagnostics(self.newest.diagnostics).errors if self.newest is not None else ()
 
     def prepare(self, snapshot: Snapshot) -> PreparedState[PolicySet]:
         """Build the chain of a snapshot."""
-        return PreparedState(policy_set_of(snapshot))
+        policies = policy_set_of(snapshot, self.current if self.in_force is not None else None)
+        return PreparedState(policies, (*policies.chain_problems, *unusable_policies(snapshot)))
 
     def enforce(self, load: Load[PolicySet]) -> bool:
         """Put a set in force; False if it already is."""
         policies = load.state
         assert policies is not None
-        now = self._clock()
         if self.in_force is not None:
             before = self.current
             if policies.revision == before.revision:
                 return False
             if self.grace:
-                # Policies that were in force twice are kept once, for the longer time.
-                kept = ((expiry, older) for expiry, older in self._superseded if older.revision != before.revision)
-                self._superseded = (*kept, (now + self.grace, before))
-        self.current, self.since = policies, now
+                scope = change_scope(self.in_force.snapshot, load.snapshot)
+                self.superseded.put(before, before.revision, scope, self.grace)
+        self.current, self.since = policies, self._clock()
         return True
 
     @property
     def retained(self) -> tuple[PolicySet, ...]:
         """The superseded sets whose answers an API server may still hold, newest first."""
-        superseded = self._superseded
-        if not superseded:
-            return ()
-        now = self._clock()
-        return tuple(policies for expiry, policies in reversed(superseded) if expiry > now)
-
-    def expire(self) -> None:
-        """Drop the sets whose grace period is over."""
-        now = self._clock()
-        self._superseded = tuple((expiry, policies) for expiry, policies in self._superseded if expiry > now)
-
-    @property
-    def wait(self) -> float:
-        """Seconds until another set may be taken."""
-        self.expire()
-        if len(self._superseded) < MAX_RETAINED:
-            return 0.0
-        return max(0.0, self._superseded[0][0] - self._clock())
+        return self.superseded.retained()
 
     @property
     def age(self) -> float:

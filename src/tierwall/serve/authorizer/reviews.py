@@ -179,7 +179,8 @@ class Reviews:
         if not self.bridged:
             return self.refusal(ADMIT, 404, "the bridge is off: start with --bridge", request.uid)
         try:
-            judgement = bridge.judge(self._follower.current, self._follower.retained, request)
+            superseded = self._follower.superseded
+            judgement = bridge.judge(self._follower.current, superseded.retained(), request, superseded.forgotten())
         except WireError as error:
             return self.refusal(ADMIT, 400, str(error), request.uid)
         record = full_record(ADMIT, judgement.decision, judgement.attributes, judgement.revision)

@@ -19,7 +19,7 @@ from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.protocols import Engine, EngineReport
 from tierwall.render.json import diagnostic_document
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.authorizer.app import READ_SECONDS, App
+from tierwall.serve.authorizer.app import MAX_PROBLEMS, READ_SECONDS, App
 from tierwall.serve.authorizer.connections import HEADER_SECONDS, Certificates, TlsFiles, timed_protocol
 from tierwall.serve.authorizer.issuer import Issuer, sealing_key
 from tierwall.serve.authorizer.metrics import AuthorizerMetrics
@@ -141,6 +141,7 @@ class AuthorizerServer:
             bridge=settings.bridge,
             policies=self.follower.current.policies,
             revision=self.follower.current.revision,
+            **_problems(self.follower.newest_errors),
         )
         stopped = loop.create_task(self.stop.wait())
         await asyncio.wait((stopped, *tasks), return_when=asyncio.FIRST_COMPLETED)
@@ -162,15 +163,12 @@ class AuthorizerServer:
         async for load in self.follower.follow(self.source, self.stop):
             policies = self.follower.current
             match load.outcome:
-                case LoadOutcome.WAITING:
-                    why = "too many changes within the grace period"
-                    log_event("policies wait", seconds=round(self.follower.wait, 1), why=why)
                 case LoadOutcome.REFUSED:
-                    problems = [diagnostic_document(diagnostic) for diagnostic in load.refusal[:20]]
-                    log_event("policies refused", kept=policies.revision, problems=problems)
+                    log_event("policies refused", kept=policies.revision, **_problems(load.refusal))
                 case LoadOutcome.TAKEN:
-                    log_event("policies taken", revision=policies.revision, policies=policies.policies)
-                    loop.call_later(self.follower.grace, self.follower.expire)
+                    problems = _problems(self.follower.newest_errors)
+                    log_event("policies taken", revision=policies.revision, policies=policies.policies, **problems)
+                    loop.call_later(self.follower.grace, self.follower.superseded.expire)
                     # In a task of its own, so that the next change need not wait for it.
                     self._warming = loop.create_task(self._warm(policies, policies.warm()))
 
@@ -233,6 +231,14 @@ class AuthorizerServer:
             ssl_context_factory=(lambda *_: certificates.context) if certificates is not None else None,
         )
         return SignallessServer(config)
+
+
+def _problems(diagnostics: tuple[Diagnostic, ...]) -> dict[str, Any]:
+    """Return the fields of an event about problems: the first ones, and how many there are."""
+    if not diagnostics:
+        return {}
+    shown = [diagnostic_document(diagnostic) for diagnostic in diagnostics[:MAX_PROBLEMS]]
+    return {"errors": len(diagnostics), "problems": shown}
 
 
 def _run_steps(steps: Iterator[None], seconds: float) -> bool:

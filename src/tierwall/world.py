@@ -279,12 +279,18 @@ class World:
         With a `namespace`, only what concerns it, judged by its own objects and the cluster-scoped ones alone.
         """
         from tierwall.analyze.checks import check, concerns, visible_from
+        from tierwall.engines.table import engine_findings
 
         snapshot = self._snapshot if namespace is None else visible_from(self._snapshot, namespace)
         return [
             finding
             for finding in sorted_diagnostics(
-                [*self._noticed, *repeated_keys(self._read.documents), *check(snapshot, progress)]
+                [
+                    *self._noticed,
+                    *repeated_keys(self._read.documents),
+                    *check(snapshot, progress),
+                    *engine_findings(snapshot),
+                ]
             )
             if (select is None or finding.code.startswith(_strings(select)))
             and not finding.code.startswith(_strings(ignore))

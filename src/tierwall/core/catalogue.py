@@ -130,6 +130,7 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW657": CodeInfo(_W, "listener's protocol is not served"),
     "TW658": CodeInfo(_E, "port is taken by another listener"),
     "TW659": CodeInfo(_E, "Envoy does not take a configuration"),
+    "TW660": CodeInfo(_W, "policy is over a limit of Envoy"),
     "TW661": CodeInfo(_E, "object cannot be compiled for Envoy"),
     # 7xx: policy tests and questions
     "TW701": CodeInfo(_E, "policy test is malformed"),

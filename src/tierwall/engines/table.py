@@ -7,11 +7,13 @@ here. For `compile` and `enforce`, add commands of these names, with the options
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
+    from tierwall.core.diagnostics import Diagnostic
     from tierwall.core.protocols import Engine
+    from tierwall.resources.snapshot import Snapshot
 
 
 class EngineEntry(NamedTuple):
@@ -23,6 +25,9 @@ class EngineEntry(NamedTuple):
     title: str
     # What answers the questions of policy tests, if `test` offers the engine.
     answered_by: str = ""
+    # What `check` finds that the engine cannot enforce: a function as `module:name`, and the API groups that it is for.
+    findings: str = ""
+    groups: tuple[str, ...] = ()
 
 
 ENGINES: Mapping[str, EngineEntry] = {
@@ -46,6 +51,8 @@ ENGINES: Mapping[str, EngineEntry] = {
         ("compile", "run", "test"),
         "Tool policies, with Envoy.",
         answered_by="requests through Envoy",
+        findings="tierwall.engines.envoy.config.findings:envoy_findings",
+        groups=("agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io"),
     ),
     "authorizer": EngineEntry(
         "tierwall.serve.authorizer.run:AuthorizerEngine",
@@ -59,6 +66,14 @@ ENGINES: Mapping[str, EngineEntry] = {
 def offered_by(command: str) -> dict[str, EngineEntry]:
     """Return the engines that a command offers."""
     return {name: entry for name, entry in ENGINES.items() if command in entry.commands}
+
+
+def engine_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Yield what engines cannot enforce as it is written; an engine is asked only about objects of its groups."""
+    for entry in ENGINES.values():
+        if entry.findings and not snapshot.groups.isdisjoint(entry.groups):
+            module, _, name = entry.findings.partition(":")
+            yield from getattr(importlib.import_module(module), name)(snapshot)
 
 
 def enforced_with() -> dict[str, str]:

@@ -21,9 +21,8 @@ from starlette.routing import Route
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.protocols import DecisionEvent, EngineReport
-from tierwall.engines.envoy.config.bootstrap import MAX_PROGRAM_SIZE
 from tierwall.engines.envoy.config.compile import XdsResources
-from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions
+from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, Certificate, EnvoyOptions
 from tierwall.engines.envoy.control import accesslog, toolslist
 from tierwall.engines.envoy.control.cache import LISTENER
 from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy

@@ -14,10 +14,9 @@ from typing import Any
 from envoy.config.bootstrap.v3 import bootstrap_pb2
 
 from tierwall.engines.envoy.config.compile import XdsResources
+from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE
 
 CONTROL_PLANE = "tierwall"
-# Envoy's default limit of 100 refuses ordinary patterns. RE2 matches in linear time, whatever the size.
-MAX_PROGRAM_SIZE = 1000
 
 
 def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Translates CEL expressions of rules to `cel.expr.ParsedExpr`, which Envoy evaluates (docs/tool.md#expressions).
+"""Translates CEL expressions of rules into those that Envoy evaluates (docs/tool.md#expressions).
 
 Envoy knows other variables than AccessPolicy does, and fewer functions: no macro except `has`, no string building, no
 libraries. Anything else is `Inexpressible`: the rule is then closed, and a diagnostic reports it. `request.mcp` is read
@@ -8,17 +8,22 @@ All numbers in that metadata are doubles, so an integer that an argument is comp
 and objects are absent from it, as if the argument were missing. Reading them is an error, and an error never makes an
 expression true that would not be. `has` could, under a negation. So `has` of an argument is an error unless it is
 true, and it is only allowed where an error means the same as false.
+
+Envoy has limits, too: how deep messages nest, and how large patterns are. An expression over a limit would make it
+refuse the filter with all its policies, so such an expression is `OverLimit` and never reaches it. Chains of `&&` and
+`||` become balanced trees; their length does not count as depth.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
 
-from cel.expr import syntax_pb2
+from msgspec import Struct
 
 from tierwall.cel.syntax import ast
 from tierwall.cel.values import Uint
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, MCP, NAME
+from tierwall.tool.methods import CelCondition
 
 _COMPARISONS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
 _OPERATORS = _COMPARISONS | {"!_", "_&&_", "_||_", "_?_:_", "@in", "_[_]"}
@@ -26,67 +31,91 @@ _METHODS = {"startsWith": 1, "endsWith": 1, "contains": 1, "matches": 1, "size":
 _TIME_METHODS = frozenset(
     ("getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes")
 ) | {"getSeconds", "getMilliseconds"}
-_CONSTANTS = {
-    bool: "bool_value",
-    Uint: "uint64_value",
-    int: "int64_value",
-    float: "double_value",
-    str: "string_value",
-    bytes: "bytes_value",
-}
 _FUNCTIONS = {"size": 1, "matches": 2, "timestamp": 1, "duration": 1}
 _REQUEST_FIELDS = frozenset(("method", "path", "url_path", "host", "time"))
 # A header that no request has. Reading it is an error, as with any missing header.
 _ABSENT = f"{HEADER_PREFIX}absent"
+_LITERALS = frozenset((bool, Uint, int, float, str, bytes, type(None)))
 _MAX_EXACT = 1 << 53
-_MAX_DEPTH = 60
+
+# Protobuf reads at most 100 levels of messages. An expression begins at the fourth: CelMatcher, CelExpression,
+# ParsedExpr. Some levels are left for what Envoy may wrap around it.
+MAX_LEVELS = 92
+# An upper bound of the bytes of a node, besides strings.
+_NODE_BYTES = 40
+# Envoy evaluates an expression node by node, on the thread that serves other requests as well.
+MAX_NODES = 10_000
+# The largest program of a pattern in `matches`. No option changes it: cel-cpp's default is Envoy's.
+MAX_PATTERN_PROGRAM = 100
 
 
 class Inexpressible(Exception):
     """Envoy cannot express this; the message says what."""
 
 
-class ExpressionTranslator:
-    """Translates one expression. `arguments` collects the tool arguments that it reads, as paths."""
+class OverLimit(Exception):
+    """Envoy would refuse this because it is over a limit; the message says which."""
 
+
+class TranslatedExpression(Struct, frozen=True, eq=False):
+    """An expression in Envoy's words, the tool arguments that it reads, as paths, and its size there in bytes.
+
+    Without a tree, Envoy cannot evaluate it: it has no words for it, or the expression is over a limit.
+    """
+
+    tree: ast.Expr | None = None
+    arguments: frozenset[tuple[str, ...]] = frozenset()
+    size: int = 0
+    inexpressible: str = ""
+    over_limit: str = ""
+
+    def check(self) -> ast.Expr:
+        """Return the tree; raise Inexpressible or OverLimit if Envoy cannot evaluate the expression."""
+        if self.over_limit:
+            raise OverLimit(self.over_limit)
+        if self.tree is None:
+            raise Inexpressible(self.inexpressible)
+        return self.tree
+
+
+@lru_cache(maxsize=4096)
+def translated(condition: CelCondition) -> TranslatedExpression:
+    """Translate a condition, once for all rules and listeners that need it."""
+    translator = _ExpressionTranslator()
+    try:
+        _check_has(condition.program.tree)
+        tree = translator.translate(condition.program.tree)
+        size, levels, nodes = _measure(tree)
+        if nodes > MAX_NODES:
+            raise OverLimit(f"it has {nodes} parts, and Envoy is given at most {MAX_NODES}")
+        if levels > MAX_LEVELS:
+            raise OverLimit(f"it is {levels} levels deep in Envoy, which reads at most {MAX_LEVELS}")
+    except Inexpressible as error:
+        return TranslatedExpression(inexpressible=str(error))
+    except OverLimit as error:
+        return TranslatedExpression(over_limit=str(error))
+    return TranslatedExpression(tree, frozenset(translator.arguments), size)
+
+
+class _ExpressionTranslator:
     def __init__(self) -> None:
         self.arguments: set[tuple[str, ...]] = set()
-        self._id = 0
-        self._depth = 0
 
-    def parsed(self, tree: ast.Expr) -> Any:
-        """Return the whole expression; raise Inexpressible if Envoy cannot evaluate it."""
-        _check_has(tree)
-        return syntax_pb2.ParsedExpr(expr=self._expr(tree))
-
-    def _node(self) -> Any:
-        self._id += 1
-        return syntax_pb2.Expr(id=self._id)
-
-    def _expr(self, tree: ast.Expr) -> Any:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise Inexpressible(f"it is nested more than {_MAX_DEPTH} levels deep")
-        try:
-            return self._any(tree)
-        finally:
-            self._depth -= 1
-
-    def _any(self, tree: ast.Expr) -> Any:
+    def translate(self, tree: ast.Expr) -> ast.Expr:
         path = _path(tree)
         if path is not None:
             return self._variable(path)
         match tree:
             case ast.Literal(value=value):
-                return self._literal(value)
+                if type(value) not in _LITERALS:
+                    raise Inexpressible(f"it has no literal `{value}`")
+                return tree
             case ast.Has(operand=operand, field=field):
                 return self._has(_path(operand), field)
             case ast.ListExpr(elements=elements, optional=()):
-                node = self._node()
-                node.list_expr.elements.extend([self._expr(element) for element in elements])
-                return node
+                return ast.ListExpr(tuple(map(self.translate, elements)))
             case ast.Select(operand=operand, field=field, optional=False):
-                return self._select(self._expr(operand), field)
+                return ast.Select(self.translate(operand), field)
             case ast.Call():
                 return self._call(tree)
             case ast.Comprehension(macro=macro) | ast.Bind(macro=macro):
@@ -96,43 +125,43 @@ class ExpressionTranslator:
             case _:
                 raise Inexpressible("it has no maps, messages or optional values")
 
-    def _variable(self, path: tuple[str, ...]) -> Any:
+    def _variable(self, path: tuple[str, ...]) -> ast.Expr:
         """Translate `request.…` with constant keys."""
         if path[:1] == ("headers",) and len(path) == 2:
-            return self._index(self._request("headers"), _header_key(path[1]))
+            return _index(_request("headers"), _header_key(path[1]))
         if path == ("mcp", "tool_name"):
-            return self._index(self._request("headers"), NAME)
+            return _index(_request("headers"), NAME)
         if path[:2] == ("mcp", "arguments") and len(path) > 2:
-            return self._argument(path[2:])
+            return self._argument(path[2:-1], path[-1])
         if len(path) == 1 and path[0] in _REQUEST_FIELDS:
-            return self._request(path[0])
+            return _request(path[0])
         raise Inexpressible(f"it has no `{'.'.join(('request', *path))}`")
 
-    def _argument(self, path: tuple[str, ...]) -> Any:
-        if any("." in key or not key for key in path):
-            raise Inexpressible(f"the MCP filter cannot read argument `{'.'.join(path)}`")
-        self.arguments.add(path)
-        metadata = self._node()
-        metadata.ident_expr.name = "metadata"
-        value = self._index(self._select(metadata, "filter_metadata"), MCP)
-        for key in ("params", "arguments", *path):
-            value = self._index(value, key)
+    def _argument(self, path: tuple[str, ...], key: str) -> ast.Expr:
+        return _index(self._inside(path, key), key)
+
+    def _inside(self, path: tuple[str, ...], key: str) -> ast.Expr:
+        """Return the object that holds an argument, and note that the argument is read."""
+        if any("." in part or not part for part in (*path, key)):
+            raise Inexpressible(f"the MCP filter cannot read argument `{'.'.join((*path, key))}`")
+        self.arguments.add((*path, key))
+        value = _index(ast.Select(ast.Ident("metadata"), "filter_metadata"), MCP)
+        for part in ("params", "arguments", *path):
+            value = _index(value, part)
         return value
 
-    def _has(self, path: tuple[str, ...] | None, field: str) -> Any:
+    def _has(self, path: tuple[str, ...] | None, field: str) -> ast.Expr:
         if path == ("headers",):
-            return self._call_of("@in", _header_key(field), self._request("headers"))
+            return _call("@in", ast.Literal(_header_key(field)), _request("headers"))
         if path == ("mcp",) and field == "tool_name":
-            return self._call_of("@in", NAME, self._request("headers"))
+            return _call("@in", ast.Literal(NAME), _request("headers"))
         if path is not None and path[:2] == ("mcp", "arguments"):
-            inside, key = self._argument((*path[2:], field)).call_expr.args
-            node, there, missing = self._call_of("_?_:_"), self._call_of("@in", key, inside), self._call_of("_==_")
-            missing.call_expr.args.extend((self._index(self._request("headers"), _ABSENT), self._literal("")))
-            node.call_expr.args.extend((there, self._literal(True), missing))
-            return node
+            there = _call("@in", ast.Literal(field), self._inside(path[2:], field))
+            missing = _call("_==_", _index(_request("headers"), _ABSENT), ast.Literal(""))
+            return _call("_?_:_", there, ast.Literal(True), missing)
         raise Inexpressible("it has `has` only for headers, the tool's name and its arguments")
 
-    def _call(self, tree: ast.Call) -> Any:
+    def _call(self, tree: ast.Call) -> ast.Expr:
         function, args = tree.function, tree.args
         if (presence := _presence(tree)) is not None:
             return self._has(_path(presence.operand), presence.field)
@@ -145,50 +174,89 @@ class ExpressionTranslator:
             raise Inexpressible(f"it has no function or operator `{function}`")
         if function == "_[_]" and _path(args[0]) == ("headers",):
             raise Inexpressible("the name of a header must be written out")
+        if function == "matches":
+            _check_pattern(args[-1])
         if function in ast.LOGICAL:
-            joined = self._expr(args[0])
-            for operand in args[1:]:
-                node = self._call_of(function, joined)
-                node.call_expr.args.append(self._expr(operand))
-                joined = node
-            return joined
-        node = self._call_of(function)
-        if tree.target is not None:
-            node.call_expr.target.CopyFrom(self._expr(tree.target))
-        node.call_expr.args.extend([self._expr(arg) for arg in args])
-        return node
+            return _balanced(function, [self.translate(operand) for operand in _operands(tree)])
+        target = self.translate(tree.target) if tree.target is not None else None
+        return ast.Call(function, target, tuple(map(self.translate, args)))
 
-    def _call_of(self, function: str, *args: Any) -> Any:
-        """Return a function call; string arguments become literals."""
-        node = self._node()
-        node.call_expr.function = function
-        node.call_expr.args.extend([self._literal(arg) if isinstance(arg, str) else arg for arg in args])
-        return node
 
-    def _literal(self, value: object) -> Any:
-        node = self._node()
-        if value is None:
-            node.const_expr.null_value = 0
-            return node
-        field = _CONSTANTS.get(type(value))
-        if field is None:
-            raise Inexpressible(f"it has no literal `{value}`")
-        setattr(node.const_expr, field, value)
-        return node
+def _call(function: str, *args: ast.Expr) -> ast.Expr:
+    return ast.Call(function, None, args)
 
-    def _request(self, field: str) -> Any:
-        node = self._node()
-        node.ident_expr.name = "request"
-        return self._select(node, field)
 
-    def _select(self, operand: Any, field: str) -> Any:
-        node = self._node()
-        node.select_expr.operand.CopyFrom(operand)
-        node.select_expr.field = field
-        return node
+def _request(field: str) -> ast.Expr:
+    return ast.Select(ast.Ident("request"), field)
 
-    def _index(self, operand: Any, key: str) -> Any:
-        return self._call_of("_[_]", operand, key)
+
+def _index(operand: ast.Expr, key: str) -> ast.Expr:
+    return _call("_[_]", operand, ast.Literal(key))
+
+
+def _operands(tree: ast.Expr) -> list[ast.Expr]:
+    """Return the operands of a chain of `&&` or `||`, also of chains of the same operator inside it, in order."""
+    assert isinstance(tree, ast.Call)
+    out: list[ast.Expr] = []
+    waiting: list[ast.Expr] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Call) and node.function == tree.function:
+            waiting.extend(reversed(node.args))
+        else:
+            out.append(node)
+    return out
+
+
+def _balanced(function: str, operands: list[ast.Expr]) -> ast.Expr:
+    """Join operands in their order by a binary operator, as evenly as possible.
+
+    Both operators are associative, also where operands are errors.
+    """
+    if len(operands) == 1:
+        return operands[0]
+    middle = len(operands) // 2
+    return _call(function, _balanced(function, operands[:middle]), _balanced(function, operands[middle:]))
+
+
+def _measure(tree: ast.Expr) -> tuple[int, int, int]:
+    """Return the bytes, the levels and the nodes of an expression in Envoy: a node is two levels of messages."""
+    size, levels, nodes = _NODE_BYTES, 2, 1
+    match tree:
+        case ast.Literal(value=str() | bytes() as value):
+            size += 4 * len(value)
+        case ast.Select(field=field):
+            size += len(field)
+    for child in ast.operands(tree):
+        inner_size, inner_levels, inner_nodes = _measure(child)
+        size += inner_size
+        levels = max(levels, inner_levels + 2)
+        nodes += inner_nodes
+    return size, levels, nodes
+
+
+def _check_pattern(tree: ast.Expr) -> None:
+    """Raise OverLimit if a literal pattern of `matches` is larger than Envoy takes. It checks others at run time."""
+    if isinstance(tree, ast.Literal) and isinstance(tree.value, str):
+        size = _program_size(tree.value)
+        if size is None:
+            raise Inexpressible("it cannot read a pattern of `matches`")
+        if size > MAX_PATTERN_PROGRAM:
+            raise OverLimit(f"a pattern of `matches` has program size {size}, and Envoy takes {MAX_PATTERN_PROGRAM}")
+
+
+@lru_cache(maxsize=256)
+def _program_size(pattern: str) -> int | None:
+    """Return the size of a pattern's program, as Envoy's CEL counts it; None if it cannot be read."""
+    import re2  # few rules have patterns
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        size: int = re2.compile(pattern, options).programsize
+    except (re2.error, UnicodeEncodeError):
+        return None
+    return size
 
 
 def _path(tree: ast.Expr) -> tuple[str, ...] | None:

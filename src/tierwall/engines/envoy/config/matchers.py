@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, assert_never
 
-import re2
 from envoy.type.matcher.v3 import http_inputs_pb2
 from google.protobuf import any_pb2
 from xds.core.v3 import extension_pb2
@@ -16,8 +15,8 @@ from xds.type.matcher.v3 import cel_pb2, matcher_pb2, string_pb2
 from xds.type.matcher.v3 import http_inputs_pb2 as xds_inputs_pb2
 from xds.type.v3 import cel_pb2 as cel_expression_pb2
 
-from tierwall.engines.envoy.config.cel_expression import Inexpressible
-from tierwall.engines.envoy.config.names import HEADER_PREFIX, PATH
+from tierwall.engines.envoy.config.names import PATH
+from tierwall.engines.envoy.config.patterns import check_http_match
 from tierwall.tool.http_match import Comparison, HttpMatch, StringMatch
 from tierwall.tool.request import SESSION_HEADER
 
@@ -103,18 +102,6 @@ def matcher(decision: OnMatch | None) -> Any:
     return _Matcher(on_no_match=decision)
 
 
-def pattern_problem(pattern: str, max_program_size: int) -> str:
-    """Return why Envoy would refuse a pattern, or an empty string."""
-    options = re2.Options()
-    options.log_errors = False
-    options.encoding = re2.Options.Encoding.LATIN1  # as Envoy reads patterns: byte by byte
-    try:
-        size = re2.compile(pattern.encode(), options).programsize
-    except (re2.error, UnicodeEncodeError):
-        return "which is not valid in Envoy"
-    return f"whose program size {size} exceeds {max_program_size}" if size > max_program_size else ""
-
-
 def escaped(text: str) -> str:
     """Return a pattern that matches only this string."""
     return "".join(char if char.isalnum() or char in "/_-" else f"\\{char}" for char in text)
@@ -124,21 +111,16 @@ def http_predicate(match: HttpMatch, port: int, max_program_size: int) -> Predic
     """Return the condition on the HTTP request: a predicate, None for any request, False if the port never matches."""
     if match.ports and port not in match.ports:
         return False
+    check_http_match(match, max_program_size)
     families: list[Predicate] = []
     if match.methods:
         families.append(any_of([header_predicate(":method", exact=method) for method in sorted(match.methods)]))
     if match.paths:
-        families.append(any_of([_text(PATH, path, max_program_size) for path in match.paths]))
+        families.append(any_of([_text(PATH, path) for path in match.paths]))
     if match.hosts:
         families.append(any_of([_host(host) for host in sorted(match.hosts)]))
-    families += [_text(_header(header.name), header.value, max_program_size) for header in match.headers]
+    families += [_text(_HOST if header.name == "host" else header.name, header.value) for header in match.headers]
     return all_of(families) if families else None
-
-
-def _header(name: str) -> str:
-    if name.startswith(HEADER_PREFIX):
-        raise Inexpressible(f"header `{name}` is reserved for Tierwall")
-    return _HOST if name == "host" else name
 
 
 def session_predicate(path: str) -> Predicate:
@@ -148,7 +130,7 @@ def session_predicate(path: str) -> Predicate:
     return all_of([header_predicate(PATH, exact=path), any_of([get, delete])])
 
 
-def _text(header: str, text: StringMatch, max_program_size: int) -> Predicate:
+def _text(header: str, text: StringMatch) -> Predicate:
     match text.type:
         case Comparison.EXACT:
             return header_predicate(header, exact=text.value) if text.value else header_predicate(header, regex=_EMPTY)
@@ -157,18 +139,9 @@ def _text(header: str, text: StringMatch, max_program_size: int) -> Predicate:
             below = header_predicate(header, prefix=f"{lead}/")
             return any_of([header_predicate(header, exact=lead), below]) if lead else below
         case Comparison.REGEX:
-            return header_predicate(header, regex=_pattern(text.value, max_program_size))
+            return header_predicate(header, regex=text.value or _EMPTY)
         case _:
             assert_never(text.type)
-
-
-def _pattern(pattern: str, max_program_size: int) -> str:
-    why = pattern_problem(pattern, max_program_size)
-    if why:
-        raise Inexpressible(f"pattern `{pattern}`, {why}")
-    if not pattern.isascii():
-        raise Inexpressible(f"pattern `{pattern}` has characters of several bytes, and Envoy matches byte by byte")
-    return pattern or _EMPTY
 
 
 def _host(host: str) -> Predicate:

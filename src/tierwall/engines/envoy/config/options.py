@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+# The largest RE2 program that Envoy accepts (runtime key `re2.max_program_size.error_level`): by default, and in the
+# Envoys that Tierwall runs. The default refuses ordinary patterns. RE2 matches in linear time, whatever the size.
+DEFAULT_PROGRAM_SIZE, MAX_PROGRAM_SIZE = 100, 1000
+
 
 class SocketAddress(NamedTuple):
     """A host and a port. The host is an IP address; for backends it may be a DNS name."""
@@ -56,8 +60,8 @@ class EnvoyOptions(Struct, frozen=True, kw_only=True):
     reveal: DenialDetail = DenialDetail.POLICY
     # The largest MCP message, in bytes; Envoy keeps it in memory while reading it.
     largest_message: int = 1 << 20
-    # The largest RE2 program that Envoy accepts (runtime key `re2.max_program_size.error_level`).
-    max_program_size: int = 100
+    # The largest RE2 program that Envoy accepts; `bootstrap` raises it in Envoys that Tierwall runs.
+    max_program_size: int = DEFAULT_PROGRAM_SIZE
     # Put routes and secrets into listeners, for an Envoy without a control plane.
     static: bool = False
     # Additions to every listener: AccessLog messages, and HttpFilter messages before the router.

@@ -12,15 +12,18 @@ the ext_authz filter behind it asks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple
 
 from envoy.config.rbac.v3 import rbac_pb2
 from msgspec import Struct
 from xds.type.matcher.v3 import matcher_pb2
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.config.cel_expression import ExpressionTranslator, Inexpressible
+from tierwall.engines.envoy.config.cel_expression import Inexpressible, translated
+from tierwall.engines.envoy.config.cel_message import parsed_expression
+from tierwall.engines.envoy.config.clause_scope import clause_scope
 from tierwall.engines.envoy.config.external_auth import AuthorizationService, route_settings
+from tierwall.engines.envoy.config.findings import inexpressible, over_limit
 from tierwall.engines.envoy.config.matchers import (
     OnMatch,
     Predicate,
@@ -35,23 +38,13 @@ from tierwall.engines.envoy.config.matchers import (
     session_predicate,
 )
 from tierwall.engines.envoy.config.names import CALLER, METHOD, NAME, URI
+from tierwall.engines.envoy.config.policy_limits import RuleOverLimit, check_limits
 from tierwall.resources.resource import Identity
-from tierwall.tool.methods import (
-    BASE_METHODS,
-    BASE_PREFIXES,
-    AllButCalls,
-    AnythingClause,
-    BaseProtocol,
-    Clause,
-    MethodCategory,
-    MethodClause,
-    SessionRequest,
-    as_method_clause,
-)
-from tierwall.tool.request import BY_URI, CALL, Backend
+from tierwall.tool.methods import CelCondition, Clause, as_method_clause
+from tierwall.tool.request import BY_URI, Backend
 from tierwall.tool.rules import AccessPolicy, AccessRule, AccessRules
 
-INEXPRESSIBLE, NO_AUTHORIZER = "TW651", "TW652"
+NO_AUTHORIZER = "TW652"
 
 
 class MatcherTrees(Struct, frozen=True, eq=False):
@@ -82,9 +75,14 @@ def compile_policy(
 
     `asks` is the service to ask, or the reason why it cannot be asked.
     """
+    try:
+        check_limits(policy)
+    except RuleOverLimit as error:
+        return closed_policy(policy, (over_limit(policy, error),))
     translator = _PolicyTranslator(policy, port, backend, max_program_size)
     if isinstance(asks, str) and not policy.closed:
-        translator.problem(NO_AUTHORIZER, f"requests that it would ask its authorizer about are denied: {asks}")
+        message = f"requests that it would ask its authorizer about are denied: {asks}"
+        translator.note(policy.resource.diagnostic(NO_AUTHORIZER, message))
     mcp, plain = _trees(translator, asks, plain=False), _trees(translator, asks, plain=True)
     may_ask = policy.asks.all and not policy.closed
     authorizer = packed(route_settings(asks)) if may_ask and isinstance(asks, AuthorizationService) else None
@@ -131,10 +129,11 @@ class _PolicyTranslator:
         self._max_program_size = max_program_size
         self.arguments: set[tuple[str, ...]] = set()
         self.diagnostics: list[Diagnostic] = []
+        # Each expression is written once, however many callers, methods and names it is needed for.
+        self._expressions: dict[CelCondition, Predicate] = {}
 
-    def problem(self, code: str, message: str, rule: AccessRule | None = None) -> None:
+    def note(self, diagnostic: Diagnostic) -> None:
         """Add a diagnostic about the policy, once."""
-        diagnostic = self.policy.resource.diagnostic(code, message, rule.path if rule is not None else ())
         if diagnostic not in self.diagnostics:
             self.diagnostics.append(diagnostic)
 
@@ -148,14 +147,13 @@ class _PolicyTranslator:
             try:
                 predicate = make(rule, clause)
             except Inexpressible as error:
-                words = "it always asks its authorizer" if asks else "it never matches"
-                self.problem(INEXPRESSIBLE, f"Envoy cannot evaluate {rule}, so {words}: {error}", rule)
+                self.note(inexpressible(self.policy, rule, error, asks=asks))
                 predicate = None if asks else False
             if predicate is False:
                 return False
             if predicate is not None:
                 predicates.append(predicate)
-        if plain and _clause_scope(clause).only_sessions:
+        if plain and clause_scope(clause).only_sessions:
             predicates.append(session_predicate(self.backend.path))
         return all_of(predicates) if predicates else None
 
@@ -166,43 +164,13 @@ class _PolicyTranslator:
         method = as_method_clause(clause)
         if method is None or method.condition is None:
             return None
-        expression = ExpressionTranslator()
-        parsed = expression.parsed(method.condition.program.tree)
+        condition = method.condition
+        expression = translated(condition)
+        tree = expression.check()
         self.arguments |= expression.arguments
-        return cel_predicate(parsed)
-
-
-class ClauseScope(NamedTuple):
-    """The requests that a clause covers: JSON-RPC methods by name or prefix, or all except those; and plain HTTP."""
-
-    methods: frozenset[str] = frozenset()
-    prefixes: tuple[str, ...] = ()
-    all_except: bool = False
-    plain_http: bool = False
-    # Of plain HTTP, only the stream and the end of a session.
-    only_sessions: bool = False
-
-    def has(self, method: str) -> bool:
-        """Whether the clause covers a method: a method name, a prefix, or the empty string for any other method."""
-        return (method in self.methods or method.startswith(self.prefixes)) is not self.all_except
-
-
-def _clause_scope(clause: Clause) -> ClauseScope:
-    match clause:
-        case AnythingClause():
-            return ClauseScope(all_except=True, plain_http=True)
-        case SessionRequest():
-            return ClauseScope(plain_http=True, only_sessions=True)
-        case BaseProtocol():
-            return ClauseScope(BASE_METHODS, BASE_PREFIXES, plain_http=True, only_sessions=True)
-        case AllButCalls():
-            return ClauseScope(frozenset((CALL,)), all_except=True)
-        case MethodCategory(name=name):
-            return ClauseScope(prefixes=(f"{name}/",))
-        case MethodClause(name=name):
-            return ClauseScope(frozenset((name,)))
-        case _:
-            assert_never(clause)
+        if condition not in self._expressions:
+            self._expressions[condition] = cel_predicate(parsed_expression(tree))
+        return self._expressions[condition]
 
 
 def denier_name(policy: AccessPolicy) -> str:
@@ -228,7 +196,7 @@ def dependencies(policy: AccessPolicy) -> Iterator[str]:
             yield "port"
         if any(method.names is not None and method.names.scoped for method in rule.methods):
             yield "backend"
-        if any(_clause_scope(clause).only_sessions for clause in rule.clauses):
+        if any(clause_scope(clause).only_sessions for clause in rule.clauses):
             yield "path"
 
 
@@ -268,7 +236,7 @@ class TreeBuilder:
         return self._lookup(header(CALLER), by_caller, self._methods(rules.of(None)))
 
     def _methods(self, rules: tuple[AccessRule, ...]) -> OnMatch | None:
-        clauses = [(rule, clause, _clause_scope(clause)) for rule in rules for clause in rule.clauses]
+        clauses = [(rule, clause, clause_scope(clause)) for rule in rules for clause in rule.clauses]
         if self._plain:
             return self._names(
                 "", self._rule_matches((rule, clause) for rule, clause, scope in clauses if scope.plain_http)

@@ -16,8 +16,9 @@ from envoy.config.route.v3 import route_components_pb2
 from envoy.extensions.filters.http.cors.v3 import cors_pb2
 
 from tierwall.attach.listener import Listener
-from tierwall.engines.envoy.config.matchers import escaped, packed, pattern_problem
+from tierwall.engines.envoy.config.matchers import escaped, packed
 from tierwall.engines.envoy.config.names import CORS
+from tierwall.engines.envoy.config.patterns import pattern_problem
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 
 _PATH_PRECEDENCE = {"Exact": 0, "RegularExpression": 1, "PathPrefix": 2}

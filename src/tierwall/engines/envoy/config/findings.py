@@ -1,0 +1,60 @@
+"""Findings of `check` about AccessPolicies that Envoy cannot enforce as they are written, without compiling them.
+
+The model decides by every rule. Envoy has fewer functions, and limits: a rule that it cannot evaluate never matches
+there (`TW651`), and a policy over a limit denies everything (`TW660`). Envoy's own packages are not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy.config.cel_expression import Inexpressible, translated
+from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE
+from tierwall.engines.envoy.config.patterns import check_http_match
+from tierwall.engines.envoy.config.policy_limits import RuleOverLimit, check_limits
+from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.model import model
+from tierwall.tool.rules import AccessPolicy, AccessRule
+
+INEXPRESSIBLE, OVER_LIMIT = "TW651", "TW660"
+
+
+def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Yield a finding for each rule that Envoy cannot evaluate, and for each policy that is over its limits."""
+    policies = model(snapshot)
+    for resource in policies.resources:
+        policy = policies.policy(resource)
+        if not policy.closed:
+            yield from _findings(policy)
+
+
+def _findings(policy: AccessPolicy) -> Iterator[Diagnostic]:
+    try:
+        check_limits(policy)
+    except RuleOverLimit as error:
+        yield over_limit(policy, error)
+        return
+    for rule in dict.fromkeys((*policy.allows.all, *policy.asks.all)):
+        try:
+            check_http_match(rule.http, MAX_PROGRAM_SIZE)
+            for method in rule.methods:
+                if method.condition is not None:
+                    translated(method.condition).check()
+        except Inexpressible as error:
+            yield inexpressible(policy, rule, error, asks=rule in policy.asks.all)
+
+
+def inexpressible(policy: AccessPolicy, rule: AccessRule, error: Inexpressible, *, asks: bool) -> Diagnostic:
+    """Return the diagnostic of a rule that Envoy cannot evaluate; `asks` if the rule asks an authorizer."""
+    consequence = "it always asks its authorizer" if asks else "it never matches"
+    message = f"Envoy cannot evaluate {rule}, so {consequence}: {error}"
+    return policy.resource.diagnostic(INEXPRESSIBLE, message, rule.path)
+
+
+def over_limit(policy: AccessPolicy, error: RuleOverLimit) -> Diagnostic:
+    """Return the diagnostic of a policy that is over one of Envoy's limits, at the rule at fault."""
+    where = f" for {error.rule}" if error.rule is not None else ""
+    message = f"in Envoy {policy.reference} denies every request to its targets{where}: {error}"
+    path = (*error.rule.path, "authorization", "cel", "expression") if error.rule is not None else ("spec", "rules")
+    return policy.resource.diagnostic(OVER_LIMIT, message, path, hint="split the rule, or write it with names")

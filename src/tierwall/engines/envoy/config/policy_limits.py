@@ -1,0 +1,78 @@
+"""Limits of a policy in Envoy, checked before anything is compiled, so that `check` knows them as well.
+
+A condition of a rule is needed for every caller, method and name that the rule covers together with others. A few long
+expressions and many names could otherwise fill the memory of Envoy and of the control plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tierwall.engines.envoy.config.cel_expression import OverLimit, translated
+from tierwall.engines.envoy.config.clause_scope import clause_scope
+from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
+from tierwall.tool.methods import as_method_clause
+from tierwall.tool.rules import AccessPolicy, AccessRule
+
+MAX_POLICY_BYTES = 4 << 20
+# An upper bound of the bytes of an HTTP matcher, besides its strings.
+_MATCHER_BYTES = 512
+
+
+class RuleOverLimit(OverLimit):
+    """A rule, or the policy as a whole (None), is over a limit of Envoy."""
+
+    def __init__(self, rule: AccessRule | None, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+
+
+def check_limits(policy: AccessPolicy) -> None:
+    """Raise RuleOverLimit if Envoy could refuse the policy for its size or depth."""
+    rules = (*policy.allows.all, *policy.asks.all)
+    sizes = {rule: _condition_bytes(rule) for rule in rules}
+    if not any(sizes.values()):
+        return
+    size = 0
+    for level in (policy.allows, policy.asks):
+        for caller in (*level.callers(), None):
+            size += _bytes(level.of(caller), sizes)
+            if size > MAX_POLICY_BYTES:
+                limit = MAX_POLICY_BYTES >> 20
+                raise RuleOverLimit(None, f"its conditions for all names and callers take more than {limit} MiB")
+
+
+def _condition_bytes(rule: AccessRule) -> int:
+    """Return an upper bound of the size of a rule's conditions; raise RuleOverLimit if an expression is too large."""
+    size = 0 if rule.http is EVERY_REQUEST else _http_bytes(rule.http)
+    for method in rule.methods:
+        if method.condition is not None:
+            expression = translated(method.condition)
+            if expression.over_limit:
+                raise RuleOverLimit(rule, expression.over_limit)
+            size += expression.size
+    return size
+
+
+def _http_bytes(match: HttpMatch) -> int:
+    texts = [*match.methods, *match.hosts, *(path.value for path in match.paths)]
+    texts += [text for header in match.headers for text in (header.name, header.value.value)]
+    return sum(_MATCHER_BYTES + 8 * len(text) for text in texts)
+
+
+def _bytes(rules: Iterable[AccessRule], sizes: dict[AccessRule, int]) -> int:
+    """Return an upper bound of the size of the conditions in the tree of one caller."""
+    clauses = [(rule, clause, clause_scope(clause)) for rule in rules for clause in rule.clauses]
+    methods = {method for _, _, scope in clauses for method in (*scope.methods, *scope.prefixes)} | {""}
+    size = 0
+    for method in methods:
+        covering = [
+            (rule, clause.names if (clause := as_method_clause(each)) is not None else None)
+            for rule, each, scope in clauses
+            if scope.has(method)
+        ]
+        names = {name for _, listed in covering if listed is not None for name in (*listed.bare, *listed.scoped)}
+        for rule, listed in covering:
+            copies = len(names) + 1 if listed is None else len(listed.bare) + len(listed.scoped)
+            size += copies * sizes[rule]
+    return size

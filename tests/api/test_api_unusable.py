@@ -135,8 +135,8 @@ def test_an_unexpected_error_closes_one_policy(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_check_reports_each_reason_once() -> None:
-    findings = [(finding.code, finding.message) for finding in api_findings(Snapshot.of([namespaced({**DENY, "x": 1})]))]
-    assert all(code != "TW509" for code, _ in findings), "admission reports it"
+    codes = [finding.code for finding in api_findings(Snapshot.of([namespaced({**DENY, "x": 1})]))]
+    assert "TW509" not in codes, "admission reports it"
     [(code, message)] = [
         (finding.code, finding.message) for finding in api_findings(Snapshot.of([namespaced(BROKEN["no effect"])]))
     ]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tierwall.cli.command import (
-    FAILED,
     HAS_FINDINGS,
     Params,
     choice,
@@ -18,12 +17,14 @@ from tierwall.cli.command import (
     print_diagnostics,
     print_output,
     print_report,
+    repeated_option,
     runs,
 )
 from tierwall.cli.objects import ObjectParams, RequiredPathParams
 from tierwall.engines.table import engine
 
 if TYPE_CHECKING:
+    from tierwall.engines.nftables.kernel.interfaces import InterfaceLookup
     from tierwall.engines.nftables.table.options import TableOptions
 
 
@@ -61,6 +62,16 @@ def compile(params: CompileNftParams) -> None:
     click.echo(table_script(compiled.table), nl=False)
 
 
+def _checked_names(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse names that no interface can have."""
+    from tierwall.engines.nftables.kernel.interfaces import NAME
+
+    for name in names:
+        if not NAME.fullmatch(name.removesuffix("*") or name):
+            raise click.BadParameter(f"expected the name of an interface, found `{name}`")
+    return names
+
+
 class EnforceNftParams(TableParams, RequiredPathParams):
     """The options of `enforce nft`."""
 
@@ -78,6 +89,62 @@ class EnforceNftParams(TableParams, RequiredPathParams):
         default=True,
         help="Cut open connections that the policies now deny; otherwise they stay open until they end.",
     )
+    unknown_pods: str = choice(
+        "closed",
+        "open",
+        help="What passes on a pod interface without a known pod: nothing while a policy could be about it, or all.",
+    )
+    interface_of: str | None = option(
+        metavar="COMMAND",
+        help="Command that prints the interfaces of a pod; it is run with `namespace/name`, without a shell.",
+    )
+    cni_results: str | None = option(
+        type=click.Path(exists=True, file_okay=False),
+        metavar="FOLDER",
+        help="Folder with cached CNI results that name the interfaces of pods, such as /var/lib/cni/results.",
+    )
+    pod_interfaces: tuple[str, ...] = repeated_option(
+        metavar="NAME",
+        callback=_checked_names,
+        help="Name of pod interfaces, which may end in `*`. Repeatable. By default every veth to another namespace.",
+    )
+
+    @property
+    def table(self) -> TableOptions:
+        """The options of the compiler."""
+        from msgspec.structs import replace
+
+        from tierwall.engines.nftables.table.options import UnknownPods
+
+        return replace(super().table, unknown_pods=UnknownPods(self.unknown_pods), pod_interfaces=self.pod_interfaces)
+
+    def engine(self) -> Any:
+        """Make the engine, with what knows the interfaces of pods."""
+        if self.interface_of is not None and self.cni_results is not None:
+            raise click.UsageError("give only one of --interface-of and --cni-results")
+        return engine("nft", options=self.table, cuts=self.cut, lookup=self._lookup())
+
+    def _lookup(self) -> InterfaceLookup | None:
+        from tierwall.engines.nftables.kernel.lookups import CniLookup, CommandLookup
+
+        if self.interface_of is not None:
+            return CommandLookup(_words(self.interface_of))
+        return CniLookup(self.cni_results) if self.cni_results is not None else None
+
+
+def _words(command: str) -> list[str]:
+    """Split a command into words as a shell does, and find its program."""
+    import shlex
+    import shutil
+
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise click.BadParameter(str(error).lower(), param_hint="'--interface-of'") from None
+    if not words or shutil.which(words[0]) is None:
+        program = f"`{words[0]}`" if words else "nothing"
+        raise click.BadParameter(f"expected a program, found {program}", param_hint="'--interface-of'")
+    return words
 
 
 @click.command("nft", epilog="Example: tierwall enforce nft manifests/ --node worker-1 --watch")
@@ -89,8 +156,6 @@ def enforce(params: EnforceNftParams) -> int:
     (see `tierwall check`) fails closed. If a file cannot be read, the last good table stays in force. If only pods
     change, only elements of sets are updated. Needs root or CAP_NET_ADMIN.
     """
-    from tierwall.core.diagnostics import Diagnostics
-
     if sum((params.watch, params.dry_run, params.diff, params.remove)) > 1:
         raise click.UsageError("give only one of --watch, --dry-run, --diff and --remove")
     if params.remove:
@@ -98,7 +163,7 @@ def enforce(params: EnforceNftParams) -> int:
         return 0
     if params.dry_run or params.diff:
         return _preview(params)
-    nft = engine("nft", options=params.table, cuts=params.cut)
+    nft = params.engine()
     source = params.object_source(params.interval)
     if params.watch:
         nft.follow(source, print_report)
@@ -106,7 +171,7 @@ def enforce(params: EnforceNftParams) -> int:
         return 0
     report = nft.apply(source)
     print_report(report)
-    return FAILED if Diagnostics(report.diagnostics).errors else 0
+    return 0
 
 
 def _remove(params: EnforceNftParams) -> None:
@@ -118,21 +183,22 @@ def _remove(params: EnforceNftParams) -> None:
 
 
 def _preview(params: EnforceNftParams) -> int:
+    from contextlib import closing
+
     from tierwall.core.diagnostics import InputError
     from tierwall.engines.nftables.kernel.apply import difference, script_to
-    from tierwall.engines.nftables.table.compile import CompiledTable
-    from tierwall.serve.nftables import KernelFollower
 
-    load = KernelFollower(params.table, params.cut).next_load(params.object_source())
-    assert load is not None, "the first load always counts as a change"
-    if load.refusal:
-        raise InputError(load.diagnostics, load.loaded)
-    assert isinstance(load.state, CompiledTable), "only a later load can be a mere change of pods"
+    with closing(params.engine().follower()) as keeper:
+        load = keeper.next_load(params.object_source())
+        assert load is not None, "the first load always counts as a change"
+        if load.refusal:
+            raise InputError(load.diagnostics, load.loaded)
+        table = keeper.whole_table(load)
     print_diagnostics(load.diagnostics, load.loaded)
     if not params.diff:
-        click.echo(script_to(load.state.table), nl=False)
+        click.echo(script_to(table), nl=False)
         return 0
-    changes = difference(load.state.table)
+    changes = difference(table)
     if changes:
         click.echo(changes)
     return HAS_FINDINGS if changes else 0

@@ -113,6 +113,8 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW605": CodeInfo(_W, "domain names cannot be enforced"),
     "TW606": CodeInfo(_N, "pod has no address"),
     "TW607": CodeInfo(_W, "address belongs to several pods"),
+    "TW608": CodeInfo(_W, "interface of a pod is not known"),
+    "TW609": CodeInfo(_W, "pod interface without a known pod"),
     # 631 to 639: running Envoy
     "TW631": CodeInfo(_E, "address cannot be listened on"),
     "TW632": CodeInfo(_E, "Envoy cannot be used"),

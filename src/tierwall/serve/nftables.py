@@ -1,48 +1,60 @@
 """nftables as an engine, and how it keeps the kernel in step with policies and pods (docs/enforce-network.md).
 
-A change of pods alone becomes a change of set elements. Anything else is compiled and becomes one transaction.
+A change of pods or interfaces alone becomes a change of set elements. Anything else is compiled and becomes one
+transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
-from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.protocols import DecisionEvent, Engine, EngineReply, EngineReport
 from tierwall.core.question import Question
 from tierwall.core.words import count_noun
 from tierwall.engines.nftables.kernel.apply import Enforcer
 from tierwall.engines.nftables.kernel.audit import events
 from tierwall.engines.nftables.kernel.conntrack import cut
+from tierwall.engines.nftables.kernel.interfaces import InterfaceFinder, InterfaceLookup
 from tierwall.engines.nftables.kernel.netlink import NetlinkError
 from tierwall.engines.nftables.probe.asking import PacketProbe
 from tierwall.engines.nftables.table.compile import CompiledTable, compile_snapshot
+from tierwall.engines.nftables.table.interfaces import KnownInterfaces, guarded
 from tierwall.engines.nftables.table.options import TableOptions
 from tierwall.engines.nftables.table.pods import PodStep, pod_changes
+from tierwall.engines.nftables.table.table import Table
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import network_model
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.follower import Follower, Load, ObjectSource, PreparedState, until_signalled
+from tierwall.serve.follower import Follower, Load, ObjectSource, PreparedState, unexpected, until_signalled
 
 if TYPE_CHECKING:
     import asyncio
 
 # With more changed pods than this, compiling is as fast.
 _MAX_CHANGED_PODS = 200
+# How long to wait for further changes of interfaces, and when to look again without one.
+_QUIET_SECONDS, _LOOK_AGAIN_SECONDS = 0.01, 1.0
 
 
 class KernelFollower(Follower[CompiledTable | PodStep]):
     """Keeps the kernel in step with policies and pods. `cuts`: cut open connections that the policies forbid."""
 
-    def __init__(self, options: TableOptions, cuts: bool) -> None:
+    def __init__(self, options: TableOptions, cuts: bool, finder: InterfaceFinder | None = None) -> None:
+        """Without a `finder`, the kernel's routes tell the interfaces of pods."""
         super().__init__()
         self._options, self._cuts = options, cuts
+        self._finder = finder or InterfaceFinder(patterns=options.pod_interfaces)
         self._enforcer = Enforcer()
         self._compiled: CompiledTable | None = None
         # The report on the last load that came into force.
         self._last_report = EngineReport("nothing yet")
+        # What was last reported about interfaces.
+        self._said: tuple[Diagnostic, ...] = ()
 
     def prepare(self, snapshot: Snapshot) -> PreparedState[CompiledTable | PodStep]:
         """Prepare a change of elements if only pods differ from the load in force, or else compile the table."""
@@ -60,15 +72,86 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
             if not state.pods:
                 self._last_report = EngineReport("unchanged")
                 return False
-            self._enforcer.take(state)
-            self._last_report = self._cut(EngineReport(f"{count_noun(state.pods, 'pod')} followed"), load.snapshot)
+            self._enforcer.take(state, self._known(self._enforcer.judged_pods(state)))
+            before = set(self.in_force.diagnostics) if self.in_force is not None else set()
+            new = tuple(diagnostic for diagnostic in load.diagnostics if diagnostic not in before)
+            report = EngineReport(f"{count_noun(state.pods, 'pod')} followed", (*new, *self._about_interfaces()))
+            self._last_report = self._cut(report, load.snapshot)
             return True
-        changed = self._enforcer.put(state)
+        changed = self._enforcer.put(state, self.known_interfaces(state))
         self._compiled = state
         table = state.table
         message = f"{len(table.chains)} chains, {len(table.sets)} sets {'applied' if changed else 'in force already'}"
-        self._last_report = self._cut(EngineReport(message, load.diagnostics), load.snapshot)
+        self._said = ()
+        diagnostics = (*load.diagnostics, *self._about_interfaces())
+        self._last_report = self._cut(EngineReport(message, diagnostics), load.snapshot)
         return changed
+
+    def known_interfaces(self, compiled: CompiledTable) -> KnownInterfaces | None:
+        """Return the interfaces of the pods that a table judges; None if there is nothing to guard."""
+        compiler = compiled.compiler
+        pods = [pod for pod in compiler.model.pods if compiler.is_judged(pod)]
+        return self._finder.find(pods, compiler.model.nodes, wait=self.in_force is None)
+
+    def whole_table(self, load: Load[CompiledTable | PodStep]) -> Table:
+        """Return the table that the first load would bring into force."""
+        assert isinstance(load.state, CompiledTable), "only a later load can be a mere change of pods"
+        known = self.known_interfaces(load.state)
+        return guarded(load.state, known)
+
+    def close(self) -> None:
+        """Stop looking for interfaces. The table stays in force."""
+        self._finder.close()
+
+    async def follow_interfaces(self, send_report: Callable[[EngineReport], None]) -> None:
+        """Follow interfaces as they come and go, until cancelled."""
+        import asyncio
+
+        changed, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._finder.watch()
+        watched = [number for number in self._finder.filenos() if number >= 0]
+        for descriptor in watched:
+            loop.add_reader(descriptor, changed.set)
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), _LOOK_AGAIN_SECONDS)
+                if not changed.is_set() and not self._finder.is_incomplete:
+                    continue
+                # Interfaces, routes and addresses of one pod come in a row.
+                await asyncio.sleep(_QUIET_SECONDS)
+                changed.clear()
+                if (report := self._rebind()) is not None:
+                    send_report(report)
+        finally:
+            for descriptor in watched:
+                loop.remove_reader(descriptor)
+
+    def _rebind(self) -> EngineReport | None:
+        """Bring the kernel to the interfaces as they are now; return a report if anything is worth saying."""
+        if self.in_force is None:
+            return None
+        try:
+            bound = self._enforcer.bind(self._known(self._enforcer.judged_pods()))
+        except InputError as error:
+            return EngineReport("the last good table stays in force", tuple(error.diagnostics))
+        except Exception as error:
+            # Without this, one error would end the following of interfaces for good, and nobody would notice.
+            return EngineReport("the last good table stays in force", (unexpected(error),))
+        said = self._about_interfaces()
+        return EngineReport("interfaces followed", said) if bound or said else None
+
+    def _known(self, pods: Iterable[Endpoint]) -> KnownInterfaces | None:
+        assert self._compiled is not None
+        return self._finder.find(pods, self._compiled.compiler.model.nodes)
+
+    def _about_interfaces(self) -> tuple[Diagnostic, ...]:
+        """Return what is to be said about interfaces, if it is not what was said last."""
+        said = tuple(self._finder.diagnostics(self._enforcer.closes_unknown_pods))
+        if said == self._said:
+            return ()
+        self._said = said
+        return said
 
     def report(self, load: Load[CompiledTable | PodStep]) -> EngineReport:
         """Return the report on the load that was accepted last."""
@@ -96,10 +179,12 @@ class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
 
     planes: ClassVar[tuple[str, ...]] = ("network",)
 
-    def __init__(self, options: TableOptions | None = None, *, cuts: bool = True) -> None:
-        """`cuts`: cut open connections that the policies forbid."""
+    def __init__(
+        self, options: TableOptions | None = None, *, cuts: bool = True, lookup: InterfaceLookup | None = None
+    ) -> None:
+        """`cuts`: cut open connections that the policies forbid. `lookup`: who knows the interfaces of pods."""
         self._options = options or TableOptions()
-        self._cuts = cuts
+        self._cuts, self._lookup = cuts, lookup
         self._asker = PacketProbe()
 
     def compile(self, snapshot: Snapshot) -> CompiledTable:
@@ -108,21 +193,31 @@ class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
 
     def apply(self, source: ObjectSource) -> EngineReport:
         """Apply the table in one transaction. After an InputError, the last good one is in force."""
-        keeper = KernelFollower(self._options, self._cuts)
-        return keeper.report(keeper.begin(source))
+        with closing(self.follower()) as keeper:
+            return keeper.report(keeper.begin(source))
+
+    def follower(self) -> KernelFollower:
+        """Return a follower with the options of this engine."""
+        return KernelFollower(self._options, self._cuts, InterfaceFinder(self._lookup, self._options.pod_interfaces))
 
     def follow(self, source: ObjectSource, send_report: Callable[[EngineReport], None]) -> None:
         """Keep the kernel in step with a source until SIGINT or SIGTERM; InputError if it cannot begin.
 
         The table stays in force afterwards.
         """
-        keeper = KernelFollower(self._options, self._cuts)
+        with closing(self.follower()) as keeper:
 
-        async def main(stop: asyncio.Event) -> None:
-            async for load in keeper.follow(source, stop):
-                send_report(keeper.report(load))
+            async def main(stop: asyncio.Event) -> None:
+                from asyncio import create_task
 
-        until_signalled(main)
+                interfaces = create_task(keeper.follow_interfaces(send_report))
+                try:
+                    async for load in keeper.follow(source, stop):
+                        send_report(keeper.report(load))
+                finally:
+                    interfaces.cancel()
+
+            until_signalled(main)
 
     def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[EngineReply]:
         """Send real packets between network namespaces; InputError if that is not possible here."""

@@ -7,12 +7,12 @@ domain is known only when DNS answers (docs/semantics.md#domain-rules-make-answe
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Final, assert_never
 
-from tierwall.core.labels import Selector
-from tierwall.network.model.endpoints import Endpoint
+from tierwall.core.labels import Requirement, Selector
+from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint
 from tierwall.network.model.rules import (
     AddressPeer,
     DomainPeer,
@@ -25,6 +25,7 @@ from tierwall.network.model.rules import (
     PortRange,
     Related,
     Relation,
+    TieredPolicy,
     peers_by_kind,
 )
 from tierwall.values.addresses import Address
@@ -165,3 +166,31 @@ def is_covered_domain(name: str, by: Collection[str]) -> bool:
     parts = name.removeprefix("*.").split(".")
     start = 0 if name.startswith("*.") else 1
     return any("*." + ".".join(parts[index:]) in by for index in range(start, len(parts)))
+
+
+def may_select_an_unknown_pod(policy: TieredPolicy, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether a policy could be about a pod of which nothing is known: neither its labels nor its namespace.
+
+    `namespaces` has the labels of all known namespaces; a pod may also be in one that is not known yet.
+    """
+    if (policy.ingress is None and policy.egress is None) or not _is_satisfiable(policy.pods.requirements):
+        return False
+    if any(policy.namespaces.matches(labels) for labels in namespaces.values()):
+        return True
+    new = Requirement(NAMESPACE_NAME, "NotIn", tuple(sorted(namespaces)))
+    named = Requirement(NAMESPACE_NAME, "Exists")
+    return _is_satisfiable((*policy.namespaces.requirements, new, named))
+
+
+def _is_satisfiable(requirements: Collection[Requirement]) -> bool:
+    """Whether any labels meet all of these requirements."""
+    for key in {requirement.key for requirement in requirements}:
+        about = [requirement for requirement in requirements if requirement.key == key]
+        possible = [set(requirement.values) for requirement in about if requirement.operator == "In"]
+        operators = {requirement.operator for requirement in about}
+        if "DoesNotExist" in operators and operators & {"In", "Exists"}:
+            return False
+        excluded = {value for requirement in about if requirement.operator == "NotIn" for value in requirement.values}
+        if possible and not set.intersection(*possible) - excluded:
+            return False
+    return True

@@ -18,6 +18,7 @@ from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
 from tierwall.engines.nftables.kernel.netlink import NetlinkError
 from tierwall.engines.nftables.kernel.programs import run
 from tierwall.engines.nftables.table.compile import CompiledTable
+from tierwall.engines.nftables.table.interfaces import InterfaceCompiler, KnownInterfaces, guard_changes
 from tierwall.engines.nftables.table.pods import FollowedTable, PodChange, PodStep
 from tierwall.engines.nftables.table.table import (
     EVERY_OTHER,
@@ -27,6 +28,7 @@ from tierwall.engines.nftables.table.table import (
     Attached,
     ChainVerdict,
     Element,
+    ElementChange,
     NamedSet,
     RuleChain,
     SetKind,
@@ -35,6 +37,7 @@ from tierwall.engines.nftables.table.table import (
     table_script,
     transaction,
 )
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.values.addresses import parse_address
 
 # Declaring the table first makes deleting it correct, whether it existed or not.
@@ -102,31 +105,70 @@ def difference(table: Table) -> str:
 
 
 class Enforcer:
-    """Keeps the kernel in step with policies and pods, and remembers the table it applied."""
+    """Keeps the kernel in step with policies, pods and their interfaces, and remembers the table it applied."""
 
     def __init__(self) -> None:
         self._table: FollowedTable | None = None
+        self._guard: InterfaceCompiler | None = None
+        # The interfaces that the table in the kernel knows; None if it has no guard.
+        self._known: KnownInterfaces | None = None
 
-    def put(self, compiled: CompiledTable) -> bool:
-        """Enforce a compiled table; False if the kernel held it already."""
-        changed = apply(compiled.table)
-        self._table = FollowedTable(compiled)
+    def judged_pods(self, step: PodStep | None = None) -> list[Endpoint]:
+        """Return the pods that the table judges, after a step of it if one is given."""
+        return self._table.judged_pods(step) if self._table is not None else []
+
+    @property
+    def closes_unknown_pods(self) -> bool:
+        """Whether pod interfaces without a known pod are closed."""
+        return self._known is not None and self._guard is not None and self._guard.closed
+
+    def put(self, compiled: CompiledTable, known: KnownInterfaces | None = None) -> bool:
+        """Enforce a compiled table; False if the kernel held it already. With `known`, interfaces are guarded."""
+        guard = InterfaceCompiler(compiled.compiler) if known is not None else None
+        changed = apply(_whole(compiled.table, guard, known))
+        self._table, self._guard, self._known = FollowedTable(compiled), guard, known
         return changed
 
     def step(self, pods: list[PodChange]) -> PodStep | None:
         """Work out the effect of changed pods, without applying it; None if the table must be compiled anew."""
         return self._table.step(pods) if self._table is not None else None
 
-    def take(self, step: PodStep) -> None:
+    def take(self, step: PodStep, known: KnownInterfaces | None = None) -> None:
         """Follow changed pods by elements alone. After an InputError, the last good table is in force."""
         assert self._table is not None, "there is no step without a table"
+        self._change(step.elements, step.table, known)
+        self._table.take(step)
+
+    def bind(self, known: KnownInterfaces | None) -> bool:
+        """Follow changed interfaces; False if they are the same. After an InputError, nothing has changed."""
+        assert self._table is not None, "interfaces are followed only after a first table"
+        if known == self._known:
+            return False
+        self._change([], self._table.table, known)
+        return True
+
+    def _change(self, elements: list[tuple[str, ElementChange]], table: Table, known: KnownInterfaces | None) -> None:
+        """Change elements of policies and of the guard in one transaction."""
+        assert self._table is not None
+        guard = self._guard
+        if known is not None and guard is None:
+            guard = InterfaceCompiler(self._table.compiler)
         try:
-            send(step.elements)
+            if known is not None and self._known is not None:
+                send([*elements, *guard_changes(self._known, known)])
+            elif known is self._known:
+                send(elements)
+            else:
+                apply(_whole(table, guard, known))
         except NetlinkError:
             # The kernel does not hold the table that was applied. Reading it back and applying every difference repairs
             # it.
-            apply(step.table)
-        self._table.take(step)
+            apply(_whole(table, guard, known))
+        self._guard, self._known = guard, known
+
+
+def _whole(table: Table, guard: InterfaceCompiler | None, known: KnownInterfaces | None) -> Table:
+    return guard.table(table, known) if guard is not None and known is not None else table
 
 
 _KINDS = {
@@ -140,7 +182,13 @@ _KINDS = {
     "ingress": SetKind.VERDICTS,
     "index": SetKind.PORT_VERDICTS,
     "cut": SetKind.FLOWS,
+    "interfaces": SetKind.INTERFACES,
+    "links": SetKind.INTERFACES,
+    "sources": SetKind.SOURCES,
+    "bound": SetKind.ADDRESSES,
 }
+# The kinds of sets whose elements are compared one by one.
+_COMPARED = (SetKind.ADDRESSES, SetKind.NAMED, SetKind.VERDICTS, SetKind.INTERFACES, SetKind.SOURCES)
 _WORDS = frozenset(VerdictWord)
 
 
@@ -201,9 +249,9 @@ def _set(word: str, value: dict[str, Any]) -> NamedSet:
     if word == "map" and kind not in MAPS:
         kind = SetKind.VERDICTS
     elements: dict[Element, Attached] = {}
-    if kind in (SetKind.ADDRESSES, SetKind.NAMED, SetKind.VERDICTS):
+    if kind in _COMPARED:
         for element in value.get("elem", ()):
-            key, attached = _element(element)
+            key, attached = (str(element), "") if kind is SetKind.INTERFACES else _element(element)
             elements[key] = attached
     return NamedSet(kind, 6 if "ipv6_addr" in str(value["type"]) else 4, elements)
 
@@ -225,6 +273,9 @@ def _key(value: Any) -> Element:
     if isinstance(value, dict) and "elem" in value:
         return _key(value["elem"]["val"])
     if isinstance(value, dict) and "concat" in value:
+        if len(value["concat"]) == 2:
+            interface, bound = value["concat"]
+            return str(interface), _address(bound)
         address, protocol, port = value["concat"]
         return _address(address), str(protocol), int(port)
     return EVERY_OTHER if value == EVERY_OTHER else _address(value)

@@ -48,6 +48,7 @@ _VERDICTS = {
 }
 _PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
 _COMMENT = 0
+_NAME_BYTES = 16
 # Some hundreds of elements of any kind fit into an attribute of 64 KiB.
 _AT_ONCE = 200
 
@@ -123,8 +124,17 @@ def _item(element: Element, attached: Attached) -> bytes:
 def _key(element: Element) -> bytes:
     if isinstance(element, int):
         return address_bytes(element)
-    assert not isinstance(element, str)
-    assert len(element) == 3, "ranges are not changed one by one"
+    if isinstance(element, str):
+        return _name(element)
+    if len(element) == 2:
+        interface, bound = element
+        assert isinstance(interface, str), "ranges are not changed one by one"
+        return _name(interface) + address_bytes(bound)
     address, protocol, port = element
     # Each part of a concatenation fills whole 32-bit words.
     return address_bytes(address) + bytes([_PROTOCOLS[str(protocol)], 0, 0, 0]) + port.to_bytes(2, "big") + b"\0\0"
+
+
+def _name(interface: str) -> bytes:
+    """Return the name of an interface, filled up to the kernel's length."""
+    return interface.encode().ljust(_NAME_BYTES, b"\0")

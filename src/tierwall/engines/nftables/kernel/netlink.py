@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 NETLINK_NETFILTER = 12
 NFNL_SUBSYS_CTNETLINK, NFNL_SUBSYS_ULOG, NFNL_SUBSYS_NFTABLES = 1, 4, 10
@@ -74,18 +74,22 @@ def read_attributes(data: bytes) -> dict[int, bytes]:
 class Netlink:
     """A socket to the netfilter subsystems of the network namespace in which it is made."""
 
-    def __init__(self, receive_buffer: int = 0) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+    # The protocol of the socket: a subclass may speak to another part of the kernel.
+    protocol = NETLINK_NETFILTER
+
+    def __init__(self, receive_buffer: int = 0, groups: int = 0) -> None:
+        """`groups`: a mask of the multicast groups to listen to."""
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, self.protocol)
         if receive_buffer:
             try:
                 self._socket.setsockopt(socket.SOL_SOCKET, 33, receive_buffer)  # SO_RCVBUFFORCE
             except PermissionError:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
             self._socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)
-        self._socket.bind((0, 0))
+        self._socket.bind((0, groups))
         self._sequence = int.from_bytes(os.urandom(2), "big")
 
-    def __enter__(self) -> Netlink:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -115,7 +119,7 @@ class Netlink:
                 if kind == NLMSG_DONE:
                     return
                 if kind == NLMSG_ERROR:
-                    _raise_error(body)
+                    raise_error(body)
                 yield NetlinkMessage(kind & 0xFF, body[0], body[4:])
 
     def batch(self, subsystem: int, messages: Iterable[tuple[NetlinkMessage, int]]) -> None:
@@ -148,7 +152,7 @@ class Netlink:
         while True:
             for kind, sequence, body in self._receive():
                 if kind == NLMSG_ERROR:
-                    _raise_error(body)
+                    raise_error(body)
                     if sequence == wanted:
                         return
 
@@ -163,7 +167,8 @@ class Netlink:
             offset += length + (-length % 4)
 
 
-def _raise_error(body: bytes) -> None:
+def raise_error(body: bytes) -> None:
+    """Raise the error that a message reports, if it reports one."""
     (code,) = struct.unpack_from("=i", body)
     if code:
         raise NetlinkError(-code, os.strerror(-code), errno.errorcode.get(-code, ""))

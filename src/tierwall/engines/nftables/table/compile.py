@@ -20,8 +20,9 @@ from msgspec import Struct
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, sorted_diagnostics
 from tierwall.core.stack import CombiningRule, Stack
 from tierwall.engines.nftables.table.builder import ALLOW, TableBuilder
+from tierwall.engines.nftables.table.hooks import base_chains, plainly_named
 from tierwall.engines.nftables.table.matches import subject_field
-from tierwall.engines.nftables.table.names import UniqueNames, comment, with_digest
+from tierwall.engines.nftables.table.names import UniqueNames, comment
 from tierwall.engines.nftables.table.options import TableOptions, WireAddresses
 from tierwall.engines.nftables.table.sets import SetBuilder, family_of
 from tierwall.engines.nftables.table.table import (
@@ -47,9 +48,6 @@ from tierwall.network.model.rules import Direction, RuleAction, TieredPolicy
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import format_address
 
-# Neighbour discovery is how a pod and its node find each other. It is not a connection.
-_NEIGHBOURS = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"
-_NOT_SYN = "tcp flags & (fin | syn | rst | ack) != syn"
 _DISPATCH = {Direction.EGRESS: "by the class of the source", Direction.INGRESS: "by the class of the destination"}
 
 
@@ -87,7 +85,7 @@ class TableCompiler:
         names = UniqueNames()
         self.sets = SetBuilder(model, wire, names)
         self.builder = TableBuilder(self.sets, names, options)
-        self._names = names
+        self.names = names
         self._classes: dict[tuple[object, ...], str] = {}
         # The maps that lead to classes, by direction and family.
         self.maps: dict[tuple[Direction, int], str] = {}
@@ -125,17 +123,17 @@ class TableCompiler:
             classes = {self.class_of(pod, direction) for pod in self.model.pods if self.is_judged(pod)}
             rules = []
             for family in FAMILIES:
-                name = self.maps[direction, family] = self._names.name(f"{direction}{family}", repr(sorted(classes)))
+                name = self.maps[direction, family] = self.names.name(f"{direction}{family}", repr(sorted(classes)))
                 elements = {address: goto for address, goto in verdicts.items() if family_of(address) == family}
                 sets[name] = NamedSet(SetKind.VERDICTS, family, elements | {EVERY_OTHER: ALLOW[direction]})
                 rules.append(f"{subject_field(direction, family)} vmap @{name}")
             rules.append('drop comment "only while the map above is replaced"')
-            chains[str(direction)] = _plainly_named(rules, _DISPATCH[direction])
+            chains[str(direction)] = plainly_named(rules, _DISPATCH[direction])
         builder = self.builder
         return Table(
             dict(sorted(builder.counters.items())),
             dict(sorted(sets.items())) | dict(sorted(self.sets.built.items())),
-            dict(sorted(builder.chains.items())) | chains | self._base_chains(),
+            dict(sorted(builder.chains.items())) | chains | base_chains(self.options),
         )
 
     def _lines(self, stack: Stack[TieredPolicy], subject: TierSubject) -> list[str] | None:
@@ -181,35 +179,9 @@ class TableCompiler:
                 out[f"{word}{family}"] = NamedSet(SetKind.ADDRESSES, family, elements)
         return out
 
-    def _base_chains(self) -> dict[str, RuleChain]:
-        established = "ct state established,related accept"
-        guard = []
-        for family, ip in ((4, "ip"), (6, "ip6")):
-            guard += [f"ct state invalid {ip} {side} @{PODS}{family} drop" for side in ("saddr", "daddr")]
-            flow = f"{ip} saddr . tcp sport . {ip} daddr . tcp dport @{CUT}{family}"
-            guard.append(f"{_NOT_SYN} {flow} drop")
-        judged = (*guard, f"jump {Direction.EGRESS}")
-        hook = "type filter hook {} priority filter; policy accept;"
-        out = {
-            "forward": _plainly_named((established, *judged, f"goto {Direction.INGRESS}"), "", hook.format("forward"))
-        }
-        if not self.options.exempt_own_node:
-            note = "between this node and its own pods"
-            out["input"] = _plainly_named((established, _NEIGHBOURS, *judged), note, hook.format("input"))
-            out["output"] = _plainly_named(
-                (established, _NEIGHBOURS, *guard, f"goto {Direction.INGRESS}"), note, hook.format("output")
-            )
-        return out
-
 
 def _policy_names(stack: Stack[TieredPolicy]) -> str:
     return ", ".join(str(policy.reference) for tier in stack for policy in tier.policies)
-
-
-def _plainly_named(rules: Iterable[str], note: str, hook: str = "") -> RuleChain:
-    """Build a chain with a plain name, which says nothing about its rules."""
-    lines, mark = with_digest(rules)
-    return RuleChain(lines, note, hook, mark)
 
 
 _SHOWN = 5

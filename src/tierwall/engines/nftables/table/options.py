@@ -19,6 +19,13 @@ class LogScope(StrEnum):
     ALL = "all"
 
 
+class UnknownPods(StrEnum):
+    """The treatment of a pod interface whose pod is not known (docs/enforce-network.md#interfaces)."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+
+
 GROUP = 7
 RATE = 10
 
@@ -28,6 +35,7 @@ class TableOptions(Struct, frozen=True):
 
     `node`: judge only pods on that node; None: judge every pod. `rate`: log lines per second and rule, 0 for no limit.
     `exempt_own_node`: do not judge traffic between the node itself and its pods, as Kubernetes exempts it.
+    `pod_interfaces`: the names of pod interfaces, each of which may end in `*`; without any, the kernel is asked.
     """
 
     node: str | None = None
@@ -35,6 +43,8 @@ class TableOptions(Struct, frozen=True):
     group: int = GROUP
     rate: int = RATE
     exempt_own_node: bool = False
+    unknown_pods: UnknownPods = UnknownPods.CLOSED
+    pod_interfaces: tuple[str, ...] = ()
 
 
 class WireAddresses:

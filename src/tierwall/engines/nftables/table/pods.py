@@ -66,11 +66,11 @@ class FollowedTable:
     """A compiled table that is kept in step with its pods."""
 
     def __init__(self, compiled: CompiledTable) -> None:
-        self._compiler = compiled.compiler
+        self.compiler = compiled.compiler
         self.table: Table = compiled.table
         self._endpoints: dict[tuple[str, str], Endpoint] = {}
         self._owners: dict[Element, int] = {}
-        model, wire = self._compiler.model, self._compiler.wire
+        model, wire = self.compiler.model, self.compiler.wire
         for pod in model.pods:
             self._endpoints[pod.namespace, pod.name] = pod
         for endpoint in (*model.pods, *model.nodes):
@@ -79,12 +79,17 @@ class FollowedTable:
         # Definitions that can only hold pods of certain namespaces, by namespace; then all others.
         self._in_namespace: dict[str, list[tuple[Definition, dict[int, str]]]] = {}
         self._anywhere: list[tuple[Definition, dict[int, str]]] = []
-        for definition, names in self._compiler.sets.definitions:
+        for definition, names in self.compiler.sets.definitions:
             spaces = _namespaces(definition)
             if spaces is None:
                 self._anywhere.append((definition, dict(names)))
             for namespace in spaces or ():
                 self._in_namespace.setdefault(namespace, []).append((definition, dict(names)))
+
+    def judged_pods(self, step: PodStep | None = None) -> list[Endpoint]:
+        """Return the pods that the table judges, after a step if one is given."""
+        after = {**self._endpoints, **dict(step.endpoints)} if step is not None else self._endpoints
+        return [pod for pod in after.values() if pod is not None and self.compiler.is_judged(pod)]
 
     def step(self, pods: Sequence[PodChange]) -> PodStep | None:
         """Work out the effect of changed pods, without applying it; None if elements are not enough."""
@@ -114,7 +119,7 @@ class FollowedTable:
 
     def _endpoint(self, resource: Resource) -> Endpoint | None:
         """Return the pod as an endpoint; None if its namespace is unknown, and with it the namespace's labels."""
-        labels = self._compiler.model.namespaces.get(resource.namespace)
+        labels = self.compiler.model.namespaces.get(resource.namespace)
         if labels is None:
             return None
         status = nested_map(resource.value, "status")
@@ -127,7 +132,7 @@ class FollowedTable:
 
     def _fits(self, endpoint: Endpoint, before: Endpoint | None) -> bool:
         """Whether the table has everything a pod needs, now or once it has an address: families, sets and classes."""
-        compiler, sets = self._compiler, self._compiler.sets
+        compiler, sets = self.compiler, self.compiler.sets
         addresses_before = before.addresses if before is not None else ()
         shares = any(self._owners.get(address, 0) > (address in addresses_before) for address in endpoint.addresses)
         families = {family_of(address) for address in endpoint.addresses}
@@ -141,7 +146,7 @@ class FollowedTable:
 
     def _elements_of(self, endpoint: Endpoint) -> Iterator[tuple[str, Element, Attached]]:
         """Yield every element that a pod stands for: the set, the key, and what is attached to it."""
-        compiler = self._compiler
+        compiler = self.compiler
         for definition, by_family in (*self._anywhere, *self._in_namespace.get(endpoint.namespace, ())):
             for element in definition.adding(compiler.model, compiler.wire)(endpoint):
                 yield by_family[family_of(element)], element, ""

@@ -177,7 +177,7 @@ class SetBuilder:
 def family_of(element: Element) -> int:
     """Return 4 or 6."""
     first = element if isinstance(element, int) else element[0]
-    assert isinstance(first, int)
+    assert isinstance(first, int), "names of interfaces belong to no family"
     return 6 if first >= IPV6 else 4
 
 

@@ -25,8 +25,9 @@ _WHERE = f"{FAMILY} {TABLE}"
 # Stems of set names, followed by the family: who has which address, and the connections that were cut.
 PODS, NODES, CUT = "pods", "nodes", "cut"
 
-# An address; a range of addresses or of ports; (address, protocol, port); or the catch-all of a map.
-Element: TypeAlias = int | str | tuple[int, int] | tuple[int, str, int]
+# An address; a range of addresses or of ports; (address, protocol, port); the catch-all of a map; the name of an
+# interface; or (interface, address).
+Element: TypeAlias = int | str | tuple[int, int] | tuple[int, str, int] | tuple[str, int]
 
 
 class VerdictWord(StrEnum):
@@ -68,6 +69,8 @@ class SetKind(Enum):
     PORTS = ("inet_service", "flags interval")
     VERDICTS = ("ADDRESS : verdict",)
     PORT_VERDICTS = ("inet_service : verdict",)
+    INTERFACES = ("ifname",)
+    SOURCES = ("ifname . ADDRESS",)
     FLOWS = ("ADDRESS . inet_service . ADDRESS . inet_service", "size 65535", "flags timeout")
 
 
@@ -165,12 +168,15 @@ def _write_element(kind: SetKind, element: Element, attached: Attached) -> str:
 def _write_key(kind: SetKind, element: Element) -> str:
     """Write the key of an element."""
     if isinstance(element, str):
-        return element
+        return f'"{element}"' if kind is SetKind.INTERFACES else element
     if isinstance(element, int):
         return str(element) if kind is SetKind.PORT_VERDICTS else format_address(element)
     if len(element) == 3:
         return f"{format_address(element[0])} . {element[1]} . {element[2]}"
-    first, last = element if kind is SetKind.PORTS else map(format_address, element)
+    low, high = element
+    if isinstance(low, str):
+        return f'"{low}" . {format_address(high)}'
+    first, last = (low, high) if kind is SetKind.PORTS else (format_address(low), format_address(high))
     return str(first) if first == last else f"{first}-{last}"
 
 
@@ -184,7 +190,10 @@ def _sort_key(element: Element) -> tuple[bool, int, str, int]:
         return False, element, "", 0
     if isinstance(element, str):
         return True, 0, element, 0
-    return (False, *element) if len(element) == 3 else (False, element[0], "", element[1])
+    if len(element) == 3:
+        return False, *element
+    first, last = element
+    return (False, 0, first, last) if isinstance(first, str) else (False, first, "", last)
 
 
 class ElementChange(NamedTuple):

@@ -14,6 +14,7 @@ import platform
 import statistics
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from examples.agents import certificates
@@ -73,6 +74,7 @@ async def measure(policies: int, what: str) -> dict[str, list[float]]:
 
     from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
     from tierwall.engines.envoy.control.server import XdsServer
+    from tierwall.engines.private import private_folder
 
     authority = certificates.Authority()
     pair, agent = authority.server("localhost"), authority.agent("agents", "shopper")
@@ -87,8 +89,10 @@ async def measure(policies: int, what: str) -> dict[str, list[float]]:
         client_authority=authority.pem,
     )
     server = XdsServer()
-    await server.start()
-    process = EnvoyProcess(find_envoy(), "127.0.0.1", server.port, "bench", lambda _: None, 1)
+    folder = private_folder()
+    socket = Path(folder.name) / "xds.sock"
+    await server.start(socket)
+    process = EnvoyProcess(find_envoy(), socket, "bench", lambda _: None, 1)
     await process.start()
     out: dict[str, list[float]] = {"compile": [], "publish": [], "enforced": []}
     try:
@@ -123,6 +127,7 @@ async def measure(policies: int, what: str) -> dict[str, list[float]]:
     finally:
         await process.stop()
         await server.stop(0)
+        folder.cleanup()
         backend.close()
     return out
 

@@ -59,17 +59,20 @@ def test_a_key_of_another_certificate_on_the_command_line(folder: Path, tmp_path
 
 
 @pytest.mark.parametrize("what", ["listener", "xds", "http"])
-def test_a_port_in_use(folder: Path, what: str) -> None:
+def test_a_port_in_use(folder: Path, tmp_path: Path, what: str) -> None:
+    pair = certificates.Authority().server("localhost")
+    (tmp_path / "pair.pem").write_bytes(pair.certificate + pair.key)
+    with_tls = [f"--xds-{name}={tmp_path}/pair.pem" for name in ("certificate", "key", "client-ca")]
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        option = {
-            "listener": f"--bind=shop/agents:8443=127.0.0.1:{port}",
-            "xds": f"--xds=127.0.0.1:{port}",
-            "http": f"--http=127.0.0.1:{port}",
+        options = {
+            "listener": [f"--bind=shop/agents:8443=127.0.0.1:{port}"],
+            "xds": ["--no-envoy", f"--xds=127.0.0.1:{port}", *with_tls],
+            "http": [f"--http=127.0.0.1:{port}"],
         }[what]
-        result = run(str(folder), option)
+        result = run(str(folder), *options)
     assert result.exit_code == 1, result.output
     assert re.search(rf"error\[TW631\]: cannot listen on `127\.0\.0\.1:{port}`.*in use", result.stderr)
 
@@ -112,6 +115,9 @@ def test_standard_input_that_is_not_yaml() -> None:
         ("--endpoint=orders", "expected NAME=HOST:PORT, found `orders`"),
         ("--denial=loud", "json-rpc"),
         ("--xds=0.0.0.0:0", "xDS on `0.0.0.0` needs --xds-certificate"),
+        ("--xds=127.0.0.1:0", "xDS on `127.0.0.1` needs --xds-certificate"),
+        ("--no-envoy", "xDS on `127.0.0.1` needs --xds-certificate"),
+        ("--xds=unix:/run/tierwall/xds.sock", "it needs --no-envoy"),
     ],
 )
 def test_malformed_options_are_usage_errors(folder: Path, option: str, words: str) -> None:

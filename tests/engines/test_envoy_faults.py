@@ -95,14 +95,13 @@ def test_envoy_is_killed_and_started_again(running: Lab) -> None:
 
 def test_the_control_plane_restarts_with_other_policies(running: Lab) -> None:
     with hammering(running) as answers:
-        port = running.server.port
         running.do(running.server.stop(0))
         # Without a control plane, Envoy continues with its configuration.
         caller = running.caller()
         for _ in range(50):
             assert caller.call("allowed") == "allowed"
             assert caller.call("forbidden") == "denied by XAccessPolicy/shop/base"
-        running.server = running.do(running._serve(port))
+        running.server = running.do(running._serve())
         # The new control plane has no configuration yet, and must not make Envoy drop its own.
         assert running.comes(lambda: running.server.proxy_statuses)
         for _ in range(50):
@@ -123,10 +122,9 @@ def test_a_later_restart_of_the_control_plane_interrupts_nothing(running: Lab) -
     with hammering(running) as answers:
         running.do(later(lambda: running.controller.put(running.controller.canonicalize())))
         running.programmed()
-        port = running.server.port
         running.do(running.server.stop(0))
         running.controller = running.new_controller()
-        running.server = running.do(running._serve(port))
+        running.server = running.do(running._serve())
         running.publish([policy("base", "allowed", "two")])
         running.programmed()
     assert set(answers["allowed"]) == {"allowed"}
@@ -240,7 +238,7 @@ def test_a_proxy_that_never_acknowledges_delays_no_other(running: Lab) -> None:
         yield asked
         stop.wait()
 
-    with grpc.insecure_channel(f"127.0.0.1:{running.server.port}") as channel:
+    with grpc.insecure_channel(f"unix:{running.socket}") as channel:
         talk = channel.stream_stream(
             f"/{SERVICE}/DeltaAggregatedResources",
             discovery_pb2.DeltaDiscoveryRequest.SerializeToString,
@@ -304,7 +302,6 @@ def test_a_list_shows_only_callable_tools_and_follows_changes(running: Lab) -> N
 
 
 def test_without_a_control_plane_lists_fail_and_calls_continue(running: Lab) -> None:
-    port = running.server.port
     caller = running.caller()
     running.do(running.server.stop(0))
     try:
@@ -312,5 +309,5 @@ def test_without_a_control_plane_lists_fail_and_calls_continue(running: Lab) -> 
         assert caller.call("allowed") == "allowed"
         assert caller.call("forbidden") == "denied by XAccessPolicy/shop/base"
     finally:
-        running.server = running.do(running._serve(port))
+        running.server = running.do(running._serve())
         running.publish([BASE])

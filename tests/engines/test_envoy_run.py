@@ -3,173 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
-import shutil
 import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import httpx2
 import pytest
 from mcp import Client, MCPError
-from mcp.client.streamable_http import streamable_http_client
 
-from examples.agents import certificates
 from tests import ROOT
-from tests.labs.envoy_lab import EXAMPLE, Caller
-from tests.labs.waiting import PATIENCE_S, eventually, unused_port
+from tests.labs.agents_run import Agents, Running, agents_in
+from tests.labs.envoy_lab import Caller
+from tests.labs.waiting import PATIENCE_S, eventually
 from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
 
 pytestmark = pytest.mark.engine
-AGENTS = [("agents", "shopper"), ("agents", "clerk")]
-PROGRAM = [sys.executable, "-c", "from tierwall.cli.main import main; main()", "run"]
-
-
-class Agents:
-    """The example in its own folder, with its servers; tests start `tierwall run`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.manifests = folder / "manifests"
-        shutil.copytree(EXAMPLE / "manifests", self.manifests)
-        keys = folder / "keys"
-        keys.mkdir()
-        certificates.write(keys, AGENTS)
-        self.keys = keys
-        self.port = unused_port()
-        self.http = self.orders = self.reports = 0
-        self.runs = 0
-        self.log = folder / "decisions.jsonl"
-
-    def command(self, *more: str) -> list[str]:
-        backends = {"orders": self.orders, "reports": self.reports}
-        endpoints = [f"--endpoint=XBackend/shop/{name}=127.0.0.1:{port}" for name, port in backends.items()]
-        return [
-            *PROGRAM,
-            str(self.manifests),
-            str(self.keys / "tls.yaml"),
-            f"--bind=shop/agents:8443=127.0.0.1:{self.port}",
-            "--http=127.0.0.1:0",
-            f"--decision-log={self.log}",
-            "--concurrency=1",
-            *endpoints,
-            *more,
-        ]
-
-    @contextmanager
-    def running(self, *more: str) -> Iterator[Running]:
-        running = self._start(*more)
-        # It binds the Gateway's port without sharing, so the test cannot reserve the port.
-        while "cannot listen" in running.said:
-            self.port = unused_port()
-            running = self._start(*more)
-        try:
-            eventually(running.is_ready, lambda: running.said)
-            yield running
-        finally:
-            if running.process.poll() is None:
-                running.process.send_signal(signal.SIGTERM)
-                try:
-                    running.process.wait(PATIENCE_S)
-                finally:
-                    running.process.kill()
-                    running.process.wait()
-
-    def _start(self, *more: str) -> Running:
-        self.runs += 1
-        log = self.folder / f"run-{self.runs}.log"
-        with log.open("wb") as out:
-            process = subprocess.Popen(self.command(*more), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        running = Running(log, process)
-        eventually(lambda: "in force:" in running.said or process.poll() is not None, lambda: running.said)
-        return running
-
-    def context(self, agent: str) -> ssl.SSLContext:
-        out = ssl.create_default_context(cafile=str(self.keys / "ca.pem"))
-        out.load_cert_chain(self.keys / f"{agent}.pem")
-        return out
-
-    def decisions(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
-
-    def as_agent(self, agent: str, server: str, do: Callable[[Client], Awaitable[None]], mode: Any = "legacy") -> None:
-        """Run a function with the official client, connected as an agent."""
-
-        async def main() -> None:
-            url = f"https://localhost:{self.port}/{server}/mcp"
-            async with (
-                httpx2.AsyncClient(verify=self.context(agent), timeout=PATIENCE_S) as http,
-                Client(streamable_http_client(url, http_client=http), mode=mode) as client,
-            ):
-                await do(client)
-
-        asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
-
-
-class Running:
-    """A running `tierwall run`."""
-
-    def __init__(self, log: Path, process: subprocess.Popen[bytes]) -> None:
-        self._log = log
-        self.process = process
-
-    @property
-    def said(self) -> str:
-        return self._log.read_text()
-
-    def port(self, words: str) -> int:
-        """Return the port that it reported for something."""
-        line = re.search(rf"^{words}.*:(\d+)$", self.said, re.MULTILINE)
-        assert line is not None, self.said
-        return int(line[1])
-
-    def get(self, path: str) -> httpx.Response:
-        return httpx.get(f"http://127.0.0.1:{self.port('health and metrics on')}{path}", timeout=PATIENCE_S)
-
-    def is_ready(self) -> bool:
-        assert self.process.poll() is None, self.said
-        try:
-            return self.get("/readyz").status_code == 200
-        except httpx.TransportError:
-            return False
-
-    @property
-    def envoy(self) -> int:
-        """Return the process id of its Envoy; Envoy restarts if its port is still taken."""
-        eventually(self._children, lambda: self.said)
-        return self._children()[0]
-
-    def _children(self) -> list[int]:
-        command = ["ps", "-o", "pid=", "--ppid", str(self.process.pid)]
-        return [int(pid) for pid in subprocess.run(command, capture_output=True, text=True).stdout.split()]
 
 
 @pytest.fixture(scope="module")
 def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
-    new_agents = Agents(tmp_path_factory.mktemp("agents"))
-    log = new_agents.folder / "servers.log"
-    with log.open("wb") as out:
-        command = [sys.executable, str(EXAMPLE / "servers.py")]
-        servers = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-
-    def listening() -> dict[str, str]:
-        return dict(re.findall(r"^(\w+) listens on 127\.0\.0\.1:(\d+)$", log.read_text(), re.MULTILINE))
-
-    try:
-        eventually(lambda: len(listening()) == 2, log.read_text)
-        new_agents.orders, new_agents.reports = (int(listening()[name]) for name in ("orders", "reports"))
+    with agents_in(tmp_path_factory.mktemp("agents")) as new_agents:
         yield new_agents
-    finally:
-        servers.kill()
-        servers.wait()
 
 
 @pytest.fixture(scope="module")
@@ -360,9 +220,9 @@ def test_fed_envoys_outlive_a_killed_control_plane_and_obey_the_next(agents: Age
     guarded = "denied by XAccessPolicy/shop/platform-guard"
     denied = "denied by XAccessPolicy/shop/orders-team"
     try:
-        with agents.running("--no-envoy", "--xds=127.0.0.1:0") as first:
-            xds = first.port("xDS on")
-            process = EnvoyProcess(find_envoy(), "127.0.0.1", xds, "fed", lambda _: None, 1)
+        socket = agents.folder / "xds" / "xds.sock"
+        with agents.running("--no-envoy", f"--xds=unix:{socket}") as first:
+            process = EnvoyProcess(find_envoy(), socket, "fed", lambda _: None, 1)
             loop.run_until_complete(process.start())
             eventually(lambda: caller.call("refund_order") == guarded, "the first policies")
             os.kill(first.process.pid, signal.SIGKILL)
@@ -371,7 +231,7 @@ def test_fed_envoys_outlive_a_killed_control_plane_and_obey_the_next(agents: Age
             assert caller.call("refund_order") == guarded
             assert not caller.call("find_order").startswith("denied")
         path.write_text(good.replace("params: [find_order, place_order]", "params: [place_order]"))
-        with agents.running("--no-envoy", f"--xds=127.0.0.1:{xds}"):
+        with agents.running("--no-envoy", f"--xds=unix:{socket}"):
             eventually(lambda: caller.call("find_order") == denied, "the denial")
     finally:
         path.write_text(good)

@@ -22,6 +22,7 @@ from tests.labs.waiting import PATIENCE_S
 from tests.randomness import examples
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy.config.compile import XdsResources
+from tierwall.engines.envoy.config.options import Certificate, MutualTlsAddress
 from tierwall.engines.envoy.control.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE, ResourceCache
 from tierwall.engines.envoy.control.server import SERVICE, ProxyStatus, XdsServer, programmed
 from tierwall.engines.envoy.control.stream import MAX_NAMES, Proxy, XdsStream
@@ -483,29 +484,58 @@ def test_with_tls_only_proxies_with_a_certificate_are_served(tmp_path: Path) -> 
 
     async def main() -> None:
         server = XdsServer()
-        credentials = grpc.ssl_server_credentials([(shown.key, shown.certificate)], authority.pem, True)
-        port = await server.start("127.0.0.1:0", credentials)
+        certificate = Certificate(shown.certificate, shown.key)
+        await server.start(MutualTlsAddress("127.0.0.1", 0, certificate, authority.pem))
         server.publish(resources({LISTENER: {"a": "one"}}))
         try:
-            assert await asyncio.to_thread(ask, port, authority.agent("proxies", "envoy")) == "a"
+            assert await asyncio.to_thread(ask, server.port, authority.agent("proxies", "envoy")) == "a"
             for other in (None, stranger.agent("proxies", "envoy")):
                 with pytest.raises(grpc.RpcError):
-                    await asyncio.to_thread(ask, port, other)
+                    await asyncio.to_thread(ask, server.port, other)
         finally:
             await server.stop(0)
 
     asyncio.run(main())
 
 
-def test_an_address_in_use_is_reported() -> None:
+def test_an_address_in_use_is_reported(tmp_path: Path) -> None:
+    pair, folder = certificates.Authority().server("localhost"), tmp_path / "private"
+
+    def with_tls(port: int) -> MutualTlsAddress:
+        return MutualTlsAddress("127.0.0.1", port, Certificate(pair.certificate, pair.key), pair.certificate)
+
     async def main() -> None:
-        first, second = XdsServer(), XdsServer()
-        port = await first.start()
+        servers = [XdsServer() for _ in range(4)]
+        await servers[0].start(with_tls(0))
+        await servers[1].start(folder / "xds.sock")
         try:
-            with pytest.raises(InputError) as caught:
-                await second.start(f"127.0.0.1:{port}")
-            assert caught.value.diagnostics[0].code == "TW631"
+            for server, address in ((servers[2], with_tls(servers[0].port)), (servers[3], folder / "xds.sock")):
+                with pytest.raises(InputError) as caught:
+                    await server.start(address)
+                assert caught.value.diagnostics[0].code == "TW631"
         finally:
-            await first.stop(0)
+            for server in servers:
+                await server.stop(0)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o750, 0o701])
+def test_a_socket_where_others_may_enter_is_refused(tmp_path: Path, mode: int) -> None:
+    open_folder, planted = tmp_path / "open", tmp_path / "planted"
+    open_folder.mkdir()
+    open_folder.chmod(mode)
+    (tmp_path / "private").mkdir(0o700)
+    planted.symlink_to(tmp_path / "private")
+
+    async def refusal(path: Path) -> str:
+        with pytest.raises(InputError) as caught:
+            await XdsServer().start(path)
+        [diagnostic] = caught.value.diagnostics
+        assert diagnostic.code == "TW641"
+        return diagnostic.message
+
+    assert f"other users may enter it (mode {mode:04o})" in asyncio.run(refusal(open_folder / "xds.sock"))
+    assert "it is not a folder" in asyncio.run(refusal(planted / "xds.sock"))
+    assert "at most 107 bytes" in asyncio.run(refusal(tmp_path / "private" / ("x" * 100)))
+    assert "the folder above it does not exist" in asyncio.run(refusal(tmp_path / "no" / "folder" / "xds.sock"))

@@ -146,7 +146,8 @@ class Lab:
             http_filters=(toolslist.http_filter(),),
         )
         self.controller = self.new_controller()
-        self.server = self.do(self._serve(0))
+        self.socket = Path(self.folder.name) / "xds.sock"
+        self.server = self.do(self._serve())
         self.process = self.do(self._envoy("one"))
         self._callers: list[Caller] = []
 
@@ -154,17 +155,17 @@ class Lab:
         """Return a controller without any state."""
         return EnvoyController(self.options, lambda resources: self.server.publish(resources))
 
-    async def _serve(self, port: int) -> XdsServer:
+    async def _serve(self) -> XdsServer:
         def decided(event: DecisionEvent) -> None:
             self.decisions.append(request_document(event))
 
         services = (accesslog.service(decided), toolslist.service(self.controller.permitted))
         server = XdsServer(lambda: self.controller.acknowledge() if server.is_acknowledged else None, services)
-        await server.start(f"127.0.0.1:{port}")
+        await server.start(self.socket)
         return server
 
     async def _envoy(self, node: str) -> EnvoyProcess:
-        process = EnvoyProcess(find_envoy(), "127.0.0.1", self.server.port, node, self.said.append, 1)
+        process = EnvoyProcess(find_envoy(), self.socket, node, self.said.append, 1)
         await process.start()
         return process
 
@@ -230,9 +231,8 @@ class Lab:
 
     def restart_control_plane(self) -> None:
         """Start another control plane at the same address, without any state."""
-        port = self.server.port
         self.do(self.server.stop(0))
-        self.server = self.do(self._serve(port))
+        self.server = self.do(self._serve())
 
     def close(self) -> None:
         for caller in self._callers:

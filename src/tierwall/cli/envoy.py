@@ -24,7 +24,9 @@ from tierwall.cli.objects import ObjectParams, RequiredPathParams
 from tierwall.engines.table import engine
 
 if TYPE_CHECKING:
-    from tierwall.engines.envoy.config.options import Certificate, SocketAddress
+    from pathlib import Path
+
+    from tierwall.engines.envoy.config.options import Certificate, MutualTlsAddress, SocketAddress
 
 _FILE = click.Path(exists=True, dir_okay=False)
 _DENIAL = choice("json-rpc", "http", help="Answer a denied MCP request with a JSON-RPC error, or with HTTP 403.")
@@ -98,13 +100,11 @@ class RunParams(RequiredPathParams):
         type=click.IntRange(1, 1024), help="Worker threads of Envoy; by default one per core."
     )
     xds: str | None = option(
-        show_default="a free port; 127.0.0.1:18000 with --no-envoy",
-        metavar="HOST:PORT",
-        help="Address that Envoys connect to.",
+        show_default="127.0.0.1:18000 with --no-envoy",
+        metavar="HOST:PORT|unix:PATH",
+        help="Address that Envoys run by others connect to, with mutual TLS; or a socket in a private folder.",
     )
-    xds_certificate: str | None = option(
-        type=_FILE, help="Certificate chain (PEM) of the xDS server, for Envoys on other machines."
-    )
+    xds_certificate: str | None = option(type=_FILE, help="Certificate chain (PEM) of the xDS server on HOST:PORT.")
     xds_key: str | None = option(type=_FILE, help="Its private key.")
     xds_client_ca: str | None = option(type=_FILE, help="CA certificates (PEM) for the client certificates of Envoys.")
     http: str = option(
@@ -136,22 +136,18 @@ def run(params: RunParams) -> None:
     from tierwall.serve.run import RunSettings
 
     source = params.object_source()
-    where = address(params.xds or f"127.0.0.1:{18000 if params.no_envoy else 0}", "--xds")
-    _check_xds(where[0], params)
     options = EnvoyOptions(
         gateways=frozenset(params.gateways) or None,
         address=params.address,
         bind=dict(_named_address(text, "--bind") for text in params.binds),
         endpoints=dict(_named_address(text, "--endpoint") for text in params.endpoints),
         certificate=_certificate(params.certificate, params.key),
-        client_authority=_bytes(params.client_ca),
+        client_authority=_authority(params.client_ca),
         denial=Denial(params.denial),
         reveal=DenialDetail(params.reveal),
     )
     settings = RunSettings(
-        xds=where,
-        xds_certificate=_certificate(params.xds_certificate, params.xds_key),
-        xds_client_authority=_bytes(params.xds_client_ca),
+        xds=_xds(params),
         http=address(params.http, "--http"),
         envoy=params.envoy,
         runs_envoy=not params.no_envoy,
@@ -162,15 +158,36 @@ def run(params: RunParams) -> None:
     engine("envoy", options=options, settings=settings).follow(source, print_report)
 
 
-def _check_xds(host: str, params: RunParams) -> None:
-    """Refuse xDS beyond this machine without mutual TLS: it carries the private keys of Gateways."""
+def _xds(params: RunParams) -> Path | MutualTlsAddress | None:
+    """Return where Envoys run by others connect: to a private socket or with mutual TLS, because keys travel there."""
+    from pathlib import Path
+
+    from tierwall.engines.envoy.config.options import MutualTlsAddress
+
+    needs = "--xds-certificate, --xds-key and --xds-client-ca"
     given = params.xds_certificate, params.xds_key, params.xds_client_ca
     if any(given) and not all(given):
-        raise click.UsageError("give --xds-certificate, --xds-key and --xds-client-ca together")
-    if any(given) and not params.no_envoy:
-        raise click.UsageError("--xds-certificate is for Envoys on other machines: it needs --no-envoy")
-    if not any(given) and host not in ("127.0.0.1", "::1", "localhost"):
-        raise click.UsageError(f"xDS on `{host}` needs --xds-certificate, --xds-key and --xds-client-ca")
+        raise click.UsageError(f"give {needs} together")
+    if not params.no_envoy and params.xds is None and not any(given):
+        return None
+    text = params.xds or "127.0.0.1:18000"
+    is_socket = text.startswith("unix:")
+    host, port = ("", 0) if is_socket else address(text, "--xds")
+    if not is_socket and not any(given):
+        raise click.UsageError(f"xDS on `{host}` needs {needs}: private keys travel there; or give --xds unix:PATH")
+    if is_socket and any(given):
+        raise click.UsageError(f"{needs} are for --xds HOST:PORT, not for a socket")
+    if not params.no_envoy:
+        raise click.UsageError("--xds is for Envoys that others run: it needs --no-envoy")
+    if text == "unix:":
+        raise click.BadParameter(f"expected HOST:PORT or unix:PATH, found `{text}`", param_hint="--xds")
+    if is_socket:
+        return Path(text.removeprefix("unix:")).absolute()
+    certificate = _certificate(params.xds_certificate, params.xds_key)
+    authority = _authority(params.xds_client_ca)
+    assert certificate is not None
+    assert authority is not None
+    return MutualTlsAddress(host, port, certificate, authority)
 
 
 def _certificate(chain: str | None, key: str | None) -> Certificate | None:
@@ -183,7 +200,7 @@ def _certificate(chain: str | None, key: str | None) -> Certificate | None:
     from tierwall.core.diagnostics import Diagnostic, InputError
     from tierwall.engines.envoy.config.tls import BAD_CERTIFICATE, certificate_problem
 
-    certificate = Certificate(_bytes(chain) or b"", _bytes(key) or b"")
+    certificate = Certificate(_bytes(chain), _bytes(str(key)))
     problem = certificate_problem(certificate)
     if problem:
         named = problem.replace("tls.crt", chain).replace("tls.key", str(key))
@@ -191,10 +208,28 @@ def _certificate(chain: str | None, key: str | None) -> Certificate | None:
     return certificate
 
 
-def _bytes(path: str | None) -> bytes | None:
+def _authority(path: str | None) -> bytes | None:
+    """Return CA certificates; InputError for a file without any: Envoy would then accept every certificate."""
+    if path is None:
+        return None
+    from cryptography.x509 import load_pem_x509_certificates
+
+    from tierwall.core.diagnostics import Diagnostic, InputError
+    from tierwall.engines.envoy.config.tls import BAD_CERTIFICATE
+
+    authority = _bytes(path)
+    try:
+        load_pem_x509_certificates(authority)
+    except ValueError:
+        message = f"the CA certificates cannot be used: `{path}` is not a PEM certificate"
+        raise InputError([Diagnostic(BAD_CERTIFICATE, message)]) from None
+    return authority
+
+
+def _bytes(path: str) -> bytes:
     from pathlib import Path
 
-    return Path(path).read_bytes() if path is not None else None
+    return Path(path).read_bytes()
 
 
 def _named_address(text: str, option: str) -> tuple[str, SocketAddress]:

@@ -122,6 +122,9 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW634": CodeInfo(_E, "decision log cannot be written"),
     "TW635": CodeInfo(_E, "change cannot be prepared"),
     "TW636": CodeInfo(_E, "Envoy refuses an object"),
+    # 640 to 644: what other users of the machine may reach
+    "TW640": CodeInfo(_W, "others may read the decision log"),
+    "TW641": CodeInfo(_E, "socket would not be private"),
     # 651 to 669: compiling for Envoy
     "TW651": CodeInfo(_W, "rule cannot be expressed in Envoy"),
     "TW652": CodeInfo(_W, "authorizer cannot be asked"),

@@ -2,10 +2,14 @@
 
 Each record is flushed at once: a log that loses the last decisions before a crash is useless. Long strings are
 truncated, so that a caller cannot fill the disk with one request.
+
+The log says who called what, so only its owner can read a new one. An existing file keeps its permissions, and a
+diagnostic says if others can read it.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +19,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.engines.private import append_private, readers
 
 MAX_STRING = 2048
 
@@ -22,8 +27,9 @@ MAX_STRING = 2048
 class DecisionLog:
     """An append-only log that any thread may write to."""
 
-    def __init__(self, stream: BinaryIO | None) -> None:
+    def __init__(self, stream: BinaryIO | None, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
         self._stream = stream
+        self.diagnostics = diagnostics
         self._encoder = msgspec.json.Encoder()
         self._lock = Lock()
 
@@ -35,10 +41,15 @@ class DecisionLog:
         if path == "-":
             return cls(sys.stdout.buffer)
         try:
-            return cls(Path(path).open("ab", buffering=0))
+            number = append_private(Path(path))
         except OSError as error:
             message = f"the decision log `{path}` cannot be written: {error.strerror}"
             raise InputError([Diagnostic("TW634", message)]) from error
+        problems: tuple[Diagnostic, ...] = ()
+        if why := readers(number):
+            hint = "remove what other users may do with it, or let Tierwall create it"
+            problems = (Diagnostic("TW640", f"others may read the decision log `{path}`: {why}", hint=hint),)
+        return cls(os.fdopen(number, "ab", buffering=0), problems)
 
     def write(self, document: Mapping[str, Any]) -> None:
         """Append one decision, as `render.engines` writes it."""

@@ -9,9 +9,10 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import grpc
 from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client import Gauge
@@ -22,12 +23,13 @@ from starlette.routing import Route
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.protocols import DecisionEvent, EngineReport
 from tierwall.engines.envoy.config.compile import XdsResources
-from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, Certificate, EnvoyOptions
+from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions, MutualTlsAddress
 from tierwall.engines.envoy.control import accesslog, toolslist
 from tierwall.engines.envoy.control.cache import LISTENER
 from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
 from tierwall.engines.envoy.control.refusal import RefusedObject
 from tierwall.engines.envoy.control.server import GatewayCondition, XdsServer
+from tierwall.engines.private import private_folder
 from tierwall.render.engines import proxies_document, request_document
 from tierwall.serve.attended import AttendedSource
 from tierwall.serve.decisionlog import DecisionLog
@@ -42,10 +44,9 @@ REFUSED = "TW636"
 class RunSettings(Struct, frozen=True, kw_only=True):
     """Settings of `tierwall run`: the addresses to listen on, and the Envoy to run."""
 
-    xds: tuple[str, int] = ("127.0.0.1", 0)
-    # For remote Envoys: the certificate of the xDS server, and the authority of the client certificates of Envoys.
-    xds_certificate: Certificate | None = None
-    xds_client_authority: bytes | None = None
+    # Where Envoys connect that others run: a Unix socket in a private folder, or an address with mutual TLS. None for a
+    # socket of this run's own.
+    xds: Path | MutualTlsAddress | None = None
     http: tuple[str, int] | None = ("127.0.0.1", 0)
     # The binary, None for the installed one. Without `runs_envoy`, Envoys that others run are only fed.
     envoy: str | None = None
@@ -79,6 +80,7 @@ class ControlPlane:
         services = (accesslog.service(self._log_decision), toolslist.service(self.controller.permitted))
         self.server = XdsServer(self._proxies_changed, services)
         self.process: EnvoyProcess | None = None
+        self._folder: TemporaryDirectory[str] | None = None
         self._last_words = ""
         self._answered = asyncio.Event()
         self._last_refused: tuple[RefusedObject, ...] = ()
@@ -168,9 +170,11 @@ class ControlPlane:
             self._report_message("no Gateway opens a port: nothing is served")
 
     async def _begin(self, load: Load[Compilation], envoy: Any) -> None:
-        host, port = self._settings.xds
-        await self.server.start(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", self._credentials())
-        self._report_message(f"xDS on {host}:{self.server.port}")
+        if self.log.diagnostics:
+            self._send_report(EngineReport("the decision log is not private", self.log.diagnostics))
+        xds = self._settings.xds or self._socket()
+        await self.server.start(xds)
+        self._report_message(f"xDS on {f'unix:{xds}' if isinstance(xds, Path) else f'{xds.host}:{self.server.port}'}")
         if self._settings.http is not None:
             http_host, http_port = self._settings.http
             self._report_message(
@@ -181,16 +185,14 @@ class ControlPlane:
         problems = self._ports.diagnostics(load.snapshot)
         if problems and not self.server.cache.of(LISTENER):
             raise InputError(problems, load.loaded)
-        self.process = EnvoyProcess(
-            envoy, host, self.server.port, "tierwall", self._report_message, self._settings.concurrency
-        )
+        assert isinstance(xds, Path)
+        self.process = EnvoyProcess(envoy, xds, "tierwall", self._report_message, self._settings.concurrency)
         await self.process.start()
 
-    def _credentials(self) -> Any:
-        certificate, authority = self._settings.xds_certificate, self._settings.xds_client_authority
-        if certificate is None or authority is None:
-            return None
-        return grpc.ssl_server_credentials([(certificate.key, certificate.chain)], authority, require_client_auth=True)
+    def _socket(self) -> Path:
+        """Return the path of the socket for this process' own Envoy."""
+        self._folder = private_folder()
+        return Path(self._folder.name) / "xds.sock"
 
     async def close(self) -> None:
         """Stop everything that was started."""
@@ -198,6 +200,8 @@ class ControlPlane:
             await self.process.stop()
         await self.http.stop()
         await self.server.stop()
+        if self._folder is not None:
+            self._folder.cleanup()
         self.log.close()
 
     def _log_decision(self, event: DecisionEvent) -> None:

@@ -1,9 +1,10 @@
 """Bootstraps (Envoy API reference, `envoy.config.bootstrap.v3`), for an Envoy with a control plane or without.
 
 With a control plane, the only static cluster is the control plane, `tierwall`. Listeners, clusters, routes, secrets and
-filters come over one aggregated delta stream. Access logs and external processing use the same cluster. The admin
-interface is a Unix socket in a folder that only the owner can enter, because it can stop the proxy and show its
-configuration.
+filters come over one aggregated delta stream. Access logs and external processing use the same cluster. An Envoy that
+Tierwall runs reaches the control plane over a Unix socket: private keys come this way, and decisions go back. The admin
+interface is such a socket, too, because it can stop the proxy and show its configuration. Only the owner can enter the
+folders of these sockets.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE
 CONTROL_PLANE = "tierwall"
 
 
-def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a bootstrap in Envoy's JSON form; `tls` is the transport socket to the control plane, if it uses TLS."""
-    endpoint = {"endpoint": {"address": {"socket_address": {"address": host, "port_value": port}}}}
+def bootstrap(socket: Path, node: str, admin: Path) -> dict[str, Any]:
+    """Return a bootstrap in Envoy's JSON form, for a control plane on a Unix socket."""
+    endpoint = {"endpoint": {"address": {"pipe": {"path": str(socket)}}}}
     cluster: dict[str, Any] = {
         "name": CONTROL_PLANE,
-        "type": "STRICT_DNS",
+        "type": "STATIC",
         "connect_timeout": "1s",
         "typed_extension_protocol_options": {
             "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
@@ -37,14 +38,13 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
         },
         "load_assignment": {"cluster_name": CONTROL_PLANE, "endpoints": [{"lb_endpoints": [endpoint]}]},
     }
-    if tls is not None:
-        cluster["transport_socket"] = tls
     ads = {"ads": {}, "resource_api_version": "V3"}
     # Reconnect to a returning control plane within a second instead of Envoy's usual half minute.
     again = {"retry_back_off": {"base_interval": "0.1s", "max_interval": "1s"}}
     service = {"envoy_grpc": {"cluster_name": CONTROL_PLANE, "retry_policy": again}, "timeout": "1s"}
-    out: dict[str, Any] = {
+    return {
         "node": {"id": node, "cluster": "tierwall"},
+        "admin": {"address": {"pipe": {"path": str(admin), "mode": 0o600}}},
         "static_resources": {"clusters": [cluster]},
         "dynamic_resources": {
             "ads_config": {
@@ -73,9 +73,6 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
             ]
         },
     }
-    if admin is not None:
-        out["admin"] = {"address": {"pipe": {"path": str(admin), "mode": 0o600}}}
-    return out
 
 
 def static_bootstrap(resources: XdsResources, admin: Path, max_program_size: int) -> Any:

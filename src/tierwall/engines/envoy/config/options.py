@@ -27,6 +27,15 @@ class Certificate(NamedTuple):
     key: bytes
 
 
+class MutualTlsAddress(NamedTuple):
+    """An address where the server shows a certificate, and clients need one of the authority."""
+
+    host: str
+    port: int
+    certificate: Certificate
+    authority: bytes
+
+
 class Denial(StrEnum):
     """How to answer a denied MCP request; plain HTTP always gets 403."""
 

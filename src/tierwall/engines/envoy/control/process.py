@@ -19,13 +19,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy.config.bootstrap import bootstrap
+from tierwall.engines.private import private_folder, write_private
 
 OLDEST = (1, 40, 0)
 _VERSION = re.compile(r"/(\d+)\.(\d+)\.(\d+)[^/]*/")
@@ -93,16 +93,19 @@ def _version(path: Path) -> tuple[int, int, int]:
 
 
 class EnvoyProcess:
-    """A supervised Envoy. `report` receives its log lines and a message whenever it is restarted."""
+    """A supervised Envoy that reaches its control plane over a Unix socket.
+
+    `report` receives its log lines and a message whenever it is restarted.
+    """
 
     def __init__(
-        self, envoy: EnvoyBinary, host: str, port: int, node: str, report: Report, concurrency: int | None = None
+        self, envoy: EnvoyBinary, socket: Path, node: str, report: Report, concurrency: int | None = None
     ) -> None:
         self._envoy = envoy
-        self._folder = tempfile.TemporaryDirectory(prefix="tierwall-envoy-")
+        self._folder = private_folder()
         self.admin = Path(self._folder.name) / "admin.sock"
         self._config = Path(self._folder.name) / "bootstrap.json"
-        self._config.write_text(json.dumps(bootstrap(host, port, node, self.admin)))
+        write_private(self._config, json.dumps(bootstrap(socket, node, self.admin)).encode())
         self._report = report
         self._concurrency = concurrency
         self._task: asyncio.Task[None] | None = None

@@ -1,4 +1,7 @@
-"""The xDS server: one gRPC server for any number of proxies; access logs and external processing share its port.
+"""The xDS server: one gRPC server for any number of proxies; access logs and external processing share its address.
+
+Who can connect can read the private keys of Gateways, write decisions and say that a configuration is refused. So there
+is a Unix socket in a folder that only its owner can enter, or an address with mutual TLS, on loopback, too.
 
 Proxies are independent of each other. Each has its own stream and its own unacknowledged responses, so a proxy that
 never acknowledges does not delay the others.
@@ -6,22 +9,32 @@ never acknowledges does not delay the others.
 
 from __future__ import annotations
 
+import os
+import resource
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import grpc
 from envoy.service.discovery.v3 import discovery_pb2
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy.config.compile import XdsResources
+from tierwall.engines.envoy.config.options import MutualTlsAddress
 from tierwall.engines.envoy.control.cache import ResourceCache
 from tierwall.engines.envoy.control.refusal import ProxyAnswers
 from tierwall.engines.envoy.control.stream import Proxy, XdsStream
+from tierwall.engines.private import MAX_SOCKET_PATH, folder_problem
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 # A response holds the changes of one kind; the first response holds all its resources.
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+# Connections are limited, because whoever can reach the address could open so many that no file can be opened any more.
+MAX_CONNECTIONS = 10_000
 # How long a disconnected proxy is expected back, in seconds, and how many such proxies are remembered.
 ABSENT_SECONDS, MAX_ABSENT = 600.0, 10_000
 # A proxy that has been silent for this long, in seconds, is not waited for.
@@ -62,6 +75,22 @@ def programmed(proxy_statuses: Sequence[ProxyStatus], is_published: bool) -> Gat
     )
 
 
+def _unusable(message: str, code: str = "TW631") -> InputError:
+    return InputError([Diagnostic(code, message)])
+
+
+def _check_private(path: Path) -> None:
+    """Refuse a path where the socket would be open to others, or is that of a running server."""
+    if why := folder_problem(path.parent):
+        raise _unusable(f"the folder `{path.parent}` of the xDS socket is not private: {why}", "TW641")
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        expected = f"expected a path of at most {MAX_SOCKET_PATH} bytes for the xDS socket"
+        raise _unusable(f"{expected}, found {len(os.fsencode(path))} bytes: `{path}`", "TW641")
+    with socket.socket(socket.AF_UNIX) as client:
+        if client.connect_ex(str(path)) == 0:
+            raise _unusable(f"cannot listen on `unix:{path}` for xDS: another server does")
+
+
 class XdsServer:
     """Serves proxies. It calls `changed` whenever a proxy connects, disconnects or answers."""
 
@@ -74,8 +103,9 @@ class XdsServer:
         self._server: Any = None
         self.port = 0
 
-    async def start(self, address: str = "127.0.0.1:0", credentials: Any = None) -> int:
-        """Listen and return the port; InputError if the address cannot be used."""
+    async def start(self, address: Path | MutualTlsAddress) -> None:
+        """Listen on a Unix socket, or with mutual TLS on `port`; InputError if the address cannot be used."""
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         options = [
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -86,6 +116,9 @@ class XdsServer:
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
             ("grpc.http2.max_ping_strikes", 0),
+            # Whoever connects and shows no certificate must not keep the connection.
+            ("grpc.server_handshake_timeout_ms", 15_000),
+            ("grpc.max_allowed_incoming_connections", min(MAX_CONNECTIONS, files // 2)),
         ]
         self._server = grpc.aio.server(options=options)
         handler = grpc.stream_stream_rpc_method_handler(
@@ -96,17 +129,34 @@ class XdsServer:
         discovery = grpc.method_handlers_generic_handler(SERVICE, {"DeltaAggregatedResources": handler})
         self._server.add_generic_rpc_handlers((discovery, *self._handlers))
         try:
-            if credentials is None:
-                self.port = self._server.add_insecure_port(address)
-            else:
-                self.port = self._server.add_secure_port(address, credentials)
-        except RuntimeError:
-            self.port = 0
-        if not self.port:
+            self._listen(address)
+        except InputError:
             self._server = None
-            raise InputError([Diagnostic("TW631", f"cannot listen on `{address}` for xDS: the address is in use")])
+            raise
         await self._server.start()
-        return self.port
+        if isinstance(address, Path):
+            # The folder keeps others out already.
+            address.chmod(0o600)
+
+    def _listen(self, address: Path | MutualTlsAddress) -> None:
+        if isinstance(address, Path):
+            _check_private(address)
+            where, reason = f"unix:{quote(str(address))}", "the socket cannot be made"
+            add = self._server.add_insecure_port
+        else:
+            host = f"[{address.host}]" if ":" in address.host else address.host
+            where, reason = f"{host}:{address.port}", "the address is in use"
+            pairs = [(address.certificate.key, address.certificate.chain)]
+            credentials = grpc.ssl_server_credentials(pairs, address.authority, require_client_auth=True)
+            add = partial(self._server.add_secure_port, server_credentials=credentials)
+        try:
+            port = add(where)
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise _unusable(f"cannot listen on `{where}` for xDS: {reason}")
+        if not isinstance(address, Path):
+            self.port = port
 
     async def stop(self, grace: float = 0.2) -> None:
         """Disconnect all proxies; they keep their configuration."""

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tierwall.engines.envoy.config.options import Certificate
+from tierwall.engines.private import write_private
 from tierwall.tool.request import ToolRequest
 
 _LIFETIME = datetime.timedelta(hours=12)
@@ -53,8 +54,7 @@ class CertificateAuthority:
             # The ssl module only reads certificates from files.
             with tempfile.TemporaryDirectory(prefix="tierwall-") as folder:
                 path = Path(folder) / "caller.pem"
-                path.touch(mode=0o600)
-                path.write_bytes(certificate.key + certificate.chain)
+                write_private(path, certificate.key + certificate.chain)
                 context.load_cert_chain(path)
         return context
 

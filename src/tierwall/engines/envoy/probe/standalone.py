@@ -9,7 +9,6 @@ import http.client
 import json
 import socket
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy.config.bootstrap import static_bootstrap
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.control.process import find_envoy
+from tierwall.engines.private import private_folder, write_private
 
 REFUSED = "TW659"
 _PATIENCE_S = 60.0
@@ -26,11 +26,11 @@ class StandaloneEnvoy:
     """A running Envoy; InputError with Envoy's own message if it refuses the configuration."""
 
     def __init__(self, resources: XdsResources, max_program_size: int = 100) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="tierwall-envoy-")
+        self._folder = private_folder()
         folder = Path(self._folder.name)
         self.admin, self._log = folder / "admin.sock", folder / "log"
         config = folder / "bootstrap.pb"
-        config.write_bytes(static_bootstrap(resources, self.admin, max_program_size).SerializeToString())
+        write_private(config, static_bootstrap(resources, self.admin, max_program_size).SerializeToString())
         options = ("--concurrency", "1", "--log-format", "%l %v", "--log-path", str(self._log))
         self.process = subprocess.Popen(
             find_envoy().command(config, *options),

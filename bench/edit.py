@@ -27,7 +27,7 @@ from bench.network import cluster
 from tierwall.cli.collector import CommandLoader
 from tierwall.resources import load as loading
 from tierwall.resources.file_cache import CLOCK_STEP_NS
-from tierwall.serve.follower import FileSource
+from tierwall.serve.files import FileSource
 
 ROUNDS = 21
 PODS, NAMESPACES, POLICIES = 599, 100, 1_000

@@ -33,7 +33,7 @@ from tierwall.resources.file_cache import CLOCK_STEP_NS
 from tierwall.resources.read import read_paths
 from tierwall.serve import envoy as controlling
 from tierwall.serve import follower
-from tierwall.serve.follower import FileSource
+from tierwall.serve.files import FileSource
 from tierwall.serve.pages import RunMetrics
 
 POLICIES, ROUNDS = 1000, 41

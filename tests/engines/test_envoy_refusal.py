@@ -29,7 +29,7 @@ from tierwall.core.protocols import EngineReport
 from tierwall.engines.envoy.config import policy_compiler, rbac
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.resources.load import Loader
-from tierwall.serve.follower import FileSource
+from tierwall.serve.files import FileSource
 from tierwall.serve.run import ControlPlane, RunSettings
 
 pytestmark = pytest.mark.engine

@@ -18,7 +18,8 @@ from tierwall.serve.authorizer.metrics import AuthorizerMetrics
 from tierwall.serve.authorizer.policies import PolicyFollower
 from tierwall.serve.authorizer.reviews import Reviews
 from tierwall.serve.decisionlog import DecisionLog
-from tierwall.serve.follower import FileSource, LoadOutcome
+from tierwall.serve.files import FileSource
+from tierwall.serve.follower import LoadOutcome
 
 KEY = b"0123456789abcdef0123456789abcdef"
 CLAIMS = 'request.apiGroup == "" && request.resource == "persistentvolumeclaims"'
@@ -99,8 +100,13 @@ class Served:
         )
 
     def write(self, policies: Iterable[tuple[str, str, str]], *others: dict[str, Any]) -> None:
-        """Replace the policies in the folder by these (name, effect, expression)."""
-        (self.folder / "policies.yaml").write_text(policies_text(policies, *others))
+        """Replace the policies in the folder by these (name, effect, expression); without any, remove the file."""
+        file = self.folder / "policies.yaml"
+        if text := policies_text(policies, *others):
+            file.write_text(text)
+        else:
+            # A file that is suddenly empty would keep its policies for a while.
+            file.unlink(missing_ok=True)
 
     def reload(self) -> bool:
         """Reload as the process does after a change; whether the policies came into force."""

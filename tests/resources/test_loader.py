@@ -469,7 +469,7 @@ def test_only_what_was_loaded_last_is_kept(tmp_path: Path) -> None:
         file.write_text("---\n".join(pod(f"p{number}-{index}") for index in range(3)))
         (tmp_path / f"{number - 1}.yaml").unlink(missing_ok=True)
         loader.load()
-        assert list(loader._cache.files) == [str(file)]
+        assert list(loader.cache.files) == [str(file)]
         assert len(loader._known) == 3
 
 

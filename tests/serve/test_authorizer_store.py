@@ -21,7 +21,8 @@ from tierwall.serve.authorizer.issuer import derived_key, sealing_key
 from tierwall.serve.authorizer.policies import PolicyFollower, PolicySet
 from tierwall.serve.authorizer.reviews import AnswerCache
 from tierwall.serve.authorizer.run import AuthorizerServer, AuthorizerSettings
-from tierwall.serve.follower import FileSource, LoadOutcome
+from tierwall.serve.files import FileSource
+from tierwall.serve.follower import LoadOutcome
 
 GOOD = [("p", "Allow", 'request.verb == "get"')]
 

@@ -22,7 +22,8 @@ from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.resources.load import Loader, LoadResult, load_text
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.envoy import EnvoyController
-from tierwall.serve.follower import FileSource, Follower, Load, LoadOutcome, PreparedState
+from tierwall.serve.files import FileSource
+from tierwall.serve.follower import Follower, Load, LoadOutcome, PreparedState
 from tierwall.serve.pages import RunMetrics
 
 TAKEN, UNCHANGED, REFUSED = LoadOutcome.TAKEN, LoadOutcome.UNCHANGED, LoadOutcome.REFUSED
@@ -280,7 +281,7 @@ def test_loads_are_counted() -> None:
     assert sample("tierwall_objects") == 2
 
 
-def test_envoys_are_given_what_compiles_and_a_load_that_is_refused_leaves_no_trace(tmp_path: Path) -> None:
+def test_envoys_obey_the_last_readable_version_of_a_broken_file_and_all_that_compiles(tmp_path: Path) -> None:
     folder = tmp_path / "manifests"
     shutil.copytree(ROOT / "examples" / "agents" / "manifests", folder)
     authority = certificates.Authority()
@@ -303,13 +304,14 @@ def test_envoys_are_given_what_compiles_and_a_load_that_is_refused_leaves_no_tra
 
     [first] = published
     assert first.routes
-    assert edit("orders.yaml", "kind: [") is REFUSED
-    assert published == [first]
+    for text in ("kind: [", "", orders):
+        assert edit("orders.yaml", text) is TAKEN
+        routes = published[-1].routes
+        assert all(routes[name] is before for name, before in first.routes.items()), "a broken file keeps what it had"
+    (folder / "tls.yaml").unlink()
     assert edit("orders.yaml", orders) is TAKEN
-    assert all(published[1].routes[name] is routes for name, routes in first.routes.items()), "as if nothing had been"
-    assert edit("tls.yaml", "# no certificate") is TAKEN
-    assert {diagnostic.code for diagnostic in published[2].diagnostics} == {"TW653"}
-    assert not published[2].listeners, "a listener without its certificate is not opened"
+    assert {diagnostic.code for diagnostic in published[-1].diagnostics} == {"TW653"}
+    assert not published[-1].listeners, "a listener without its certificate is not opened"
     assert edit("tls.yaml", tls) is TAKEN
-    assert published[3].listeners.keys() == first.listeners.keys()
-    assert metrics.registry.get_sample_value("tierwall_loads_total", {"outcome": "broken"}) == 1
+    assert published[-1].listeners.keys() == first.listeners.keys()
+    assert metrics.registry.get_sample_value("tierwall_loads_total", {"outcome": "broken"}) is None

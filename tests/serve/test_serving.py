@@ -18,7 +18,7 @@ from tests.labs.waiting import PATIENCE_S
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loader, LoadResult
 from tierwall.serve.decisionlog import MAX_STRING, DecisionLog
-from tierwall.serve.follower import FileSource
+from tierwall.serve.files import FileSource
 from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, bind, health
 
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: NAME}\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from tierwall.cli.command import Params, address, choice, flag, option, print_report, repeated_option, runs
-from tierwall.cli.objects import ObjectParams
+from tierwall.cli.objects import ObjectParams, StateParams
 
 
-class ServeParams(ObjectParams):
+class ServeParams(StateParams, ObjectParams):
     """The options of `authorizer`."""
 
     files: tuple[str, ...] = repeated_option(
@@ -56,11 +56,11 @@ def group(params: ServeParams) -> None:
     """Answer SubjectAccessReviews, AuthorizationConditionsReviews and, with --bridge, AdmissionReviews.
 
     Serves POST /authorize, /conditions and /admit, and GET /healthz, /readyz and /metrics. Changed policies and
-    certificates are reloaded. A broken edit is reported, and the last good state stays in force.
+    certificates are reloaded. A broken file is reported and keeps what it had.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
-    source = params.object_source()
+    source = params.object_source(state=params.state)
     if bool(params.tls_cert) is not bool(params.tls_key):
         raise click.UsageError("give --tls-cert and --tls-key together")
     if params.client_ca and not params.tls_cert:

@@ -20,7 +20,7 @@ from tierwall.cli.command import (
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import ObjectParams, RequiredPathParams
+from tierwall.cli.objects import ObjectParams, RequiredPathParams, StateParams
 from tierwall.engines.table import engine
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def compile(params: CompileEnvoyParams) -> int:
     return FAILED if Diagnostics(compiled.diagnostics).errors else 0
 
 
-class RunParams(RequiredPathParams):
+class RunParams(StateParams, RequiredPathParams):
     """The options of `run`."""
 
     gateways: tuple[str, ...] = repeated_option(
@@ -123,11 +123,12 @@ class RunParams(RequiredPathParams):
 def run(params: RunParams) -> None:
     """Watch manifests and enforce their tool policies with Envoy.
 
-    PATH is a file or folder to watch, or `-` to read standard input once. A broken edit is reported, and the last good
-    state stays in force. Decisions go to the decision log, everything else to standard error.
+    PATH is a file or folder to watch, or `-` to read standard input once. An object with an error fails closed or is
+    left out, a broken file keeps what it had, and everything else comes into force. Decisions go to the decision log,
+    everything else to standard error.
 
-    Exit code 0 after a signal, 1 if it cannot start: manifests with errors, a missing or unusable certificate, an
-    address in use, no suitable Envoy.
+    Exit code 0 after a signal, 1 if it cannot start: a file that cannot be parsed, an address in use, no suitable
+    Envoy.
     """
     # gRPC's handlers around `fork` would only warn: no forked process uses gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
@@ -135,7 +136,7 @@ def run(params: RunParams) -> None:
     from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
     from tierwall.serve.run import RunSettings
 
-    source = params.object_source()
+    source = params.object_source(state=params.state)
     options = EnvoyOptions(
         gateways=frozenset(params.gateways) or None,
         address=params.address,

@@ -20,7 +20,7 @@ from tierwall.cli.command import (
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import ObjectParams, RequiredPathParams
+from tierwall.cli.objects import ObjectParams, RequiredPathParams, StateParams
 from tierwall.engines.table import engine
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _checked_names(_context: click.Context, _parameter: click.Parameter, names: 
     return names
 
 
-class EnforceNftParams(TableParams, RequiredPathParams):
+class EnforceNftParams(TableParams, StateParams, RequiredPathParams):
     """The options of `enforce nft`."""
 
     watch: bool = flag("Keep running and follow changes to the files.")
@@ -153,8 +153,8 @@ def enforce(params: EnforceNftParams) -> int:
     """Enforce the network policies in PATH... on the pods, in this machine's kernel.
 
     The table is checked first and loaded in one transaction. A policy that an API server would refuse
-    (see `tierwall check`) fails closed. If a file cannot be read, the last good table stays in force. If only pods
-    change, only elements of sets are updated. Needs root or CAP_NET_ADMIN.
+    (see `tierwall check`) fails closed, and a broken file keeps what it had. If only pods change, only elements of sets
+    are updated. Needs root or CAP_NET_ADMIN.
     """
     if sum((params.watch, params.dry_run, params.diff, params.remove)) > 1:
         raise click.UsageError("give only one of --watch, --dry-run, --diff and --remove")
@@ -164,7 +164,7 @@ def enforce(params: EnforceNftParams) -> int:
     if params.dry_run or params.diff:
         return _preview(params)
     nft = params.engine()
-    source = params.object_source(params.interval)
+    source = params.object_source(params.interval, params.state)
     if params.watch:
         nft.follow(source, print_report)
         click.echo("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)

@@ -12,7 +12,7 @@ from tierwall.cli.command import FAILED, Params, argument, option, print_diagnos
 
 if TYPE_CHECKING:
     from tierwall.resources.load import LoadResult
-    from tierwall.serve.follower import FileSource
+    from tierwall.serve.files import FileSource
     from tierwall.world import World
 
 
@@ -45,15 +45,28 @@ class ObjectParams(Params):
         (world,) = worlds_from(self.all_paths)
         return world
 
-    def object_source(self, *interval: float) -> FileSource:
-        """Make the source of objects that an engine follows, with the seconds between polls if given."""
+    def object_source(self, poll_seconds: float | None = None, state: str | None = None) -> FileSource:
+        """Make the source of objects that an engine follows; `state` is the folder of `--state`."""
         from tierwall.cli.collector import CommandLoader, restore_collector
-        from tierwall.serve.follower import FileSource
+        from tierwall.serve.files import FileSource
 
         paths = self.all_paths
         take_stdin(paths)
         restore_collector()
-        return FileSource(CommandLoader(paths), *interval)
+        if state is None:
+            return FileSource(CommandLoader(paths), poll_seconds)
+        from tierwall.serve.state import StateFolder
+
+        return FileSource(CommandLoader(paths), poll_seconds, StateFolder(state))
+
+
+class StateParams(Params):
+    """The option of commands that keep running and must start again, whatever their files are then."""
+
+    state: str | None = option(
+        metavar="FOLDER",
+        help="Keep the last good copy of each file here, for a start that finds one broken.",
+    )
 
 
 class PathParams(ObjectParams):

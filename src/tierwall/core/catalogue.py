@@ -42,6 +42,11 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW006": CodeInfo(_E, "document is not a Kubernetes object"),
     "TW007": CodeInfo(_W, "object is defined twice"),
     # TW008 is unused: the last line of `check` counts objects of unknown kinds instead.
+    "TW010": CodeInfo(_E, "broken file keeps what it had"),
+    "TW011": CodeInfo(_E, "folder that cannot be read keeps what it had"),
+    "TW012": CodeInfo(_W, "file is suddenly empty"),
+    "TW013": CodeInfo(_E, "file was never readable"),
+    "TW014": CodeInfo(_E, "state folder cannot be used"),
     # 1xx: admission
     "TW101": CodeInfo(_E, "field is unknown", at_key=True),
     "TW102": CodeInfo(_E, "field is required"),

@@ -10,15 +10,22 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TypeAlias
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.resources.document import Document, LocatorCache, SourceText
 
+if TYPE_CHECKING:
+    from tierwall.resources.settling import FileSettlement
+
 # The coarsest clock of any file system in use: FAT counts in steps of two seconds.
 CLOCK_STEP_NS = 2_000_000_000
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 Stamp: TypeAlias = tuple[int, int, int, int, int]
 
@@ -41,13 +48,15 @@ class FileCache:
     """The files of the last reading by name; None is the name of standard input.
 
     `unrepeatable` has the data of standard input and pipes (by device and inode), or why it was refused. They can be
-    read only once, so the data counts for every later reading. `locators` caches the locators of documents.
+    read only once, so the data counts for every later reading. `locators` caches the locators of documents. With a
+    `settlement`, a changed file counts only when its change has settled.
     """
 
     def __init__(self) -> None:
         self.files: dict[str | None, CachedFile] = {}
         self.unrepeatable: dict[tuple[int, int] | None, bytes | Diagnostic] = {}
         self.locators = LocatorCache()
+        self.settlement: FileSettlement | None = None
 
 
 def reliable_stamp(status: os.stat_result, read_start: int) -> Stamp | None:
@@ -56,6 +65,22 @@ def reliable_stamp(status: os.stat_result, read_start: int) -> Stamp | None:
     INVARIANT: `status` is that of the open file, not of its name, which may meanwhile name another file.
     """
     return stamp(status) if max(status.st_ctime_ns, status.st_mtime_ns) + CLOCK_STEP_NS < read_start else None
+
+
+def put_back(files: Mapping[K, V], before: Mapping[K, V], kept: Collection[K]) -> dict[K, V]:
+    """Return files with some of an earlier reading put back at their place: the order decides what counts."""
+    if not kept:
+        return dict(files)
+    first: list[K] = []
+    after: dict[K, list[K]] = {}
+    group = first
+    for name in before:
+        if name in files:
+            group = after.setdefault(name, [])
+        elif name in kept:
+            group.append(name)
+    ordered = [*first, *(name for file in files for name in (file, *after.get(file, ())))]
+    return {name: files[name] if name in files else before[name] for name in ordered}
 
 
 def now() -> int:

@@ -7,15 +7,16 @@ Admission does not happen here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorted_diagnostics
 from tierwall.core.source import Origin
 from tierwall.resources.document import Document
-from tierwall.resources.file_cache import FileCache
+from tierwall.resources.file_cache import CachedFile, FileCache
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.read import ReadResult, read_paths, read_text
 from tierwall.resources.resource import Identity, Resource
@@ -23,12 +24,16 @@ from tierwall.resources.snapshot import Snapshot
 
 
 class LoadResult(Struct, frozen=True):
-    """The result of a load: all objects in order, their snapshot, the diagnostics, and the source texts."""
+    """The result of a load: all objects in order, their snapshot, the diagnostics, and the source texts.
+
+    `lost` has those of the diagnostics that say which folder can no longer be read as a whole.
+    """
 
     resources: tuple[Resource, ...]
     snapshot: Snapshot
     diagnostics: Diagnostics
     read: ReadResult
+    lost: tuple[Diagnostic, ...] = ()
 
     @property
     def errors(self) -> Diagnostics:
@@ -61,10 +66,35 @@ def read_document(path: str) -> Any:
     return read.documents[0].value
 
 
-class _DocumentObjects(Struct, frozen=True):
+class DocumentResult(Struct, frozen=True):
+    """The objects of a document, and what in it is not an object."""
+
     document: Document
     resources: tuple[Resource, ...]
     problems: tuple[Diagnostic, ...]
+
+
+class RetainedFile(Struct, frozen=True):
+    """A file as it counts: its documents, and what is to be said about it. `name` is its path as it was read."""
+
+    name: str
+    documents: tuple[DocumentResult, ...]
+    problems: tuple[Diagnostic, ...] = ()
+
+
+class RetainedResult(NamedTuple):
+    """The files that count, in order, and what is to be said about files and folders that could not be read."""
+
+    files: Sequence[RetainedFile]
+    problems: Sequence[Diagnostic]
+    lost: tuple[Diagnostic, ...] = ()
+
+
+class FileRetention(Protocol):
+    """A choice of what counts in place of files that are broken, empty or cannot be read."""
+
+    def retain(self, read: ReadResult, objects: Callable[[CachedFile], RetainedFile]) -> RetainedResult:
+        """Return the files that count; `objects` has the objects of a file as it is."""
 
 
 class Loader:
@@ -78,15 +108,17 @@ class Loader:
         self.paths = tuple(paths)
         self._namespace = namespace
         self._exclude = tuple(exclude)
-        self._cache = FileCache()
+        self.cache = FileCache()
+        # If set, files that are broken keep what they had.
+        self.retention: FileRetention | None = None
         # The objects of each document of the last load, by `Document.content`, which a document keeps when it moves.
-        self._known: dict[object, _DocumentObjects] = {}
+        self._known: dict[object, DocumentResult] = {}
         self._repeated: dict[tuple[Resource, Resource], Diagnostic] = {}
         self._last: LoadResult | None = None
 
     def load(self) -> LoadResult:
         """Load everything as it is now. Problems become diagnostics and are never raised."""
-        return self.load_documents(read_paths(self.paths, cache=self._cache, exclude=self._exclude))
+        return self.load_documents(read_paths(self.paths, cache=self.cache, exclude=self._exclude))
 
     @property
     def has_loaded(self) -> bool:
@@ -104,14 +136,19 @@ class Loader:
     def load_documents(self, read: ReadResult) -> LoadResult:
         """Make objects and a snapshot of the documents that were just read."""
         last = self._last
-        diagnostics = list(read.diagnostics)
         listed: list[Resource] = []
+        lost: tuple[Diagnostic, ...] = ()
         known, self._known = self._known, {}
-        for document in read.documents:
-            content = known.get(document.content)
-            if content is None or content.document is not document:
-                content = _document_objects(document, content, self._namespace)
-            self._known[document.content] = content
+        if self.retention is None:
+            diagnostics = list(read.diagnostics)
+            contents: Iterable[DocumentResult] = [self._objects(document, known) for document in read.documents]
+        else:
+            files, problems, lost = self.retention.retain(read, lambda file: self._objects_of_file(file, known))
+            diagnostics = [*problems]
+            for file in files:
+                diagnostics += file.problems
+            contents = chain.from_iterable([file.documents for file in files])
+        for content in contents:
             listed += content.resources
             diagnostics += content.problems
         resources = tuple(listed)
@@ -120,16 +157,27 @@ class Loader:
         repeated = _replacements(resources) if len(snapshot) < len(resources) else ()
         self._repeated = {pair: self._repeated.get(pair) or _defined_twice(*pair) for pair in repeated}
         diagnostics += self._repeated.values()
-        self._last = LoadResult(resources, snapshot, sorted_diagnostics(diagnostics), read)
+        self._last = LoadResult(resources, snapshot, sorted_diagnostics(diagnostics), read, lost)
         return self._last
 
+    def _objects(self, document: Document, known: Mapping[object, DocumentResult]) -> DocumentResult:
+        content = known.get(document.content)
+        if content is None or content.document is not document:
+            content = _document_objects(document, content, self._namespace)
+        self._known[document.content] = content
+        return content
 
-def _document_objects(document: Document, before: _DocumentObjects | None, namespace: str) -> _DocumentObjects:
+    def _objects_of_file(self, file: CachedFile, known: Mapping[object, DocumentResult]) -> RetainedFile:
+        contents = tuple([self._objects(document, known) for document in file.documents])
+        return RetainedFile(file.source.name, contents, file.problems)
+
+
+def _document_objects(document: Document, before: DocumentResult | None, namespace: str) -> DocumentResult:
     """Return the objects of a document; `before` are those of the same document at its previous place."""
     if before is not None and not before.problems:
-        return _DocumentObjects(document, tuple([resource.at_origin(document) for resource in before.resources]), ())
+        return DocumentResult(document, tuple([resource.at_origin(document) for resource in before.resources]), ())
     objects = list(_objects(document.value, document, (), "", "", namespace))
-    return _DocumentObjects(
+    return DocumentResult(
         document,
         tuple([resource for resource in objects if isinstance(resource, Resource)]),
         tuple([problem for problem in objects if isinstance(problem, Diagnostic)]),

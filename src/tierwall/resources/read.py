@@ -13,7 +13,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,8 +21,11 @@ from msgspec.structs import replace
 from tierwall.core.diagnostics import Diagnostic, near_miss, sorted_diagnostics
 from tierwall.core.source import Position
 from tierwall.resources.document import Document, SourceText
-from tierwall.resources.file_cache import CachedFile, FileCache, Stamp, now, reliable_stamp, stamp
+from tierwall.resources.file_cache import CachedFile, FileCache, Stamp, now, put_back, reliable_stamp, stamp
 from tierwall.resources.yaml.read import StreamReader
+
+if TYPE_CHECKING:
+    from tierwall.resources.settling import FileSettlement
 
 ENDINGS = (".yaml", ".yml", ".json")
 STDIN_NAME = "stdin"
@@ -40,11 +43,18 @@ class Limits(Struct, frozen=True):
 
 
 class ReadResult(Struct, frozen=True):
-    """The documents in order, every diagnostic, and the source texts by file name."""
+    """The documents in order, every diagnostic, and the source texts by file name.
+
+    `files` has each file that could be read. `unread` says why files and folders could not be read, by path, and
+    `absent` does so for paths that were named and do not exist.
+    """
 
     documents: tuple[Document, ...]
     diagnostics: tuple[Diagnostic, ...]
     sources: Mapping[str, SourceText]
+    files: tuple[CachedFile, ...] = ()
+    unread: Mapping[str, Diagnostic] = {}
+    absent: Mapping[str, Diagnostic] = {}
 
     def line(self, file: str, number: int) -> str | None:
         """Return a line of a file as it was read, to show it with a diagnostic."""
@@ -75,17 +85,23 @@ def read_paths(
     """
     cache = FileCache() if cache is None else cache
     reader = _Reader(limits, stdin, cache, exclude)
+    if cache.settlement is not None:
+        cache.settlement.begin()
     for path in paths:
         reader.read(path)
+    if cache.settlement is not None:
+        reader.hold_vanished(cache.settlement)
+        cache.settlement.end()
     cache.files = reader.files
-    return ReadResult(tuple(reader.documents), sorted_diagnostics(reader.problems), reader.sources)
+    return reader.result()
 
 
 def read_text(text: str | bytes, name: str = "input", limits: Limits = _DEFAULT) -> ReadResult:
     """Read a text that is already in memory."""
     source = SourceText(name, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
     documents, problems = StreamReader(limits.depth).read(source)
-    return ReadResult(tuple(documents), sorted_diagnostics(problems), {name: source})
+    file = CachedFile(None, source, tuple(documents), tuple(problems))
+    return ReadResult(file.documents, sorted_diagnostics(problems), {name: source}, (file,))
 
 
 def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
@@ -102,10 +118,9 @@ def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
 
 class _Reader:
     def __init__(self, limits: Limits, stdin: BinaryIO | None, cache: FileCache, exclude: Sequence[str]) -> None:
-        self.documents: list[Document] = []
-        self.problems: list[Diagnostic] = []
-        self.sources: dict[str, SourceText] = {}
         self.files: dict[str | None, CachedFile] = {}
+        self._unread: dict[str, Diagnostic] = {}
+        self._absent: dict[str, Diagnostic] = {}
         self._read_start = now()
         self._limits = limits
         self._stdin = stdin
@@ -117,6 +132,30 @@ class _Reader:
         self._files = 0
         self._stdin_is_read = False
 
+    def result(self) -> ReadResult:
+        """Return everything that was read."""
+        files = tuple(self.files.values())
+        problems = [*self._unread.values(), *self._absent.values()]
+        for file in files:
+            problems += file.problems
+        return ReadResult(
+            tuple([document for file in files for document in file.documents]),
+            sorted_diagnostics(problems),
+            {file.source.name: file.source for file in files},
+            files,
+            self._unread,
+            self._absent,
+        )
+
+    def hold_vanished(self, settlement: FileSettlement) -> None:
+        """Put files that vanished, but not long enough ago to count as removed, back where they were."""
+        before = self._cache.files
+        held = {
+            name for name in before if name is not None and name not in self.files and settlement.waits_to_vanish(name)
+        }
+        if held:
+            self.files = put_back(self.files, before, held)
+
     def read(self, path: str) -> None:
         if path == "-":
             self._read_stdin()
@@ -127,7 +166,7 @@ class _Reader:
             for match in matches:
                 self._read_existing(match, named=False)
             if not matches:
-                self._refuse(path, "no file matches the pattern")
+                self._problem("TW001", "no file matches the pattern", path, refused=self._absent)
         else:
             self._read_existing(path, named=True)
 
@@ -144,7 +183,7 @@ class _Reader:
         try:
             status = os.stat(path)
         except (OSError, ValueError) as error:
-            self._refuse_os(path, error)
+            self._refuse_os(path, error, self._unread if os.path.lexists(path) else self._absent)
             return
         if stat.S_ISDIR(status.st_mode):
             for file in self._files_under(path):
@@ -184,7 +223,8 @@ class _Reader:
     def _read_file(self, path: str, named: bool) -> None:
         self._files += 1
         if self._files > self._limits.files:
-            if self._files == self._limits.files + 1:
+            # What is known of a file that is no longer read must not be taken for removed.
+            if self._files == self._limits.files + 1 or path in self._cache.files:
                 self._problem("TW003", f"more than {self._limits.files} files", path)
             return
         try:
@@ -206,13 +246,17 @@ class _Reader:
                 self._refuse(path, f"expected a file, found {_kind_of(status.st_mode)}")
                 return
             if status.st_size > self._limits.file_bytes:
-                self.problems.append(self._too_large(path, status.st_size))
+                self._unread[path] = self._too_large(path, status.st_size)
                 return
             with open(path, "rb", buffering=0) as file:
                 lasting = reliable_stamp(os.fstat(file.fileno()), self._read_start)
                 self._take(path, path, self._bytes_of(path, file), lasting)
         except (OSError, ValueError) as error:
-            self._refuse_os(path, error)
+            if os.path.lexists(path):
+                self._refuse_os(path, error)
+            elif named:
+                self._refuse_os(path, error, self._absent)
+            # Otherwise the file was removed from its folder before it could be read.
 
     def _read_pipe(self, path: str, place: tuple[int, int]) -> None:
         unrepeatable = self._cache.unrepeatable
@@ -234,11 +278,15 @@ class _Reader:
 
     def _take(self, key: str | None, name: str, data: bytes | Diagnostic, lasting: Stamp | None = None) -> None:
         if isinstance(data, Diagnostic):
-            self.problems.append(data)
+            self._unread[name] = data
         elif self._fits(name, len(data)):
-            known = self._cache.files.get(key)
-            if known is not None and known.source.data == data:
+            known, settlement = self._cache.files.get(key), self._cache.settlement
+            before = known.source.data if known is not None else None
+            if known is not None and before == data:
                 self._add(key, replace(known, stamp=lasting))
+            elif key is not None and settlement is not None and settlement.waits(key, data, before):
+                if known is not None:
+                    self._add(key, known)
             else:
                 source = SourceText(name, data, self._cache.locators)
                 self._add(key, self._parse(source, known.documents if known is not None else (), lasting))
@@ -258,32 +306,32 @@ class _Reader:
 
     def _add(self, key: str | None, file: CachedFile) -> None:
         self.files[key] = file
-        self.sources[file.source.name] = file.source
-        self.documents += file.documents
-        self.problems += file.problems
 
     def _too_large(self, path: str, size: int) -> Diagnostic:
         limit = _size(self._limits.file_bytes)
         message = f"file is too large: {_size(size)} or more, the limit is {limit}"
         return Diagnostic("TW003", message, Position(path, 1, 1))
 
-    def _refuse_os(self, path: str, error: OSError | ValueError) -> None:
+    def _refuse_os(self, path: str, error: OSError | ValueError, refused: dict[str, Diagnostic] | None = None) -> None:
         if isinstance(error, OSError) and error.errno == errno.ENOENT:
             folder, name = os.path.split(path)
             try:
                 near = near_miss(name, os.listdir(folder or "."))
             except OSError:
                 near = ""
-            self._problem("TW001", "there is no such file or folder", path, near)
+            self._problem("TW001", "there is no such file or folder", path, near, refused)
             return
         reason = (error.strerror or "cannot be read") if isinstance(error, OSError) else str(error)
-        self._refuse(path, reason.lower())
+        self._problem("TW001", reason.lower(), path, refused=refused)
 
     def _refuse(self, path: str, reason: str) -> None:
         self._problem("TW001", reason, path)
 
-    def _problem(self, code: str, message: str, path: str, hint: str = "") -> None:
-        self.problems.append(Diagnostic(code, message, Position(path, 1, 1), hint=hint))
+    def _problem(
+        self, code: str, message: str, path: str, hint: str = "", refused: dict[str, Diagnostic] | None = None
+    ) -> None:
+        refused = self._unread if refused is None else refused
+        refused[path] = Diagnostic(code, message, Position(path, 1, 1), hint=hint)
 
 
 def _binary(source: SourceText) -> Diagnostic | None:

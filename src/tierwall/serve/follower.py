@@ -29,13 +29,11 @@ if TYPE_CHECKING:
     # Imported when something is followed: applying policies once needs no event loop.
     import asyncio
 
-    from tierwall.resources.load import Loader
-
 State = TypeVar("State")
 
 
 class ObjectSource(Protocol):
-    """A source of objects: `FileSource`, or anything else that can be read again and reports changes."""
+    """A source of objects: files (`serve.files`), or anything else that can be read again and reports changes."""
 
     def read(self) -> LoadResult | None:
         """Return all objects as they are now; None if nothing has changed. InputError if nothing can be read at all.
@@ -48,35 +46,6 @@ class ObjectSource(Protocol):
 
     def nudge(self) -> None:
         """Make `changes` yield now."""
-
-
-class FileSource:
-    """Files and folders as a source. `poll_seconds`: how often to look if the file system reports no change.
-
-    Only changed files are read again; the other objects are those of the previous load.
-    """
-
-    def __init__(self, loader: Loader, poll_seconds: float | None = None) -> None:
-        self._loader, self._poll_seconds = loader, poll_seconds
-        self._changed: asyncio.Event | None = None
-
-    def read(self) -> LoadResult | None:
-        """Return all objects as they are now; None if nothing has changed. Never raises: problems are diagnostics."""
-        return self._loader.load_if_changed()
-
-    def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
-        """Yield once when watching has started, then whenever files may have changed, until `stop` is set."""
-        from asyncio import Event
-
-        from tierwall.serve.watch import changes
-
-        self._changed = Event()
-        return changes(self._loader.paths, stop, self._changed, self._poll_seconds)
-
-    def nudge(self) -> None:
-        """Look at the files now, whether they have changed or not."""
-        if self._changed is not None:
-            self._changed.set()
 
 
 class LoadOutcome(StrEnum):
@@ -160,8 +129,14 @@ class Follower(ABC, Generic[State]):
 
     @property
     def refusal(self) -> tuple[Diagnostic, ...]:
-        """The reasons why an older load stays in force instead of the newest; none if the newest is in force."""
-        return self.newest.refusal if self.newest is not None else ()
+        """The reasons why something that must be in force may not be; none if the newest load is in force.
+
+        An older load then stays in force as a whole, or below a named folder that cannot be read.
+        """
+        load = self.newest
+        if load is None:
+            return ()
+        return load.refusal or (load.loaded.lost if load.loaded is not None else ())
 
     def next_load(self, source: ObjectSource) -> Load[State] | None:
         """Read, check and prepare the objects; None if nothing has changed. Nothing comes into force yet."""

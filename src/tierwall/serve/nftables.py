@@ -157,7 +157,9 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         """Return the report on the load that was accepted last."""
         if load.refusal:
             return EngineReport("the last good table stays in force", load.diagnostics, load.loaded)
-        return replace(self._last_report, read=load.loaded)
+        # A change of pods alone compiles nothing, and what is wrong with files and objects is reported all the same.
+        diagnostics = dict.fromkeys((*load.diagnostics, *self._last_report.diagnostics))
+        return replace(self._last_report, diagnostics=tuple(diagnostics), read=load.loaded)
 
     def _cut(self, report: EngineReport, snapshot: Snapshot) -> EngineReport:
         if not self._cuts:

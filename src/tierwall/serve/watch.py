@@ -6,7 +6,7 @@ Standard input (`-`) is not watched: it is read once and is part of every load.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -23,13 +23,17 @@ POLL_SECONDS, UNWATCHED_POLL_SECONDS = 10.0, 1.0
 
 
 async def changes(
-    paths: Sequence[str], stop: asyncio.Event, changed: asyncio.Event | None = None, poll_seconds: float | None = None
+    paths: Sequence[str],
+    stop: asyncio.Event,
+    changed: asyncio.Event | None = None,
+    poll_seconds: float | None = None,
+    due: Callable[[], float | None] = lambda: None,
 ) -> AsyncGenerator[None, None]:
     """Yield once when watching has started, then whenever files may have changed, until `stop` is set.
 
     A change before the caller asks for the next item is part of that item, so no change between looking and waiting is
     missed. Setting `changed` counts as a change. `poll_seconds` is how often to look if no change is
-    reported.
+    reported; `due` says in how many seconds to look again, if that is sooner.
     """
     changed = changed or asyncio.Event()
     files = [path for path in paths if path != STDIN]
@@ -42,8 +46,12 @@ async def changes(
             changed.clear()
             yield
             waiting = asyncio.ensure_future(changed.wait())
+            soon = due()
+            timeout = poll_seconds or POLL_SECONDS
             await asyncio.wait(
-                (waiting, stopping), timeout=poll_seconds or POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                (waiting, stopping),
+                timeout=timeout if soon is None else min(timeout, soon),
+                return_when=asyncio.FIRST_COMPLETED,
             )
             waiting.cancel()
     finally:

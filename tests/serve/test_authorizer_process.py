@@ -24,6 +24,7 @@ from tests.labs.authorizer_server import POLICIES, access
 from tests.labs.waiting import PATIENCE_S, eventually
 from tests.worlds.api_fakes import policies_text
 from tierwall.cli.main import root
+from tierwall.serve.authorizer.connections import MAX_HANDSHAKES
 
 TIERWALL = str(Path(sys.executable).parent / "tierwall")
 
@@ -124,6 +125,36 @@ def test_a_client_that_never_completes_its_headers_is_cut_off(process: Process) 
         assert process.ask("bob")["allowed"] is True
         assert slow.recv(65536) == b""
         assert silent.recv(65536) == b""
+
+
+def ends(connection: socket.socket) -> bool:
+    """Whether the server ends a connection, however it does that."""
+    try:
+        return connection.recv(65536) == b""
+    except ConnectionError:
+        return True
+
+
+def test_a_connection_without_a_handshake_ends(process: Process) -> None:
+    address = "127.0.0.1", process.port
+    with socket.create_connection(address, PATIENCE_S) as silent, socket.create_connection(address, PATIENCE_S) as slow:
+        slow.sendall(b"\x16\x03\x01\x02\x00\x01")
+        assert process.ask("bob")["allowed"] is True
+        assert ends(silent)
+        assert ends(slow)
+
+
+def test_connections_without_a_handshake_keep_nobody_out(process: Process) -> None:
+    address = "127.0.0.1", process.port
+    silent = [socket.create_connection(address, PATIENCE_S) for _ in range(MAX_HANDSHAKES)]
+    try:
+        for _ in range(3):
+            silent += [socket.create_connection(address, PATIENCE_S) for _ in range(MAX_HANDSHAKES // 2)]
+            assert process.ask("bob")["allowed"] is True
+        assert all(map(ends, silent))
+    finally:
+        for connection in silent:
+            connection.close()
 
 
 def test_ten_megabytes_are_refused_and_the_server_stays_up(process: Process) -> None:

@@ -5,20 +5,28 @@ in force. Sessions are not resumed, or else a client of a removed CA could go on
 
 Headers must arrive within a time limit that starts with the connection. Uvicorn limits idle kept-alive connections, but
 not a client that never begins or never completes its headers.
+
+A handshake must be finished within the same limit. Uvicorn knows nothing of connections before that, so their number is
+limited: one more ends the oldest. An honest handshake takes milliseconds, so a flood of silent connections keeps nobody
+out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.serve.pages import SignallessServer
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
@@ -94,6 +102,8 @@ def _try(what: str, load: Callable[[], None]) -> None:
 
 
 HEADER_SECONDS = 10.0
+# The number of connections that may be in their handshake at the same time.
+MAX_HANDSHAKES = 256
 
 
 class TimedHttpProtocol(HttpToolsProtocol):
@@ -139,3 +149,64 @@ class TimedHttpProtocol(HttpToolsProtocol):
 def timed_protocol(header_seconds: float) -> type[Any]:
     """Return the protocol class with another time limit."""
     return type("PromptProtocol", (TimedHttpProtocol,), {"header_seconds": header_seconds})
+
+
+class TlsServer(SignallessServer):
+    """A server with TLS whose connections must finish their handshake within so many seconds."""
+
+    def __init__(self, config: uvicorn.Config, context: ssl.SSLContext, seconds: float) -> None:
+        super().__init__(config)
+        self._context, self._seconds = context, seconds
+        # The connections in their handshake, the oldest first.
+        self._pending: dict[socket.socket, asyncio.Task[None]] = {}
+        self._accepting: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections on these sockets."""
+        await super().startup(sockets=[])
+        for listening in sockets or ():
+            listening.setblocking(False)
+            self._accepting.append(asyncio.create_task(self._accept(listening)))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, and finish open requests."""
+        for task in (*self._accepting, *self._pending.values()):
+            task.cancel()
+        await super().shutdown(sockets)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError:
+                # Too many open files, or the client is gone already. A place is made for the next one.
+                self._end_oldest()
+                await asyncio.sleep(0.01)
+                continue
+            if len(self._pending) >= MAX_HANDSHAKES:
+                self._end_oldest()
+            self._pending[connection] = asyncio.create_task(self._shake_hands(connection))
+
+    def _end_oldest(self) -> None:
+        if self._pending:
+            oldest = next(iter(self._pending))
+            del self._pending[oldest]
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+
+    async def _shake_hands(self, connection: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._protocol, connection, ssl=self._context, ssl_handshake_timeout=self._seconds
+            )
+        except (OSError, TimeoutError):
+            connection.close()
+        finally:
+            self._pending.pop(connection, None)
+
+    def _protocol(self) -> asyncio.Protocol:
+        protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol

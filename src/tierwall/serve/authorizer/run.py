@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +21,13 @@ from tierwall.core.protocols import Engine, EngineReport
 from tierwall.render.json import diagnostic_document
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.app import MAX_PROBLEMS, READ_SECONDS, App
-from tierwall.serve.authorizer.connections import HEADER_SECONDS, Certificates, TlsFiles, timed_protocol
+from tierwall.serve.authorizer.connections import (
+    HEADER_SECONDS,
+    Certificates,
+    TlsFiles,
+    TlsServer,
+    timed_protocol,
+)
 from tierwall.serve.authorizer.issuer import Issuer, sealing_key
 from tierwall.serve.authorizer.metrics import AuthorizerMetrics
 from tierwall.serve.authorizer.policies import GRACE_SECONDS, PolicyFollower, PolicySet, policy_set_of
@@ -76,6 +83,7 @@ def run(source: ObjectSource, settings: AuthorizerSettings) -> None:
         where = f"{settings.host}:{settings.port}"
         message = f"listening on `{where}` needs --tls-cert, --tls-key and --client-ca: anyone who reaches it could ask"
         raise InputError([Diagnostic("TW513", message)])
+    _raise_file_limit()
     try:
         import uvloop
     except ImportError:
@@ -83,6 +91,14 @@ def run(source: ObjectSource, settings: AuthorizerSettings) -> None:
     else:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(AuthorizerServer(source, settings).serve())
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as connections need: the usual limit is lower."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * MAX_CONNECTIONS if hard == resource.RLIM_INFINITY else min(2 * MAX_CONNECTIONS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class AuthorizerServer:
@@ -228,9 +244,10 @@ class AuthorizerServer:
             limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=STOP_SECONDS,
-            ssl_context_factory=(lambda *_: certificates.context) if certificates is not None else None,
         )
-        return SignallessServer(config)
+        if certificates is None:
+            return SignallessServer(config)
+        return TlsServer(config, certificates.context, self.settings.read_seconds)
 
 
 def _problems(diagnostics: tuple[Diagnostic, ...]) -> dict[str, Any]:

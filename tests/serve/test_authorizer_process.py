@@ -284,3 +284,28 @@ def test_an_installation_is_printed_and_kept(tmp_path: Path) -> None:
     assert again.output == first.output, "certificates are kept"
     for bad in (["--url", "http://x"], ["--name", "No Name"], ["--exempt-group", "a'b"]):
         assert CliRunner().invoke(root, ["authorizer", "install", "--out", str(tmp_path / "no"), *bad]).exit_code == 1
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+def test_only_its_owner_reads_an_installation_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    folder = tmp_path / "new" / "pki"
+    before = os.umask(umask)
+    try:
+        result = CliRunner().invoke(root, ["authorizer", "install", "--out", str(folder), "--url", "https://h:1"])
+    finally:
+        os.umask(before)
+    assert result.exit_code == 0, result.output
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+    assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700, 0o700]
+
+
+def test_files_that_others_could_read_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "server.key").touch(0o644)
+    (tmp_path / "kubeconfig.yaml").touch(0o644)
+    result = CliRunner().invoke(root, ["authorizer", "install", "--out", str(tmp_path), "--url", "https://h:1"])
+    assert result.exit_code == 0, result.output
+    assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
+
+
+def test_only_its_owner_reads_the_decision_log(process: Process) -> None:
+    assert (process.folder / "decisions").stat().st_mode & 0o777 == 0o600

@@ -3,15 +3,15 @@
 Everything fails closed: if the authorizer cannot be reached, requests are denied; if admission cannot be reached, they
 are refused. The API server does not cache allowed answers, so a change of policies counts for the next request.
 
-The certificates are a CA, a server certificate and a client certificate. Only the owner can read the keys. Existing
-files are kept, so printing the installation again does not cut off running servers.
+The certificates are a CA, a server certificate and a client certificate. Only the owner can read what is written,
+whatever the umask is. Existing certificates are kept, so printing the installation again does not cut off running
+servers.
 """
 
 from __future__ import annotations
 
 import base64
 import ipaddress
-import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +28,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tierwall.api.algebra.condition import label_key_problem
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.engines.private import write_private
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +61,7 @@ def write(installation: Installation) -> str:
             document = _fill(entry["document"], placeholders)
             _exempt(document, installation.exempt)
             text = f"# {file}: {entry['for']}\n{yaml.safe_dump(document, sort_keys=False)}"
-            (folder / file).write_text(text)
+            _replace(folder / file, text.encode())
             parts.append(text)
     bridge = " --bridge" if installation.bridge else ""
     parts.append(
@@ -122,7 +123,7 @@ CLIENT = "tierwall-api-server"
 def make_certificates(folder: Path, hosts: Sequence[str], days: int) -> None:
     """Make `ca`, `server` and `client`, each as `.crt` and `.key`."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_folder(folder)
         ca, ca_key = _authority(folder, days)
         for file, name, names, use in (
             ("server", hosts[0], hosts, ExtendedKeyUsageOID.SERVER_AUTH),
@@ -189,6 +190,21 @@ def _write(folder: Path, file: str, certificate: x509.Certificate, key: ec.Ellip
     secret = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    with os.fdopen(os.open(folder / f"{file}.key", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
-        stream.write(secret)
-    (folder / f"{file}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    _replace(folder / f"{file}.key", secret)
+    _replace(folder / f"{file}.crt", certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, in the place of any that has its name."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    write_private(new, data)
+    new.replace(path)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder that only its owner can enter; an existing one keeps its permissions."""
+    if not folder.exists():
+        _make_folder(folder.parent)
+        folder.mkdir(0o700)
+        folder.chmod(0o700)

@@ -159,6 +159,8 @@ class AuthorizerServer:
             revision=self.follower.current.revision,
             **_problems(self.follower.newest_errors),
         )
+        if self.log is not None and self.log.diagnostics:
+            log_event("decision log", **_problems(self.log.diagnostics))
         stopped = loop.create_task(self.stop.wait())
         await asyncio.wait((stopped, *tasks), return_when=asyncio.FIRST_COMPLETED)
         self.stop.set()

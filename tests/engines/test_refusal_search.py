@@ -133,6 +133,14 @@ def test_at_a_start_the_bad_one_is_found_among_many_in_few_steps() -> None:
     assert names(fake.closed) == ["b/p100"]
 
 
+def test_bad_objects_of_different_resources_are_found_at_the_same_time() -> None:
+    fake = FakeGateway()
+    fake.place = lambda resource: (EXTENSION, f"shard-{int(resource.name[1:]) // 25}")  # type: ignore[method-assign]
+    fake.load(policies("a", *(["good"] * 24 + ["bad"]) * 40))
+    assert fake.settle() < 20
+    assert fake.closed.keys() == fake.bad
+
+
 def test_everything_that_is_no_candidate_is_in_force_after_one_step() -> None:
     fake = FakeGateway(shards=1)
     before = policies("a", *["good"] * 20)

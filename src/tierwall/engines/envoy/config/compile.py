@@ -115,8 +115,10 @@ def _compile(
     if state.number:
         snapshot, changes, only_policies = _follow(state.snapshot, snapshot, exactly)
         if refused or state.refused:
-            also = list(_refusal_changes(snapshot, state.refused, refused))
-            only_policies = only_policies and all(_is_policy(resource) for resource in also)
+            also = [
+                resource for resource in _refusal_changes(snapshot, state.refused, refused) if not _is_policy(resource)
+            ]
+            only_policies = only_policies and not also
             changes += [(resource, resource) for resource in also]
     tags = state.tags.after(changes, state.number + 1, state.acknowledged)
     known = replace(state, snapshot=snapshot, options=options, tags=tags, refused=refused)

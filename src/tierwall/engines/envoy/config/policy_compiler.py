@@ -166,15 +166,17 @@ class PolicyCompiler:
         A policy that cannot be compiled, or that Envoy refuses, is closed.
         """
         resource = policy.resource
-        words = self._refused.get(resource.identity)
-        if words is not None:
-            return ("refused", resource.identity, words), self._closed(policy, refusal(resource, words)), None
         try:
             asks = self._find_authorizer(self._usable, resource) if policy.asks.all else None
             identity, compiled = self._compile(policy, backend, port, asks)
         except Exception as error:
             problem = failure(resource, CLOSED, error)
             return ("failed", resource.identity, problem.message), self._closed(policy, problem), None
+        words = self._refused.get(resource.identity)
+        if words is not None:
+            # Closed under the same name, where routes hold nothing else of it: then only its filter is replaced. Others
+            # may go from closed to open at the same time: each request meets a policy as it is written, or closed.
+            return identity, self._closed(policy, refusal(resource, words)), None
         return identity, compiled, asks if isinstance(asks, AuthorizationService) else None
 
     def _closed(self, policy: AccessPolicy, problem: Diagnostic) -> CompiledPolicy:

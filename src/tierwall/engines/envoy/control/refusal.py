@@ -26,15 +26,30 @@ from tierwall.attach.target import ACCESS_POLICIES
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 
-# How often a group of one namespace is halved before the rest of the namespace's candidates stay closed untried. Other
-# namespaces are not charged for it.
+# How often groups of one namespace are refused in one resource before they are not halved any more, and whole groups
+# stay closed. Other namespaces are not charged for it.
 MAX_HALVINGS = 40
 WAITING = "it changed together with an object that is refused, and is tried again in a moment"
 # Envoy's words if another program has the port; the Gateway is not at fault.
 CANNOT_BIND = "cannot bind"
 # The objects that contribute to a resource, by its type URL and name.
 FindContributors = Callable[[str, str], Collection[Identity]]
-ObjectGroup = tuple[Identity, ...]
+
+
+class ObjectGroup(NamedTuple):
+    """Closed candidates that are opened together, and the name of the resource that was refused with them.
+
+    Answers about different resources do not depend on each other, so one group of each is open at a time. Objects that
+    changed during the search have no resource yet.
+    """
+
+    identities: tuple[Identity, ...]
+    resource: str = ""
+
+    @property
+    def rank(self) -> int:
+        """How much depends on its objects."""
+        return _rank(self.identities[0])
 
 
 class ProxyRefusal(NamedTuple):
@@ -99,7 +114,7 @@ class RefusalSearch:
         self._unconfirmed: set[Identity] = set()
         # Closed candidates, in the order in which they are opened.
         self._groups: list[ObjectGroup] = []
-        self._halvings: Counter[str] = Counter()
+        self._halvings: Counter[tuple[str, str]] = Counter()
         # Proxies that refuse resources without any open object.
         self._at_fault: frozenset[Hashable] = frozenset()
 
@@ -111,7 +126,7 @@ class RefusalSearch:
     @property
     def number_waiting(self) -> int:
         """The number of objects that are closed until they are tried."""
-        return sum(map(len, self._groups))
+        return sum(len(group.identities) for group in self._groups)
 
     @property
     def at_fault(self) -> frozenset[Hashable]:
@@ -124,7 +139,7 @@ class RefusalSearch:
             identity: refused.words if refused.is_about(snapshot.get(*identity)) else WAITING
             for identity, refused in self._refused.items()
         }
-        out |= dict.fromkeys((identity for group in self._groups for identity in group), WAITING)
+        out |= dict.fromkeys(self._waiting, WAITING)
         if self._groups:
             # What changes during a search is tried in its turn: the proxies' answers are about one group at a time.
             out |= dict.fromkeys(self._changed(snapshot), WAITING)
@@ -137,7 +152,7 @@ class RefusalSearch:
             for identity, refused in self._refused.items()
             if refused.is_about(snapshot.get(*identity))
         }
-        waiting = {identity for group in self._groups for identity in group}
+        waiting = self._waiting
         self._groups = _without(self._groups, waiting - closed.keys())
         self._groups += _by_namespace(closed.keys() - waiting - self._refused.keys())
         self._snapshot, self._closed = snapshot, closed
@@ -160,8 +175,14 @@ class RefusalSearch:
         if not self._groups:
             self._halvings.clear()
             return False
-        self._groups.remove(max(self._groups, key=lambda group: _rank(group[0])))
+        highest = max(group.rank for group in self._groups)
+        first = {group.resource: group for group in reversed(self._groups) if group.rank == highest}
+        self._groups = [group for group in self._groups if group not in first.values()]
         return True
+
+    @property
+    def _waiting(self) -> set[Identity]:
+        return {identity for group in self._groups for identity in group.identities}
 
     def _close(self, refusals: Iterable[tuple[Hashable, ProxyRefusal]], contributors: FindContributors) -> bool:
         """Close the candidates of these refusals; return whether anything changes."""
@@ -174,7 +195,7 @@ class RefusalSearch:
             contributing = {identity for identity in contributing if self._snapshot.get(*identity) is not None}
             candidates = self._candidates(refusal, contributing)
             if candidates:
-                self._blame(candidates, candidates - closed, proxy, refusal.words)
+                self._blame(candidates, candidates - closed, proxy, refusal)
                 closed |= candidates
             else:
                 self._at_fault |= {proxy}
@@ -187,14 +208,17 @@ class RefusalSearch:
         first = min(keys.values(), default=None)
         return {identity for identity, key in keys.items() if key == first}
 
-    def _blame(self, candidates: set[Identity], still_open: set[Identity], proxy: Hashable, words: str) -> None:
+    def _blame(
+        self, candidates: set[Identity], still_open: set[Identity], proxy: Hashable, refusal: ProxyRefusal
+    ) -> None:
         """Give the verdict on candidates, or divide those that are still open."""
         namespaces = {identity[2] for identity in candidates}
-        if len(namespaces) == 1:
-            self._halvings.update(namespaces)
-        if len(candidates) > 1 and (len(namespaces) > 1 or self._halvings[min(namespaces)] <= MAX_HALVINGS):
-            self._groups += _halves(still_open)
+        charged = min(namespaces), refusal.name
+        self._halvings[charged] += len(namespaces) == 1
+        if len(candidates) > 1 and (len(namespaces) > 1 or self._halvings[charged] <= MAX_HALVINGS):
+            self._groups += _halves(still_open, refusal.name)
             return
+        words = refusal.words
         if len(candidates) > 1:
             words = f"{words}; it is among {len(candidates)} objects of its namespace that are refused together"
         for identity in candidates:
@@ -239,8 +263,11 @@ def _rank(identity: Identity) -> int:
 
 def _without(groups: Iterable[ObjectGroup], dropped: Collection[Identity]) -> list[ObjectGroup]:
     """Return the groups without some objects."""
-    kept = (tuple(identity for identity in group if identity not in dropped) for group in groups)
-    return [group for group in kept if group]
+    kept = (
+        group._replace(identities=tuple(identity for identity in group.identities if identity not in dropped))
+        for group in groups
+    )
+    return [group for group in kept if group.identities]
 
 
 def _by_namespace(identities: Iterable[Identity]) -> list[ObjectGroup]:
@@ -248,10 +275,10 @@ def _by_namespace(identities: Iterable[Identity]) -> list[ObjectGroup]:
     groups: dict[tuple[str, int], list[Identity]] = {}
     for identity in sorted(identities):
         groups.setdefault((identity[2], _rank(identity)), []).append(identity)
-    return [tuple(group) for group in groups.values()]
+    return [ObjectGroup(tuple(group)) for group in groups.values()]
 
 
-def _halves(identities: Iterable[Identity]) -> list[ObjectGroup]:
+def _halves(identities: Iterable[Identity], resource: str) -> list[ObjectGroup]:
     """Return objects in two groups; a namespace is divided only if it is the only one."""
     ordered = sorted(identities, key=lambda identity: (identity[2], identity))
     namespaces = sorted({identity[2] for identity in ordered})
@@ -260,4 +287,4 @@ def _halves(identities: Iterable[Identity]) -> list[ObjectGroup]:
         middle = sum(identity[2] in first for identity in ordered)
     else:
         middle = len(ordered) // 2
-    return [half for half in (tuple(ordered[:middle]), tuple(ordered[middle:])) if half]
+    return [ObjectGroup(half, resource) for half in (tuple(ordered[:middle]), tuple(ordered[middle:])) if half]

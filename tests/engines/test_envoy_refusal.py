@@ -7,6 +7,8 @@ is compiled to a tree that no Envoy knows.
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -25,6 +27,7 @@ from xds.type.matcher.v3 import matcher_pb2
 from examples.agents import certificates
 from tests.labs.envoy_lab import EXAMPLE, Backend, Caller, Object, policy
 from tests.labs.waiting import PATIENCE_S, eventually, unused_port
+from tierwall.core.diagnostics import InputError
 from tierwall.core.protocols import EngineReport
 from tierwall.engines.envoy.config import policy_compiler, rbac
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
@@ -101,8 +104,6 @@ class Gate:
         path.with_suffix(".new").rename(path)
 
     def caller(self) -> Caller:
-        import ssl
-
         context = ssl.create_default_context(cafile=str(Path(self._folder.name) / "ca.pem"))
         context.load_cert_chain(Path(self._folder.name) / "shopper.pem")
         return Caller(context, self.port)
@@ -110,7 +111,12 @@ class Gate:
     def get(self, path: str) -> httpx.Response:
         return httpx.get(f"http://127.0.0.1:{self.plane.http.port}{path}", timeout=PATIENCE_S)
 
+    def is_port_taken(self) -> bool:
+        eventually(lambda: self.error is not None or self.plane.process is not None, "a start")
+        return isinstance(self.error, InputError) and "cannot listen" in str(self.error)
+
     def is_ready(self) -> bool:
+        assert self.error is None, self.error
         return bool(self.plane.http.port) and self.get("/readyz").status_code == 200
 
     @property
@@ -141,6 +147,10 @@ class Gate:
 @contextmanager
 def gate(*objects: Object, **bind: int) -> Iterator[Gate]:
     new_gate = Gate(list(objects), **bind)
+    # Its port was unused a moment ago.
+    while new_gate.is_port_taken():
+        new_gate.close()
+        new_gate = Gate(list(objects), **bind)
     try:
         yield new_gate
     finally:
@@ -182,3 +192,59 @@ def test_a_start_with_policies_that_envoy_refuses_serves_the_others() -> None:
             (run.folder / f"bad-{number}.yaml").unlink()
         run.until_closed()
         run.answers("allowed", "allowed")
+
+
+def other_gateway(name: str) -> Object:
+    listener = {"name": "plain", "port": 8443, "protocol": "HTTP"}
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"gatewayClassName": "tierwall", "listeners": [listener]},
+    }
+
+
+def connects(port: int) -> bool:
+    with socket.socket() as client:
+        client.settimeout(1)
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_port_that_another_program_has_is_left_out_until_it_is_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        taken = holder.getsockname()[1]
+        with gate(policy("base", "allowed"), other_gateway("taken"), taken=taken) as run:
+            eventually(run.is_ready, lambda: run.reports)
+            run.answers("allowed", "allowed")
+            [problem] = [problem for problem in run.get("/status").json()["diagnostics"] if problem["code"] == "TW631"]
+            assert f"127.0.0.1:{taken}" in problem["message"]
+            assert problem["file"].endswith("taken.yaml")
+            assert problem["line"] > 1
+            assert any(report.diagnostics[:1] and "TW631" in report.diagnostics[0].code for report in run.reports)
+            # Edits come into force beside it.
+            run.write(policy("base", "allowed", "more"))
+            run.answers("more", "allowed")
+            holder.close()
+            eventually(lambda: connects(taken), lambda: run.reports[-3:])
+            eventually(run.is_ready, lambda: run.reports)
+            assert "TW631" not in run.get("/status").text
+
+
+def test_a_gateway_that_comes_later_and_wants_a_taken_port_disturbs_nobody() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        taken = holder.getsockname()[1]
+        with gate(policy("base", "allowed"), later=taken) as run:
+            eventually(run.is_ready, lambda: run.reports)
+            run.write(other_gateway("later"))
+            run.write(policy("base", "more"))
+            run.answers("allowed", "denied by XAccessPolicy/shop/base")
+            eventually(lambda: "TW631" in run.get("/status").text and run.is_ready(), lambda: run.get("/status").text)
+
+
+def test_a_start_without_any_port_fails() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        new_gate = Gate([policy("base", "allowed")], agents=holder.getsockname()[1])
+        try:
+            assert new_gate.is_port_taken()
+        finally:
+            new_gate.close()

@@ -330,5 +330,11 @@ class World:
 
     @property
     def not_considered(self) -> tuple[Omission, ...]:
-        """Objects and rules that could change answers and were not considered."""
-        return ()
+        """Objects that could change answers of any plane and were not considered."""
+        return self.omissions("network", "tool", "gateway", "api")
+
+    def omissions(self, *planes: str) -> tuple[Omission, ...]:
+        """Return what could change the answers of some planes and was not considered."""
+        from tierwall.resources.foreign import omissions
+
+        return tuple(dict.fromkeys(omission for plane in planes for omission in omissions(self._snapshot, plane)))

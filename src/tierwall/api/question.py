@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode, hashable_extra
 from tierwall.api.decide import TwoPhaseDecision, decide
@@ -21,6 +21,8 @@ from tierwall.core.answer import Answer, Decider, unique_deciders
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.labels import Requirement
 from tierwall.core.question import Question
+from tierwall.core.verdict import Verdict
+from tierwall.resources.foreign import omissions
 from tierwall.resources.snapshot import Snapshot
 
 __all__ = ["EXPECTATIONS", "QUESTION", "ApiQuestion", "answer", "ask", "attributes_of", "data_of"]
@@ -68,6 +70,9 @@ class ApiQuestion(Question, frozen=True, kw_only=True):
 
 
 QUESTION = ApiQuestion
+# What admission sees, once an authorizer has allowed it.
+_ADMITTED = frozenset({"create", "update", "patch", "delete", "deletecollection", "connect"})
+_MAY_ALLOW = (Verdict.ALLOW, Verdict.CONDITIONAL)
 _KEYS = dict(zip(ApiQuestion.__struct_fields__, ApiQuestion.keys(), strict=True))
 
 
@@ -80,7 +85,16 @@ def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic
     data = data_of(question, attributes, all_problems)
     if all_problems:
         raise input_error(all_problems)
-    return answer(decide(chain_of(snapshot), attributes, data))
+    decided = answer(decide(chain_of(snapshot), attributes, data))
+    namespaces = (question.namespace,) if question.namespace else None
+    left_out = omissions(
+        snapshot,
+        "api",
+        namespaces,
+        is_admitted=question.verb in _ADMITTED and not question.path and decided.verdict in _MAY_ALLOW,
+        is_about_pods=question.resource == "pods",
+    )
+    return structs.replace(decided, not_considered=left_out) if left_out else decided
 
 
 def answer(decision: TwoPhaseDecision) -> Answer:

@@ -19,7 +19,7 @@ from tierwall.cli.command import (
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import ObjectParams, take_stdin
+from tierwall.cli.objects import AnswerParams, take_stdin
 
 if TYPE_CHECKING:
     from tierwall.api.question import ApiQuestion
@@ -63,7 +63,7 @@ class UserParams(Params):
         return completed
 
 
-class ExplainApiParams(UserParams, ObjectParams):
+class ExplainApiParams(UserParams, AnswerParams):
     """The options of `explain api`."""
 
     verb: str = option(required=True, help="The verb: create, update, get, impersonate, …")
@@ -142,7 +142,7 @@ def _data(params: ExplainApiParams) -> dict[str, Any]:
     return {**{name: read_document(file) for name, file in files.items()}, **operation}
 
 
-class CanIParams(UserParams, ObjectParams):
+class CanIParams(UserParams, AnswerParams):
     """The options of `can-i`."""
 
     verb: str | None = argument(required=False)

@@ -13,6 +13,7 @@ from tierwall.cli.command import (
     Params,
     argument,
     choice,
+    left_out,
     option,
     output,
     print_diagnostics,
@@ -20,7 +21,7 @@ from tierwall.cli.command import (
     runs,
     worlds_read,
 )
-from tierwall.cli.objects import PathParams, files, load, take_stdin, worlds_from
+from tierwall.cli.objects import PathParams, files, load, strict, take_stdin, worlds_from
 from tierwall.engines.table import engine, offered_by
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class TestParams(Params):
     files: tuple[str, ...] = files(
         "File or folder of manifests that every test builds on; `-` is standard input. Repeatable."
     )
+    strict: bool = strict()
     output: str = output("test")
 
 
@@ -101,6 +103,8 @@ def test(params: TestParams) -> int:
         nonlocal failed
         for result in run(loaded, engine(params.engine)):
             failed += result.ok is False
+            if result.answer is not None:
+                left_out().update(dict.fromkeys(result.answer.not_considered))
             yield result
 
     print_output("test", params.output, results())

@@ -22,13 +22,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from tierwall.core.answer import Omission
     from tierwall.core.diagnostics import Diagnostic
     from tierwall.core.protocols import EngineReport
     from tierwall.core.verdict import Verdict
     from tierwall.world import World
 
 # docs/reference/exit-codes.md; click itself exits with 2 on wrong usage.
-FAILED, DENIED, HAS_FINDINGS, CONDITIONAL = 1, 3, 4, 5
+FAILED, DENIED, HAS_FINDINGS, CONDITIONAL, INCOMPLETE = 1, 3, 4, 5, 6
+# The planes that a command asks many questions of. A single answer has its own omissions.
+_PLANES = {
+    "check": ("network", "tool", "gateway", "api"),
+    "list": ("network",),
+    "diff": ("network",),
+    "tools": ("tool",),
+    "effective --all": ("gateway",),
+    "status": ("tool", "gateway"),
+    "can-i --list": ("api",),
+}
+# Where omissions are lines on standard output, and where they would spoil it. JSON has them inside.
+_LINES, _DATA = ("text", "md"), ("csv", "dot", "mermaid", "junit", "github")
 
 
 class ParamField(NamedTuple):
@@ -109,6 +122,8 @@ def runs(params: type[P]) -> Callable[[Callable[[P], int | None]], Callable[...,
             except InputError as error:
                 print_diagnostics(error.diagnostics, *([error.read] if error.read is not None else worlds_read()))
                 code = FAILED
+            if given.get("strict") and code in (None, 0, DENIED, HAS_FINDINGS, CONDITIONAL) and left_out():
+                code = INCOMPLETE
             if code:
                 sys.exit(code)
 
@@ -129,12 +144,20 @@ def worlds_read() -> list[World]:
     return context.meta.setdefault("tierwall.worlds", []) if context is not None else []
 
 
+def left_out() -> dict[Omission, None]:
+    """Return what the running command has left out so far, in order."""
+    context = click.get_current_context(silent=True)
+    return context.meta.setdefault("tierwall.omissions", {}) if context is not None else {}
+
+
 def print_output(command: str, output: str, subject: Any) -> None:
-    """Print the result of a command in a format."""
+    """Print the result of a command in a format, and what it did not consider."""
     from tierwall.render.formats import View, renderer
 
-    worlds = worlds_read()
-    omissions = dict.fromkeys(omission for world in worlds for omission in world.not_considered)
+    worlds, omissions = worlds_read(), left_out()
+    for world in worlds:
+        omissions |= dict.fromkeys(world.omissions(*_PLANES.get(command, ())))
+    omissions |= dict.fromkeys(getattr(subject, "not_considered", ()))
     view = View(_line_lookup(worlds), tuple(omissions), sys.stdout.isatty(), colour(sys.stdout))
     rendered = renderer(command, output)(subject, view)
     if isinstance(rendered, dict):
@@ -143,6 +166,10 @@ def print_output(command: str, output: str, subject: Any) -> None:
         rendered = dump(rendered)
     for line in (rendered,) if isinstance(rendered, str) else rendered:
         click.echo(line)
+    if output in (*_LINES, *_DATA):
+        is_data = output in _DATA or command == "can-i"  # People compare the text of `can-i` with `yes`.
+        for omission in omissions:
+            click.echo(f"not considered: {omission}", err=is_data)
 
 
 def print_diagnostics(diagnostics: Iterable[Diagnostic], *read: Any) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from tierwall.cli.command import argument, choice, flag, option, output, print_output, repeated_option, runs
-from tierwall.cli.objects import ObjectParams
+from tierwall.cli.objects import AnswerParams
 
 
-class EffectiveParams(ObjectParams):
+class EffectiveParams(AnswerParams):
     """The options of `effective`."""
 
     gateway: str | None = option(metavar="NS/NAME", help="The Gateway.")
@@ -91,7 +91,7 @@ def _facts(pairs: tuple[str, ...]) -> dict[str, Any]:
     return facts
 
 
-class StatusParams(ObjectParams):
+class StatusParams(AnswerParams):
     """The options of `status`."""
 
     policies: tuple[str, ...] = argument(nargs=-1, metavar="[POLICY]...")

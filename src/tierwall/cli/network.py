@@ -21,7 +21,7 @@ from tierwall.cli.command import (
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import ObjectParams, PathParams, worlds_from
+from tierwall.cli.objects import AnswerParams, PathParams, strict, worlds_from
 from tierwall.render.formats import LISTS, PICTURES
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ ENDPOINT = "`namespace/pod`, an IP address, or `node:NAME`"
 ENDPOINTS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
 
 
-class ExplainNetworkParams(ObjectParams):
+class ExplainNetworkParams(AnswerParams):
     """The options of `explain network`."""
 
     source: str = option(
@@ -160,6 +160,7 @@ class DiffParams(Params):
 
     old: str = argument(metavar="OLD")
     new: str = argument(metavar="NEW")
+    strict: bool = strict()
     output: str = output("diff")
 
 

@@ -69,7 +69,19 @@ class StateParams(Params):
     )
 
 
-class PathParams(ObjectParams):
+def strict() -> Any:
+    """Declare `--strict`."""
+    help = "Exit with code 6 if something that could change the answer was not considered."
+    return option(is_flag=True, last=True, help=help)
+
+
+class AnswerParams(ObjectParams):
+    """The options of every command that answers questions about objects."""
+
+    strict: bool = strict()
+
+
+class PathParams(AnswerParams):
     """The options of commands that take `PATH...` too."""
 
     paths: tuple[str, ...] = argument(nargs=-1, metavar="[PATH]...")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierwall.cli.command import Params, exit_code, flag, option, output, print_output, repeated_option, runs
-from tierwall.cli.objects import ObjectParams
+from tierwall.cli.objects import AnswerParams
 
 if TYPE_CHECKING:
     from tierwall.core.answer import Answer
@@ -29,7 +29,7 @@ class CallerParams(Params):
         return {"serviceAccount": self.caller}
 
 
-class ExplainToolParams(CallerParams, ObjectParams):
+class ExplainToolParams(CallerParams, AnswerParams):
     """The options of `explain tool`."""
 
     gateway: str = option(required=True, metavar="NS/NAME", help="The Gateway that receives the request.")
@@ -125,7 +125,7 @@ def pairs(values: tuple[str, ...], option: str, separator: str) -> dict[str, str
     return entries
 
 
-class ToolsParams(CallerParams, ObjectParams):
+class ToolsParams(CallerParams, AnswerParams):
     """The options of `tools`."""
 
     gateway: str | None = option(metavar="NS/NAME", help="Only through this Gateway.")

@@ -128,7 +128,13 @@ class Omission(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.count} {self.kind or self.form or self.reason}"
+        """Say in one line what was left out, what it may mean, and where the first of it stands."""
+        kind = self.kind or self.form or self.reason
+        plural = kind if self.count == 1 else f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+        owner = self.owner or ""
+        effect = f"{owner[:1].upper()}{owner[1:]} may decide otherwise" if self.reason == "foreign" else self.effect
+        first = f", first {self.at.file}:{self.at.line}" if self.at is not None else ""
+        return f"{self.count} {plural} ({effect}){first}"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

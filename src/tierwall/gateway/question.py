@@ -37,6 +37,7 @@ from tierwall.gateway.model.places import BackendKind, RequestPlace, reachable_p
 from tierwall.gateway.provenance import field_details, field_steps, profile_differences
 from tierwall.gateway.sentence import notes, sentence
 from tierwall.resources.finder import ResourceFinder, name_hint
+from tierwall.resources.foreign import omissions
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -111,7 +112,12 @@ def _answer(mergers: Mapping[Profile, Merger], chosen: Merger, place: RequestPla
         decided_by=unique_deciders(Decider(source) for setting in effective.values() for source in setting.sources),
         steps=tuple(field_steps(place, chosen.profile, details)),
         detail=detail,
+        not_considered=omissions(chosen.snapshot, "gateway", _namespaces(place)),
     )
+
+
+def _namespaces(place: RequestPlace) -> list[str]:
+    return [part.namespace for part in (place.gateway, place.listener_set, place.route, place.backend) if part]
 
 
 def _answerer(

@@ -22,6 +22,7 @@ from tierwall.network.model.model import NetworkModel, network_model, network_mo
 from tierwall.network.model.policies import is_shadow
 from tierwall.network.model.rules import EGRESS, NetworkRule, peers_by_kind
 from tierwall.network.sentence import sentence, shadow_sentence
+from tierwall.resources.foreign import omissions
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import parse_address
 
@@ -52,7 +53,9 @@ def ask(snapshot: Snapshot, question: NetworkQuestion, problems: Iterable[Diagno
     detail = _decide(network, question, problems)
     if everything is not network:
         detail = structs.replace(detail, shadow=_shadow(detail, _decide(everything, question)))
-    return answer(detail)
+    namespaces = {end.namespace for end in (detail.source, detail.destination) if end.kind == "pod"}
+    left_out = omissions(snapshot, "network", namespaces)
+    return structs.replace(answer(detail), not_considered=left_out) if left_out else answer(detail)
 
 
 def answer(detail: NetworkDetail) -> Answer:

@@ -92,6 +92,11 @@ class Snapshot:
             yield from ((then.get(name), new) for name, new in now.items() if then.get(name) is not new)
 
     @property
+    def kinds(self) -> tuple[KindKey, ...]:
+        """The group and kind of all objects, in order."""
+        return tuple(sorted(key for key, by_name in self._kinds.items() if by_name))
+
+    @property
     def groups(self) -> frozenset[str]:
         """The API groups of all objects."""
         return frozenset(group for (group, _), by_name in self._kinds.items() if by_name)

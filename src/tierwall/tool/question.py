@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from msgspec import structs
+
 from tierwall.attach.target import ACCESS_POLICIES
 from tierwall.cel.errors import Failure
 from tierwall.cel.library.time import parse_timestamp
@@ -21,6 +23,7 @@ from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.resources.finder import ResourceFinder
+from tierwall.resources.foreign import omissions
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import AuthorizerAnswers, PolicyEvaluation, ToolDecision, decide
@@ -64,7 +67,10 @@ EXPECTATIONS = {
 def ask(snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """Answer a question. InputError holds every problem with it, after the `problems` that the caller found."""
     way, request, external_auth = read_question(snapshot, question, problems)
-    return answer(way, decide(way.stack, request, external_auth))
+    namespaces = way.gateway.namespace, way.backend.namespace
+    decided = answer(way, decide(way.stack, request, external_auth))
+    left_out = omissions(snapshot, "tool", namespaces)
+    return structs.replace(decided, not_considered=left_out) if left_out else decided
 
 
 def answer(way: GuardedWay, decision: ToolDecision, status: int | None = None) -> Answer:

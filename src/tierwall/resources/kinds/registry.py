@@ -161,6 +161,11 @@ def find_kind(api_version: object, kind: object) -> Kind | None:
     return known
 
 
+def is_built_in(group: str, kind: str) -> bool:
+    """Whether Tierwall knows a kind, in whatever version."""
+    return kind in _KINDS.get(group, ())
+
+
 def schema_of(api_version: str, kind: str, *path: str) -> Schema:
     """Return the schema of a built-in kind, or of its field at `path`."""
     version = find_kind(api_version, kind)

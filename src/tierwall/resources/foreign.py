@@ -1,0 +1,178 @@
+"""Policies of other systems that decide about the same traffic, calls, settings or requests.
+
+Tierwall does not read them, so every answer that they could change says so (docs/reference/sources.md, section 3).
+`kinds/data/foreign.json` is the table: one line per plane and group. `namespaced` kinds concern only their own
+namespace, unless it is the `rootNamespace` of their system; kinds in `everywhere` concern all of them. `bound` kinds
+count only with a binding, and kinds with `verbs: write` only for requests that admission sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+import msgspec
+
+from tierwall.core.answer import Omission
+from tierwall.core.reference import Reference
+from tierwall.resources.kinds.registry import is_built_in, read_data
+from tierwall.resources.once import per_snapshot
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+MAX_EXAMPLES = 2
+_EFFECTS = {
+    "network": "{owner} may deny what is allowed here, or allow what is denied",
+    "tool": "{owner} may deny what is allowed here, or allow what is denied",
+    "gateway": "{owner} may change settings that are shown here, or set others",
+    "api": "{owner} may refuse what is allowed here",
+}
+_NETWORK_EFFECT = "{owner} connects pods or machines by networks that are not considered here"
+# Another authorizer may also allow.
+_AUTHORIZERS = {"cedar.k8s.aws": "{owner} may allow what is denied here, or deny what is allowed"}
+_BINDINGS = {
+    "ValidatingAdmissionPolicy": "ValidatingAdmissionPolicyBinding",
+    "MutatingAdmissionPolicy": "MutatingAdmissionPolicyBinding",
+}
+_WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+_POD_SECURITY = "pod-security.kubernetes.io/enforce"
+
+
+class ForeignKind(msgspec.Struct, frozen=True, rename="camel"):
+    """A line of the table."""
+
+    plane: str
+    group: str
+    owner: str
+    reason: str = "foreign"
+    namespaced: tuple[str, ...] = ()
+    everywhere: tuple[str, ...] = ()
+    root_namespace: str = ""
+    bound: bool = False
+    verbs: str = ""
+
+    @property
+    def effect(self) -> str:
+        """The possible effect of the objects on an answer, as a sentence."""
+        form = _AUTHORIZERS.get(self.group, _EFFECTS[self.plane]) if self.reason == "foreign" else _NETWORK_EFFECT
+        return form.format(owner=self.owner[:1].upper() + self.owner[1:])
+
+    def covers(self, kind: str) -> bool:
+        """Whether this line is about a kind of its group."""
+        return kind in self.namespaced or kind in self.everywhere or "*" in self.everywhere
+
+
+@cache
+def _table() -> tuple[ForeignKind, ...]:
+    return msgspec.convert(read_data("foreign.json"), tuple[ForeignKind, ...])
+
+
+class ForeignObjects(msgspec.Struct, frozen=True, eq=False):
+    """The objects of a foreign kind: those that concern everything, and the others by namespace."""
+
+    line: ForeignKind
+    kind: str
+    everywhere: tuple[Resource, ...]
+    by_namespace: Mapping[str, tuple[Resource, ...]]
+
+    def of(self, namespaces: Iterable[str] | None) -> list[Resource]:
+        """Return the objects that could matter in some namespaces; None stands for all."""
+        names = self.by_namespace if namespaces is None else namespaces
+        return [*self.everywhere, *(resource for name in names for resource in self.by_namespace.get(name, ()))]
+
+
+@per_snapshot
+def _foreign_objects(snapshot: Snapshot, plane: str) -> tuple[ForeignObjects, ...]:
+    unknown = [(group, kind) for group, kind in snapshot.kinds if not is_built_in(group, kind)]
+    seen: set[tuple[str, str, Reference]] = set()
+    # Most snapshots have only kinds that Tierwall knows, and need not read the table.
+    return tuple(
+        _sorted_by_namespace(line, kind, list(_counting(snapshot, line, kind, seen)))
+        for line in (_table() if unknown else ())
+        for group, kind in unknown
+        if line.plane == plane and line.group == group and line.covers(kind)
+    )
+
+
+def _counting(
+    snapshot: Snapshot, line: ForeignKind, kind: str, seen: set[tuple[str, str, Reference]]
+) -> Iterator[Resource]:
+    for resource in snapshot.of_kind(line.group, kind):
+        # Calico serves the same object in two groups.
+        key = line.owner, kind, resource.reference._replace(group="")
+        if key not in seen and not _is_ours(resource) and (not line.bound or _is_bound(snapshot, resource)):
+            seen.add(key)
+            yield resource
+
+
+def _sorted_by_namespace(line: ForeignKind, kind: str, objects: list[Resource]) -> ForeignObjects:
+    everywhere: list[Resource] = []
+    by_namespace: dict[str, list[Resource]] = {}
+    for resource in objects:
+        # Without a namespace an object goes where it is applied.
+        if kind not in line.namespaced or resource.namespace in ("", line.root_namespace):
+            everywhere.append(resource)
+        else:
+            by_namespace.setdefault(resource.namespace, []).append(resource)
+    return ForeignObjects(line, kind, tuple(everywhere), {name: tuple(by_namespace[name]) for name in by_namespace})
+
+
+def omissions(
+    snapshot: Snapshot,
+    plane: str,
+    namespaces: Iterable[str] | None = None,
+    *,
+    is_admitted: bool = True,
+    is_about_pods: bool = True,
+) -> tuple[Omission, ...]:
+    """Return what could change the answer of a plane and was not considered.
+
+    `namespaces` are those that the question is about; None stands for all. For requests to an API server,
+    `is_admitted` says whether admission sees them once they are allowed, and `is_about_pods` whether they change pods.
+    """
+    wanted = None if namespaces is None else sorted(set(namespaces))
+    entries = [
+        _omission(foreign.line, foreign.kind, objects)
+        for foreign in _foreign_objects(snapshot, plane)
+        if (is_admitted or not foreign.line.verbs) and (objects := foreign.of(wanted))
+    ]
+    if plane == "api" and is_admitted and is_about_pods:
+        enforcing = _enforcing_pod_security(snapshot)
+        namespaces_of_pods = [
+            enforcing[name] for name in (enforcing if wanted is None else wanted) if name in enforcing
+        ]
+        if namespaces_of_pods:
+            entries.append(_omission(ForeignKind("api", "", "Pod Security admission"), "Namespace", namespaces_of_pods))
+    return tuple(entries)
+
+
+def _omission(line: ForeignKind, kind: str, objects: list[Resource]) -> Omission:
+    return Omission(
+        reason=line.reason,
+        kind=kind,
+        group=line.group,
+        owner=line.owner,
+        count=len(objects),
+        examples=tuple(candidate.reference for candidate in objects[:MAX_EXAMPLES]),
+        at=objects[0].position(),
+        effect=line.effect,
+    )
+
+
+def _is_bound(snapshot: Snapshot, policy: Resource) -> bool:
+    bindings = snapshot.of_kind(policy.group, _BINDINGS[policy.kind])
+    return any(binding.spec.get("policyName") == policy.name for binding in bindings)
+
+
+def _is_ours(resource: Resource) -> bool:
+    """Whether an object belongs to Tierwall's own installation (`tierwall authorizer install`)."""
+    return resource.kind in _WEBHOOKS and (resource.name == "tierwall.io" or resource.name.startswith("tierwall-"))
+
+
+@per_snapshot
+def _enforcing_pod_security(snapshot: Snapshot) -> Mapping[str, Resource]:
+    return {
+        namespace.name: namespace
+        for namespace in snapshot.of_kind("", "Namespace")
+        if namespace.labels.get(_POD_SECURITY, "privileged") != "privileged"
+    }

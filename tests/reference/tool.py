@@ -15,6 +15,7 @@ from tierwall.resources.admission.admit import admit
 
 Object = dict[str, Any]
 GATEWAY = ("gateway.networking.k8s.io", "Gateway")
+GROUPS = ("agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io")
 
 
 class Tier(NamedTuple):
@@ -74,7 +75,14 @@ def stack(objects: list[Object], gateway: Object, listener: Object, backend: Obj
     policies = sorted((value for value in objects if value["kind"].endswith("AccessPolicy")), key=seniority)
     kept = [policy for policy in policies if not over_limit(policy, policies)]
     return [
-        Tier(name, [policy for policy in kept if target is not None and targets(policy, target, listener)])
+        Tier(
+            name,
+            [
+                policy
+                for policy in kept
+                if target is not None and (targets(policy, target, listener) or may_have_named(policy, target))
+            ],
+        )
         for name, target in (("Gateway", gateway), ("Backend", backend))
     ]
 
@@ -129,9 +137,40 @@ def seniority(policy: Object) -> tuple[bool, float, str]:
     return created is None, when, name_of(policy)
 
 
+def spec_of(policy: Object) -> Object:
+    return policy["spec"] if isinstance(policy.get("spec"), dict) else {}
+
+
 def target_refs(policy: Object) -> Iterator[tuple[tuple[str, str, str], str | None]]:
-    for ref in policy["spec"].get("targetRefs") or ():
-        yield (ref["group"], ref["kind"], f"{policy['metadata']['namespace']}/{ref['name']}"), ref.get("sectionName")
+    """Yield the targets that can be read, and their sections."""
+    refs = spec_of(policy).get("targetRefs")
+    for ref in refs if isinstance(refs, list) else ():
+        if isinstance(ref, dict) and all(isinstance(ref.get(part), str) for part in ("group", "kind", "name")):
+            section = ref.get("sectionName")
+            target = ref["group"], ref["kind"], f"{policy['metadata']['namespace']}/{ref['name']}"
+            yield target, section if isinstance(section, str) else None
+
+
+def may_have_named(policy: Object, target: Object) -> bool:
+    """Whether an invalid policy may have named a Gateway or backend of its namespace in what cannot be read."""
+    if not invalid(policy) or target["metadata"]["namespace"] != policy["metadata"]["namespace"]:
+        return False
+    refs = spec_of(policy).get("targetRefs")
+    if not isinstance(refs, list) or not refs:
+        return True
+    own_backend = (policy["apiVersion"].partition("/")[0], "XBackend")
+    guarded = [GATEWAY, own_backend]
+    if policy["apiVersion"].endswith("v1alpha1"):
+        guarded = [GATEWAY, *((group, "XBackend") for group in GROUPS)]
+    for ref in refs:
+        name = ref.get("name") if isinstance(ref, dict) else None
+        if not isinstance(name, str) or not name:
+            return True
+        section = ref.get("sectionName", "s")
+        readable = (ref.get("group"), ref.get("kind")) in guarded and isinstance(section, str)
+        if name == target["metadata"]["name"] and not (readable and re.fullmatch("[a-z0-9.-]+", section)):
+            return True
+    return False
 
 
 def targets(policy: Object, target: Object, listener: Object) -> bool:
@@ -145,7 +184,7 @@ def over_limit(policy: Object, policies: list[Object]) -> bool:
     seniors = policies[: next(number for number, other in enumerate(policies) if other is policy)]
     for target in {target for target, _ in target_refs(policy)}:
         seniors_at_target = [senior for senior in seniors if target in {other for other, _ in target_refs(senior)}]
-        actions = [value["spec"].get("action") for value in (policy, *seniors_at_target)]
+        actions = [spec_of(value).get("action") for value in (policy, *seniors_at_target)]
         if len(seniors_at_target) >= 5 or (actions[0] == "ExternalAuth" and "ExternalAuth" in actions[1:]):
             return True
     return False

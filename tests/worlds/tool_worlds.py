@@ -115,6 +115,8 @@ class World:
                 spec["externalAuth"] = AUTHORIZER
         if self.likely(2):
             spec["typo"] = True
+        if self.likely(4):
+            spec["targetRefs"] = self.broken_refs(spec["targetRefs"])
         kind = self.chance.choice(("AccessPolicy", "XAccessPolicy"))
         return {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -126,6 +128,15 @@ class World:
         if not group and self.likely(2):
             refs = [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "r"}]
         return list({repr(ref): ref for ref in refs}.values())
+
+    def broken_refs(self, refs: list[Object]) -> Any:
+        """Break a list of targets, as a whole or in one field."""
+        ref = refs[0]
+        field = self.chance.choice(("group", "kind", "name", "sectionName"))
+        value: Any = self.chance.choice([None, 5, "", [], {}, "gw", "NO such\n", "HTTPRoute"])
+        missing = {key: part for key, part in ref.items() if key != field}
+        whole: list[Any] = [None, [], {}, "gw", 5, [None], ["gw"], [[]], [*refs, "gw"], ref]
+        return self.chance.choice((self.chance.choice(whole), [{**ref, field: value}, *refs[1:]], [missing, *refs[1:]]))
 
     def gateway_ref(self) -> Object:
         ref = {"group": "gateway.networking.k8s.io", "kind": "Gateway"}

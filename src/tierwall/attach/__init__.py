@@ -25,6 +25,8 @@ The functions to call, from the outside in:
     paths from a listener through routes to a backend, `routes(gateway, listener)` the routes on a listener.
 `attachment.attachment(snapshot, policy) -> tuple[TargetAttachment, ...]`
     For each target the Gateways through which the policy attaches there, or why it does not (`AttachmentProblem`).
+`closing.closing_scope(policy)`
+    The Gateways and backends that the unreadable entries of an invalid AccessPolicy may have named.
 `backend.nested_refs(owner)`
     The `backendRef`s inside a policy or backend, and why one does not resolve.
 `acceptance.exceeded_limits(snapshot, policy)`, `refusals(policy)`, `broken_expressions(…)`

@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from tierwall.attach.place import GATEWAY, SERVICE, Place
+from tierwall.attach.closing import GUARDED
+from tierwall.attach.place import SERVICE, Place
 from tierwall.attach.reach import gateway_graph
 from tierwall.attach.section import WORDS, has_section, sections
-from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, TargetEntry, entries, resolve
+from tierwall.attach.target import ACCESS_POLICIES, TargetEntry, entries, resolve
 from tierwall.core.diagnostics import near_miss
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-
-# The kinds that an AccessPolicy guards. The current API version accepts any other kind as well.
-GUARDED = (GATEWAY, *((group, "XBackend") for group in ACCESS_GROUPS))
 
 
 class AttachmentProblem(StrEnum):

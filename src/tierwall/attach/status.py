@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tierwall.attach.acceptance import broken_expressions, exceeded_limits, refusals
 from tierwall.attach.attachment import AttachmentProblem, TargetAttachment, attachment
 from tierwall.attach.backend import nested_refs
+from tierwall.attach.closing import closed_places
 from tierwall.attach.place import AGENTGATEWAY, Place
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.resources.resource import Resource
@@ -169,6 +170,15 @@ def _access_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStat
             programmed = programmed._replace(message="Policy is invalid: every request to the target is denied")
         rest = (resolved, programmed, conflicted, overridden)
         yield Ancestor(_ancestor_ref(target.place.whole), (accepted, attached, *rest))
+    if rejected is None or rejected.reason not in CLOSING:
+        return
+    for place in closed_places(snapshot, policy):
+        if place not in seen:
+            message = "Policy is not attached: its targetRefs cannot be read"
+            attached = StatusCondition("Attached", False, "Pending", message)
+            message = "Policy is invalid, and may have named the target: every request to the target is denied"
+            programmed = StatusCondition("Programmed", False, "Pending", message)
+            yield Ancestor(_ancestor_ref(place), (rejected, attached, resolved, programmed, conflicted, overridden))
 
 
 def _access_rejected(snapshot: Snapshot, policy: Resource) -> StatusCondition | None:

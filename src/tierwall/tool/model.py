@@ -3,17 +3,19 @@
 docs/tool.md#how-a-request-is-decided.
 
 A policy guards its targets: existing objects in its own namespace, or single listeners where it names sections. A
-policy that admission or a controller would refuse closes its targets; a policy over a limit guards nothing.
+policy that admission or a controller would refuse closes its targets, and what it may have named where they cannot be
+read (`attach.closing`); a policy over a limit guards nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec.structs import replace
 
-from tierwall.attach.acceptance import is_rejected, refusals
+from tierwall.attach.acceptance import MAX_POLICIES, is_rejected, refusals
+from tierwall.attach.closing import NO_SCOPE, closing_scope
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import GATEWAY, Place
 from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, attachments, policy_order, whole_objects
@@ -95,6 +97,9 @@ class ToolModel:
         }
         sides = (before.attachments, removed), (self.attachments, added)
         touched = {place for index, changed in sides for policy in changed for place in whole_objects(index.of(policy))}
+        closed = {
+            policy.namespace for _, changed in sides for policy in changed if closing_scope(policy) is not NO_SCOPE
+        }
         # A policy that a limit rejects at one target is rejected at all its targets.
         touched |= {
             place
@@ -106,7 +111,7 @@ class ToolModel:
         self._policies_by_place = {
             places: policies
             for places, policies in before._policies_by_place.copy().items()
-            if not any(place.whole in touched for place in places)
+            if not any(place.whole in touched or place.namespace in closed for place in places)
         }
 
     def stack(self, gateway: Resource, listener: Listener | None, backend: Resource | None) -> Stack[AccessPolicy]:
@@ -130,11 +135,40 @@ class ToolModel:
         policies = self._policies_by_place.get(places)
         if policies is None:
             attached = dict.fromkeys(policy for place in places for policy in self.attachments.at(place))
+            attached |= dict.fromkeys(policy for place in places for policy in self._closing(place))
             accepted = sorted(
                 (policy for policy in attached if not is_rejected(self.snapshot, policy)), key=policy_order
             )
-            policies = self._policies_by_place.setdefault(places, tuple(map(self.policy, accepted)))
+            policies = self._policies_by_place.setdefault(places, _within_limit(list(map(self.policy, accepted))))
         return policies
+
+    def _closing(self, place: Place) -> Iterator[Resource]:
+        """Yield the invalid policies that may have named an object in entries that cannot be read."""
+        if not place.section:
+            for policy in _unreadable(self.snapshot).get(place.namespace, ()):
+                if closing_scope(policy).covers(place) and self.policy(policy).closed:
+                    yield policy
+
+
+@per_snapshot
+def _unreadable(snapshot: Snapshot) -> Mapping[str, Sequence[Resource]]:
+    """Index the policies with target entries that cannot be read by namespace. Not all of them are invalid."""
+    policies: dict[str, list[Resource]] = {}
+    for policy in attachments(snapshot, ACCESS_POLICIES, admitted=False).policies:
+        if closing_scope(policy) is not NO_SCOPE:
+            policies.setdefault(policy.namespace, []).append(policy)
+    return policies
+
+
+def _within_limit(policies: list[AccessPolicy]) -> tuple[AccessPolicy, ...]:
+    """Return at most five policies with the same verdict: a place has more only if an invalid policy closes it.
+
+    Engines have room for five. Nothing after the first closed policy is ever evaluated.
+    """
+    if len(policies) <= MAX_POLICIES:
+        return tuple(policies)
+    first = next(number for number, policy in enumerate(policies) if policy.closed)
+    return (*policies[: min(first, MAX_POLICIES - 1)], policies[first])
 
 
 @per_snapshot

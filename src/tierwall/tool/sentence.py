@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tierwall.attach.closing import NO_SCOPE, closing_scope
 from tierwall.core.answer import Reason
 from tierwall.core.verdict import Verdict
 from tierwall.core.words import join_names
@@ -66,7 +67,10 @@ def note(evaluation: PolicyEvaluation, request: ToolRequest) -> str | None:
     """Return the note on a policy that denies, or None."""
     match evaluation.reason:
         case Reason.FAILS_CLOSED:
-            return "; ".join(evaluation.policy.closed[:MAX_REASONS])
+            reasons = "; ".join(evaluation.policy.closed[:MAX_REASONS])
+            if closing_scope(evaluation.policy.resource) is NO_SCOPE:
+                return reasons
+            return f"{reasons}; its targetRefs cannot be read, and may have named this target"
         case Reason.NOT_READ_AS_MCP:
             return request.unreadable
         case Reason.NO_RULE_MATCHED:

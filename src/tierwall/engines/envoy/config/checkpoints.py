@@ -26,6 +26,7 @@ from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as rbac_filter_pb2
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tierwall.attach.closing import NO_SCOPE, closing_scope
 from tierwall.attach.target import entries
 from tierwall.engines.envoy.config.matchers import OnMatch, header, lookup, matcher, packed
 from tierwall.engines.envoy.config.names import CHECKPOINT, SHARDS, SLOTS, SLOTS_PER_LEVEL, Slot
@@ -233,5 +234,8 @@ class PolicyTags(Struct, frozen=True, eq=False):
 def _stays(old: Resource | None, new: Resource | None) -> bool:
     """Whether an object keeps its targets and its precedence, whatever else changes."""
     if old is None or new is None:
+        return False
+    # Where targets cannot be read, it depends on the whole policy what it closes.
+    if closing_scope(old) is not NO_SCOPE or closing_scope(new) is not NO_SCOPE:
         return False
     return old.seniority == new.seniority and list(entries(old)) == list(entries(new))

@@ -120,6 +120,8 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW607": CodeInfo(_W, "address belongs to several pods"),
     "TW608": CodeInfo(_W, "interface of a pod is not known"),
     "TW609": CodeInfo(_W, "pod interface without a known pod"),
+    "TW610": CodeInfo(_E, "policy cannot be compiled for the kernel"),
+    "TW611": CodeInfo(_E, "policy is refused by the kernel"),
     # 631 to 639: running Envoy
     "TW631": CodeInfo(_E, "address cannot be listened on"),
     "TW632": CodeInfo(_E, "Envoy cannot be used"),

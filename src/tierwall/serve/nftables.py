@@ -6,29 +6,33 @@ transaction.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
-from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.diagnostics import Diagnostic, InputError, sorted_diagnostics
 from tierwall.core.protocols import DecisionEvent, Engine, EngineReply, EngineReport
 from tierwall.core.question import Question
+from tierwall.core.reference import Reference
 from tierwall.core.words import count_noun
 from tierwall.engines.nftables.kernel.apply import Enforcer
 from tierwall.engines.nftables.kernel.audit import events
 from tierwall.engines.nftables.kernel.conntrack import cut
 from tierwall.engines.nftables.kernel.interfaces import InterfaceFinder, InterfaceLookup
 from tierwall.engines.nftables.kernel.netlink import NetlinkError
+from tierwall.engines.nftables.kernel.refusal import is_refusal, refused_policies
 from tierwall.engines.nftables.probe.asking import PacketProbe
 from tierwall.engines.nftables.table.compile import CompiledTable, compile_snapshot
 from tierwall.engines.nftables.table.interfaces import KnownInterfaces, guarded
 from tierwall.engines.nftables.table.options import TableOptions
-from tierwall.engines.nftables.table.pods import PodStep, pod_changes
+from tierwall.engines.nftables.table.pods import PodStep, content_of, pod_changes
 from tierwall.engines.nftables.table.table import Table
 from tierwall.network.model.endpoints import Endpoint
-from tierwall.network.model.model import network_model
+from tierwall.network.model.model import NetworkModel, network_model, network_model_with_shadow
+from tierwall.network.model.policies import without_shadow_policies
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, ObjectSource, PreparedState, unexpected, until_signalled
 
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 _MAX_CHANGED_PODS = 200
 # How long to wait for further changes of interfaces, and when to look again without one.
 _QUIET_SECONDS, _LOOK_AGAIN_SECONDS = 0.01, 1.0
+# How long to search for policies that the kernel refuses.
+_SEARCH_SECONDS = 60.0
 
 
 class KernelFollower(Follower[CompiledTable | PodStep]):
@@ -51,6 +57,8 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         self._finder = finder or InterfaceFinder(patterns=options.pod_interfaces)
         self._enforcer = Enforcer()
         self._compiled: CompiledTable | None = None
+        # The policies that the kernel refused, each with its content at that time and the kernel's words.
+        self._refused: dict[Reference, tuple[object, str]] = {}
         # The report on the last load that came into force.
         self._last_report = EngineReport("nothing yet")
         # What was last reported about interfaces.
@@ -61,8 +69,17 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         pods = pod_changes(self.in_force.snapshot, snapshot) if self.in_force is not None else None
         if pods is not None and len(pods) <= _MAX_CHANGED_PODS and (step := self._enforcer.step(pods)) is not None:
             return PreparedState(step)
-        compiled = compile_snapshot(snapshot, self._options)
+        compiled = self._compile(snapshot)
         return PreparedState(compiled, compiled.diagnostics)
+
+    def _compile(self, snapshot: Snapshot) -> CompiledTable:
+        """Compile a snapshot. A policy that the kernel refused stays closed until its object changes."""
+        refused = {}
+        for policy in network_model_with_shadow(snapshot).policies if self._refused else ():
+            content, words = self._refused.get(policy.reference, (None, ""))
+            if content == content_of(policy.resource):
+                refused[policy.reference] = words
+        return compile_snapshot(snapshot, self._options, refused)
 
     def enforce(self, load: Load[CompiledTable | PodStep]) -> bool:
         """Bring the kernel to a load in one transaction. After an InputError, the last good table is in force."""
@@ -72,15 +89,42 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
             if not state.pods:
                 self._last_report = EngineReport("unchanged")
                 return False
-            self._enforcer.take(state, self._known(self._enforcer.judged_pods(state)))
+            try:
+                self._enforcer.take(state, self._known(self._enforcer.judged_pods(state)))
+            except InputError as error:
+                if not is_refusal(error):
+                    raise
+                return self._put(load, self._compile(load.snapshot))
             before = set(self.in_force.diagnostics) if self.in_force is not None else set()
             new = tuple(diagnostic for diagnostic in load.diagnostics if diagnostic not in before)
             report = EngineReport(f"{count_noun(state.pods, 'pod')} followed", (*new, *self._about_interfaces()))
             self._last_report = self._cut(report, load.snapshot)
             return True
-        changed = self._enforcer.put(state, self.known_interfaces(state))
-        self._compiled = state
-        table = state.table
+        return self._put(load, state)
+
+    def _put(self, load: Load[CompiledTable | PodStep], compiled: CompiledTable) -> bool:
+        """Bring a compiled table into force; close policies that the kernel refuses, and nothing else."""
+        until = time.monotonic() + _SEARCH_SECONDS
+        while True:
+            try:
+                changed = self._enforcer.put(compiled, self.known_interfaces(compiled))
+                break
+            except InputError as error:
+                more = (
+                    refused_policies(load.snapshot, self._options, compiled.refused)
+                    if is_refusal(error) and time.monotonic() < until
+                    else {}
+                )
+                if not more:
+                    raise
+                for policy in compiled.compiler.model.policies:
+                    if policy.reference in more:
+                        self._refused[policy.reference] = content_of(policy.resource), more[policy.reference]
+                compiled = self._compile(load.snapshot)
+                new = (diagnostic for diagnostic in compiled.diagnostics if diagnostic not in load.diagnostics)
+                load.diagnostics = sorted_diagnostics((*load.diagnostics, *new))
+        self._compiled = compiled
+        table = compiled.table
         message = f"{len(table.chains)} chains, {len(table.sets)} sets {'applied' if changed else 'in force already'}"
         self._said = ()
         diagnostics = (*load.diagnostics, *self._about_interfaces())
@@ -165,8 +209,10 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         if not self._cuts:
             return report
         assert self._compiled is not None
+        refused = self._compiled.refused
+        model = NetworkModel(without_shadow_policies(snapshot), refused) if refused else network_model(snapshot)
         try:
-            connections = cut(network_model(snapshot), self._compiled.compiler)
+            connections = cut(model, self._compiled.compiler)
         except NetlinkError as error:
             message = f"the table is in force, but open connections cannot be cut: {str(error.strerror).lower()}"
             hint = "use a kernel with CONFIG_NF_CT_NETLINK, or leave them open with --no-cut"

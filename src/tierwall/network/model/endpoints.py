@@ -123,7 +123,10 @@ def _named_ports(spec: Mapping[str, Any]) -> Mapping[str, tuple[tuple[str, int],
     for container in containers:
         for port in list_of_maps(container.get("ports")):
             name, number, protocol = port.get("name"), port.get("containerPort"), port.get("protocol") or "TCP"
-            if isinstance(name, str) and name and type(number) is int and protocol in PROTOCOLS:
+            if not isinstance(name, str) or not name or protocol not in PROTOCOLS:
+                continue
+            # No packet has another port, and no engine takes one.
+            if type(number) is int and 1 <= number <= LAST_PORT:
                 ports.setdefault(name, set()).add((protocol, number))
     return {name: tuple(sorted(pairs)) for name, pairs in ports.items()} if ports else _NONE
 

@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tierwall.core.labels import Selector
+from tierwall.core.reference import Reference
 from tierwall.core.stack import Stack, Tier
 from tierwall.network.model.endpoints import NAMESPACE_NAME, WORKLOADS, Endpoint, namespace_labels, node_endpoint, pods
 from tierwall.network.model.matching import NodeAddresses
-from tierwall.network.model.policies import NETWORK_POLICY, read_policies, shadow_policies, without_shadow_policies
+from tierwall.network.model.policies import (
+    NETWORK_POLICY,
+    closed_policy,
+    read_policies,
+    shadow_policies,
+    without_shadow_policies,
+)
 from tierwall.network.model.rules import EGRESS, INGRESS, TIERS, Direction, TieredPolicy, TierName
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
@@ -25,12 +32,18 @@ class NetworkModel:
     INVARIANT: an index that is built on first use is assigned only when complete, so threads may share a model.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, refused: Mapping[Reference, str] | None = None) -> None:
+        """`refused`: policies that an engine cannot enforce, each with the reason. They fail closed."""
         self.namespaces = _namespaces(snapshot)
         self.pods = tuple(pods(snapshot, self.namespaces))
         self.nodes = tuple(node_endpoint(node) for node in snapshot.of_kind("", "Node"))
         self.node_addresses = NodeAddresses(self.nodes)
         read = read_policies(snapshot)
+        if refused:
+            read = [
+                closed_policy(policy, refused[policy.reference]) if policy.reference in refused else policy
+                for policy in read
+            ]
         # All policies by tier, in order of precedence.
         self.tiers: Stack[TieredPolicy] = tuple(
             Tier(str(name), tuple(policy for policy in read if policy.tier is name), combining)

@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.network.model.dialects import (
@@ -64,12 +66,51 @@ _RULES = ("ingress",), ("egress",)
 def read_policies(snapshot: Snapshot) -> list[TieredPolicy]:
     """Read all policies of a snapshot; those of one tier are in order of precedence."""
     find_unread = _unread_finder(snapshot)
-    read = (
-        _network_policy(resource) if kind == NETWORK_POLICY else _admin_policy(resource, find_unread(resource))
-        for kind in KINDS
-        for resource in snapshot.of_kind(*kind)
-    )
+    read = (_policy(resource, find_unread) for kind in KINDS for resource in snapshot.of_kind(*kind))
     return sorted(read, key=_order)
+
+
+def _policy(resource: Resource, find_unread: Callable[[Resource], Sequence[AdmissionProblem]]) -> TieredPolicy:
+    """Read one policy. A mistake of the reader closes the policy, too, and leaves all others alone."""
+    try:
+        if (resource.group, resource.kind) == NETWORK_POLICY:
+            return _network_policy(resource)
+        return _admin_policy(resource, find_unread(resource))
+    except Exception as error:
+        reason = f"it cannot be read ({type(error).__name__}: {error})"
+        tier, namespaces = TierName.ADMIN, EVERYTHING
+        if (resource.group, resource.kind) == NETWORK_POLICY:
+            tier, namespaces = TierName.NAMESPACE, _only(resource.namespace)
+        ingress, egress = (
+            (NetworkRule(tier, resource.reference, resource, direction, 0, RuleAction.DENY, None, None),)
+            for direction in (Direction.INGRESS, Direction.EGRESS)
+        )
+        everything = TieredPolicy(
+            tier, resource.reference, resource, namespaces, EVERYTHING, ingress, egress, _FIRST, reason
+        )
+        return closed_policy(everything, reason)
+
+
+def closed_policy(policy: TieredPolicy, reason: str) -> TieredPolicy:
+    """Return a policy that applies where this one does and fails closed there: it allows nothing.
+
+    A NetworkPolicy isolates its pods. Of a policy of the other tiers, a rule that allows matches nobody, and every
+    other rule denies everybody. Nothing else of the rules remains, not even their names: any part may be at fault.
+    """
+
+    def closed(rules: tuple[NetworkRule, ...] | None) -> tuple[NetworkRule, ...] | None:
+        return tuple(map(closed_rule, rules)) if rules is not None else None
+
+    def closed_rule(rule: NetworkRule) -> NetworkRule:
+        if policy.tier is TierName.NAMESPACE or rule.action is RuleAction.ALLOW:
+            return replace(rule, action=RuleAction.ALLOW, peers=(), ports=None, name="", closed=reason)
+        return replace(rule, action=RuleAction.DENY, peers=None, ports=None, name="", closed=reason)
+
+    return replace(policy, ingress=closed(policy.ingress), egress=closed(policy.egress), closed=reason)
+
+
+def _only(namespace: str) -> Selector:
+    return Selector((Requirement(NAMESPACE_NAME, "In", (namespace,)),))
 
 
 def _unread_finder(snapshot: Snapshot) -> Callable[[Resource], Sequence[AdmissionProblem]]:
@@ -188,7 +229,7 @@ def _network_policy(resource: Resource) -> TieredPolicy:
         rules[direction] = tuple(
             _network_policy_rule(resource, direction, index, value, closed) for index, value in enumerate(values)
         )
-    namespace = Selector((Requirement(NAMESPACE_NAME, "In", (resource.namespace,)),))
+    namespace = _only(resource.namespace)
     ingress, egress = rules.get(Direction.INGRESS), rules.get(Direction.EGRESS)
     return TieredPolicy(
         TierName.NAMESPACE, resource.reference, resource, namespace, pods, ingress, egress, closed=closed

@@ -39,9 +39,13 @@ def find(program: str) -> str:
 def run(program: str, *arguments: str, stdin: str = "") -> str:
     """Run a program and return its output; InputError with the program's own words if it fails."""
     path = find(program)
-    result = subprocess.run(
-        [path, *arguments], input=stdin, capture_output=True, text=True, timeout=_LIMIT, check=False
-    )
+    try:
+        result = subprocess.run(
+            [path, *arguments], input=stdin, capture_output=True, text=True, timeout=_LIMIT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        message = f"`{program}` took longer than {_LIMIT:g} seconds"
+        raise InputError([Diagnostic("TW604", message)]) from None
     if result.returncode:
         raise InputError([_refusal(program, result.stderr)])
     return result.stdout

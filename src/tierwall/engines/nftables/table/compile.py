@@ -12,18 +12,20 @@ deleted misses the map and its catch-all, and the rule after it drops the packet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, sorted_diagnostics
+from tierwall.core.reference import Reference
 from tierwall.core.stack import CombiningRule, Stack
 from tierwall.engines.nftables.table.builder import ALLOW, TableBuilder
 from tierwall.engines.nftables.table.hooks import base_chains, plainly_named
 from tierwall.engines.nftables.table.matches import subject_field
 from tierwall.engines.nftables.table.names import UniqueNames, comment
 from tierwall.engines.nftables.table.options import TableOptions, WireAddresses
+from tierwall.engines.nftables.table.refusal import at_fault, over_limits, refusal_findings
 from tierwall.engines.nftables.table.sets import SetBuilder, family_of
 from tierwall.engines.nftables.table.table import (
     CUT,
@@ -57,6 +59,8 @@ class CompiledTable(Struct, frozen=True):
     table: Table
     diagnostics: tuple[Diagnostic, ...]
     compiler: TableCompiler
+    # The policies that fail closed because the kernel cannot enforce them, each with the reason.
+    refused: Mapping[Reference, str] = {}
 
 
 def compile_model(
@@ -72,9 +76,62 @@ def compile_model(
     return CompiledTable(compiler.table(), sorted_diagnostics(compile_findings(model, compiler.wire)), compiler)
 
 
-def compile_snapshot(snapshot: Snapshot, options: TableOptions) -> CompiledTable:
-    """Compile the policies of a snapshot, including those in shadow mode."""
-    return compile_model(network_model_with_shadow(snapshot), options)
+def compile_snapshot(
+    snapshot: Snapshot, options: TableOptions, refused: Mapping[Reference, str] | None = None
+) -> CompiledTable:
+    """Compile the policies of a snapshot, including those in shadow mode.
+
+    Policies that the kernel `refused`, that are too large or that cannot be compiled fail closed.
+    """
+    model = network_model_with_shadow(snapshot)
+    broken = over_limits(model)
+    while True:
+        closed = {**broken, **(refused or {})}
+        try:
+            compiled = compile_model(NetworkModel(snapshot, closed) if closed else model, options)
+        except InputError:
+            raise
+        except Exception:
+            errors = _compile_errors(snapshot, options, closed, model)
+            if not errors:
+                raise  # it is not the fault of a policy
+            broken |= errors
+            continue
+        findings = (
+            *refusal_findings(model, broken, "TW610"),
+            *refusal_findings(model, refused or {}, "TW611"),
+            *compiled.diagnostics,
+        )
+        return CompiledTable(compiled.table, sorted_diagnostics(findings), compiled.compiler, closed)
+
+
+def _compile_errors(
+    snapshot: Snapshot, options: TableOptions, closed: Mapping[Reference, str], model: NetworkModel
+) -> dict[Reference, str]:
+    """Return the policies that cannot be compiled, each with the reason; none if no policy is at fault."""
+    errors: dict[frozenset[Reference], str] = {}
+
+    def is_good(policies: Sequence[TieredPolicy]) -> bool:
+        try:
+            compile_model(NetworkModel(without_others(snapshot, model, policies)), options)
+        except Exception as error:
+            errors[frozenset(policy.reference for policy in policies)] = f"{type(error).__name__}: {error}"
+            return False
+        return True
+
+    suspects = [policy for policy in model.policies if policy.reference not in closed]
+    if not suspects or not is_good([]):
+        return {}
+    return {
+        policy.reference: f"it cannot be compiled ({errors.get(frozenset((policy.reference,)), 'with the others')})"
+        for policy in at_fault(suspects, is_good)
+    }
+
+
+def without_others(snapshot: Snapshot, model: NetworkModel, policies: Iterable[TieredPolicy]) -> Snapshot:
+    """Return the snapshot with these policies of its model only."""
+    kept = {policy.reference for policy in policies}
+    return snapshot.with_changes(drop=[policy.resource for policy in model.policies if policy.reference not in kept])
 
 
 class TableCompiler:

@@ -49,7 +49,7 @@ def pod_changes(old: Snapshot, new: Snapshot) -> list[PodChange] | None:
     """Return the pods that differ between two snapshots; None if anything else differs."""
     out = []
     for before, after in new.changes(old):
-        if before is not None and after is not None and _content(before) == _content(after):
+        if before is not None and after is not None and content_of(before) == content_of(after):
             continue
         if any(resource is not None and (resource.group, resource.kind) != ("", "Pod") for resource in (before, after)):
             return None
@@ -57,7 +57,7 @@ def pod_changes(old: Snapshot, new: Snapshot) -> list[PodChange] | None:
     return out
 
 
-def _content(resource: Resource) -> tuple[str, str]:
+def content_of(resource: Resource) -> tuple[str, str]:
     """Return the content of an object without its position; as a string, because `1 == True` in Python."""
     return resource.version, repr(resource.value)
 

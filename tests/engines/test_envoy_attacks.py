@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -477,18 +476,10 @@ def test_empty_parameters_pass(attacked: Attacked) -> None:
 
 @pytest.mark.storm
 def test_names_do_not_fill_the_memory(attacked: Attacked) -> None:
-    def memory() -> int:
-        [line] = [
-            line
-            for line in Path(f"/proc/{attacked.envoy.process.pid}/status").read_text().splitlines()
-            if "VmRSS" in line
-        ]
-        return int(line.split()[1])
-
-    before = memory()
+    before = attacked.memory()
     for number in range(rounds(150)):
         assert attacked.post(call(f"{number:06}" + "x" * 900_000)).refused
-    assert memory() < before + 100_000
+    assert attacked.memory() < before + 100_000
 
 
 @pytest.mark.parametrize(

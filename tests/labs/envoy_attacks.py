@@ -12,6 +12,7 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -250,6 +251,12 @@ class Attacked:
     def close(self) -> None:
         self.envoy.close()
         self.recorder.close()
+
+    def memory(self) -> int:
+        """Return the memory that Envoy uses, in kB."""
+        lines = Path(f"/proc/{self.envoy.process.pid}/status").read_text().splitlines()
+        [line] = [line for line in lines if "VmRSS" in line]
+        return int(line.split()[1])
 
     def send(self, data: bytes, answers: int = 1, hang_up: bool = False) -> Exchange:
         """Send bytes on their own connection, and wait for this many answers or until Envoy closes it.

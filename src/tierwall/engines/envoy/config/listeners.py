@@ -110,6 +110,7 @@ def connection_manager(name: str, routes: Any, options: EnvoyOptions, filters: l
     # Backends learn the caller from Envoy, never from the caller.
     out.forward_client_cert_details = _MANAGER.SANITIZE_SET
     out.set_current_client_cert_details.uri = True
+    out.early_header_mutation_extensions.append(mcp.without_our_headers())
     # Some servers read `mcp_name` as `mcp-name`.
     out.common_http_protocol_options.headers_with_underscores_action = _REJECT_REQUEST
     out.common_http_protocol_options.idle_timeout.seconds = 3600

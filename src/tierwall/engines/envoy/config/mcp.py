@@ -7,22 +7,25 @@ filter reads is copied to Tierwall's own headers, because headers are all that E
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, cast
 
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
-from envoy.config.core.v3 import base_pb2
+from envoy.config.core.v3 import base_pb2, extension_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from envoy.extensions.filters.http.mcp.v3 import mcp_pb2 as _  # noqa: F401 (makes its messages known)
+from envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2 as early_mutation_pb2
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import CALLER, HEADER_PREFIX, MCP, METHOD, NAME, PATH, URI
 from tierwall.tool.request import BY_URI, CALL
 
+EARLY_MUTATION = "envoy.http.early_header_mutation.header_mutation"
 _PACKAGE = "envoy.extensions.filters.http.mcp.v3"
 
 
@@ -83,29 +86,52 @@ def open_filter() -> Any:
     return packed(_MCP(traffic_mode="PASS_THROUGH"))
 
 
+@cache
 def strict_filter(with_arguments: bool) -> Any:
-    """Return the filter that rejects messages that servers might read differently, optionally in arguments, too."""
-    return _lua("strict.lua", READS_ARGUMENTS=with_arguments)
+    """Return the filter that rejects messages that servers might read differently, optionally in arguments, too.
+
+    It forwards every other message in one line.
+    """
+    settings = {"DECOMPOSITIONS": f"[=[\n{decompositions()}]=]"}
+    return _lua("strict.lua", settings | ({"READS_ARGUMENTS": "true"} if with_arguments else {}))
+
+
+def decompositions() -> str:
+    """Return the lines that the script searches: a character with its decomposition, or a combining mark alone."""
+    lines = files(__package__).joinpath("decompositions.txt").read_text().splitlines()
+    entries = (line.split() for line in lines if not line.startswith("#"))
+    return "".join("".join(chr(int(code, 16)) for code in entry) + "\n" for entry in entries)
 
 
 def bodiless_filter() -> Any:
     """Return the filter that rejects bodies."""
-    return _lua("bodiless.lua")
+    return _lua("bodiless.lua", {})
 
 
-def _lua(name: str, **switches: bool) -> Any:
-    """Return the filter that runs a script, with some of the script's switches turned on."""
+def _lua(name: str, settings: Mapping[str, str]) -> Any:
+    """Return the filter that runs a script, with other values of some of the script's local variables."""
     script = files(__package__).joinpath(name).read_text()
-    for switch in (switch for switch, is_on in switches.items() if is_on):
-        script = script.replace(f"{switch} = false", f"{switch} = true")
+    for variable, value in settings.items():
+        before, after = re.split(rf"(?m)^local {variable} = .*$", script)
+        script = f"{before}local {variable} = {value}{after}"
     return packed(lua_pb2.Lua(default_source_code={"inline_string": script}))
 
 
+@cache
+def without_our_headers() -> Any:
+    """Return the extension that removes what clients send as Tierwall's own headers, before any route is looked up.
+
+    Routes without policies forward such headers otherwise, and readers must not see a client's value of a header that
+    is never set.
+    """
+    out = early_mutation_pb2.HeaderMutation()
+    out.mutations.add().remove_on_match.key_matcher.prefix = HEADER_PREFIX
+    return extension_pb2.TypedExtensionConfig(name=EARLY_MUTATION, typed_config=packed(out))
+
+
 def facts_filter() -> Any:
-    """Return the filter that copies facts to Tierwall's own headers, and overwrites what a client sent there."""
+    """Return the filter that copies facts to Tierwall's own headers; what a client sent there is removed already."""
     out = header_mutation_pb2.HeaderMutation()
-    # Also headers that are never set: readers must not see the client's values.
-    out.mutations.request_mutations.add().remove_on_match.key_matcher.prefix = HEADER_PREFIX
     for name, value in (
         # The URI SANs of the client certificate; a SPIFFE certificate has exactly one.
         (CALLER, "%DOWNSTREAM_PEER_URI_SAN%"),

@@ -1,15 +1,18 @@
--- Refuses messages that a lenient server might read differently than Envoy did.
+-- Refuses messages that a server might read differently than Envoy did, and forwards every other in one line.
 --
--- JSON: Envoy accepts more than JSON: unquoted and single-quoted keys, and escapes and blanks that JSON does not have. It
--- also loses its position after an empty key. Servers differ on all of these, so they are refused.
+-- JSON: Envoy accepts more than JSON: unquoted and single-quoted keys, escapes and blanks that JSON does not have, commas
+-- before a closing bracket, control characters in strings. It also loses its position after an empty key. Servers differ
+-- on all of these, so a message must be JSON as RFC 8259 defines it, in valid UTF-8, with whole surrogate pairs.
+-- Lines: a server behind a pipe may read each line as a message of its own. So line breaks between tokens become blanks,
+-- and the three characters beyond ASCII that some readers take for line breaks become escapes.
 -- Keys: some parsers read `Name` or `paramſ` as `name` and `params`. At the two levels that policies read, a key must be
--- ASCII. A key that folds, trims or unescapes to a known key must be that key. The MCP filter refuses repeated keys,
--- except those whose value is a list. If rules read arguments, no object inside them may have two keys that fold to the
--- same key.
+-- ASCII. A key that folds, trims or unescapes to a known key must be that key. No object may have two keys that are
+-- equal once unescaped and in normalization form NFKC (the MCP filter looks for repeated keys too, but not in lists, and
+-- not for values that are lists). If rules read arguments, no object inside them may have two keys that fold to one.
 -- Values: the name or URI must be a string without control characters and without surrounding blanks. Some servers
 -- accept parameters as a list, by position, and Envoy ignores those.
 -- Methods: `Tools/Call` is not a call for Envoy, but it may be for a server. A message with both a method and a result is
--- a response for Envoy, but it may be a call for a server.
+-- a response for Envoy, but it may be a call for a server. Envoy calls the method of responses `__jsonrpc_response`.
 -- Ends: if the rest of a body arrives later, the MCP filter stops reading where the message ends. It also accepts a
 -- message that trailers cut off. So the message must be complete, with nothing after it. Trailers are not forwarded:
 -- Envoy speaks HTTP/1.1 to backends and sends no trailers there.
@@ -20,9 +23,12 @@
 -- script catches failures and refuses the request.
 
 local find, sub, lower, byte, char, gsub = string.find, string.sub, string.lower, string.byte, string.char, string.gsub
-local floor = math.floor
+local floor, concat, sort = math.floor, table.concat, table.sort
 
 local READS_ARGUMENTS = false
+-- Lines in the order of their first characters: a character with its compatibility decomposition, or alone if it is a
+-- combining mark that has none (`mcp.py`).
+local DECOMPOSITIONS = ""
 
 local TOP = { jsonrpc = true, id = true, method = true, params = true, result = true, error = true }
 local PARAMS = { name = true, uri = true, arguments = true, _meta = true }
@@ -31,41 +37,217 @@ local METHODS = {
   ["resources/read"] = true, ["resources/list"] = true, ["resources/subscribe"] = true,
   ["resources/unsubscribe"] = true, ["resources/templates/list"] = true,
 }
-
-local NAMES = { name = true, uri = true }
-
-local function set_of(chars)
-  local set = {}
-  for at = 1, #chars do set[byte(chars, at)] = true end
-  return set
-end
+local RESPONSE = "__jsonrpc_response"
 
 local MOST_NAMES, LONGEST_NAME = 1000, 128
-local ESCAPES = set_of('"\\/bfnrtu')
-local BLANKS = set_of(" \t\r\n")
-local BETWEEN_STRINGS = set_of(" \t\r\n,+-.0123456789eEtruefalsn")
+local DEEPEST, MOST_BYTES, ENTRY_BYTES = 100, 200000, 40
+local SHORT_ESCAPES = {
+  [34] = '"', [92] = "\\", [47] = "/", [98] = "\b", [102] = "\f", [110] = "\n", [114] = "\r", [116] = "\t",
+}
+
+-- Returns a table by byte, which is an array for LuaJIT: everything that is not in it is false.
+local function by_byte(values)
+  local out = {}
+  for current = 0, 255 do out[current] = values[current] or false end
+  return out
+end
+
+local BLANKS = by_byte({ [32] = true, [9] = true, [10] = true, [13] = true })
+local HEX = by_byte({})
+for digit = 0, 15 do
+  local text = string.format("%x", digit)
+  HEX[byte(text)], HEX[byte(text:upper())] = digit, digit
+end
 -- Blanks beyond ASCII and zero-width characters, in UTF-8.
 local WIDE_BLANKS = {
   "\194[\128-\160\173]", "\205\143", "\225\154\128", "\225\160\142", "\226\128[\128-\143\168-\175]",
   "\226\129[\159-\175]", "\227\128\128", "\239\184[\128-\143]", "\239\187\191",
 }
 
+local NOT_JSON, INCOMPLETE = "it is not plain JSON", "the message is incomplete"
+local ALIKE, REPEATED = "a key could be read as another key", "an object has two keys that are the same or alike"
+
+-- Whether a text is ASCII without control characters. Eight bytes at a time: subtracting 0x20 from each byte sets the
+-- highest bit of the first one that is smaller.
+local function is_printable(text)
+  for at = 1, #text do
+    local current = byte(text, at)
+    if current < 32 or current > 127 then return false end
+  end
+  return true
+end
+
+local has_ffi, ffi = pcall(require, "ffi")
+if has_ffi then
+  local cast, band, bor, by_byte = ffi.cast, bit.band, bit.bor, is_printable
+  local WORDS, LOWEST, HIGHEST = ffi.typeof("const uint64_t *"), 0x2020202020202020ULL, 0x8080808080808080ULL
+  is_printable = function(text)
+    local words, count = cast(WORDS, text), floor(#text / 8)
+    for at = 0, count - 1 do
+      local word = words[at]
+      if band(bor(word - LOWEST, word), HIGHEST) ~= 0 then return false end
+    end
+    for at = count * 8 + 1, #text do
+      local current = byte(text, at)
+      if current < 32 or current > 127 then return false end
+    end
+    return true
+  end
+end
+
 local function utf8(number)
   if number < 0x80 then return char(number) end
   if number < 0x800 then return char(0xc0 + floor(number / 64), 0x80 + number % 64) end
-  return char(0xe0 + floor(number / 4096), 0x80 + floor(number / 64) % 64, 0x80 + number % 64)
+  local last = char(0x80 + floor(number / 64) % 64, 0x80 + number % 64)
+  if number < 0x10000 then return char(0xe0 + floor(number / 4096)) .. last end
+  return char(0xf0 + floor(number / 262144), 0x80 + floor(number / 4096) % 64) .. last
 end
 
+-- Returns the number of bytes of the character that starts with a byte over 127; nil if they are not UTF-8.
+local function character_length(text, at)
+  local first, second, third, fourth = byte(text, at, at + 3)
+  if not second or second < 0x80 or second > 0xbf or first < 0xc2 then return nil end
+  if first < 0xe0 then return 2 end
+  if not third or third < 0x80 or third > 0xbf then return nil end
+  if first < 0xf0 then
+    if first == 0xe0 and second < 0xa0 or first == 0xed and second > 0x9f then return nil end
+    return 3
+  end
+  if not fourth or fourth < 0x80 or fourth > 0xbf or first > 0xf4 then return nil end
+  if first == 0xf0 and second < 0x90 or first == 0xf4 and second > 0x8f then return nil end
+  return 4
+end
+
+local function code_point(text)
+  local first, second, third, fourth = byte(text, 1, 4)
+  if fourth then return first % 8 * 262144 + second % 64 * 4096 + third % 64 * 64 + fourth % 64 end
+  if third then return first % 16 * 4096 + second % 64 * 64 + third % 64 end
+  return first % 32 * 64 + second % 64
+end
+
+-- Returns the number after `\u`; nil if it is not four hexadecimal digits.
+local function escaped_unit(text, at)
+  local a, b, c, d = byte(text, at + 2, at + 5)
+  a, b, c, d = HEX[a or 0], HEX[b or 0], HEX[c or 0], HEX[d or 0]
+  return a and b and c and d and a * 4096 + b * 256 + c * 16 + d
+end
+
+-- Whether a backslash does not begin an escape of JSON, or begins half of a surrogate pair.
+local function has_strange_escape(body, at)
+  while at do
+    local kind = byte(body, at + 1)
+    if kind == 117 then
+      local unit = escaped_unit(body, at)
+      if not unit then return true end
+      if unit >= 0xd800 and unit < 0xe000 then
+        local low = byte(body, at + 6) == 92 and byte(body, at + 7) == 117 and escaped_unit(body, at + 6)
+        if unit > 0xdbff or not low or low < 0xdc00 or low > 0xdfff then return true end
+        at = at + 6
+      end
+    elseif not SHORT_ESCAPES[kind] then
+      return true
+    end
+    at = find(body, "\\", at + 2, true)
+  end
+  return false
+end
+
+-- Returns a text without its escapes, which are known to be those of JSON.
 local function unescaped(text)
-  if not find(text, "\\", 1, true) then return text end
-  return (gsub(text, "\\(.)(%x?%x?%x?%x?)", function(kind, code)
-    if kind ~= "u" then return (find("bfnrt", kind, 1, true) and "\n" or kind) .. code end
-    return utf8(tonumber(code, 16) or 0)
-  end))
+  local slash, at, parts = find(text, "\\", 1, true), 1, {}
+  if not slash then return text end
+  while slash do
+    parts[#parts + 1] = sub(text, at, slash - 1)
+    local kind = byte(text, slash + 1)
+    if kind == 117 then
+      local unit = escaped_unit(text, slash)
+      at = slash + 6
+      if unit >= 0xd800 and unit < 0xdc00 then
+        unit = 0x10000 + (unit - 0xd800) * 1024 + escaped_unit(text, at) - 0xdc00
+        at = at + 6
+      end
+      parts[#parts + 1] = utf8(unit)
+    else
+      parts[#parts + 1] = SHORT_ESCAPES[kind]
+      at = slash + 2
+    end
+    slash = find(text, "\\", at, true)
+  end
+  parts[#parts + 1] = sub(text, at)
+  return concat(parts)
 end
 
 local function is_ascii(text)
   return not find(text, "[\128-\255]")
+end
+
+-- A cache of what `DECOMPOSITIONS` says: a text, or false.
+local decomposed, decomposed_count = {}, 0
+
+local function searched(character)
+  local low, high, size = 1, #DECOMPOSITIONS, #character
+  while low < high do
+    local start = floor((low + high) / 2)
+    while start > low and byte(DECOMPOSITIONS, start - 1) ~= 10 do start = start - 1 end
+    local stop, first = find(DECOMPOSITIONS, "\n", start, true), byte(DECOMPOSITIONS, start)
+    local entry = sub(DECOMPOSITIONS, start, start + (first < 0xe0 and 1 or first < 0xf0 and 2 or 3))
+    if entry == character then return sub(DECOMPOSITIONS, start + size, stop - 1) end
+    if entry < character then low = stop + 1 else high = start end
+  end
+  return false
+end
+
+-- Returns the decomposition of a character, "" for a combining mark, and false for all others.
+local function decomposition(character)
+  local known = decomposed[character]
+  if known == nil then
+    if decomposed_count == MOST_NAMES then decomposed, decomposed_count = {}, 0 end
+    known = searched(character)
+    decomposed[character], decomposed_count = known, decomposed_count + 1
+  end
+  return known
+end
+
+-- Appends the characters of a text to `parts`, decomposed, and sorts adjoining marks. `marks` counts those at the end.
+local function decompose(text, parts, marks)
+  local at = 1
+  while at <= #text do
+    local size = byte(text, at) < 128 and 1 or character_length(text, at)
+    local character = sub(text, at, at + size - 1)
+    local to = size > 1 and decomposition(character)
+    local number = size == 3 and code_point(character) - 0xac00
+    at = at + size
+    if to == "" then
+      -- By code point and not by combining class: what NFKC makes equal is equal this way, too.
+      local place = #parts + 1
+      local first = place - marks
+      while place > first and parts[place - 1] > character do
+        parts[place] = parts[place - 1]
+        place = place - 1
+      end
+      parts[place] = character
+      marks = marks + 1
+    elseif to then
+      marks = decompose(to, parts, marks)
+    elseif number and number >= 0 and number < 11172 then
+      parts[#parts + 1] = utf8(0x1100 + floor(number / 588))
+      parts[#parts + 1] = utf8(0x1161 + floor(number % 588 / 28))
+      if number % 28 > 0 then parts[#parts + 1] = utf8(0x11a7 + number % 28) end
+      marks = 0
+    else
+      parts[#parts + 1] = character
+      marks = 0
+    end
+  end
+  return marks
+end
+
+-- Returns a text such that two texts with the same NFKC form become the same.
+local function normal(text)
+  if is_ascii(text) then return text end
+  local parts = {}
+  decompose(text, parts, 0)
+  return concat(parts)
 end
 
 local function without_wide_blanks(text)
@@ -73,26 +255,31 @@ local function without_wide_blanks(text)
   return text
 end
 
-local function folded(key)
-  local text = unescaped(key)
-  if not is_ascii(text) then
-    text = gsub(gsub(without_wide_blanks(text), "\197\191", "s"), "\226\132\170", "k")
-    text = gsub(text, "\196[\176\177]", "i")
-    text = gsub(text, "\239\188([\129-\191])", function(last) return char(byte(last) - 96) end)
-    text = gsub(text, "\239\189([\128-\158])", function(last) return char(byte(last) - 32) end)
+local function is_folded(text)
+  for at = 1, #text do
+    local current = byte(text, at)
+    if current < 33 or current > 126 or current >= 65 and current <= 90 then return false end
   end
+  return true
+end
+
+local function folded(text)
+  if is_folded(text) then return text end
+  if not is_ascii(text) then text = normal(gsub(without_wide_blanks(text), "\196[\176\177]", "i")) end
   return (gsub(lower(text), "[%s%z\1-\31\127]", ""))
 end
 
 local function is_strange(key, known)
-  return not known[key] and (known[folded(key)] == true or not is_ascii(unescaped(key)))
+  if known[key] then return false end
+  local plain = unescaped(key)
+  return known[folded(plain)] == true or not is_ascii(plain)
 end
 
 -- Envoy's lookups never match a method that is not printable ASCII, but a server might.
 local function is_strange_method(method)
   if METHODS[method] then return false end
   local plain = unescaped(method)
-  return plain == "" or find(plain, "[^!-~]") ~= nil or is_strange(plain, METHODS)
+  return plain == "" or plain == RESPONSE or find(plain, "[^!-~]") ~= nil or is_strange(plain, METHODS)
 end
 
 local function is_strange_name(name)
@@ -114,18 +301,7 @@ local function is_plain_name(name)
   return true
 end
 
-local function has_strange_escape(body)
-  local at = find(body, "\\", 1, true)
-  while at do
-    if not ESCAPES[byte(body, at + 1)] then return true end
-    at = find(body, "\\", at + 2, true)
-  end
-  return false
-end
-
--- Finds the closing quote of a string: a quote after an even number of backslashes.
-local function string_end(body, from)
-  local stop = find(body, '"', from, true)
+local function late_string_end(body, stop)
   while stop do
     local before = stop - 1
     while byte(body, before) == 92 do before = before - 1 end
@@ -134,86 +310,263 @@ local function string_end(body, from)
   end
 end
 
+-- Finds the closing quote of a string: a quote after an even number of backslashes.
+local function string_end(body, from)
+  local stop = find(body, '"', from, true)
+  if not stop or byte(body, stop - 1) ~= 92 then return stop end
+  return late_string_end(body, stop)
+end
+
 local function after_blanks(body, at)
   while BLANKS[byte(body, at)] do at = at + 1 end
   return at
 end
 
--- Whether a value cannot hold parameters by position: an object, null or an empty list.
-local function is_unordered(body, at)
-  local first = byte(body, at)
-  return first == 123 or first == 110 or first == 91 and byte(body, after_blanks(body, at + 1)) == 93
+-- Looks at every byte of a body that is not printable ASCII. Returns why it is refused, or nil, and whether it has
+-- several lines. Every backslash is known to begin an escape.
+local function unusual(body)
+  local at, length, is_inside, has_lines = 1, #body, false, false
+  while at <= length do
+    local current = byte(body, at)
+    if current == 34 then
+      is_inside = not is_inside
+      at = at + 1
+    elseif current == 92 then
+      at = at + 2
+    elseif current < 32 then
+      if is_inside or current ~= 9 and current ~= 10 and current ~= 13 then return "it has control characters" end
+      has_lines = has_lines or current ~= 9
+      at = at + 1
+    elseif current < 128 then
+      at = at + 1
+    else
+      local size = character_length(body, at)
+      if not size then return "it is not UTF-8" end
+      if current == 0xe2 or current == 0xc2 then
+        local _, second, third = byte(body, at, at + 2)
+        has_lines = has_lines or (size == 2 and second == 0x85) or second == 0x80 and (third == 0xa8 or third == 0xa9)
+      end
+      at = at + size
+    end
+  end
+  return nil, has_lines
 end
 
-local NOT_JSON, KEY = "it is not plain JSON", "a key could be read as another key"
-local LIST = "parameters must be an object"
+local function replaced(text, old, new)
+  local at, stop, parts, count = 1, find(text, old, 1, true), {}, 0
+  if not stop then return text end
+  while stop do
+    parts[count + 1], parts[count + 2] = sub(text, at, stop - 1), new
+    count, at = count + 2, stop + #old
+    stop = find(text, old, at, true)
+  end
+  parts[count + 1] = sub(text, at)
+  return concat(parts)
+end
 
--- Returns why a server might read a message differently, or nil. Envoy has already parsed it up to its end.
+-- Returns a message of several lines as one line. Line breaks of ASCII are known to be between tokens.
+local function one_line(body)
+  body = replaced(replaced(body, "\n", " "), "\r", " ")
+  return replaced(replaced(replaced(body, "\194\133", "\\u0085"), "\226\128\168", "\\u2028"), "\226\128\169", "\\u2029")
+end
+
+-- What is expected next.
+local VALUE, FIRST_VALUE, KEY, FIRST_KEY, COLON, ENDED = 1, 2, 3, 4, 5, 6
+
+-- What the value of a key must be, at the two levels that policies read.
+local METHOD, NAME, UNORDERED, ID = 1, 2, 3, 4
+local TOP_VALUES = { method = METHOD, params = UNORDERED, id = ID }
+local PARAM_VALUES = { name = NAME, uri = NAME, arguments = READS_ARGUMENTS and UNORDERED or nil }
+
+-- Returns why a value that is not a string cannot be what it must be, or nil. Parameters must not be by position: they
+-- are an object, null or an empty list.
+local function unsuitable(must, body, at)
+  local first = byte(body, at)
+  if must == METHOD then return "the method is not a string" end
+  if must == NAME then return "a name is not a string" end
+  if must == ID then
+    return (first == 123 or first == 91 or first == 116 or first == 102) and "the id is not a string or a number" or nil
+  end
+  if first == 123 or first == 110 or first == 91 and byte(body, after_blanks(body, at + 1)) == 93 then return nil end
+  return "parameters must be an object"
+end
+
+local function unsuitable_text(must, text)
+  if must == METHOD then return is_strange_method(text) and "a known method is spelt differently" or nil end
+  if must == NAME then return not is_plain_name(text) and "a name has surrounding blanks or control characters" or nil end
+  if must == UNORDERED then return "parameters must be an object" end
+end
+
+-- Returns the position after `true`, `false` or `null`; nil if there is none.
+local function literal_end(body, at, first)
+  if first == 116 then return sub(body, at, at + 3) == "true" and at + 4 end
+  if first == 110 then return sub(body, at, at + 3) == "null" and at + 4 end
+  if first == 102 then return sub(body, at, at + 4) == "false" and at + 5 end
+end
+
+-- For each depth, the number of the last object that had a key. Numbers are never used again, so that the common case,
+-- keys that came before, needs no new memory.
+local holders, kept_bytes, last_object, objects, closing = {}, 0, 0, {}, {}
+for depth = 1, DEEPEST do holders[depth] = {} end
+-- Caches of keys as they are compared.
+local folded_keys, normal_keys = {}, {}
+
+local function remembered(cache, key, compared)
+  local known = cache[key]
+  if not known then
+    known = compared(unescaped(key))
+    cache[key], kept_bytes = known, kept_bytes + #key + ENTRY_BYTES
+  end
+  return known
+end
+
+-- Returns why a server might read a message differently, or nil, and whether it has several lines.
 local function strangeness(body)
-  if has_strange_escape(body) then return NOT_JSON end
-  local depth, at, length = 0, 1, #body
-  local key, param, inside_params, seen = "", "", false, {}
-  local has_method, is_request, is_answer = false, false, false
+  local slash, has_lines, why = find(body, "\\", 1, true), false, nil
+  if slash and has_strange_escape(body, slash) then return NOT_JSON end
+  local has_plain_keys = is_printable(body)
+  if not has_plain_keys then
+    why, has_lines = unusual(body)
+    if why then return why end
+  end
+  has_plain_keys = has_plain_keys and not slash
+  if kept_bytes > MOST_BYTES then
+    for depth = 1, DEEPEST do holders[depth] = {} end
+    folded_keys, normal_keys, kept_bytes = {}, {}, 0
+  end
+
+  local depth, at, length, state, must = 0, 1, #body, VALUE, nil
+  local inside_params, has_method, is_answer = false, false, false
   while at <= length do
     local current = byte(body, at)
     at = at + 1
     if current == 34 then
-      local from, stop = at, string_end(body, at)
-      if not stop or depth == 0 then break end
-      at = stop + 1
-      if depth <= 2 or READS_ARGUMENTS or stop == from then
-        at = after_blanks(body, at)
-        local is_key = byte(body, at) == 58
-        if is_key and stop == from then return "a key is empty" end
-        local value = is_key and after_blanks(body, at + 1)
-        if depth == 1 and is_key then
-          key = sub(body, from, stop - 1)
-          if is_strange(key, TOP) then return KEY end
-          inside_params = key == "params"
-          if inside_params and not is_unordered(body, value) then return LIST end
-          if key == "method" and byte(body, value) ~= 34 then return "the method is not a string" end
-          has_method = has_method or key == "method"
-          is_answer = is_answer or key == "result" or key == "error"
-        elseif depth == 1 then
-          if key == "method" then
-            is_request = true
-            if is_strange_method(sub(body, from, stop - 1)) then return "a known method is spelt differently" end
-          end
+      local stop = string_end(body, at)
+      if not stop then break end
+      if state == KEY or state == FIRST_KEY then
+        local key = sub(body, at, stop - 1)
+        if key == "" then return "a key is empty" end
+        if depth == 1 then
+          if is_strange(key, TOP) then return ALIKE end
+          must, inside_params = TOP_VALUES[key], key == "params"
+          if key == "method" then has_method = true end
+          if key == "result" or key == "error" then is_answer = true end
         elseif depth == 2 and inside_params then
-          if is_key then
-            param = sub(body, from, stop - 1)
-            if is_strange(param, PARAMS) then return KEY end
-            if NAMES[param] and byte(body, value) ~= 34 then return "a name is not a string" end
-            if READS_ARGUMENTS and param == "arguments" and not is_unordered(body, value) then return LIST end
-          elseif NAMES[param] and not is_plain_name(sub(body, from, stop - 1)) then
-            return "a name has surrounding blanks or control characters"
-          end
-        elseif READS_ARGUMENTS and inside_params and is_key then
-          local plain = folded(sub(body, from, stop - 1))
-          if seen[depth][plain] then return "two keys differ only in their spelling" end
-          seen[depth][plain] = true
+          if is_strange(key, PARAMS) then return ALIKE end
+          must = PARAM_VALUES[key]
         end
+        if READS_ARGUMENTS and inside_params and depth > 2 then
+          key = remembered(folded_keys, key, folded)
+        elseif not has_plain_keys then
+          key = remembered(normal_keys, key, normal)
+        end
+        local holder, object = holders[depth], objects[depth]
+        local before = holder[key]
+        if before == object then return REPEATED end
+        if not before then kept_bytes = kept_bytes + #key + ENTRY_BYTES end
+        holder[key] = object
+        at, state = stop + 1, COLON
+        -- Most often no blank follows, and one after the colon; likewise for commas.
+        if byte(body, at) == 58 then
+          at, state = at + 1, VALUE
+          if byte(body, at) == 32 then at = at + 1 end
+        end
+      elseif state <= FIRST_VALUE and depth > 0 then
+        if must then
+          why = unsuitable_text(must, sub(body, at, stop - 1))
+          if why then return why end
+          must = nil
+        end
+        at, state = stop + 1, ENDED
+        if byte(body, at) == 44 then
+          at, state = at + 1, closing[depth] == 125 and KEY or VALUE
+          if byte(body, at) == 32 then at = at + 1 end
+        end
+      else
+        return NOT_JSON
       end
     elseif current == 58 then
-      local before = at - 2
-      while BLANKS[byte(body, before)] do before = before - 1 end
-      if byte(body, before) ~= 34 then return NOT_JSON end
+      if state ~= COLON then return NOT_JSON end
+      state = VALUE
+    elseif current == 44 then
+      if state ~= ENDED then return NOT_JSON end
+      state = closing[depth] == 125 and KEY or VALUE
+    elseif BLANKS[current] then
+      while BLANKS[byte(body, at)] do at = at + 1 end
     elseif current == 123 or current == 91 then
+      if state > FIRST_VALUE then return NOT_JSON end
+      if must then
+        why = unsuitable(must, body, at - 1)
+        if why then return why end
+        must = nil
+      end
+      if depth == 0 and current == 91 then return NOT_JSON end
       depth = depth + 1
-      if READS_ARGUMENTS then seen[depth] = {} end
+      if depth > DEEPEST then return "it is nested too deeply" end
+      last_object = last_object + 1
+      closing[depth], objects[depth] = current + 2, last_object
+      state = current == 123 and FIRST_KEY or FIRST_VALUE
     elseif current == 125 or current == 93 then
-      depth = depth - 1
-      if depth <= 0 then
+      if current ~= closing[depth] then return NOT_JSON end
+      if state ~= ENDED and state ~= (current == 125 and FIRST_KEY or FIRST_VALUE) then return NOT_JSON end
+      depth, state = depth - 1, ENDED
+      if depth == 0 then
         if after_blanks(body, at) <= length then return "there is data after the message" end
         if has_method and is_answer then return "it is both a request and an answer" end
-        if not is_request and not is_answer then return "there is no message with a method" end
-        return nil
+        if not has_method and not is_answer then return "there is no message with a method" end
+        return nil, has_lines
       end
-    elseif current ~= 32 and not BETWEEN_STRINGS[current] then
-      return NOT_JSON
+    else
+      if state > FIRST_VALUE or depth == 0 then return NOT_JSON end
+      if must then
+        why = unsuitable(must, body, at - 1)
+        if why then return why end
+        must = nil
+      end
+      if current == 45 or current >= 48 and current <= 57 then
+        local digit = current
+        if current == 45 then
+          digit = byte(body, at)
+          at = at + 1
+          if not digit or digit < 48 or digit > 57 then return NOT_JSON end
+        end
+        local after = byte(body, at)
+        if digit > 48 then
+          while after and after >= 48 and after <= 57 do
+            at = at + 1
+            after = byte(body, at)
+          end
+        end
+        if after == 46 then
+          local from = at + 1
+          repeat
+            at = at + 1
+            after = byte(body, at)
+          until not after or after < 48 or after > 57
+          if at == from then return NOT_JSON end
+        end
+        if after == 69 or after == 101 then
+          after = byte(body, at + 1)
+          if after == 43 or after == 45 then at = at + 1 end
+          local from = at + 1
+          repeat
+            at = at + 1
+            after = byte(body, at)
+          until not after or after < 48 or after > 57
+          if at == from then return NOT_JSON end
+        end
+      else
+        at = literal_end(body, at - 1, current)
+        if not at then return NOT_JSON end
+      end
+      state = ENDED
+      if byte(body, at) == 44 then
+        at, state = at + 1, closing[depth] == 125 and KEY or VALUE
+        if byte(body, at) == 32 then at = at + 1 end
+      end
     end
   end
-  return "the message is incomplete"
+  return INCOMPLETE
 end
 
 local function refuse(handle, why)
@@ -233,7 +586,17 @@ function envoy_on_request(handle)
   end
   local body = handle:body()
   if not body then return refuse(handle, "there is no message") end
-  local is_done, why = pcall(strangeness, body:getBytes(0, body:length()))
+  local text = body:getBytes(0, body:length())
+  local is_done, why, has_lines = pcall(strangeness, text)
+  if is_done and not why and has_lines then
+    is_done, why = pcall(function()
+      local line = one_line(text)
+      body:setBytes(line)
+      -- Headers that were got before the body was awaited cannot be used any more.
+      local now = handle:headers()
+      if now:get("content-length") then now:replace("content-length", tostring(#line)) end
+    end)
+  end
   if not is_done then return refuse(handle, "it cannot be checked") end
   if why then return refuse(handle, why) end
 end

@@ -29,7 +29,6 @@ from tests.labs.http2_client import JSON, PREFACE, Answer, Header, Http2, post
 from tests.labs.waiting import eventually
 from tests.worlds.tool_objects import manifest
 from tierwall.engines.envoy.config import listeners
-from tierwall.engines.envoy.config.names import FACT_HEADERS
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 
@@ -52,6 +51,13 @@ def running() -> Iterator[Attacked]:
         rule = {"authorization": {"type": "CEL", "cel": {"expression": text}}}
         more += [*behind(name), policy(name, name, [rule])]
     more += [*behind("words"), policy("words", "words", [calls("ädd", "日本")])]
+    more += [*behind("shared"), *behind("split"), *behind("moved")]
+    routes = {each["metadata"]["name"]: each["spec"]["rules"][0] for each in more if each["kind"] == "HTTPRoute"}
+    routes["shared"]["filters"] = [{"type": "CORS", "cors": {"allowOrigins": ["https://app.test"]}}]
+    routes["split"]["backendRefs"] += routes["shared"]["backendRefs"]
+    redirect = {"hostname": "other.test", "path": {"type": "ReplaceFullPath", "replaceFullPath": "/new"}}
+    routes["moved"]["filters"] = [{"type": "RequestRedirect", "requestRedirect": redirect}]
+    del routes["moved"]["backendRefs"]
     world = Attacked(more)
     yield world
     world.close()
@@ -440,7 +446,40 @@ def test_clients_cannot_send_tierwalls_own_headers(attacked: Attacked, name: str
         alone(attacked, post(path, OK, (name, "forged")), OK)
         alone(attacked, like("GET", path, (name, "forged")))
     for arrived in attacked.recorder.requests:
-        assert arrived.headers.get(name) != "forged" or (arrived.path == "/open" and name not in FACT_HEADERS)
+        assert arrived.headers.get(name) != "forged" or (arrived.path == "/open" and name.startswith("mcp-"))
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/agents", "/open", "/shared", "/split", "/moved", "/nowhere"])
+def test_tierwalls_own_headers_reach_no_backend_on_any_route(attacked: Attacked, path: str) -> None:
+    """Whatever follows the prefix, and whatever the route does: forward, choose a backend, redirect, answer 404."""
+    names = [
+        *(f"x-tierwall-{fact}" for fact in OURS),
+        "x-tierwall-",
+        "x-tierwall-new",
+        "x-tierwall-reached",
+        "x-tierwall-a-b",
+    ]
+    headers: list[Header] = [header for name in names for header in ((name, "forged"), (name, ""), (name, "forged"))]
+    lines = "".join(
+        f"{spelling}: forged\r\n" for name in names for spelling in (name, name.upper(), name.title(), "X-TIERWALL-x")
+    )
+    origin = ("origin", "https://app.test")
+    with with_certificate(attacked) as agent:
+        answers = [agent.ask(post(path, OK, *headers, origin), OK)]
+        answers.append(agent.ask(post(path, OK, *headers), OK, trailers=[("x-tierwall-name", "forged")]))
+        answers.append(agent.ask(like("GET", path, *headers, ("mcp-session-id", "s"))))
+        agent.ask(like("OPTIONS", path, *headers, origin, ("access-control-request-method", "POST")))
+    plain = attacked.post(call("add"), path, JSON_HEADERS + lines)
+    attacked.send(request("GET", path, b"", lines))
+    expected = {"/moved": 302, "/nowhere": 404}.get(path, 200)
+    assert {answer.status for answer in answers} == {expected}
+    assert plain.statuses == ((200,) if path == "/agents" else (expected,))
+    assert len(attacked.recorder.requests) >= (0 if path in ("/moved", "/nowhere") else 3)
+    for arrived in attacked.recorder.requests:
+        assert [name for name in arrived.headers if name.startswith("x-tierwall")] == []
+        assert "forged" not in " ".join((arrived.path, *arrived.headers.values()))
+    for answer in answers:
+        assert "forged" not in " ".join(answer.headers.values())
 
 
 def test_clients_cannot_choose_the_policies(attacked: Attacked) -> None:

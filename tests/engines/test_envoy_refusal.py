@@ -25,11 +25,11 @@ from xds.core.v3 import extension_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
 from examples.agents import certificates
-from tests.labs.envoy_lab import EXAMPLE, Backend, Caller, Object, policy
+from tests.labs.envoy_lab import EXAMPLE, NETWORKING, Backend, Caller, Object, policy
 from tests.labs.waiting import PATIENCE_S, eventually, unused_port
 from tierwall.core.diagnostics import InputError
 from tierwall.core.protocols import EngineReport
-from tierwall.engines.envoy.config import policy_compiler, rbac
+from tierwall.engines.envoy.config import clusters, listeners, policy_compiler, rbac, route_plan, route_rules
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.resources.load import Loader
 from tierwall.serve.files import FileSource
@@ -40,18 +40,60 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(autouse=True)
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_policy = rbac.compile_policy
+    compile_policy, route_match, cluster, listener = (
+        rbac.compile_policy,
+        route_rules.route_match,
+        clusters.cluster,
+        listeners.listener,
+    )
+    unknown = any_pb2.Any(type_url="type.googleapis.com/no.such.Action")
 
-    def poisoned(policy: Any, *arguments: Any) -> Any:
+    def poisoned_policy(policy: Any, *arguments: Any) -> Any:
         out = compile_policy(policy, *arguments)
         if "poison" not in str(policy.resource.spec) or policy.closed:
             return out
-        unknown = any_pb2.Any(type_url="type.googleapis.com/no.such.Action")
         action = extension_pb2.TypedExtensionConfig(name="poison", typed_config=unknown)
-        tree = replace(out.mcp, decision=matcher_pb2.Matcher.OnMatch(action=action))
-        return replace(out, mcp=tree)
+        return replace(out, mcp=replace(out.mcp, decision=matcher_pb2.Matcher.OnMatch(action=action)))
 
-    monkeypatch.setattr(policy_compiler, "compile_policy", poisoned)
+    def poisoned_match(value: Any, *arguments: Any) -> Any:
+        out = route_match(value, *arguments)
+        if "poison" in str(value):
+            out.safe_regex.regex = "(poison"
+        return out
+
+    def poisoned_cluster(name: str, *arguments: Any, **more: Any) -> Any:
+        out = cluster(name, *arguments, **more)
+        if "poison" in name:
+            out.transport_socket.typed_config.CopyFrom(unknown)
+        return out
+
+    def poisoned_listener(name: str, *arguments: Any) -> Any:
+        out = listener(name, *arguments)
+        if "poison" in name:
+            out.listener_filters.add(name="poison", typed_config=unknown)
+        return out
+
+    monkeypatch.setattr(policy_compiler, "compile_policy", poisoned_policy)
+    monkeypatch.setattr(route_plan, "route_match", poisoned_match)
+    monkeypatch.setattr(clusters, "cluster", poisoned_cluster)
+    monkeypatch.setattr(listeners, "listener", poisoned_listener)
+
+
+def bad_backend() -> Object:
+    mcp = {"serviceName": "orders", "port": 8080}
+    metadata = {"name": "poison", "namespace": "shop"}
+    return {"apiVersion": f"{NETWORKING}/v0alpha0", "kind": "XBackend", "metadata": metadata, "spec": {"mcp": mcp}}
+
+
+def route(name: str, path: str, backend: str = "orders") -> Object:
+    to = {"group": NETWORKING, "kind": "XBackend", "name": backend, "port": 8080}
+    rule = {"matches": [{"path": {"type": "PathPrefix", "value": path}}], "backendRefs": [to]}
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"parentRefs": [{"name": "agents"}], "rules": [rule]},
+    }
 
 
 class Gate:
@@ -192,6 +234,38 @@ def test_a_start_with_policies_that_envoy_refuses_serves_the_others() -> None:
             (run.folder / f"bad-{number}.yaml").unlink()
         run.until_closed()
         run.answers("allowed", "allowed")
+
+
+BAD = {
+    "XAccessPolicy/shop/bad": [policy("bad", "allowed", "poison", on="XBackend")],
+    "HTTPRoute/shop/bad-route": [route("bad-route", "/poison")],
+    "XBackend/shop/poison": [bad_backend(), route("good-route", "/elsewhere", "poison")],
+}
+
+
+@pytest.mark.parametrize("reference", BAD)
+def test_each_kind_of_object_is_found(reference: str) -> None:
+    with gate(policy("base", "allowed", "revoked"), other=unused_port()) as run:
+        eventually(run.is_ready, lambda: run.reports)
+        for manifest in BAD[reference]:
+            run.write(manifest)
+        run.write(policy("base", "allowed"))
+        run.until_closed(reference)
+        run.answers("revoked", "denied by XAccessPolicy/shop/base")
+        for manifest in BAD[reference]:
+            (run.folder / f"{manifest['metadata']['name']}.yaml").unlink()
+        run.until_closed()
+        run.answers("allowed", "allowed")
+
+
+def test_a_start_finds_bad_objects_of_every_kind() -> None:
+    bad = [manifest for manifests in BAD.values() for manifest in manifests]
+    with gate(policy("base", "allowed"), *bad, other_gateway("poisoned"), poisoned=unused_port()) as run:
+        run.until_closed(*BAD, "Gateway/shop/poisoned")
+        run.answers("other", "denied by XAccessPolicy/shop/base")
+        (run.folder / "bad.yaml").unlink()
+        run.answers("allowed", "allowed")
+        run.until_closed(*(BAD.keys() - {"XAccessPolicy/shop/bad"}), "Gateway/shop/poisoned")
 
 
 def other_gateway(name: str) -> Object:

@@ -21,10 +21,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import NamedTuple
 
-from tierwall.attach.place import GATEWAY, HTTP_ROUTE, LISTENER_SET, X_LISTENER_SET
+from tierwall.attach.place import GATEWAY, HTTP_ROUTE, LISTENER_SET, SERVICE, X_LISTENER_SET
 from tierwall.attach.target import ACCESS_POLICIES
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.model import BACKENDS
 
 # How often groups of one namespace are refused in one resource before they are not halved any more, and whole groups
 # stay closed. Other namespaces are not charged for it.
@@ -68,7 +69,7 @@ class ProxyRefusal(NamedTuple):
         """Return a number that is lower for objects to close first."""
         is_listener = self.type_url.endswith(".Listener")
         # A listener only names its certificates, which it may share with others.
-        return _LAST if is_listener and _rank(identity) == _MIDDLE else _rank(identity)
+        return _LAST if is_listener and _rank(identity) == _CERTIFICATE else _rank(identity)
 
     def __str__(self) -> str:
         return f"{self.type_url.rpartition('.')[2]} {self.name}: {self.words}"
@@ -251,14 +252,20 @@ class RefusalSearch:
                 yield new.identity
 
 
-# Backends and certificates are between the routes and Gateways.
-_MIDDLE, _LAST = 2, 5
-_RANKS = {**dict.fromkeys(ACCESS_POLICIES, 0), HTTP_ROUTE: 1, LISTENER_SET: 3, X_LISTENER_SET: 3, GATEWAY: 4}
+# An object is only tried if all on the way to it are open: the Gateway, its certificates, the route, the backend.
+_CERTIFICATE, _LAST = 3, 6
+_RANKS = {
+    **dict.fromkeys(ACCESS_POLICIES, 0),
+    **dict.fromkeys((*BACKENDS, SERVICE), 1),
+    HTTP_ROUTE: 2,
+    **dict.fromkeys((LISTENER_SET, X_LISTENER_SET), 4),
+    GATEWAY: 5,
+}
 
 
 def _rank(identity: Identity) -> int:
     """Return a number that is higher for objects on which others depend."""
-    return _RANKS.get(identity[:2], _MIDDLE)
+    return _RANKS.get(identity[:2], _CERTIFICATE)
 
 
 def _without(groups: Iterable[ObjectGroup], dropped: Collection[Identity]) -> list[ObjectGroup]:

@@ -216,16 +216,25 @@ class XdsServer:
             self._absent.pop(stream.proxy.id, None)
         self._changed()
 
-    async def _delta(self, requests: AsyncIterator[Any], context: Any) -> None:
+    def connect(self) -> XdsStream:
+        """Return the stream of a proxy that connects."""
         stream = XdsStream(self.cache, self._notify)
         self._streams.append(stream)
+        return stream
+
+    def disconnect(self, stream: XdsStream) -> None:
+        """Forget the stream of a proxy, which is expected back for a while."""
+        self._streams.remove(stream)
+        there = {stream.proxy.id for stream in self._streams}
+        if stream.proxy.id not in there and len(self._absent) < MAX_ABSENT:
+            self._absent[stream.proxy.id] = time.monotonic()
+        self._notify()
+
+    async def _delta(self, requests: AsyncIterator[Any], context: Any) -> None:
+        stream = self.connect()
         try:
             await stream.run(requests, context.write)
         except OverflowError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         finally:
-            self._streams.remove(stream)
-            there = {stream.proxy.id for stream in self._streams}
-            if stream.proxy.id not in there and len(self._absent) < MAX_ABSENT:
-                self._absent[stream.proxy.id] = time.monotonic()
-            self._notify()
+            self.disconnect(stream)

@@ -291,6 +291,40 @@ def test_two_gateways_do_not_share_a_port() -> None:
     assert len(bound.listeners) == 2
 
 
+def test_a_port_stays_with_the_gateway_that_has_it() -> None:
+    twin = next(gateway for gateway in objects() if gateway["kind"] == "Gateway")
+    older = {**twin, "metadata": {"name": "a", "namespace": "a", "creationTimestamp": "2001-01-01T00:00:00Z"}}
+    assert list(compiled([older]).listeners) == ["gateway/a/a/80"], "at a start the older one gets it"
+    bound = EnvoyOptions(bind={"prod/gate:80": SocketAddress("0.0.0.0", 80)})
+    assert list(compiled([older], bound).listeners) == ["gateway/prod/gate/80"], "unless options give it to another"
+    _, state = following([], CompileState())
+    later, state = following([older], state)
+    assert list(later.listeners) == ["gateway/prod/gate/80"]
+    [problem] = later.diagnostics
+    assert (problem.code, str(problem.reference)) == ("TW658", "Gateway/a/a")
+    again, state = following([older], state)
+    assert list(again.listeners) == ["gateway/prod/gate/80"]
+    without = [each for each in [*objects(), older] if each["metadata"]["name"] != "gate"]
+    moved, state = compile(Snapshot.of(load_objects(without)), OPTIONS, state)
+    assert list(moved.listeners) == ["gateway/a/a/80"]
+    assert list(following([older], state)[0].listeners) == ["gateway/a/a/80"]
+
+
+def test_a_gateway_with_an_error_keeps_its_port() -> None:
+    """Otherwise another could take its place, and its callers, while it is being repaired."""
+    twin = next(gateway for gateway in objects() if gateway["kind"] == "Gateway")
+    older = {**twin, "metadata": {"name": "a", "namespace": "a"}}
+    _, state = following([], CompileState())
+    broken = [
+        {**each, "spec": {**each["spec"], "gatewayClassName": 5}} if each["metadata"]["name"] == "gate" else each
+        for each in objects()
+    ]
+    resources, state = compile(Snapshot.of(load_objects([*broken, older])), OPTIONS, state)
+    assert list(resources.listeners) == []
+    assert {"TW103", "TW658"} <= set(codes(resources))
+    assert list(following([older], state)[0].listeners) == ["gateway/prod/gate/80"]
+
+
 def gateway_with(*listeners: dict[str, Any]) -> Object:
     spec = {
         "gatewayClassName": "c",

@@ -6,6 +6,7 @@ certificate must have that name and come from an authority of the system. An add
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,11 @@ from tierwall.resources.resource import Resource, nested_map
 from tierwall.values.addresses import read_ip
 
 SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+# Backends may name any host, and definitions do not check the name.
+_NAME = re.compile(
+    r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*",
+    re.ASCII,
+)
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
@@ -39,9 +45,9 @@ def backend_cluster(resource: Resource, port: int, options: EnvoyOptions) -> Any
     mcp = nested_map(resource.spec, "mcp")
     port = mcp["port"] if type(mcp.get("port")) is int else 0
     service, host = mcp.get("serviceName"), mcp.get("hostname")
-    if isinstance(service, str) and port:
+    if isinstance(service, str) and _NAME.fullmatch(service) and port:
         return cluster(name, SocketAddress(_dns(service, resource.namespace, options), port))
-    if isinstance(host, str) and port:
+    if isinstance(host, str) and (_NAME.fullmatch(host) or read_ip(host) is not None) and port:
         return cluster(name, SocketAddress(host, port), tls=True)
     return None
 

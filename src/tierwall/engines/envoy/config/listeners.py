@@ -254,9 +254,10 @@ class _ServedBuilder:
         return sorted(self._listeners, key=lambda gateway: (gateway.namespace, gateway.name))
 
     def claim(self, before: Mapping[SocketAddress, Identity], declared: Snapshot) -> None:
-        """Decide which Gateway gets each address: the one that has it while it declares it, otherwise the most senior.
+        """Decide which Gateway gets each address.
 
-        Otherwise a Gateway with a well chosen name could take a port from another that serves there.
+        The one that has it keeps it while it declares it: a Gateway with a well chosen name must not take a port from
+        another that serves there. Otherwise one that the options bind there gets it, then the most senior.
         """
         for identity in set(before.values()):
             gateway = declared.get(*identity)
@@ -265,9 +266,11 @@ class _ServedBuilder:
                 for address in {self._address(gateway, listener.port) for listener in listeners}:
                     if before.get(address) == identity:
                         self._holders[address] = gateway
-        for gateway, served in self._listeners.items():
-            for address in {self._address(gateway, listener.port) for listener in served}:
-                self._holders.setdefault(address, gateway)
+        for is_bound in (True, False):
+            for gateway, served in self._listeners.items():
+                for port in {listener.port for listener in served}:
+                    if is_bound == (_bind_key(gateway, port) in self._options.bind):
+                        self._holders.setdefault(self._address(gateway, port), gateway)
 
     def add(self, gateway: Resource) -> None:
         """Add all listeners of a Gateway, port by port."""
@@ -297,7 +300,7 @@ class _ServedBuilder:
 
     def _address(self, gateway: Resource, port: int) -> SocketAddress:
         default = SocketAddress(self._options.address, port)
-        return self._options.bind.get(f"{gateway.namespace}/{gateway.name}:{port}", default)
+        return self._options.bind.get(_bind_key(gateway, port), default)
 
     def _compatible(self, gateway: Resource, listeners: list[Listener]) -> list[Listener]:
         """Return the listeners on one port that do not conflict: one protocol, and one listener per host name."""
@@ -338,6 +341,10 @@ class _ServedBuilder:
         problems = (*self._diagnostics, *self._fence.diagnostics, *self._planning.diagnostics)
         holders = {address: gateway.identity for address, gateway in self._holders.items()}
         return ServedGateways(self._ports, self._planning.clusters, self._secrets, problems, holders)
+
+
+def _bind_key(gateway: Resource, port: int) -> str:
+    return f"{gateway.namespace}/{gateway.name}:{port}"
 
 
 def _path(listener: Listener) -> Path:

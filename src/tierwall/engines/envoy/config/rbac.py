@@ -18,6 +18,7 @@ from envoy.config.rbac.v3 import rbac_pb2
 from msgspec import Struct
 from xds.type.matcher.v3 import matcher_pb2
 
+from tierwall.attach.acceptance import refusals
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.cel_expression import Inexpressible, translated
 from tierwall.engines.envoy.config.cel_message import parsed_expression
@@ -75,17 +76,21 @@ def compile_policy(
 
     `asks` is the service to ask, or the reason why it cannot be asked.
     """
+    if policy.closed:
+        # Admission reports its own refusals.
+        return closed_policy(policy, refusals(policy.resource))
     try:
         check_limits(policy)
     except RuleOverLimit as error:
         return closed_policy(policy, (over_limit(policy, error),))
     translator = _PolicyTranslator(policy, port, backend, max_program_size)
-    if isinstance(asks, str) and not policy.closed:
+    if isinstance(asks, str):
         message = f"requests that it would ask its authorizer about are denied: {asks}"
         translator.note(policy.resource.diagnostic(NO_AUTHORIZER, message))
     mcp, plain = _trees(translator, asks, plain=False), _trees(translator, asks, plain=True)
-    may_ask = policy.asks.all and not policy.closed
-    authorizer = packed(route_settings(asks)) if may_ask and isinstance(asks, AuthorizationService) else None
+    authorizer = None
+    if isinstance(asks, AuthorizationService) and policy.asks.all:
+        authorizer = packed(route_settings(asks))
     return CompiledPolicy(
         policy.resource.identity,
         mcp,
@@ -105,8 +110,6 @@ def closed_policy(policy: AccessPolicy, diagnostics: tuple[Diagnostic, ...]) -> 
 def _trees(translator: _PolicyTranslator, asks: AuthorizationService | str | None, plain: bool) -> MatcherTrees:
     policy = translator.policy
     denied = action(denier_name(policy), rbac_pb2.RBAC.DENY)
-    if policy.closed:
-        return MatcherTrees(denied)
     grants = {rule: action(rule_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.allows.all}
     decision = TreeBuilder(translator, grants.__getitem__, denied, plain).of(policy.allows)
     if not policy.asks.all:

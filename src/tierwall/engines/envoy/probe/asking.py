@@ -47,6 +47,7 @@ from tierwall.tool.ways import GuardedWay
 
 CASE, RESULTS, REASON = "x-tierwall-case", "x-tierwall-results", "x-tierwall-reason"
 _BACKEND = "recorder"
+_OF_COMPILING = "TW6"
 _ANY_PORT = SocketAddress("127.0.0.1", 0)
 _MAX_PROGRAM_SIZE = 10_000
 
@@ -228,7 +229,9 @@ def _obstacles(case: EnvoyCase) -> Iterator[str]:
     """Yield every reason why a case cannot be sent as it is."""
     request, protection = case.request, case.protection
     for diagnostic in protection.diagnostics:
-        yield diagnostic.message
+        # Envoy is stricter than the model there. A policy that is closed in both can be asked about.
+        if diagnostic.code.startswith(_OF_COMPILING):
+            yield diagnostic.message
     if case.question.time is not None:
         yield "Envoy uses its own clock"
     if request.http_method not in METHODS:

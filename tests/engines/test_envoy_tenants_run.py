@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.test_envoy_run import Agents
+from tests.labs.agents_run import Agents
 from tests.labs.envoy_lab import Caller
 from tests.labs.waiting import eventually, unused_port
 from tests.worlds.hostile_tenants import WORLDS

@@ -90,8 +90,10 @@ def test_manifests_with_errors_are_shown_all_at_once(folder: Path) -> None:
     for name in ("orders.yaml", "platform.yaml"):
         path = folder / name
         path.write_text(path.read_text().replace("action: Allow", "action: Alow"))
+    (folder / "tls.yaml").unlink()
     result = run(str(folder))
     assert result.exit_code == 1
+    assert "error[TW653]" in result.stderr
     assert result.stderr.count("error[TW104]") == 2
 
 

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
 from tierwall.core.protocols import DecisionEvent, EngineReport
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions, MutualTlsAddress
@@ -170,6 +170,11 @@ class ControlPlane:
             self._report_message("no Gateway opens a port: nothing is served")
 
     async def _begin(self, load: Load[Compilation], envoy: Any) -> None:
+        assert load.state is not None
+        resources = load.state.resources
+        if not resources.listeners and Diagnostics(resources.diagnostics).errors:
+            # A start that serves nothing for its errors is a failure; later, a listener may come back at any time.
+            raise InputError(load.diagnostics, load.loaded)
         if self.log.diagnostics:
             self._send_report(EngineReport("the decision log is not private", self.log.diagnostics))
         xds = self._settings.xds or self._socket()

@@ -88,7 +88,7 @@ def resources(
         for name in reading:
             rule.typed_per_filter_config[name].CopyFrom(on())
     virtual.routes.extend(made)
-    manager = connection_manager("bench", routes, options, filters)
+    manager = connection_manager("bench", routes, options, filters, identifies=True)
     sock, _ = transport_socket(ListenerTls(authority.server(), authority.pem, True), "bench", static=True)
     made_listener = listener("bench", SocketAddress("127.0.0.1", port), [filter_chain("bench", manager, sock, "")])
     return XdsResources({"bench": made_listener}, clusters={"backend": clusters.cluster("backend", backend)})

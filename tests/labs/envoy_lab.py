@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import select
 import ssl
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -47,9 +48,22 @@ class Backend:
     def __init__(self) -> None:
         self.calls: list[str] = []
         record = self.calls
+        self._is_closing = is_closing = threading.Event()
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                """Open an event stream that says one thing and then nothing for as long as the client is there."""
+                self.send_response(200)
+                self.send_header("content-type", "text/event-stream")
+                self.send_header("connection", "close")
+                self.end_headers()
+                self.wfile.write(b"data: {}\n\n")
+                self.wfile.flush()
+                while not is_closing.is_set() and not select.select([self.connection], [], [], 0.2)[0]:
+                    pass
+                self.close_connection = True
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -73,6 +87,7 @@ class Backend:
         self._thread.start()
 
     def close(self) -> None:
+        self._is_closing.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -122,7 +137,7 @@ class Caller:
 class Lab:
     """The whole setup, running. Envoy has one worker thread: if one request sees a state, the state is in force."""
 
-    def __init__(self) -> None:
+    def __init__(self, binds: Mapping[str, SocketAddress] | None = None, **options: Any) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="tierwall-lab-")
         authority = certificates.Authority()
         self.tls = certificates.manifests(authority, authority.server("localhost"))
@@ -140,10 +155,11 @@ class Lab:
         self.decisions: list[Object] = []
         self.said: list[str] = []
         self.options = EnvoyOptions(
-            bind={"shop/agents:8443": SocketAddress("127.0.0.1", self.port)},
+            bind={"shop/agents:8443": SocketAddress("127.0.0.1", self.port), **(binds or {})},
             endpoints={"XBackend/shop/orders": SocketAddress("127.0.0.1", self.backend.port)},
             access_logs=(accesslog.access_log(),),
             http_filters=(toolslist.http_filter(),),
+            **options,
         )
         self.controller = self.new_controller()
         self.socket = Path(self.folder.name) / "xds.sock"
@@ -278,9 +294,9 @@ def policy(name: str, *tools: str, on: str = "Gateway", account: str = "shopper"
 
 
 @contextmanager
-def lab() -> Iterator[Lab]:
+def lab(binds: Mapping[str, SocketAddress] | None = None, **options: Any) -> Iterator[Lab]:
     """Run a lab while the block lasts."""
-    new_lab = Lab()
+    new_lab = Lab(binds, **options)
     try:
         yield new_lab
     finally:

@@ -89,6 +89,12 @@ class RunParams(StateParams, RequiredPathParams):
     certificate: str | None = option(type=_FILE, help="Certificate chain (PEM) for HTTPS listeners without their own.")
     key: str | None = option(type=_FILE, help="Its private key.")
     client_ca: str | None = option(type=_FILE, help="CA certificates (PEM) for clients of Gateways without their own.")
+    max_connection_duration: int = option(
+        default=600,
+        metavar="SECONDS",
+        type=click.IntRange(0, 31_536_000),
+        help="Close connections of clients with certificates after this time, open streams included; 0 for never.",
+    )
     denial: str = _DENIAL
     reveal: str = _REVEAL
     filter_lists: bool = option(
@@ -144,6 +150,7 @@ def run(params: RunParams) -> None:
         endpoints=dict(_named_address(text, "--endpoint") for text in params.endpoints),
         certificate=_certificate(params.certificate, params.key),
         client_authority=_authority(params.client_ca),
+        max_connection_seconds=params.max_connection_duration,
         denial=Denial(params.denial),
         reveal=DenialDetail(params.reveal),
     )

@@ -27,6 +27,7 @@ from tierwall.attach.route import RouteOnListener, attach_route
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Path
 from tierwall.engines.envoy.config import external_auth, mcp
+from tierwall.engines.envoy.config.connections import limit_connections, limit_silence, limit_streams
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.matchers import matcher, packed
 from tierwall.engines.envoy.config.names import (
@@ -35,6 +36,7 @@ from tierwall.engines.envoy.config.names import (
     FACTS,
     MCP,
     OPEN,
+    PLACE,
     ROUTER,
     SLOTS,
     STRICT,
@@ -45,7 +47,7 @@ from tierwall.engines.envoy.config.names import (
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.config.replies import local_replies
 from tierwall.engines.envoy.config.route_plan import RoutePlan, RoutePlanner
-from tierwall.engines.envoy.config.tls import listener_tls, transport_socket
+from tierwall.engines.envoy.config.tls import ListenerTls, listener_tls, transport_socket
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -90,8 +92,13 @@ def _policy_filter(name: str, options: EnvoyOptions, policies: Mapping[str, Any]
     return out
 
 
-def connection_manager(name: str, routes: Any, options: EnvoyOptions, filters: list[Any]) -> Any:
-    """Return how a listener reads HTTP: ambiguous requests are not forwarded."""
+def connection_manager(
+    name: str, routes: Any, options: EnvoyOptions, filters: list[Any], identifies: bool = False
+) -> Any:
+    """Return how a listener reads HTTP: ambiguous requests are not forwarded.
+
+    `identifies` says that clients show certificates, so that their connections must end some time.
+    """
     out = _MANAGER(stat_prefix=name.replace("/", "."), codec_type=_MANAGER.AUTO)
     if options.static:
         out.route_config.CopyFrom(routes)
@@ -114,9 +121,9 @@ def connection_manager(name: str, routes: Any, options: EnvoyOptions, filters: l
     # Some servers read `mcp_name` as `mcp-name`.
     out.common_http_protocol_options.headers_with_underscores_action = _REJECT_REQUEST
     out.common_http_protocol_options.idle_timeout.seconds = 3600
-    out.request_headers_timeout.seconds = 10
-    out.request_timeout.seconds = MAX_REQUEST_SECONDS
-    out.stream_idle_timeout.seconds = 300
+    limit_streams(out, MAX_REQUEST_SECONDS)
+    if identifies and options.max_connection_seconds:
+        limit_connections(out, options.max_connection_seconds)
     out.http_protocol_options.SetInParent()
     out.http2_protocol_options.max_concurrent_streams.value = 100
     return out
@@ -127,21 +134,29 @@ def listener(name: str, address: SocketAddress, chains: list[Any]) -> Any:
     out = listener_pb2.Listener(name=name)
     out.address.socket_address.address, out.address.socket_address.port_value = address
     out.filter_chains.extend(chains)
-    if any(chain.filter_chain_match.server_names for chain in chains):
-        inspector = packed(tls_inspector_pb2.TlsInspector())
-        out.listener_filters.add(name="envoy.filters.listener.tls_inspector", typed_config=inspector)
+    # It waits for the first bytes, and tells the server name. Every listener has it, because another one than before
+    # would end the connections of all filter chains.
+    inspector = packed(tls_inspector_pb2.TlsInspector())
+    out.listener_filters.add(name="envoy.filters.listener.tls_inspector", typed_config=inspector)
     out.per_connection_buffer_limit_bytes.value = 1 << 20
+    limit_silence(out, any(chain.HasField("transport_socket") for chain in chains))
     return out
 
 
-def filter_chain(name: str, manager: Any, socket: Any | None, hostname: str) -> Any:
-    """Return the filter chain of a Gateway listener; with TLS, the client's server name selects it."""
+def filter_chain(name: str, manager: Any, socket: Any | None, hostname: str, digest: str = "") -> Any:
+    """Return the filter chain of a Gateway listener; with TLS, the client's server name selects it.
+
+    Secrets change without their filter chain, so `digest` stands for them: Envoy drains the connections of a chain that
+    is not the same any more.
+    """
     out = listener_components_pb2.FilterChain(name=name)
     if socket is not None:
         out.transport_socket.name = "envoy.transport_sockets.tls"
         out.transport_socket.typed_config.CopyFrom(socket)
         if hostname:
             out.filter_chain_match.server_names.append(hostname)
+        if digest:
+            out.metadata.filter_metadata[PLACE].update({"tls": digest})
     out.filters.add(name="envoy.filters.network.http_connection_manager", typed_config=packed(manager))
     return out
 
@@ -150,6 +165,7 @@ class FilterChain(NamedTuple):
     """The parts of a filter chain."""
 
     plan: RoutePlan
+    tls: ListenerTls | None
     socket: Any | None
     hostname: str
     # The listeners of the Gateway and its ListenerSets that it serves.
@@ -195,8 +211,10 @@ class ServedGateways(Struct, frozen=True, eq=False):
 
 
 def _chain(parts: FilterChain, routes: Any, options: EnvoyOptions, filters: list[Any]) -> Any:
-    manager = connection_manager(parts.plan.name, routes, options, filters)
-    return filter_chain(parts.plan.name, manager, parts.socket, parts.hostname)
+    tls = parts.tls
+    manager = connection_manager(parts.plan.name, routes, options, filters, tls is not None and tls.identifies)
+    digest = tls.digest if tls is not None else ""
+    return filter_chain(parts.plan.name, manager, parts.socket, parts.hostname, digest)
 
 
 def served_gateways(
@@ -321,7 +339,7 @@ class _ServedBuilder:
         return listener.owner is not gateway, (listener.owner.identity, listener.name) not in self._in_force
 
     def _chain(self, gateway: Resource, group: list[Listener]) -> FilterChain | None:
-        first, socket = group[0], None
+        first, tls, socket = group[0], None, None
         name = route_name(gateway, first)
         if first.protocol == "HTTPS":
             tls = listener_tls(self._snapshot, gateway, first, self._options, self._diagnostics)
@@ -334,7 +352,7 @@ class _ServedBuilder:
         ]
         for _, routes in attached:
             routes.sort(key=lambda attached_route: (attached_route.route.seniority, attached_route.parent))
-        return FilterChain(self._planning.plan(gateway, name, attached), socket, first.hostname, tuple(group))
+        return FilterChain(self._planning.plan(gateway, name, attached), tls, socket, first.hostname, tuple(group))
 
     def serving(self) -> ServedGateways:
         """Return everything added so far."""

@@ -67,6 +67,8 @@ class EnvoyOptions(Struct, frozen=True, kw_only=True):
     client_authority: bytes | None = None
     denial: Denial = Denial.JSON_RPC
     reveal: DenialDetail = DenialDetail.POLICY
+    # How long connections last whose clients show certificates, in seconds; 0 for any time.
+    max_connection_seconds: int = 600
     # The largest MCP message, in bytes; Envoy keeps it in memory while reading it.
     largest_message: int = 1 << 20
     # The largest RE2 program that Envoy accepts; `bootstrap` raises it in Envoys that Tierwall runs.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from typing import Any
 
 from cryptography import x509
@@ -36,6 +37,17 @@ class ListenerTls(Struct, frozen=True):
     certificate: Certificate
     authority: bytes | None
     required: bool
+
+    @property
+    def identifies(self) -> bool:
+        """Whether clients may show a certificate."""
+        return self.authority is not None
+
+    @property
+    def digest(self) -> str:
+        """A digest of the certificate, the key and the authority."""
+        parts = (*self.certificate, self.authority or b"")
+        return sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()[:16]
 
 
 def listener_tls(
@@ -177,6 +189,9 @@ def _problem(code: str, message: str, listener: Listener) -> Diagnostic:
 def transport_socket(tls: ListenerTls, name: str, static: bool) -> tuple[Any, dict[str, Any]]:
     """Return the socket of a listener, and the Secrets that it refers to (none if they are inlined)."""
     context = tls_pb2.DownstreamTlsContext()
+    # A resumed session would keep an identity that was checked long ago, under an authority that may be gone.
+    context.disable_stateless_session_resumption = True
+    context.disable_stateful_session_resumption = True
     common = context.common_tls_context
     common.alpn_protocols.extend(("h2", "http/1.1"))
     common.tls_params.tls_minimum_protocol_version = common_pb2.TlsParameters.TLSv1_2

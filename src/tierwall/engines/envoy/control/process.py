@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy.config.bootstrap import bootstrap
+from tierwall.engines.envoy.config.connections import DRAIN_SECONDS
 from tierwall.engines.private import private_folder, write_private
 
 OLDEST = (1, 40, 0)
@@ -34,8 +35,9 @@ _PR_SET_PDEATHSIG = 1
 # Pauses between restarts, in seconds: an Envoy that keeps dying must not be started in a busy loop.
 FIRST_PAUSE, MAX_PAUSE = 0.1, 5.0
 MAX_LOGGED_LINES = 10_000
-# Connections to a removed port keep the last routes of the port, so Envoy answers each once more and closes it.
-DRAINING = ("--drain-strategy", "immediate", "--drain-time-s", "30")
+# Connections to a removed port keep the last routes of the port, and connections under a replaced authority their
+# identity. So Envoy answers each once more and closes it, and closes the rest after this time.
+DRAINING = ("--drain-strategy", "immediate", "--drain-time-s", str(DRAIN_SECONDS))
 
 
 class EnvoyBinary(NamedTuple):

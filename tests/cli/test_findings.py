@@ -15,6 +15,9 @@ from tierwall.core.catalogue import CATALOGUE
 
 # Codes below 510, which are about manifests, that `check` never reports.
 NOT_BY_CHECK = {
+    **dict.fromkeys(
+        ("TW010", "TW011", "TW012", "TW013", "TW014"), "only a process that follows files keeps what they had"
+    ),
     "TW208": "admission says what is wrong; `explain` and `list` say that it fails closed",
     "TW210": "only `list --exposure` asks about future pods",
 }

@@ -25,6 +25,7 @@ def yaml(params: YamlParams) -> int:
     Example: tierwall yaml deployment.yaml | jq .metadata.name
     """
     from tierwall.cli.collector import collector_off
+    from tierwall.core.diagnostics import shown
     from tierwall.resources.json_text import MAX_DEPTH, json_line
     from tierwall.resources.read import Limits, read_paths, repeated_keys
 
@@ -34,10 +35,14 @@ def yaml(params: YamlParams) -> int:
     for document in read.documents:
         out.write(json_line(document.value).encode() + b"\n")
     out.flush()
-    for repeated in repeated_keys(read.documents):
-        click.echo(f"{repeated.at}: warning: {repeated.message_with_hint}", err=True)
-    for problem in read.diagnostics:
+    repeated = shown(repeated_keys(read.documents))
+    for problem in repeated.diagnostics:
+        click.echo(f"{problem.at}: warning: {problem.message_with_hint}", err=True)
+    problems = shown(read.diagnostics)
+    for problem in problems.diagnostics:
         click.echo(f"{problem.at}: {problem.message_with_hint}", err=True)
+    for line in (*repeated.lines, *problems.lines):
+        click.echo(line, err=True)
     return FAILED if read.diagnostics else 0
 
 

@@ -1,13 +1,19 @@
 """Diagnostics: one per problem with the input, all reported at once, sorted by position.
 
+At most `MAX_OF_FILE` of one file and `MAX_SHOWN` in all are shown, errors first; the rest is counted
+(docs/semantics.md#diagnostics-are-complete-up-to-a-bound). Where a file may have very many problems of one sort, the
+last diagnostic stands for all that would not be shown (`Diagnostic.count`).
+
 The catalogue (`core.catalogue`) has the severity, title and consequences of every code. A diagnostic is a code at a
 position with a message. Messages are lower case without a final full stop and quote user input in backticks.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -30,6 +36,8 @@ class Diagnostic(msgspec.Struct, frozen=True):
     reference: Reference | None = None
     # Other positions that belong to the problem (such as the rule that shadows this one), each with a label.
     related: tuple[tuple[str, Position | None], ...] = ()
+    # How many problems this stands for.
+    count: int = 1
 
     @property
     def severity(self) -> Severity:
@@ -73,6 +81,50 @@ class Diagnostics(tuple[Diagnostic, ...]):
         return Diagnostics(diagnostic for diagnostic in self if diagnostic.severity is not Severity.NOTE)
 
 
+MAX_OF_FILE, MAX_SHOWN = 100, 1000
+# A line says how many problems of a file are not shown, for at most this many files.
+_MAX_FILES_NAMED = 20
+
+
+class ShownResult(NamedTuple):
+    """The diagnostics to show, by position, and how many more there are: `(file, number)`, or "" for other files."""
+
+    diagnostics: Diagnostics
+    more: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A line for each file with more problems than are shown."""
+        return tuple(f"{file}: and {number:,} more" if file else f"and {number:,} more" for file, number in self.more)
+
+
+def shown(diagnostics: Iterable[Diagnostic]) -> ShownResult:
+    """Choose what to show: at most `MAX_OF_FILE` of a file and `MAX_SHOWN` in all, errors before warnings and notes."""
+    given = tuple(diagnostics)
+    if len(given) <= MAX_OF_FILE and all(diagnostic.count == 1 for diagnostic in given):
+        return ShownResult(Diagnostics(given))
+    by_severity: dict[Severity, list[int]] = {severity: [] for severity in Severity}
+    for index, diagnostic in enumerate(given):
+        by_severity[diagnostic.severity].append(index)
+    chosen: set[int] = set()
+    of_file: Counter[str] = Counter()
+    more: Counter[str] = Counter()
+    for index in chain.from_iterable(by_severity.values()):
+        diagnostic = given[index]
+        file = diagnostic.at.file if diagnostic.at is not None else ""
+        if diagnostic.count == 1 and len(chosen) < MAX_SHOWN and of_file[file] < MAX_OF_FILE:
+            chosen.add(index)
+            of_file[file] += 1
+        else:
+            more[file] += diagnostic.count
+    named = [(file, number) for file, number in more.most_common(_MAX_FILES_NAMED) if file]
+    others = more.total() - sum(number for _, number in named)
+    return ShownResult(
+        Diagnostics(diagnostic for index, diagnostic in enumerate(given) if index in chosen),
+        (*named, *([("", others)] if others else ())),
+    )
+
+
 # A diagnostic about what policies mean, not about how they are written.
 Finding: TypeAlias = Diagnostic
 
@@ -87,8 +139,9 @@ class InputError(TierwallError):
 
     @property
     def summary(self) -> str:
-        """All messages and hints on one line."""
-        return "; ".join(diagnostic.message_with_hint for diagnostic in self.diagnostics)
+        """The messages and hints on one line."""
+        chosen = shown(self.diagnostics)
+        return "; ".join((*(diagnostic.message_with_hint for diagnostic in chosen.diagnostics), *chosen.lines))
 
 
 class UnknownName(InputError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.diagnostics import Diagnostic, shown
 from tierwall.core.protocols import DecisionEvent
 from tierwall.network.detail import ObservedConnection, ObservedEndpoint, RuleHits
 from tierwall.render.formats import View
@@ -176,6 +176,7 @@ def proxies_document(
     programmed: GatewayCondition, statuses: Iterable[ProxyStatus], diagnostics: Iterable[Diagnostic], time: str
 ) -> dict[str, Any]:
     """Return the condition in Kubernetes form, each proxy, and the problems of the last load."""
+    chosen = shown(diagnostics)
     return {
         "conditions": [
             {
@@ -194,6 +195,7 @@ def proxies_document(
             }
             for status in statuses
         ],
-        "diagnostics": [diagnostic_document(diagnostic) for diagnostic in diagnostics],
+        "diagnostics": [diagnostic_document(diagnostic) for diagnostic in chosen.diagnostics],
+        **({"more": [{"file": file, "count": number} for file, number in chosen.more]} if chosen.more else {}),
         "time": time,
     }

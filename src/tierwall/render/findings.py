@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from tierwall.core.catalogue import CATALOGUE
-from tierwall.core.diagnostics import Diagnostic, Diagnostics
+from tierwall.core.diagnostics import Diagnostic, Diagnostics, ShownResult, shown
 from tierwall.core.source import Position
 from tierwall.core.words import count_noun
 from tierwall.render.formats import View
@@ -31,7 +31,15 @@ class CheckResult(Struct, frozen=True):
     @property
     def severities(self) -> Counter[str]:
         """The number of findings of each severity."""
-        return Counter(str(finding.severity) for finding in self.findings)
+        severities: Counter[str] = Counter()
+        for finding in self.findings:
+            severities[str(finding.severity)] += finding.count
+        return severities
+
+    @property
+    def shown(self) -> ShownResult:
+        """The findings that are written, and how many more there are."""
+        return shown(self.findings)
 
     @property
     def unjudged_kinds(self) -> dict[str, int]:
@@ -60,7 +68,7 @@ def text(checked: CheckResult, view: View) -> Iterator[str]:
 
 def document(checked: CheckResult, view: View) -> dict[str, Any]:
     """Return the document of `check -o json`."""
-    severities = checked.severities
+    severities, chosen = checked.severities, checked.shown
     return {
         "files": len(checked.loaded.read.sources),
         "objects": len(checked.loaded.resources),
@@ -68,14 +76,17 @@ def document(checked: CheckResult, view: View) -> dict[str, Any]:
         "warnings": severities["warning"],
         "notes": severities["note"],
         "passedOver": checked.unjudged_kinds,
-        "diagnostics": [diagnostic_document(finding) for finding in checked.findings],
+        "diagnostics": [diagnostic_document(finding) for finding in chosen.diagnostics],
+        # The numbers above count all findings.
+        **({"more": [{"file": file, "count": number} for file, number in chosen.more]} if chosen.more else {}),
         "notConsidered": omission_documents(view.not_considered),
     }
 
 
 def sarif(checked: CheckResult, view: View) -> dict[str, Any]:
     """Return a SARIF 2.1.0 document, which code hosts show beside the code: the codes found, and each finding."""
-    findings = checked.findings
+    chosen = checked.shown
+    findings = chosen.diagnostics
     codes = sorted({finding.code for finding in findings})
     rules = [
         {
@@ -94,9 +105,16 @@ def sarif(checked: CheckResult, view: View) -> dict[str, Any]:
                 "tool": {"driver": {"name": "tierwall", "version": __version__, "rules": rules}},
                 "columnKind": "unicodeCodePoints",
                 "results": [_result(finding, codes.index(finding.code)) for finding in findings],
+                **({"invocations": [_invocation(chosen)]} if chosen.more else {}),
             }
         ],
     }
+
+
+def _invocation(chosen: ShownResult) -> dict[str, Any]:
+    """Say how many findings are left out, where SARIF has the messages of the tool itself."""
+    notes = [{"level": "note", "message": {"text": line}} for line in chosen.lines]
+    return {"executionSuccessful": True, "toolExecutionNotifications": notes}
 
 
 def _result(finding: Diagnostic, rule: int) -> dict[str, Any]:
@@ -124,12 +142,15 @@ def _location(position: Position) -> dict[str, Any]:
 
 def github(checked: CheckResult, view: View) -> Iterator[str]:
     """Write `::error file=…,line=…,col=…,title=…::message`: an annotation on a line, escaped for GitHub runners."""
-    for finding in checked.findings:
+    chosen = checked.shown
+    for finding in chosen.diagnostics:
         where = []
         if finding.at is not None:
             where = [f"file={_escape_property(finding.at.file)}", f"line={finding.at.line}", f"col={finding.at.column}"]
         attributes = ",".join([*where, f"title={_escape_property(finding.code)}"])
         yield f"::{_GITHUB[finding.severity]} {attributes}::{_escape_data(finding.message_with_hint)}"
+    for line in chosen.lines:
+        yield f"::notice title=more::{_escape_data(line)}"
 
 
 def _escape_data(text: str) -> str:

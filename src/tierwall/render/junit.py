@@ -37,7 +37,9 @@ def cases(results: Iterable[CaseResult], view: View) -> str:
 def findings(checked: CheckResult, view: View) -> str:
     """Write the findings of a check, with one test case for each file; errors and warnings fail it."""
     by_file: dict[str, list[Diagnostic]] = {file: [] for file in checked.loaded.read.sources}
-    for finding in checked.findings:
+    chosen = checked.shown
+    more = dict(chosen.more)
+    for finding in chosen.diagnostics:
         by_file.setdefault(finding.at.file if finding.at else "", []).append(finding)
     members = []
     for file, diagnostics in by_file.items():
@@ -45,6 +47,8 @@ def findings(checked: CheckResult, view: View) -> str:
         for finding in Diagnostics(diagnostics).serious:
             failure = SubElement(element, "failure", message=_writable(finding.message), type=finding.code)
             failure.text = _writable(f"{finding.at or ''} {finding.message} {finding.hint}".strip())
+        if number := more.pop(file, 0):
+            SubElement(element, "system-out").text = f"and {number:,} more"
         members.append(element)
     return _document([("tierwall check", members)])
 

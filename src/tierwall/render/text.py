@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Iterable, Iterator
 
 from tierwall.core.answer import Answer, Reason, Step, format_decider
-from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.diagnostics import Diagnostic, shown
 from tierwall.core.verdict import StepVerdict
 from tierwall.core.words import with_hint
 from tierwall.render.formats import LineLookup, View
@@ -23,8 +23,12 @@ def paint(word: str, name: str, colour: bool) -> str:
 
 
 def diagnostics(findings: Iterable[Diagnostic], lines: LineLookup, terminal: bool, colour: bool) -> Iterator[str]:
-    """Write each problem: place, severity, code, message; on a terminal also the line with a caret, and the hint."""
-    for finding in findings:
+    """Write each problem: place, severity, code, message; on a terminal also the line with a caret, and the hint.
+
+    Of very many problems the first are written, then their number.
+    """
+    chosen = shown(findings)
+    for finding in chosen.diagnostics:
         place = f"{finding.at}: " if finding.at else ""
         head = f"{place}{paint(finding.severity, finding.severity, colour)}[{finding.code}]: {finding.message}"
         if not terminal:
@@ -37,6 +41,7 @@ def diagnostics(findings: Iterable[Diagnostic], lines: LineLookup, terminal: boo
             yield f"      = {word}: {at}" if at else f"      = {word}"
         if finding.hint:
             yield f"      = hint: {finding.hint}"
+    yield from chosen.lines
 
 
 def _snippet(line: int, column: int, text: str) -> Iterator[str]:

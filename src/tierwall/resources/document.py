@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
@@ -153,16 +153,26 @@ class Document:
         return text_position(self.source, self.start, self.end, offset)
 
     @property
-    def repeated_keys(self) -> tuple[RepeatedKey, ...]:
-        """The repeated keys in the order of the text."""
+    def repeats_keys(self) -> bool:
+        """Whether a key is repeated."""
         if self._repeats is None:
             from tierwall.resources.json_locator import repeats_keys
 
             self._repeats = repeats_keys(self.source.data[self.start : self.end])
-        if not self._repeats:
-            return ()
-        repeats = self.source.locators.locator(self).repeats()
-        return tuple(RepeatedKey(path, self._position(offset)) for path, offset in repeats)
+        return self._repeats
+
+    @property
+    def repeated_keys(self) -> tuple[RepeatedKey, ...]:
+        """The repeated keys in the order of the text."""
+        return self.first_repeated_keys(None)[0]
+
+    def first_repeated_keys(self, limit: int | None) -> tuple[tuple[RepeatedKey, ...], int]:
+        """Return the first repeated keys, and how many more there are: to look up a position takes time."""
+        if not self.repeats_keys:
+            return (), 0
+        repeats = iter(self.source.locators.locator(self).repeats())
+        first = tuple(RepeatedKey(path, self._position(offset)) for path, offset in islice(repeats, limit))
+        return first, sum(1 for _ in repeats)
 
     def make_locator(self) -> _Locator:
         """Make the object that finds nodes in the text of this document."""

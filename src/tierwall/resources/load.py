@@ -7,15 +7,16 @@ Admission does not happen here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorted_diagnostics
+from tierwall.core.diagnostics import MAX_OF_FILE, Diagnostic, Diagnostics, InputError, sorted_diagnostics
 from tierwall.core.source import Origin
-from tierwall.resources.document import Document
+from tierwall.resources.document import Document, SourceText
 from tierwall.resources.file_cache import CachedFile, FileCache
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.read import ReadResult, read_paths, read_text
@@ -66,12 +67,20 @@ def read_document(path: str) -> Any:
     return read.documents[0].value
 
 
+class ObjectFailure(NamedTuple):
+    """A part of a document that should be an object and is not: its path, and a description."""
+
+    prefix: tuple[str | int, ...]
+    description: str
+
+
 class DocumentResult(Struct, frozen=True):
-    """The objects of a document, and what in it is not an object."""
+    """The objects of a document, and what in it is not an object: the first of these, and how many they are."""
 
     document: Document
     resources: tuple[Resource, ...]
-    problems: tuple[Diagnostic, ...]
+    failures: tuple[ObjectFailure, ...] = ()
+    failure_count: int = 0
 
 
 class RetainedFile(Struct, frozen=True):
@@ -141,22 +150,39 @@ class Loader:
         known, self._known = self._known, {}
         if self.retention is None:
             diagnostics = list(read.diagnostics)
-            contents: Iterable[DocumentResult] = [self._objects(document, known) for document in read.documents]
+            contents: Iterable[DocumentResult] = self._contents(read.documents, known)
         else:
             files, problems, lost = self.retention.retain(read, lambda file: self._objects_of_file(file, known))
             diagnostics = [*problems]
             for file in files:
                 diagnostics += file.problems
             contents = chain.from_iterable([file.documents for file in files])
+        failed: dict[SourceText, list[DocumentResult]] = {}
         for content in contents:
             listed += content.resources
-            diagnostics += content.problems
+            if content.failure_count:
+                failed.setdefault(content.document.source, []).append(content)
+        for documents in failed.values():
+            diagnostics += _failure_diagnostics(documents)
         resources = tuple(listed)
         snapshot = last.snapshot.updated_to(last.resources, resources) if last is not None else Snapshot.of(resources)
         # The snapshot has fewer objects than were loaded only if an identity occurs twice.
         repeated = _replacements(resources) if len(snapshot) < len(resources) else ()
-        self._repeated = {pair: self._repeated.get(pair) or _defined_twice(*pair) for pair in repeated}
+        before, self._repeated = self._repeated, {}
+        of_file: Counter[SourceText | None] = Counter()
+        surplus: dict[SourceText | None, Resource] = {}
+        for pair in repeated:
+            source = pair[1].origin.source if isinstance(pair[1].origin, Document) else None
+            of_file[source] += 1
+            if of_file[source] <= MAX_OF_FILE:
+                self._repeated[pair] = before.get(pair) or _defined_twice(*pair)
+            else:
+                surplus[source] = pair[1]
         diagnostics += self._repeated.values()
+        for source, resource in surplus.items():
+            others = of_file[source] - MAX_OF_FILE
+            message = f"{others:,} more objects of this file are defined twice"
+            diagnostics.append(Diagnostic("TW007", message, resource.position(), count=others))
         self._last = LoadResult(resources, snapshot, sorted_diagnostics(diagnostics), read, lost)
         return self._last
 
@@ -168,20 +194,53 @@ class Loader:
         return content
 
     def _objects_of_file(self, file: CachedFile, known: Mapping[object, DocumentResult]) -> RetainedFile:
-        contents = tuple([self._objects(document, known) for document in file.documents])
-        return RetainedFile(file.source.name, contents, file.problems)
+        return RetainedFile(file.source.name, tuple(self._contents(file.documents, known)), file.problems)
+
+    def _contents(
+        self, documents: Iterable[Document], known: Mapping[object, DocumentResult]
+    ) -> Iterator[DocumentResult]:
+        """Yield the objects of documents; of a file with many documents that are not objects, most are only counted."""
+        useless: Counter[SourceText] = Counter()
+        surplus: dict[SourceText, DocumentResult] = {}
+        for document in documents:
+            content, source = self._objects(document, known), document.source
+            if content.failures and not content.resources:
+                useless[source] += 1
+                if useless[source] > MAX_OF_FILE:
+                    count = content.failure_count + (surplus[source].failure_count if source in surplus else 0)
+                    surplus[source] = DocumentResult(document, (), (), count)
+                    del self._known[document.content]
+                    continue
+            yield content
+        yield from surplus.values()
 
 
 def _document_objects(document: Document, before: DocumentResult | None, namespace: str) -> DocumentResult:
     """Return the objects of a document; `before` are those of the same document at its previous place."""
-    if before is not None and not before.problems:
-        return DocumentResult(document, tuple([resource.at_origin(document) for resource in before.resources]), ())
-    objects = list(_objects(document.value, document, (), "", "", namespace))
-    return DocumentResult(
-        document,
-        tuple([resource for resource in objects if isinstance(resource, Resource)]),
-        tuple([problem for problem in objects if isinstance(problem, Diagnostic)]),
-    )
+    if before is not None and not before.failures:
+        return DocumentResult(document, tuple([resource.at_origin(document) for resource in before.resources]))
+    resources: list[Resource] = []
+    failures: list[ObjectFailure] = []
+    count = 0
+    for item in _objects(document.value, document, (), "", "", namespace):
+        if isinstance(item, Resource):
+            resources.append(item)
+        else:
+            count += 1
+            if count <= MAX_OF_FILE:
+                failures.append(item)
+    return DocumentResult(document, tuple(resources), tuple(failures), count)
+
+
+def _failure_diagnostics(documents: Sequence[DocumentResult]) -> Iterator[Diagnostic]:
+    """Yield a diagnostic for the first parts of a file that are not objects, and one for all the others."""
+    failures = ((failure, content.document) for content in documents for failure in content.failures)
+    for failure, document in islice(failures, MAX_OF_FILE):
+        yield _not_an_object(failure, document)
+    others = sum(content.failure_count for content in documents) - MAX_OF_FILE
+    if others > 0:
+        message = f"{others:,} more parts of this file are not Kubernetes objects"
+        yield Diagnostic("TW006", message, documents[-1].document.position(), count=others)
 
 
 def load_objects(
@@ -201,7 +260,8 @@ def load_objects(
 
 def read_objects(value: Any, namespace: str = "default") -> Iterator[Resource | Diagnostic]:
     """Yield the objects in a plain value, which may be a list; yield a diagnostic for what is not an object."""
-    return _objects(value, None, (), "", "", namespace)
+    for item in _objects(value, None, (), "", "", namespace):
+        yield item if isinstance(item, Resource) else _not_an_object(item, None)
 
 
 def _objects(
@@ -211,13 +271,13 @@ def _objects(
     api_version: Any,
     kind: Any,
     default_namespace: str,
-) -> Iterator[Resource | Diagnostic]:
+) -> Iterator[Resource | ObjectFailure]:
     """Yield the objects in a value. Items of a typed list may lack `api_version` and `kind`: the list supplies them."""
     if isinstance(value, dict):
         api_version = value.get("apiVersion", api_version)
         kind = value.get("kind", kind)
     if not isinstance(value, dict) or not isinstance(kind, str) or not isinstance(api_version, str) or not kind:
-        yield _not_an_object(value, origin, prefix)
+        yield ObjectFailure(prefix, _describe_map(value) if isinstance(value, dict) else _describe(value))
         return
     items = value.get("items")
     if kind.endswith("List") and isinstance(items, list):
@@ -241,14 +301,13 @@ def _objects(
     yield Resource(group, version, kind, str(namespace), str(name), value, origin, prefix)
 
 
-def _not_an_object(value: Any, origin: Origin | None, prefix: tuple[str | int, ...]) -> Diagnostic:
-    description = _describe_map(value) if isinstance(value, dict) else _describe(value)
+def _not_an_object(failure: ObjectFailure, origin: Origin | None) -> Diagnostic:
     return Diagnostic(
         "TW006",
-        f"expected a Kubernetes object, found {description}",
-        origin.position(prefix) if origin else None,
+        f"expected a Kubernetes object, found {failure.description}",
+        origin.position(failure.prefix) if origin else None,
         expected="an object with `apiVersion` and `kind`",
-        actual=description,
+        actual=failure.description,
     )
 
 

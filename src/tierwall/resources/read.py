@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tierwall.core.diagnostics import Diagnostic, near_miss, sorted_diagnostics
+from tierwall.core.diagnostics import MAX_OF_FILE, Diagnostic, near_miss, sorted_diagnostics
 from tierwall.core.source import Position
 from tierwall.resources.document import Document, SourceText
 from tierwall.resources.file_cache import CachedFile, FileCache, Stamp, now, put_back, reliable_stamp, stamp
@@ -106,14 +106,28 @@ def read_text(text: str | bytes, name: str = "input", limits: Limits = _DEFAULT)
 
 def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
     """Report the repeated keys of documents, which strict field validation refuses."""
+    left: dict[SourceText, int] = {}
+    surplus: dict[SourceText, Diagnostic] = {}
     for document in documents:
-        for path, position in document.repeated_keys:
+        if not document.repeats_keys:
+            continue
+        source = document.source
+        before = left.get(source, MAX_OF_FILE)
+        # The documents beyond the bound count once each: nobody needs the exact number.
+        first, others = document.first_repeated_keys(before) if before else ((), 1)
+        for path, position in first:
             yield Diagnostic(
                 "TW004",
                 f"key `{path[-1]}` is repeated; only the last one counts",
                 position,
                 hint="remove one of them",
             )
+        left[source] = before - len(first)
+        if others:
+            others += surplus[source].count if source in surplus else 0
+            message = f"{others:,} more keys of this file are repeated"
+            surplus[source] = Diagnostic("TW004", message, source.position(document.start), count=others)
+    yield from surplus.values()
 
 
 class _Reader:

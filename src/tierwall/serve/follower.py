@@ -67,12 +67,14 @@ class PreparedState(NamedTuple, Generic[State]):
 class Load(Struct, Generic[State]):
     """One reading of the source. `state` is absent if the load is refused, `loaded` if nothing could be read.
 
-    `diagnostics` has everything that is wrong. `refusal` has those of them that keep the whole load out.
+    `diagnostics` has everything that is wrong. `refusal` has those of them that keep the whole load out. `unreported`
+    has those that the load before did not have: a thousand old problems are not reported again with every change.
     """
 
     loaded: LoadResult | None
     diagnostics: tuple[Diagnostic, ...]
     refusal: tuple[Diagnostic, ...] = ()
+    unreported: tuple[Diagnostic, ...] = ()
     state: State | None = None
     seconds: float = 0.0
     outcome: LoadOutcome | None = None
@@ -164,6 +166,7 @@ class Follower(ABC, Generic[State]):
 
     def accept(self, load: Load[State]) -> LoadOutcome:
         """Bring a load into force unless it is refused; InputError if there is no other state to keep."""
+        reported = frozenset(self.newest.diagnostics) if self.newest is not None else frozenset()
         self.newest, first = load, self.in_force is None
         if not load.refusal:
             try:
@@ -173,6 +176,7 @@ class Follower(ABC, Generic[State]):
         assert load.outcome is not None
         if load.outcome is not LoadOutcome.REFUSED:
             self.in_force = load
+        load.unreported = tuple(diagnostic for diagnostic in load.diagnostics if diagnostic not in reported)
         self.outcomes[load.outcome] += not first
         if self._count is not None:
             self._count(load)

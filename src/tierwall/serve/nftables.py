@@ -95,9 +95,7 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
                 if not is_refusal(error):
                     raise
                 return self._put(load, self._compile(load.snapshot))
-            before = set(self.in_force.diagnostics) if self.in_force is not None else set()
-            new = tuple(diagnostic for diagnostic in load.diagnostics if diagnostic not in before)
-            report = EngineReport(f"{count_noun(state.pods, 'pod')} followed", (*new, *self._about_interfaces()))
+            report = EngineReport(f"{count_noun(state.pods, 'pod')} followed", tuple(self._about_interfaces()))
             self._last_report = self._cut(report, load.snapshot)
             return True
         return self._put(load, state)
@@ -200,10 +198,11 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
     def report(self, load: Load[CompiledTable | PodStep]) -> EngineReport:
         """Return the report on the load that was accepted last."""
         if load.refusal:
-            return EngineReport("the last good table stays in force", load.diagnostics, load.loaded)
+            return EngineReport("the last good table stays in force", load.unreported, load.loaded)
         # A change of pods alone compiles nothing, and what is wrong with files and objects is reported all the same.
-        diagnostics = dict.fromkeys((*load.diagnostics, *self._last_report.diagnostics))
-        return replace(self._last_report, diagnostics=tuple(diagnostics), read=load.loaded)
+        known = frozenset(load.diagnostics)
+        others = (diagnostic for diagnostic in self._last_report.diagnostics if diagnostic not in known)
+        return replace(self._last_report, diagnostics=(*load.unreported, *others), read=load.loaded)
 
     def _cut(self, report: EngineReport, snapshot: Snapshot) -> EngineReport:
         if not self._cuts:

@@ -218,7 +218,7 @@ def _is_below(name: str, folder: str) -> bool:
 
 
 def _is_good(file: RetainedFile) -> bool:
-    return not any(document.problems for document in file.documents)
+    return not any(document.failures for document in file.documents)
 
 
 def _is_sound(file: RetainedFile) -> bool:
@@ -228,7 +228,7 @@ def _is_sound(file: RetainedFile) -> bool:
 
 def _is_faulty(document: DocumentResult, known: Set[Identity]) -> bool:
     """Tell whether something in a document may have been an object: no object, or without name, version or kind."""
-    return bool(document.problems) or any(
+    return bool(document.failures) or any(
         resource.identity not in known and (not resource.name or not resource.version or _is_misspelled(resource))
         for resource in document.resources
     )
@@ -248,7 +248,7 @@ def _missing(current: RetainedFile, good: RetainedFile | None) -> tuple[Document
         return ()
     present = {resource.identity for document in current.documents for resource in document.resources}
     return tuple(
-        DocumentResult(document.document, left, ())
+        DocumentResult(document.document, left)
         for document in good.documents
         if (left := tuple([resource for resource in document.resources if resource.identity not in present]))
     )
@@ -262,7 +262,7 @@ def _missing_problem(current: RetainedFile, missing: Sequence[DocumentResult], s
 
 
 def _without_problems(file: RetainedFile) -> tuple[DocumentResult, ...]:
-    return tuple([DocumentResult(content.document, content.resources, ()) for content in file.documents])
+    return tuple([DocumentResult(content.document, content.resources) for content in file.documents])
 
 
 def _kept(problem: Diagnostic, since: str, copied: str) -> Diagnostic:

@@ -165,7 +165,7 @@ class ControlPlane:
             message = f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force"
         else:
             message = f"in force: {len(load.snapshot)} objects, {self._changes} resources changed for the proxies"
-        self._send_report(EngineReport(message, load.diagnostics, load.loaded))
+        self._send_report(EngineReport(message, load.unreported, load.loaded))
         if load.state is not None and not load.state.resources.listeners:
             self._report_message("no Gateway opens a port: nothing is served")
 

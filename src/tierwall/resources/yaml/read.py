@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.diagnostics import MAX_OF_FILE, Diagnostic
 from tierwall.core.source import Position
 from tierwall.resources.document import Document, SourceText
 from tierwall.resources.yaml.errors import YamlError
@@ -95,7 +95,14 @@ class StreamReader:
             if start < 0:
                 assert json_problem is not None
                 return documents, [_json_diagnostic(source, json_problem)]
-        for index, chunk in enumerate(split(source.data, start)):
+        chunks = split(source.data, start)
+        for index, chunk in enumerate(chunks):
+            if len(problems) == MAX_OF_FILE:
+                # The file cannot be used anyway, and the rest would take long.
+                unread = 1 + sum(left.end > left.start for left in chunks)
+                message = f"{unread:,} more documents of this file are not read"
+                problems.append(Diagnostic("TW002", message, source.position(chunk.start), count=unread))
+                break
             if chunk.problem:
                 problems.append(_bad_separator(source, chunk))
                 continue

@@ -17,11 +17,12 @@ from tests.labs.envoy_attacks import SECRET, Attacked, call, chunked, request
 from tests.labs.http2_client import Http2, post
 from tests.randomness import examples, rounds, seeds
 from tests.reference import message as reference
-from tierwall.engines.envoy.config.mcp import decompositions
+from tierwall.engines.envoy.config.mcp import character_lines
 
 HEAD = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":'
 INNER = json.dumps(call(SECRET))
-# The most that HTTP/2 lets a client send in a frame.
+# The most that HTTP/2 lets a client send in a frame. The client of these tests never waits for a window: a message must
+# stay below 64 KiB.
 FRAME = 16_384
 BREAKS = ("\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
 
@@ -69,6 +70,7 @@ def sent(attacked: Attacked, bodies: Sequence[str | bytes], path: str = "/mcp") 
                     for number, body in enumerate(part)
                 ]
                 client.wait(streams)
+                assert not client.closed
                 arrived = {int(seen.headers["x-number"]): seen.body for seen in attacked.recorder.requests}
                 for number, stream in enumerate(streams):
                     answer = client.answers[stream]
@@ -112,7 +114,7 @@ READABLE = [
     *(f'{{"a":{"[" * 80}{"]" * 80}}}', '{"a":' * 80 + "1" + "}" * 80),
     "{" + ",".join(f'"key{number}":{number}' for number in range(500)) + "}",
     "{" + ",".join(f'"ключ{number}":{number}' for number in range(100)) + "}",
-    json.dumps({"a": "x" * 70_000, "b": ["y" * 100] * 100}),
+    json.dumps({"a": "x" * 40_000, "b": ["y" * 100] * 100}),
     json.dumps({"k" * 5000: 1, "k" * 5001: 2}),
 ]
 
@@ -359,12 +361,11 @@ def decomposed_characters() -> list[str]:
 
 def test_the_table_of_decompositions_is_that_of_unicode() -> None:
     """The table may be newer than Python's, but characters that Python knows never change."""
-    lines = decompositions().splitlines()
+    text = character_lines("decompositions.txt")
+    lines = text.splitlines()
     table = {line[0]: line[1:] for line in lines}
-    assert lines == sorted(lines, key=lambda line: line[0])
     assert len(table) == len(lines) > 6900
-    assert decompositions().endswith("\n")
-    assert "]=]" not in decompositions()
+    assert "]=]" not in text
     for code in (*range(0x80, 0xD800), *range(0xE000, 0x110000)):
         character = chr(code)
         if unicodedata.category(character) == "Cn" or 0xAC00 <= code <= 0xD7A3:
@@ -372,6 +373,53 @@ def test_the_table_of_decompositions_is_that_of_unicode() -> None:
         whole = unicodedata.normalize("NFKD", character)
         expected = whole if whole != character else "" if unicodedata.combining(character) else None
         assert table.get(character) == expected, hex(code)
+
+
+def test_the_table_of_case_foldings_is_that_of_unicode() -> None:
+    lines = character_lines("case_foldings.txt").splitlines()
+    table = {line[0]: line[1:] for line in lines}
+    assert len(table) == len(lines) > 900
+    for code in (*range(0x80, 0xD800), *range(0xE000, 0x110000)):
+        character = chr(code)
+        if unicodedata.category(character) != "Cn" and unicodedata.normalize("NFKD", character) == character:
+            folded = unicodedata.normalize("NFKD", character.casefold())
+            assert table.get(character, character) == folded, hex(code)
+
+
+@pytest.mark.engine
+def test_keys_in_other_letters_where_rules_read_arguments(attacked: Attacked) -> None:
+    """Some servers ignore case, in any alphabet. Where no rule looks, such keys pass."""
+    pairs = [("путь", "ПУТЬ"), ("größe", "GRÖSSE"), ("größe", "Größe"), ("ὁδός", "ὉΔΌΣ"), ("é", "E\u0301"), ("ｋ", "K")]
+    pairs += [("ճանապարհ", "ՃԱՆԱՊԱՐՀ"), ("\U00010428", "\U00010400"), ("a\u200b", "A"), ("ı", "I"), ("İ", "i")]
+    for path, tool, is_refused in (("/arguments", "read", True), ("/mcp", "add", False)):
+        bodies = [
+            with_arguments(json.dumps({"path": "/data/x", first: 1, second: []}, ensure_ascii=escapes), tool)
+            for first, second in pairs
+            for escapes in (True, False)
+        ]
+        for body, outcome in zip(bodies, sent(attacked, bodies, path), strict=True):
+            assert outcome.refused is is_refused, body
+    names = ["größe", "gre", "путь", "цель", "日", "月", "ß", "s", "é", "e", "key"]
+    honest = with_arguments(json.dumps({"path": "/data/x", **dict.fromkeys(names, 1)}, ensure_ascii=False), "read")
+    assert [outcome.refused for outcome in sent(attacked, [honest], "/arguments")] == [False]
+
+
+@pytest.mark.engine
+def test_keys_cannot_keep_envoy_busy(attacked: Attacked) -> None:
+    """Comparing keys beyond ASCII takes time, so there is a limit for each message and for marks in a row."""
+    honest = [
+        json.dumps({f"ключ{number}日本語": number for number in range(2000)}, ensure_ascii=False),
+        json.dumps({"a": [{"größe": number, "länge": 1} for number in range(5000)]}, ensure_ascii=False),
+        json.dumps({"a" + "\u0308\u0301" * 15: 1}, ensure_ascii=False),
+    ]
+    costly = [
+        json.dumps({"\ufdfa" * 30_000: 1}, ensure_ascii=False),
+        json.dumps({f"{number}" + "\ufdfa" * 100: 1 for number in range(400)}, ensure_ascii=False),
+        json.dumps({"a" + "\u0345\u0300" * 16: 1}, ensure_ascii=False),
+        json.dumps({"a" + "\u0345\u0300" * 20_000: 1}, ensure_ascii=True),
+    ]
+    assert [attacked.post(with_arguments(form)).reached for form in honest] == [True] * 3
+    assert [attacked.post(with_arguments(form)).refused for form in costly] == [True] * 4
 
 
 @pytest.mark.engine

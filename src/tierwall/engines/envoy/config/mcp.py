@@ -92,15 +92,21 @@ def strict_filter(with_arguments: bool) -> Any:
 
     It forwards every other message in one line.
     """
-    settings = {"DECOMPOSITIONS": f"[=[\n{decompositions()}]=]"}
-    return _lua("strict.lua", settings | ({"READS_ARGUMENTS": "true"} if with_arguments else {}))
+    settings = {"DECOMPOSITIONS": _quoted(character_lines("decompositions.txt"))}
+    if with_arguments:
+        settings |= {"READS_ARGUMENTS": "true", "CASE_FOLDINGS": _quoted(character_lines("case_foldings.txt"))}
+    return _lua("strict.lua", settings)
 
 
-def decompositions() -> str:
-    """Return the lines that the script searches: a character with its decomposition, or a combining mark alone."""
-    lines = files(__package__).joinpath("decompositions.txt").read_text().splitlines()
+def character_lines(name: str) -> str:
+    """Return a table of code points as lines for a script: a character and the text that belongs to it."""
+    lines = files(__package__).joinpath(name).read_text().splitlines()
     entries = (line.split() for line in lines if not line.startswith("#"))
     return "".join("".join(chr(int(code, 16)) for code in entry) + "\n" for entry in entries)
+
+
+def _quoted(text: str) -> str:
+    return f"[=[\n{text}]=]"
 
 
 def bodiless_filter() -> Any:

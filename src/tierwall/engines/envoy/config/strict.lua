@@ -26,9 +26,10 @@ local find, sub, lower, byte, char, gsub = string.find, string.sub, string.lower
 local floor, concat, sort = math.floor, table.concat, table.sort
 
 local READS_ARGUMENTS = false
--- Lines in the order of their first characters: a character with its compatibility decomposition, or alone if it is a
--- combining mark that has none (`mcp.py`).
+-- Lines: a character with its compatibility decomposition, or alone if it is a combining mark that has none; and a
+-- character with its case folding (`mcp.py`).
 local DECOMPOSITIONS = ""
+local CASE_FOLDINGS = ""
 
 local TOP = { jsonrpc = true, id = true, method = true, params = true, result = true, error = true }
 local PARAMS = { name = true, uri = true, arguments = true, _meta = true }
@@ -40,7 +41,10 @@ local METHODS = {
 local RESPONSE = "__jsonrpc_response"
 
 local MOST_NAMES, LONGEST_NAME = 1000, 128
-local DEEPEST, MOST_BYTES, ENTRY_BYTES = 100, 200000, 40
+local DEEPEST, MOST_MARKS = 100, 30
+-- What stays in memory from one message to the next.
+local MOST_BYTES, ENTRY_BYTES = 200000, 40
+local MOST_WIDE_BYTES = 65536
 local SHORT_ESCAPES = {
   [34] = '"', [92] = "\\", [47] = "/", [98] = "\b", [102] = "\f", [110] = "\n", [114] = "\r", [116] = "\t",
 }
@@ -181,32 +185,17 @@ local function is_ascii(text)
   return not find(text, "[\128-\255]")
 end
 
--- A cache of what `DECOMPOSITIONS` says: a text, or false.
-local decomposed, decomposed_count = {}, 0
-
-local function searched(character)
-  local low, high, size = 1, #DECOMPOSITIONS, #character
-  while low < high do
-    local start = floor((low + high) / 2)
-    while start > low and byte(DECOMPOSITIONS, start - 1) ~= 10 do start = start - 1 end
-    local stop, first = find(DECOMPOSITIONS, "\n", start, true), byte(DECOMPOSITIONS, start)
-    local entry = sub(DECOMPOSITIONS, start, start + (first < 0xe0 and 1 or first < 0xf0 and 2 or 3))
-    if entry == character then return sub(DECOMPOSITIONS, start + size, stop - 1) end
-    if entry < character then low = stop + 1 else high = start end
+local function by_character(lines)
+  local out = {}
+  for line in string.gmatch(lines, "[^\n]+") do
+    local size = character_length(line, 1)
+    out[sub(line, 1, size)] = sub(line, size + 1)
   end
-  return false
+  return out
 end
 
--- Returns the decomposition of a character, "" for a combining mark, and false for all others.
-local function decomposition(character)
-  local known = decomposed[character]
-  if known == nil then
-    if decomposed_count == MOST_NAMES then decomposed, decomposed_count = {}, 0 end
-    known = searched(character)
-    decomposed[character], decomposed_count = known, decomposed_count + 1
-  end
-  return known
-end
+-- The tables are made when the first key comes that is not ASCII: they take half a megabyte.
+local decompositions, case_foldings = nil, nil
 
 -- Appends the characters of a text to `parts`, decomposed, and sorts adjoining marks. `marks` counts those at the end.
 local function decompose(text, parts, marks)
@@ -214,11 +203,14 @@ local function decompose(text, parts, marks)
   while at <= #text do
     local size = byte(text, at) < 128 and 1 or character_length(text, at)
     local character = sub(text, at, at + size - 1)
-    local to = size > 1 and decomposition(character)
+    -- "" for a combining mark.
+    local to = size > 1 and decompositions[character]
     local number = size == 3 and code_point(character) - 0xac00
     at = at + size
     if to == "" then
-      -- By code point and not by combining class: what NFKC makes equal is equal this way, too.
+      -- By code point and not by combining class: what NFKC makes equal is equal this way, too. Unicode's own limit
+      -- for streams keeps the sorting short.
+      if marks == MOST_MARKS then error("too many marks") end
       local place = #parts + 1
       local first = place - marks
       while place > first and parts[place - 1] > character do
@@ -246,6 +238,7 @@ end
 local function normal(text)
   if is_ascii(text) then return text end
   local parts = {}
+  decompositions = decompositions or by_character(DECOMPOSITIONS)
   decompose(text, parts, 0)
   return concat(parts)
 end
@@ -265,14 +258,17 @@ end
 
 local function folded(text)
   if is_folded(text) then return text end
-  if not is_ascii(text) then text = normal(gsub(without_wide_blanks(text), "\196[\176\177]", "i")) end
+  if not is_ascii(text) then
+    case_foldings = case_foldings or by_character(CASE_FOLDINGS)
+    text = gsub(normal(gsub(without_wide_blanks(text), "\196[\176\177]", "i")), "[\194-\244][\128-\191]+", case_foldings)
+  end
   return (gsub(lower(text), "[%s%z\1-\31\127]", ""))
 end
 
 local function is_strange(key, known)
   if known[key] then return false end
   local plain = unescaped(key)
-  return known[folded(plain)] == true or not is_ascii(plain)
+  return not is_ascii(plain) or known[folded(plain)] == true
 end
 
 -- Envoy's lookups never match a method that is not printable ASCII, but a server might.
@@ -408,14 +404,18 @@ end
 -- keys that came before, needs no new memory.
 local holders, kept_bytes, last_object, objects, closing = {}, 0, 0, {}, {}
 for depth = 1, DEEPEST do holders[depth] = {} end
--- Caches of keys as they are compared.
-local folded_keys, normal_keys = {}, {}
+-- Caches of keys as they are compared, and the bytes of a message's keys that were not in a cache and not ASCII: these take
+-- a microsecond for each character.
+local folded_keys, normal_keys, wide_bytes = {}, {}, 0
 
 local function remembered(cache, key, compared)
   local known = cache[key]
   if not known then
-    known = compared(unescaped(key))
-    cache[key], kept_bytes = known, kept_bytes + #key + ENTRY_BYTES
+    local plain = unescaped(key)
+    if not is_ascii(plain) then wide_bytes = wide_bytes + #plain end
+    if wide_bytes > MOST_WIDE_BYTES then error("too many keys that are not ASCII") end
+    known = compared(plain)
+    cache[key], kept_bytes = known, kept_bytes + #key + #known + ENTRY_BYTES
   end
   return known
 end
@@ -429,7 +429,7 @@ local function strangeness(body)
     why, has_lines = unusual(body)
     if why then return why end
   end
-  has_plain_keys = has_plain_keys and not slash
+  has_plain_keys, wide_bytes = has_plain_keys and not slash, 0
   if kept_bytes > MOST_BYTES then
     for depth = 1, DEEPEST do holders[depth] = {} end
     folded_keys, normal_keys, kept_bytes = {}, {}, 0

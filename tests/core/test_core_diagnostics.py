@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import difflib
 import re
+from typing import Any
+
+import pytest
 
 from tests import ROOT
 from tierwall.core.catalogue import CATALOGUE
@@ -27,3 +31,24 @@ def test_a_near_miss_is_named_and_a_far_one_is_not() -> None:
     assert near_miss("namespaceSeletor", ["namespaceSelector", "podSelector"]) == "did you mean `namespaceSelector`?"
     assert near_miss("MATCHLABELS", ["matchLabels"]) == "did you mean `matchLabels`?"
     assert near_miss("zzz", ["namespaceSelector"]) == ""
+
+
+def test_thousands_of_mistakes_among_thousands_of_words_do_not_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+    closest = difflib.get_close_matches
+
+    def counted(word: str, known: list[str], **options: Any) -> list[str]:
+        compared.append(len(known))
+        return closest(word, known[:10], **options)
+
+    now = [1_000_000.0]
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    monkeypatch.setattr("tierwall.core.diagnostics.time.monotonic", lambda: now[0])
+    words = [f"gateway-{number}" for number in range(3_000)]
+    hints = [near_miss(f"gatewax-{number}", words) for number in range(5_000)]
+    assert hints[0]
+    assert not hints[-1]
+    assert sum(compared) <= 100_000
+    assert near_miss("gatewax", ["gateway"]), "among few words a hint is always looked for"
+    now[0] += 11
+    assert near_miss("gatewax-1", words)

@@ -10,6 +10,7 @@ position with a message. Messages are lower case without a final full stop and q
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
@@ -178,13 +179,35 @@ def unknown_keys(code: str, given: Iterable[object], known: Iterable[str], where
     ]
 
 
+_FEW_WORDS = 1_000
+_MAX_COMPARED = 100_000
+_PAUSE_SECONDS = 10.0
+# Comparisons with many words since the time beside it.
+_effort = [0.0, 0.0]
+
+
+def _may_compare(words: int) -> bool:
+    """Return whether a word may be compared with so many words, and count it."""
+    if words <= _FEW_WORDS:
+        return True
+    now = time.monotonic()
+    if now - _effort[1] > _PAUSE_SECONDS:
+        _effort[:] = [0.0, now]
+    _effort[0] += words
+    return _effort[0] <= _MAX_COMPARED
+
+
 def near_miss(word: str, known: Iterable[str], lead: str = "did you mean") -> str:
     """Return a hint with the known word nearest to `word`, or an empty string if no word is near.
 
     A word that differs only in case is near. Only the first 5,000 known words are compared, so that a typing mistake in
-    a cluster of 100,000 pods is still reported at once.
+    a cluster of 100,000 pods is still reported at once. After `_MAX_COMPARED` comparisons with many words, such hints
+    are left out for a while: thousands of mistakes on purpose must not cost minutes.
     """
-    candidates = sorted(set(known))[:5000]
+    words = set(known)
+    if not _may_compare(len(words)):
+        return ""
+    candidates = sorted(words)[:5000]
     folded = {candidate.lower(): candidate for candidate in reversed(candidates)}
     if word.lower() in folded:
         return f"{lead} `{folded[word.lower()]}`?"

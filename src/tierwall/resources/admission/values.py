@@ -4,7 +4,7 @@ The items of a list of type set, and the keys of one of type map, must differ (a
 begin with `k8s-` are those of Go validation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -27,6 +27,8 @@ from tierwall.resources.schema import Schema
 from tierwall.values import formats, names
 from tierwall.values.addresses import read_cidr
 
+# A misspelt value is compared with so many values of an enum.
+_MAX_COMPARED = 100
 FormatCheck = Callable[[Any], list[str]]
 
 _FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least number that rounds to more than the greatest float32
@@ -69,35 +71,48 @@ def _enum(schema: Schema, *, sound: bool) -> ValueCheck:
     values = schema.enum
     strings_allowed = frozenset(value for value in values if type(value) is str)
     others_allowed = frozenset(hashable_json(value) for value in values if type(value) is not str)
+    is_listed_number = _listed_numbers(values)
+    choices = [choice if isinstance(choice, str) else wording.go_value(choice) for choice in values]
+    expected = wording.shortened(" or ".join(f"`{choice}`" for choice in choices))
 
     def check(value: Any, trail: Trail, problems: AdmissionProblems) -> bool:
         if type(value) is str:
             listed = value in strings_allowed
         elif type(value) in (int, float):
-            listed = any(_converts(value, other) for other in values)
+            listed = is_listed_number(value)
         else:  # null is never accepted, even if the enum lists it
             listed = value is not None and hashable_json(value) in others_allowed
         if listed:
             return True
         path = path_of_trail(trail)
-        choices = [choice if isinstance(choice, str) else wording.go_value(choice) for choice in values]
-        hint = near_miss(value[:100], choices) if isinstance(value, str) else ""
+        hint = near_miss(value[:100], choices[:_MAX_COMPARED]) if isinstance(value, str) else ""
         message = wording.unsupported(path, value, choices)
-        expected = " or ".join(f"`{choice}`" for choice in choices)
         problems.append(AdmissionProblem(UNSUPPORTED, path, message, expected, f"`{value}`"[:80], hint))
         return sound
 
     return check
 
 
-def _converts(value: float, listed: Any) -> bool:
-    """Whether a number equals a value of the enum after Go converts it to the type of that value."""
-    number = float(value) if type(value) is int and not _is_integer(value) else value
-    if type(listed) is str:
-        return type(number) is int and listed == (chr(number) if 0 <= number < 0x110000 else "\ufffd")
-    if type(listed) is int and _is_integer(listed):
-        return listed == (_int64(number) if type(number) is float else number)
-    return type(listed) in (int, float) and float(listed) == float(number)
+def _listed_numbers(values: Sequence[Any]) -> Callable[[float], bool]:
+    """Return whether a number equals a value of an enum after Go converts it to the type of that value.
+
+    Sets, because an enum and a list may both have 100,000 entries.
+    """
+    strings = frozenset(value for value in values if type(value) is str)
+    integers = frozenset(value for value in values if type(value) is int and _is_integer(value))
+    floats = frozenset(
+        float(value) for value in values if type(value) is float or (type(value) is int and not _is_integer(value))
+    )
+
+    def is_listed(value: float) -> bool:
+        number = float(value) if type(value) is int and not _is_integer(value) else value
+        if strings and type(number) is int and (chr(number) if 0 <= number < 0x110000 else "\ufffd") in strings:
+            return True
+        if integers and (_int64(number) if type(number) is float else number) in integers:
+            return True
+        return bool(floats) and float(number) in floats
+
+    return is_listed
 
 
 def _strings(schema: Schema) -> Iterator[ValueCheck]:
@@ -117,7 +132,7 @@ def _strings(schema: Schema) -> Iterator[ValueCheck]:
                 problems.append(AdmissionProblem(COUNT, path, wording.invalid(path, value, detail)))
             elif pattern and not _search(pattern)(_utf8(value)):
                 path = path_of_trail(trail)
-                detail = f"{wording.in_body(path)} should match '{pattern}'"
+                detail = f"{wording.in_body(path)} should match '{wording.shortened(pattern)}'"
                 problems.append(AdmissionProblem(INVALID, path, wording.invalid(path, value, detail)))
             return True
 

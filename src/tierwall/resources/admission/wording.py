@@ -11,6 +11,7 @@ from typing import Any
 from tierwall.resources.admission.problem import PathStep
 
 _MAX_SHOWN = 512
+_MAX_LISTED = 100
 _MAX_SHOWN_DEPTH = 6
 _ESCAPED = dict(zip('\a\b\f\n\r\t\v\\"', 'abfnrtv\\"', strict=True))
 _TYPE_NAMES = {
@@ -31,8 +32,13 @@ def field_path(path: Iterable[PathStep]) -> str:
         if isinstance(step, int):
             out.append(f"[{step}]")
         else:
-            out.append(f".{step}" if out else step)
+            out.append(f".{shortened(step)}" if out else shortened(step))
     return "".join(out) or "<nil>"
+
+
+def shortened(text: str) -> str:
+    """Return a text from the object, cut short if it is long."""
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def go_quote(text: str) -> str:
@@ -107,9 +113,16 @@ def forbidden(path: Iterable[PathStep], detail: str) -> str:
     return f"{field_path(path)}: Forbidden: {detail}"
 
 
+def listing(supported: Iterable[Any]) -> str:
+    """Return the supported values of a field in quotes, at most the first hundred of them."""
+    choices = list(supported)
+    more = f", … and {len(choices) - _MAX_LISTED:,} more" if len(choices) > _MAX_LISTED else ""
+    return ", ".join(go_quote(str(choice)) for choice in choices[:_MAX_LISTED]) + more
+
+
 def unsupported(path: Iterable[PathStep], value: Any, supported: Iterable[Any]) -> str:
     """`field.NotSupported`."""
-    listed = ", ".join(go_quote(str(choice)) for choice in supported)
+    listed = listing(supported)
     return f"{field_path(path)}: Unsupported value: {go_value(value)}: supported values: {listed}"
 
 

@@ -30,10 +30,12 @@ def schema_field_path(path: Path) -> str:
     """Return a path as apimachinery prints it: names of properties are map keys, `properties[spec].type`."""
     out = ""
     for before, step in zip((None, *path), path, strict=False):
-        if isinstance(step, int) or before == "properties":
+        if isinstance(step, int):
             out += f"[{step}]"
+        elif before == "properties":
+            out += f"[{wording.shortened(step)}]"
         else:
-            out += f".{step}" if out else step
+            out += f".{wording.shortened(step)}" if out else wording.shortened(step)
     return out
 
 
@@ -70,7 +72,7 @@ class SchemaReport:
 
     def unsupported(self, path: Path, value: str, supported: tuple[str, ...]) -> None:
         """Report a string that is not one of the supported ones."""
-        listed = ", ".join(map(wording.go_quote, supported))
+        listed = wording.listing(supported)
         message = f"{schema_field_path(path)}: Unsupported value: {wording.go_quote(value)}: supported values: {listed}"
         self.problems.append(AdmissionProblem(UNSUPPORTED, path, message))
 

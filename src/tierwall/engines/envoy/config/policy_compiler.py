@@ -251,7 +251,7 @@ class PolicyCompiler:
         """The problems of the policies, without duplicates."""
         policies = (policy for entry in self._entries.values() for policy in entry.checkpoint.policies)
         diagnostics = (diagnostic for policy in policies for diagnostic in policy.diagnostics)
-        return list({(problem.code, problem.message, str(problem.at)): problem for problem in diagnostics}.values())
+        return list(dict.fromkeys(diagnostics))
 
 
 def _dependencies(policy: AccessPolicy) -> Iterator[str]:

@@ -62,8 +62,14 @@ class EnvoyController(Follower[Compilation]):
 
     def next_step(self, answers: ProxyAnswers) -> bool:
         """Look for objects that proxies refuse; return whether to `recompile`. Not while a load is prepared."""
-        from tierwall.engines.envoy.control.cache import FIELDS
+        from tierwall.engines.envoy.control.cache import EXTENSION, FIELDS
 
+        state = self._state.acknowledge(self._acknowledged)
+        refused = (refusal.type_url for refusals in answers.refusals.values() for refusal in refusals)
+        if state.unaccepted and answers.is_settled and EXTENSION in refused:
+            # What is refused may be what an object was before it changed, or an object that is gone.
+            self._state = state.without_unaccepted()
+            return True
         return self.search.next_step(answers, lambda type_url, name: self._state.contributors(FIELDS[type_url], name))
 
     def recompile(self) -> Compilation:

@@ -101,6 +101,8 @@ class PolicyFilters(Struct, frozen=True, eq=False):
     retired: Mapping[str, tuple[int, Checkpoint]] = {}
     # By filter: its policies with their checkpoint names, and its configuration.
     shards: Mapping[str, tuple[tuple[tuple[str, CompiledPolicy], ...], Any]] = {}
+    # The compilation since which each checkpoint has had its policies.
+    began: Mapping[str, int] = {}
 
     @classmethod
     def of(cls, passed: Mapping[str, Checkpoint]) -> PolicyFilters:
@@ -128,9 +130,21 @@ class PolicyFilters(Struct, frozen=True, eq=False):
             and not (refused and any(policy.policy in refused for policy in checkpoint.policies))
         ]
         retired = dict(kept[-max(MAX_RETIRED, len(passed)) :])
-        return PolicyFilters(
-            passed, retired, self._shards((*passed.values(), *(checkpoint for _, checkpoint in retired.values())))
-        )
+        shards = self._shards((*passed.values(), *(checkpoint for _, checkpoint in retired.values())))
+        began = {
+            name: self.began[name] if before is not None and before.policies == checkpoint.policies else number
+            for name, checkpoint in passed.items()
+            for before in (self.passed.get(name),)
+        }
+        return PolicyFilters(passed, retired, shards, {name: self.began[name] for name in retired} | began)
+
+    def unaccepted(self, acknowledged: int) -> frozenset[str]:
+        """Return the retired checkpoints that not every proxy has accepted with their policies."""
+        return frozenset(name for name in self.retired if self.began[name] > acknowledged)
+
+    def without(self, dropped: Collection[str]) -> PolicyFilters:
+        """Return the filters for the next compilation, without some retired checkpoints."""
+        return replace(self, retired={name: item for name, item in self.retired.items() if name not in dropped})
 
     def _shards(
         self, checkpoints: Iterable[Checkpoint]

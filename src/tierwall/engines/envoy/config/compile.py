@@ -69,6 +69,15 @@ class CompileState(Struct, frozen=True, eq=False, kw_only=True):
         """Return the objects that a message is made of; `field` is that of `XdsResources`."""
         return contributors(self, field, name)
 
+    @property
+    def unaccepted(self) -> frozenset[str]:
+        """Checkpoints that only proxies with earlier routes need, and that not every proxy has ever accepted."""
+        return self.filters.unaccepted(self.acknowledged)
+
+    def without_unaccepted(self) -> CompileState:
+        """Return a state whose next compilation drops those, because a filter with them may be refused."""
+        return replace(self, filters=self.filters.without(self.unaccepted))
+
     def acknowledge(self, number: int) -> CompileState:
         """Return the state after every proxy has acknowledged a compilation, and with it all earlier ones."""
         return replace(self, acknowledged=max(self.acknowledged, number))

@@ -21,6 +21,7 @@ import yaml
 from msgspec.structs import replace
 
 from examples.agents import certificates
+from tests.labs.agents_run import agents_in
 from tests.labs.envoy_lab import PATH, Caller, Lab, Object, lab, policy
 from tests.labs.http2_client import Http2
 from tests.labs.waiting import PATIENCE_S, HeldPort, eventually
@@ -359,3 +360,48 @@ def test_silence_ends_no_stream(site: Site) -> None:
     for routes in state.resources.routes.values():
         for host in routes.virtual_hosts:
             assert not any(route.route.HasField("idle_timeout") for route in host.routes)
+
+
+def test_files_of_options_are_read_again_and_drain_their_connections(tmp_path: Path) -> None:
+    with agents_in(tmp_path) as agents:
+        path = agents.manifests / "platform.yaml"
+        manifests = list(yaml.safe_load_all(path.read_text()))
+        gateway = next(manifest for manifest in manifests if manifest["kind"] == "Gateway")
+        del gateway["spec"]["tls"], gateway["spec"]["listeners"][0]["tls"]
+        path.write_text(yaml.safe_dump_all(manifests))
+        first, second = certificates.Authority(), certificates.Authority()
+        server = first.server("localhost")
+        (tmp_path / "server.pem").write_bytes(server.certificate + server.key)
+        (agents.keys / "ca.pem").write_bytes(first.pem)
+        (tmp_path / "clients.pem").write_bytes(first.pem)
+        for name, authority in (("first", first), ("second", second)):
+            pair = authority.agent("agents", "shopper")
+            (agents.keys / f"{name}.pem").write_bytes(pair.certificate + pair.key)
+
+        def call(name: str) -> str:
+            caller = Caller(agents.context(name), agents.port)
+            try:
+                return caller.call("refund_order")
+            finally:
+                caller.close()
+
+        guarded = "denied by XAccessPolicy/shop/platform-guard"
+        options = [f"--certificate={tmp_path}/server.pem", f"--key={tmp_path}/server.pem"]
+        with agents.running(*options, f"--client-ca={tmp_path}/clients.pem") as running:
+            assert call("first") == guarded
+            assert call("second").startswith("no answer")
+            context = agents.context("first")
+            with (
+                socket.create_connection(("127.0.0.1", agents.port), PATIENCE_S) as raw,
+                context.wrap_socket(raw, server_hostname="localhost") as client,
+            ):
+                client.do_handshake()
+                # A file that is half written changes nothing.
+                (tmp_path / "clients.pem").write_bytes(second.pem[:100])
+                eventually(lambda: "stay in force" in running.said, lambda: running.said)
+                assert call("first") == guarded
+                (tmp_path / "clients.pem").write_bytes(second.pem)
+                eventually(lambda: call("second") == guarded, lambda: running.said)
+                assert call("first").startswith("no answer")
+                client.settimeout(DRAINED_S)
+                assert client.recv(1000) == b""

@@ -26,7 +26,7 @@ from tierwall.engines.table import engine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tierwall.engines.envoy.config.options import Certificate, MutualTlsAddress, SocketAddress
+    from tierwall.engines.envoy.config.options import MutualTlsAddress, SocketAddress
 
 _FILE = click.Path(exists=True, dir_okay=False)
 _DENIAL = choice("json-rpc", "http", help="Answer a denied MCP request with a JSON-RPC error, or with HTTP 403.")
@@ -140,22 +140,28 @@ def run(params: RunParams) -> None:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
+    from tierwall.serve.gateway_files import GatewayFiles
     from tierwall.serve.run import RunSettings
 
     source = params.object_source(state=params.state)
+    xds = _xds(params)
+    if (params.certificate is None) is not (params.key is None):
+        raise click.UsageError("give --certificate and --key together")
+    files = GatewayFiles(params.certificate, params.key, params.client_ca)
     options = EnvoyOptions(
         gateways=frozenset(params.gateways) or None,
         address=params.address,
         bind=dict(_named_address(text, "--bind") for text in params.binds),
         endpoints=dict(_named_address(text, "--endpoint") for text in params.endpoints),
-        certificate=_certificate(params.certificate, params.key),
-        client_authority=_authority(params.client_ca),
+        certificate=files.certificate,
+        client_authority=files.authority,
         max_connection_seconds=params.max_connection_duration,
         denial=Denial(params.denial),
         reveal=DenialDetail(params.reveal),
     )
     settings = RunSettings(
-        xds=_xds(params),
+        xds=xds,
+        files=files,
         http=address(params.http, "--http"),
         envoy=params.envoy,
         runs_envoy=not params.no_envoy,
@@ -171,6 +177,7 @@ def _xds(params: RunParams) -> Path | MutualTlsAddress | None:
     from pathlib import Path
 
     from tierwall.engines.envoy.config.options import MutualTlsAddress
+    from tierwall.serve.gateway_files import read_authority, read_certificate
 
     needs = "--xds-certificate, --xds-key and --xds-client-ca"
     given = params.xds_certificate, params.xds_key, params.xds_client_ca
@@ -191,53 +198,11 @@ def _xds(params: RunParams) -> Path | MutualTlsAddress | None:
         raise click.BadParameter(f"expected HOST:PORT or unix:PATH, found `{text}`", param_hint="--xds")
     if is_socket:
         return Path(text.removeprefix("unix:")).absolute()
-    certificate = _certificate(params.xds_certificate, params.xds_key)
-    authority = _authority(params.xds_client_ca)
+    certificate = read_certificate(params.xds_certificate, params.xds_key)
+    authority = read_authority(params.xds_client_ca)
     assert certificate is not None
     assert authority is not None
     return MutualTlsAddress(host, port, certificate, authority)
-
-
-def _certificate(chain: str | None, key: str | None) -> Certificate | None:
-    from tierwall.engines.envoy.config.options import Certificate
-
-    if (chain is None) is not (key is None):
-        raise click.UsageError("give --certificate and --key together")
-    if chain is None:
-        return None
-    from tierwall.core.diagnostics import Diagnostic, InputError
-    from tierwall.engines.envoy.config.tls import BAD_CERTIFICATE, certificate_problem
-
-    certificate = Certificate(_bytes(chain), _bytes(str(key)))
-    problem = certificate_problem(certificate)
-    if problem:
-        named = problem.replace("tls.crt", chain).replace("tls.key", str(key))
-        raise InputError([Diagnostic(BAD_CERTIFICATE, f"the certificate cannot be used: {named}")])
-    return certificate
-
-
-def _authority(path: str | None) -> bytes | None:
-    """Return CA certificates; InputError for a file without any: Envoy would then accept every certificate."""
-    if path is None:
-        return None
-    from cryptography.x509 import load_pem_x509_certificates
-
-    from tierwall.core.diagnostics import Diagnostic, InputError
-    from tierwall.engines.envoy.config.tls import BAD_CERTIFICATE
-
-    authority = _bytes(path)
-    try:
-        load_pem_x509_certificates(authority)
-    except ValueError:
-        message = f"the CA certificates cannot be used: `{path}` is not a PEM certificate"
-        raise InputError([Diagnostic(BAD_CERTIFICATE, message)]) from None
-    return authority
-
-
-def _bytes(path: str) -> bytes:
-    from pathlib import Path
-
-    return Path(path).read_bytes()
 
 
 def _named_address(text: str, option: str) -> tuple[str, SocketAddress]:

@@ -37,7 +37,7 @@ class EnvoyController(Follower[Compilation]):
         count: Callable[[Load[Compilation]], None] | None = None,
     ) -> None:
         super().__init__(count)
-        self._options = options
+        self.options = options
         self._publish = publish
         self._state = CompileState()
         self.search = RefusalSearch()
@@ -52,7 +52,7 @@ class EnvoyController(Follower[Compilation]):
 
     def _compile(self, snapshot: Snapshot) -> Compilation:
         state = self._state.acknowledge(self._acknowledged)
-        return Compilation(*compile(snapshot, self._options, state, self.search.closed(snapshot)))
+        return Compilation(*compile(snapshot, self.options, state, self.search.closed(snapshot)))
 
     def enforce(self, load: Load[Compilation]) -> bool:
         """Publish the compiled configuration."""

@@ -35,6 +35,7 @@ from tierwall.serve.attended import AttendedSource
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.envoy import Compilation, EnvoyController
 from tierwall.serve.follower import Load, ObjectSource, unexpected
+from tierwall.serve.gateway_files import GatewayFiles
 from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, health
 from tierwall.serve.ports import PortCheck
 
@@ -47,6 +48,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     # Where Envoys connect that others run: a Unix socket in a private folder, or an address with mutual TLS. None for a
     # socket of this run's own.
     xds: Path | MutualTlsAddress | None = None
+    # What the options of the same names come from; None if they stay the same.
+    files: GatewayFiles | None = None
     http: tuple[str, int] | None = ("127.0.0.1", 0)
     # The binary, None for the installed one. Without `runs_envoy`, Envoys that others run are only fed.
     envoy: str | None = None
@@ -118,6 +121,8 @@ class ControlPlane:
         """Process what proxies answered; return whether further answers are due."""
         if self.controller.in_force is None:
             return False
+        if self._reload():
+            self.controller.put_again(await asyncio.to_thread(self.controller.recompile))
         answers = self.server.answers(self.controller.search.at_fault)
         refusals = [refusal for refused in answers.refusals.values() for refusal in refused]
         try:
@@ -138,6 +143,20 @@ class ControlPlane:
             self._send_report(EngineReport("what the proxies answered cannot be processed", (unexpected(error),)))
             return False
         return bool(refusals or self.controller.search.number_waiting) and not answers.is_settled
+
+    def _reload(self) -> bool:
+        """Read the files of options again; return whether they changed."""
+        files = self._settings.files
+        try:
+            if files is None or not files.reload():
+                return False
+        except InputError as error:
+            self._send_report(EngineReport("the last certificate and client CA stay in force", error.diagnostics))
+            return False
+        options = self.controller.options
+        self.controller.options = replace(options, certificate=files.certificate, client_authority=files.authority)
+        self._report_message("in force: another certificate or client CA of --certificate, --key and --client-ca")
+        return True
 
     def _publish(self, resources: XdsResources) -> None:
         self._changes = sum(map(len, self.server.publish(self._ports.usable(resources)).values()))

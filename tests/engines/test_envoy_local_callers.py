@@ -24,6 +24,7 @@ from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy.control.process import find_envoy
 from tierwall.engines.private import private_folder, write_private
 from tierwall.serve.decisionlog import DecisionLog
+from tierwall.serve.pages import MAX_CLIENTS
 
 pytestmark = pytest.mark.engine
 NOBODY = 65534
@@ -258,3 +259,15 @@ def test_a_decision_log_that_another_user_has_planted_is_refused(tmp_path: Path)
         [problem] = caught.value.diagnostics
         assert (problem.code, f"user {NOBODY} has made it" in problem.message) == ("TW634", True)
     assert not (tmp_path / "new").exists()
+
+
+def test_silent_connections_to_the_health_page_keep_nobody_out(running: Running) -> None:
+    port = running.port("health and metrics on")
+    before = len(list(Path(f"/proc/{running.process.pid}/fd").iterdir()))
+    silent = [socket.create_connection(("127.0.0.1", port), PATIENCE_S) for _ in range(900)]
+    try:
+        assert running.get("/readyz").status_code == 200
+        assert len(list(Path(f"/proc/{running.process.pid}/fd").iterdir())) < before + MAX_CLIENTS + 50
+    finally:
+        for connection in silent:
+            connection.close()

@@ -11,7 +11,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.serve.follower import Load, LoadOutcome
@@ -38,7 +39,8 @@ class HttpServer:
         """Listen and return the port; InputError if the address cannot be used."""
         listening = bind(host, port)
         self.port = int(listening.getsockname()[1])
-        config = uvicorn.Config(self._app, lifespan="off", log_config=None, access_log=False)
+        protocol = type("OnePageProtocol", (PageProtocol,), {"clients": {}})
+        config = uvicorn.Config(self._app, http=protocol, lifespan="off", log_config=None, access_log=False)
         self._server = SignallessServer(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
         return self.port
@@ -49,6 +51,31 @@ class HttpServer:
             self._server.should_exit = True
             await self._task
             self._server = None
+
+
+# Everybody who can reach the pages may connect, so the number of connections is limited.
+MAX_CLIENTS = 128
+
+
+class PageProtocol(HttpToolsProtocol):
+    """Ends the oldest connection when there are too many: a flood of silent ones keeps nobody out."""
+
+    # The connections of one server, the oldest first.
+    clients: ClassVar[dict[PageProtocol, None]]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection."""
+        super().connection_made(transport)
+        self.clients[self] = None
+        if len(self.clients) > MAX_CLIENTS:
+            oldest = next(iter(self.clients))
+            del self.clients[oldest]
+            oldest.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self.clients.pop(self, None)
+        super().connection_lost(exc)
 
 
 class SignallessServer(uvicorn.Server):

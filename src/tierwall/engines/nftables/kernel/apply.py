@@ -7,6 +7,7 @@ at their rules; of chains with plain names, the mark is read.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from contextlib import closing
 from typing import Any, cast
 
@@ -113,9 +114,9 @@ class Enforcer:
         # The interfaces that the table in the kernel knows; None if it has no guard.
         self._known: KnownInterfaces | None = None
 
-    def judged_pods(self, step: PodStep | None = None) -> list[Endpoint]:
+    def judged_pods(self, step: PodStep | None = None) -> Iterable[Endpoint]:
         """Return the pods that the table judges, after a step of it if one is given."""
-        return self._table.judged_pods(step) if self._table is not None else []
+        return self._table.judged_pods(step) if self._table is not None else ()
 
     @property
     def closes_unknown_pods(self) -> bool:

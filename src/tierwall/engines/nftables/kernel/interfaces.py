@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
-from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.nftables.kernel.links import LinkWatcher, NetworkLink, RouteNetlink
 from tierwall.engines.nftables.table.interfaces import KINDS, KnownInterfaces, PodBinding
 from tierwall.network.model.endpoints import Endpoint
@@ -101,8 +101,10 @@ class InterfaceFinder:
         if closed and self.unknown:
             names = ", ".join(f"`{name}`" for name in self.unknown[:_SHOWN])
             shown = names + (", …" if len(self.unknown) > _SHOWN else "")
-            verb = "interface has" if len(self.unknown) == 1 else "interfaces have"
-            yield Diagnostic("TW609", f"{len(self.unknown)} pod {verb} no known pod and stay closed: {shown}")
+            message = "1 pod interface has no known pod and stays closed"
+            if len(self.unknown) > 1:
+                message = f"{len(self.unknown)} pod interfaces have no known pod and stay closed"
+            yield Diagnostic("TW609", f"{message}: {shown}")
 
     @property
     def is_incomplete(self) -> bool:
@@ -147,8 +149,12 @@ class InterfaceFinder:
         """Return what the kernel says, asking it again only after a change."""
         changed = self._watcher is None or self._watcher.has_changes() or node_addresses != self._node_addresses
         if self._machine is None or changed:
-            with RouteNetlink() as netlink:
-                self._machine = _machine(netlink, self._patterns, node_addresses)
+            try:
+                with RouteNetlink() as netlink:
+                    self._machine = _machine(netlink, self._patterns, node_addresses)
+            except OSError as error:
+                message = f"the kernel does not list its interfaces: {str(error.strerror).lower()}"
+                raise InputError([Diagnostic("TW603", message)]) from None
             self._node_addresses = node_addresses
             self._routed.clear()
         return self._machine

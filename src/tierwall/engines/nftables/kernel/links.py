@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from tierwall.engines.nftables.kernel.netlink import (
@@ -82,12 +83,16 @@ class RouteNetlink(Netlink):
     def routes(self) -> Iterator[NetworkRoute]:
         """Yield the routes to other machines in all tables, without those that a neighbour can make."""
         for family in _FAMILIES:
-            for answer in self._ask(_GET_ROUTE, _ROUTE.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)):
-                _, bits, _, _, _, protocol, _, kind, _ = _ROUTE.unpack_from(answer)
-                if kind == _UNICAST and protocol not in _FROM_NEIGHBOURS:
-                    parts = read_attributes(answer[_ROUTE.size :])
-                    for interface, has_gateway in _hops(parts):
-                        yield NetworkRoute(_span(family, parts.get(_DESTINATION, b""), bits), interface, has_gateway)
+            with suppress(NetlinkError):  # a kernel without this family has no routes of it
+                yield from self._routes(family)
+
+    def _routes(self, family: int) -> Iterator[NetworkRoute]:
+        for answer in self._ask(_GET_ROUTE, _ROUTE.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)):
+            answered, bits, _, _, _, protocol, _, kind, _ = _ROUTE.unpack_from(answer)
+            if answered == family and kind == _UNICAST and protocol not in _FROM_NEIGHBOURS:
+                parts = read_attributes(answer[_ROUTE.size :])
+                for interface, has_gateway in _hops(parts):
+                    yield NetworkRoute(_span(family, parts.get(_DESTINATION, b""), bits), interface, has_gateway)
 
     def route_to(self, address: Address) -> tuple[int, bool] | None:
         """Return the interface over which the kernel sends to an address, and whether a gateway is behind it."""

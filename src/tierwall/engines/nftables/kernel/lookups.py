@@ -55,6 +55,7 @@ class CommandLookup:
         self._wrong: dict[str, str] = {}
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
+        self._is_closed = False
         self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def names(self, pod: Endpoint, links: Mapping[str, NetworkLink]) -> tuple[str, ...]:
@@ -106,10 +107,12 @@ class CommandLookup:
 
     def close(self) -> None:
         """End all commands under way."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
+            self._is_closed = True
             for process in self._running:
-                _end(process)
+                _kill(process)
+        self._pool.shutdown(cancel_futures=True)
+        os.close(self._woken)
 
     def _ask(self, key: _PodKey) -> Future[_Answer]:
         future = self._asked.get(key)
@@ -123,14 +126,15 @@ class CommandLookup:
         except (OSError, ValueError) as error:
             names, problem = (), str(error)
         answer = _Answer(names, problem, time.monotonic())
-        with suppress(BlockingIOError, OSError):
-            os.eventfd_write(self._woken, 1)
+        os.eventfd_write(self._woken, 1)
         return answer
 
     def _answer(self, pod: str) -> tuple[str, ...]:
         """Run the command for one pod; ValueError or OSError says what is wrong with it or its answer."""
         # A session of its own, so that whatever the command starts ends with it.
         with self._lock:
+            if self._is_closed:
+                raise ValueError("nobody asks any more")
             process = subprocess.Popen(
                 [*self._command, pod],
                 stdin=subprocess.DEVNULL,
@@ -142,9 +146,10 @@ class CommandLookup:
         try:
             output = _read(process, time.monotonic() + SECONDS)
         finally:
-            _end(process)
             with self._lock:
                 self._running.discard(process)
+            _kill(process)
+            process.wait()
             assert process.stdout is not None
             process.stdout.close()
         return _parse(output)
@@ -191,11 +196,10 @@ def _problem(name: str, links: Mapping[str, NetworkLink]) -> str:
     return f"`{name}` is the loopback interface" if name == _LOOPBACK else ""
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and whatever it started."""
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and whatever it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 _MAX_RESULT_BYTES = 1 << 20

@@ -86,10 +86,10 @@ class FollowedTable:
             for namespace in spaces or ():
                 self._in_namespace.setdefault(namespace, []).append((definition, dict(names)))
 
-    def judged_pods(self, step: PodStep | None = None) -> list[Endpoint]:
-        """Return the pods that the table judges, after a step if one is given."""
+    def judged_pods(self, step: PodStep | None = None) -> Iterator[Endpoint]:
+        """Yield the pods that the table judges, after a step if one is given."""
         after = {**self._endpoints, **dict(step.endpoints)} if step is not None else self._endpoints
-        return [pod for pod in after.values() if pod is not None and self.compiler.is_judged(pod)]
+        yield from (pod for pod in after.values() if pod is not None and self.compiler.is_judged(pod))
 
     def step(self, pods: Sequence[PodChange]) -> PodStep | None:
         """Work out the effect of changed pods, without applying it; None if elements are not enough."""

@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tierwall.engines.private import write_private
+
 LIFETIME = datetime.timedelta(days=1)
 
 
@@ -117,10 +119,9 @@ data:
 def write(folder: Path, agents: list[tuple[str, str]]) -> None:
     """All of it into a folder: `tls.yaml` for Tierwall, and PEM files for the agents."""
     authority = Authority()
-    (folder / "tls.yaml").write_text(manifests(authority, authority.server("localhost")))
-    (folder / "ca.pem").write_bytes(authority.pem)
+    contents = {"tls.yaml": manifests(authority, authority.server("localhost")).encode(), "ca.pem": authority.pem}
     for namespace, account in agents:
         pair = authority.agent(namespace, account)
-        (folder / f"{account}.pem").write_bytes(pair.certificate + pair.key)
-    for path in folder.iterdir():
-        path.chmod(0o600)
+        contents[f"{account}.pem"] = pair.certificate + pair.key
+    for name, content in contents.items():
+        write_private(folder / name, content)

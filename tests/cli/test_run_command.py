@@ -116,6 +116,7 @@ def test_standard_input_that_is_not_yaml() -> None:
         ("--http=127.0.0.1:99999", "expected HOST:PORT"),
         ("--endpoint=orders", "expected NAME=HOST:PORT, found `orders`"),
         ("--denial=loud", "json-rpc"),
+        ("--max-connection-duration=-1", "is not in the range"),
         ("--xds=0.0.0.0:0", "xDS on `0.0.0.0` needs --xds-certificate"),
         ("--xds=127.0.0.1:0", "xDS on `127.0.0.1` needs --xds-certificate"),
         ("--no-envoy", "xDS on `127.0.0.1` needs --xds-certificate"),

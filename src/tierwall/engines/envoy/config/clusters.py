@@ -19,6 +19,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
+from tierwall.engines.envoy.config.connections import tcp_keepalive
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import backend_cluster_name
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
@@ -79,6 +80,8 @@ def cluster(
     out.connect_timeout.seconds = 5
     # A slow DNS answer for one name must not delay the whole Gateway; only the backend of that name answers 503.
     out.wait_for_warm_on_init.value = False
+    # Silence ends no stream, so a backend whose machine is gone is noticed by TCP.
+    out.upstream_connection_options.tcp_keepalive.CopyFrom(tcp_keepalive())
     is_ip = read_ip(address.host) is not None
     by_name = cluster_pb2.Cluster.LOGICAL_DNS if tls else cluster_pb2.Cluster.STRICT_DNS
     out.type = cluster_pb2.Cluster.STATIC if is_ip else by_name

@@ -68,10 +68,15 @@ def limit_silence(listener: Any, has_tls: bool) -> None:
     listener.listener_filters_timeout.seconds = HELLO_SECONDS if has_tls else HELLO_SECONDS + HANDSHAKE_SECONDS
     for chain in listener.filter_chains if has_tls else ():
         chain.transport_socket_connect_timeout.seconds = HANDSHAKE_SECONDS
-    keepalive = address_pb2.TcpKeepalive()
-    keepalive.keepalive_time.value, keepalive.keepalive_interval.value, keepalive.keepalive_probes.value = 60, 10, 6
     unread = duration_pb2.Duration(seconds=300)
-    listener.MergeFromString(_field(_KEEPALIVE, keepalive) + _field(_UNREAD, unread))
+    listener.MergeFromString(_field(_KEEPALIVE, tcp_keepalive()) + _field(_UNREAD, unread))
+
+
+def tcp_keepalive() -> Any:
+    """Return how TCP notices within two minutes that the other machine is gone."""
+    out = address_pb2.TcpKeepalive()
+    out.keepalive_time.value, out.keepalive_interval.value, out.keepalive_probes.value = 60, 10, 6
+    return out
 
 
 def _field(number: int, message: Any) -> bytes:

@@ -137,6 +137,12 @@ def test_commands_that_fail_show_the_first_and_count_the_rest(tmp_path: Path) ->
     assert len(done.stderr.splitlines()) == MAX_OF_FILE + 1
 
 
+def test_a_message_is_clipped() -> None:
+    [clipped] = shown([Diagnostic(ERROR, "x" * 5000, actual="y" * 5000)]).diagnostics
+    assert clipped.message.endswith("x… and 3,000 more characters")
+    assert clipped.actual == ""
+
+
 def test_an_exception_names_the_first_and_counts_the_rest() -> None:
     error = InputError(problem(ERROR, "a", line) for line in range(MANY))
     assert error.summary.endswith(f"a: and {MANY - MAX_OF_FILE:,} more")

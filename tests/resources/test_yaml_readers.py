@@ -444,3 +444,10 @@ def test_an_unsupported_key_is_accepted_in_a_map_that_is_overwritten(text: str, 
 def test_an_unsupported_key_is_an_error_in_a_map_that_stays(text: str) -> None:
     (problem,) = read_text(text).diagnostics
     assert problem.message == "a key may not be null"
+
+
+def test_a_plain_scalar_of_very_many_lines_is_left_to_a_reader_that_takes_its_time_once() -> None:
+    text = "a: x\n" + "  x\n" * 20_000
+    assert LineReader(256, FLOW).value(text) is None
+    [document] = read_text(text).documents
+    assert document.value == {"a": " ".join("x" * 20_001)}

@@ -83,6 +83,8 @@ class Diagnostics(tuple[Diagnostic, ...]):
 
 
 MAX_OF_FILE, MAX_SHOWN = 100, 1000
+# The number of characters of a message that are shown.
+MAX_MESSAGE = 2000
 # A line says how many problems of a file are not shown, for at most this many files.
 _MAX_FILES_NAMED = 20
 
@@ -101,7 +103,7 @@ class ShownResult(NamedTuple):
 
 def shown(diagnostics: Iterable[Diagnostic]) -> ShownResult:
     """Choose what to show: at most `MAX_OF_FILE` of a file and `MAX_SHOWN` in all, errors before warnings and notes."""
-    given = tuple(diagnostics)
+    given = tuple([_clipped(diagnostic) for diagnostic in diagnostics])
     if len(given) <= MAX_OF_FILE and all(diagnostic.count == 1 for diagnostic in given):
         return ShownResult(Diagnostics(given))
     by_severity: dict[Severity, list[int]] = {severity: [] for severity in Severity}
@@ -124,6 +126,15 @@ def shown(diagnostics: Iterable[Diagnostic]) -> ShownResult:
         Diagnostics(diagnostic for index, diagnostic in enumerate(given) if index in chosen),
         (*named, *([("", others)] if others else ())),
     )
+
+
+def _clipped(diagnostic: Diagnostic) -> Diagnostic:
+    """Return a diagnostic whose message quotes no more than a few lines of the input."""
+    beyond = len(diagnostic.message) - MAX_MESSAGE
+    if beyond <= 0:
+        return diagnostic
+    message = f"{diagnostic.message[:MAX_MESSAGE]}… and {beyond:,} more characters"
+    return msgspec.structs.replace(diagnostic, message=message, expected="", actual="")
 
 
 # A diagnostic about what policies mean, not about how they are written.

@@ -47,6 +47,8 @@ _BLOCK = pattern(r"((?: *\n)*+)( +)[^ \n\t].*\n(?:(?:\2.*| *)\n)*+")
 _QUOTED_LINES = pattern(r"""("(?:[^"\\]|\\.)*+"|'(?:[^']|'')*+') *(?: #[^\n]*)?\n""", re.DOTALL)
 _NOT_PLAIN: Final = frozenset(("", *"\"'[{|#"))
 _MAX_KEY_LENGTH = 512
+# A plain scalar of many lines grows line by line, and copying it takes longer every time.
+_MAX_CONTINUED = 1 << 14
 # The deepest nesting of a flow collection on one line.
 FLOW_DEPTH = 16
 _MEMO_SIZE = 1 << 16
@@ -305,6 +307,8 @@ class FlowCollection:
 
 def _continued(last: str, more: str) -> str:
     """Join a plain scalar and its next line. Raise at a comment in between, or a `:` that ends a key."""
+    if len(last) > _MAX_CONTINUED:
+        raise not_for_lines()
     more = more.rstrip(" ")
     if last[:1] in _NOT_PLAIN or " #" in last or "\t" in more or " #" in more or ": " in more or more[-1] == ":":
         raise not_for_lines()

@@ -87,9 +87,9 @@ def translated(condition: CelCondition) -> TranslatedExpression:
         tree = translator.translate(condition.program.tree)
         size, levels, nodes = _measure(tree)
         if nodes > MAX_NODES:
-            raise OverLimit(f"it has {nodes} parts, and Envoy is given at most {MAX_NODES}")
+            raise OverLimit(f"the expression has {nodes} parts, expected at most {MAX_NODES}")
         if levels > MAX_LEVELS:
-            raise OverLimit(f"it is {levels} levels deep in Envoy, which reads at most {MAX_LEVELS}")
+            raise OverLimit(f"the expression is {levels} levels deep there, expected at most {MAX_LEVELS}")
     except Inexpressible as error:
         return TranslatedExpression(inexpressible=str(error))
     except OverLimit as error:
@@ -242,7 +242,9 @@ def _check_pattern(tree: ast.Expr) -> None:
         if size is None:
             raise Inexpressible("it cannot read a pattern of `matches`")
         if size > MAX_PATTERN_PROGRAM:
-            raise OverLimit(f"a pattern of `matches` has program size {size}, and Envoy takes {MAX_PATTERN_PROGRAM}")
+            raise OverLimit(
+                f"a pattern of `matches` has program size {size} there, expected at most {MAX_PATTERN_PROGRAM}"
+            )
 
 
 @lru_cache(maxsize=256)

@@ -66,7 +66,7 @@ def authorization_service(snapshot: Snapshot, policy: Resource) -> Authorization
     cluster = authorizer_cluster_name(service.namespace, service.name, port, grpc)
     if not grpc:
         # The cluster's filters drop other headers, so policies that allow other headers need another cluster.
-        cluster += "/" + blake2b(" ".join(_allowed_headers(value)).encode(), digest_size=4).hexdigest()
+        cluster += "/" + blake2b(" ".join(_allowed_headers(value)).encode(), digest_size=16).hexdigest()
     return AuthorizationService(cluster, service, port, grpc, value)
 
 

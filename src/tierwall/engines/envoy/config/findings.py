@@ -54,7 +54,7 @@ def inexpressible(policy: AccessPolicy, rule: AccessRule, error: Inexpressible, 
 
 def over_limit(policy: AccessPolicy, error: RuleOverLimit) -> Diagnostic:
     """Return the diagnostic of a policy that is over one of Envoy's limits, at the rule at fault."""
-    where = f" for {error.rule}" if error.rule is not None else ""
-    message = f"in Envoy {policy.reference} denies every request to its targets{where}: {error}"
+    what = error.rule if error.rule is not None else "its rules"
+    message = f"Envoy cannot hold {what}, so {policy.reference} denies every request to its targets there: {error}"
     path = (*error.rule.path, "authorization", "cel", "expression") if error.rule is not None else ("spec", "rules")
     return policy.resource.diagnostic(OVER_LIMIT, message, path, hint="split the rule, or write it with names")

@@ -39,7 +39,7 @@ def check_limits(policy: AccessPolicy) -> None:
             size += _bytes(level.of(caller), sizes)
             if size > MAX_POLICY_BYTES:
                 limit = MAX_POLICY_BYTES >> 20
-                raise RuleOverLimit(None, f"its conditions for all names and callers take more than {limit} MiB")
+                raise RuleOverLimit(None, f"their conditions, for every name and caller, take more than {limit} MiB")
 
 
 def _condition_bytes(rule: AccessRule) -> int:

@@ -45,7 +45,9 @@ from tierwall.tool.request import ToolRequest
 from tierwall.tool.rules import AccessPolicy, AccessRule
 from tierwall.tool.ways import GuardedWay
 
-CASE, RESULTS, REASON = "x-tierwall-case", "x-tierwall-results", "x-tierwall-reason"
+# Listeners remove `x-tierwall-` headers of clients, and this one comes from the probing client.
+CASE = "tierwall-case"
+RESULTS, REASON = "x-tierwall-results", "x-tierwall-reason"
 _BACKEND = "recorder"
 _OF_COMPILING = "TW6"
 _ANY_PORT = SocketAddress("127.0.0.1", 0)
@@ -57,7 +59,7 @@ ALWAYS = frozenset(("accept", "content-type", "content-length", "host"))
 _OF_CONNECTIONS = frozenset(
     ("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect", "proxy-connection", "via")
 )
-_OF_ENVOY = ("x-forwarded-", "x-envoy-", "x-request-id", "x-tierwall-", "x-http-method", "x-method-override")
+_OF_ENVOY = ("x-forwarded-", "x-envoy-", "x-request-id", "x-tierwall-", CASE, "x-http-method", "x-method-override")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]+", re.ASCII)
 _VALUE = re.compile(r"[!-~]([ -~]*[!-~])?", re.ASCII)
 _METHOD = re.compile(r"[!-~]+", re.ASCII)

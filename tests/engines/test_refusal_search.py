@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples
-from tierwall.engines.envoy.control.cache import EXTENSION, LISTENER, ROUTE
+from tierwall.engines.envoy.control.cache import EXTENSION, LISTENER, ROUTE, SECRET
 from tierwall.engines.envoy.control.refusal import MAX_HALVINGS, ProxyAnswers, ProxyRefusal, RefusalSearch
 from tierwall.resources.load import load_objects
 from tierwall.resources.resource import Identity, Resource
@@ -141,6 +141,24 @@ def test_bad_objects_of_different_resources_are_found_at_the_same_time() -> None
     assert fake.closed.keys() == fake.bad
 
 
+def test_an_object_whose_text_the_message_repeats_is_tried_apart_from_the_others() -> None:
+    fake = FakeGateway(shards=1)
+    fake.is_bad = lambda resource, proxy: resource.spec["content"] == "[a-z{9"
+    fake.load(policies("a", *(f"text {number}" for number in range(200)), "[a-z{9"))
+    answers = fake.answers
+
+    def told() -> ProxyAnswers:
+        words = "missing terminating ] for character class: [a-z{9"
+        refusals = {
+            key: tuple(refusal._replace(words=words) for refusal in each) for key, each in answers().refusals.items()
+        }
+        return answers()._replace(refusals=refusals)
+
+    fake.answers = told  # type: ignore[method-assign]
+    assert fake.settle() < 6
+    assert names(fake.closed) == ["a/p200"]
+
+
 def test_everything_that_is_no_candidate_is_in_force_after_one_step() -> None:
     fake = FakeGateway(shards=1)
     before = policies("a", *["good"] * 20)
@@ -212,6 +230,29 @@ def test_routes_are_blamed_before_the_gateway_and_the_gateway_if_nothing_else_he
     fake.load([made("Gateway", "infra", "edge", "bad"), *policies("a", "good")])
     fake.settle()
     assert names(fake.closed) == ["infra/edge"]
+
+
+def test_a_refused_certificate_is_blamed_before_those_who_name_it() -> None:
+    gateway, certificate, authority = (
+        ("gateway.networking.k8s.io", "Gateway", "infra", "edge"),
+        ("", "Secret", "infra", "tls"),
+        ("", "ConfigMap", "infra", "ca"),
+    )
+    manifests = [
+        {"apiVersion": "v1", "kind": kind, "metadata": {"namespace": "infra", "name": name}}
+        for kind, name in (("Secret", "tls"), ("ConfigMap", "ca"))
+    ]
+    contributing = {gateway, certificate, authority}
+    for kind, name, blamed in (
+        (SECRET, "authority/gateway/infra/edge/443", authority),
+        (SECRET, "certificate/gateway/infra/edge/443", certificate),
+        (LISTENER, "gateway/infra/edge/443", gateway),
+    ):
+        fake = FakeGateway()
+        fake.load([made("Gateway", "infra", "edge", "good"), *load_objects(manifests)])
+        answers = ProxyAnswers({0: (ProxyRefusal(kind, name, "no"),)}, True, False)
+        assert fake.search.next_step(answers, lambda type_url, name: contributing)
+        assert fake.search.closed(fake.snapshot) == {blamed: "no"}
 
 
 def test_an_object_that_one_proxy_refuses_is_closed_for_all() -> None:

@@ -25,7 +25,7 @@ from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import Certificate, MutualTlsAddress
 from tierwall.engines.envoy.control.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE, ResourceCache
 from tierwall.engines.envoy.control.server import SERVICE, ProxyStatus, XdsServer, programmed
-from tierwall.engines.envoy.control.stream import MAX_NAMES, Proxy, XdsStream
+from tierwall.engines.envoy.control.stream import MAX_NAMES, MAX_WORDS, Proxy, XdsStream
 
 _MESSAGES: dict[str, Callable[[str, str], Any]] = {
     CLUSTER: lambda name, text: cluster_pb2.Cluster(name=name, alt_stat_name=text),
@@ -292,6 +292,16 @@ def test_what_the_message_of_a_refusal_does_not_name_is_sent_again_together() ->
     assert set(proxy.has[LISTENER]) == {*names} - {names[7]}
     assert [(refusal.name, refusal.words) for refusal in proxy.stream.refusals] == [(names[7], proxy.says)]
     assert len(proxy.received) == 3
+
+
+def test_the_message_of_a_refusal_is_one_line_of_bounded_length() -> None:
+    cache, proxy = in_step({ROUTE: {"a": "one"}})
+    proxy.says = "no such thing:\nerror[TW001] forged\r\n" + 5000 * "x"
+    cache.publish(resources({ROUTE: {"a": "bad"}}))
+    proxy.converge()
+    [refusal] = proxy.stream.refusals
+    assert refusal.words.startswith("no such thing: error[TW001] forged xxx")
+    assert len(refusal.words) <= MAX_WORDS + 1
 
 
 def test_a_refused_resource_is_found_among_many_in_few_responses() -> None:

@@ -49,18 +49,23 @@ def _chain(chain: FilterChain) -> Iterator[Identity]:
 
 
 def _routes(state: CompileState, chain: FilterChain) -> Iterator[Identity]:
-    """Yield what a RouteConfiguration is made of; routes also hold settings of authorizers, which policies make."""
+    """Yield what a RouteConfiguration is made of.
+
+    It holds only the names of most policies and backends, which are safe: it is not made of those. It has the settings
+    of authorizers, the arguments that policies read, and the host names of backends outside the cluster.
+    """
     yield from (listener.owner.identity for listener in chain.listeners)
     yield chain.plan.gateway.identity
     names: set[str] = set()
     for host in chain.plan.hosts:
         for route in host.routes:
             yield route.route.identity
-            yield from (to.backend.identity for to in route.backends if to.backend is not None)
+            yield from (to.backend.identity for to in route.backends if to.backend is not None and to.host)
             checkpoints, _ = state.routes.by_route.get(route, ((), None))
             names.update(name for each in checkpoints for name in each)
     for name in names & state.filters.passed.keys():
-        yield from (policy.policy for policy in state.filters.passed[name].policies)
+        policies = state.filters.passed[name].policies
+        yield from (policy.policy for policy in policies if policy.authorizer is not None or policy.arguments)
 
 
 def _backends(chains: Iterable[FilterChain], cluster: str) -> Iterator[Identity]:

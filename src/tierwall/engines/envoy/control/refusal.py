@@ -18,7 +18,7 @@ force. So nobody delays others by editing an object that is refused, again and a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tierwall.attach.place import GATEWAY, HTTP_ROUTE, LISTENER_SET, SERVICE, X_LISTENER_SET
@@ -30,6 +30,8 @@ from tierwall.tool.model import BACKENDS
 # How often groups of one namespace are refused in one resource before they are not halved any more, and whole groups
 # stay closed. Other namespaces are not charged for it.
 MAX_HALVINGS = 40
+# The shortest text of an object that counts if an error message repeats it.
+MIN_TEXT = 4
 WAITING = "it changed together with an object that is refused, and is tried again in a moment"
 # Envoy's words if another program has the port; the Gateway is not at fault.
 CANNOT_BIND = "cannot bind"
@@ -67,9 +69,13 @@ class ProxyRefusal(NamedTuple):
 
     def rank(self, identity: Identity) -> int:
         """Return a number that is lower for objects to close first."""
-        is_listener = self.type_url.endswith(".Listener")
+        kind, rank = self.type_url.rpartition(".")[2], _rank(identity)
         # A listener only names its certificates, which it may share with others.
-        return _LAST if is_listener and _rank(identity) == _CERTIFICATE else _rank(identity)
+        if kind == "Listener" and rank == _CERTIFICATE:
+            return _LAST
+        if kind == "Secret" and identity[1] != ("ConfigMap" if self.name.startswith("authority/") else "Secret"):
+            return _LAST
+        return rank
 
     def __str__(self) -> str:
         return f"{self.type_url.rpartition('.')[2]} {self.name}: {self.words}"
@@ -217,7 +223,10 @@ class RefusalSearch:
         charged = min(namespaces), refusal.name
         self._halvings[charged] += len(namespaces) == 1
         if len(candidates) > 1 and (len(namespaces) > 1 or self._halvings[charged] <= MAX_HALVINGS):
-            self._groups += _halves(still_open, refusal.name)
+            named = {identity for identity in still_open if self._is_named(identity, refusal.words)}
+            # If the words repeat a text of some objects, the others are probably good.
+            parts = [still_open - named, named] if named and named != still_open else [still_open]
+            self._groups += [half for part in parts for half in _halves(part, refusal.name, len(parts) == 1)]
             return
         words = refusal.words
         if len(candidates) > 1:
@@ -243,6 +252,10 @@ class RefusalSearch:
         if before is None or now is None or identity in self._accepted_closed:
             return False
         return before is now or before.has_same_content(now)
+
+    def _is_named(self, identity: Identity, words: str) -> bool:
+        resource = self._snapshot.get(*identity)
+        return resource is not None and any(len(text) >= MIN_TEXT and text in words for text in _texts(resource.spec))
 
     def _changed(self, snapshot: Snapshot) -> Iterable[Identity]:
         """Yield the policies and routes of a snapshot that differ from what is published."""
@@ -285,8 +298,19 @@ def _by_namespace(identities: Iterable[Identity]) -> list[ObjectGroup]:
     return [ObjectGroup(tuple(group)) for group in groups.values()]
 
 
-def _halves(identities: Iterable[Identity], resource: str) -> list[ObjectGroup]:
-    """Return objects in two groups; a namespace is divided only if it is the only one."""
+def _texts(value: object) -> Iterator[str]:
+    """Yield every text in the values of a specification."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
+
+
+def _halves(identities: Iterable[Identity], resource: str, divides: bool) -> list[ObjectGroup]:
+    """Return objects in two groups, or in one; a namespace is divided only if it is the only one."""
+    if not divides:
+        return [ObjectGroup(tuple(sorted(identities)), resource)]
     ordered = sorted(identities, key=lambda identity: (identity[2], identity))
     namespaces = sorted({identity[2] for identity in ordered})
     if len(namespaces) > 1:

@@ -36,6 +36,8 @@ from tierwall.engines.envoy.control.cache import (
 from tierwall.engines.envoy.control.refusal import ProxyRefusal
 
 MAX_NAMES = 100_000
+# The longest error message to keep, in characters.
+MAX_WORDS = 1000
 Send = Callable[[Any], Awaitable[None]]
 MessageListener = Callable[["XdsStream"], None]
 _REFERRED = (CLUSTER, SECRET)
@@ -185,6 +187,12 @@ class Subscription:
         return not self.is_waiting and not self.refused and self.pending(items) == ([], [])
 
 
+def _words(message: str) -> str:
+    """Return an error message on one line, and not without end: it may repeat what a tenant wrote."""
+    words = " ".join(message.split())
+    return words if len(words) <= MAX_WORDS else f"{words[:MAX_WORDS]}…"
+
+
 def _parts(names: list[str], error: str) -> list[frozenset[str]]:
     """Return the parts of a refused response: those that the error does not name, then each that it names.
 
@@ -242,7 +250,7 @@ class XdsStream:
         if subscription is None:
             subscription = self.subscriptions[type_url] = Subscription(type_url)
         if request.response_nonce:
-            error = request.error_detail.message if request.HasField("error_detail") else None
+            error = _words(request.error_detail.message) if request.HasField("error_detail") else None
             subscription.acknowledge(request.response_nonce, error)
         subscription.subscribe(
             request.resource_names_subscribe, request.resource_names_unsubscribe, request.initial_resource_versions

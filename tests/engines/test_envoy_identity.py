@@ -36,13 +36,21 @@ LIMIT_S = 4
 DRAINED_S = 10 + 10
 
 
+def _gateway(name: str) -> str:
+    return "other" if name == "beside" else name
+
+
 class Site:
-    """A lab with three Gateways: `agents` with TLS, `other` with TLS and an authority of its own, `plain` without."""
+    """A lab with three Gateways: `agents` with TLS, `other` with TLS and an authority of its own, `plain` without.
+
+    The port of `other` has another listener, `beside`, with a certificate and a host of its own.
+    """
 
     def __init__(self, running: Lab, other: int, plain: int) -> None:
         self.lab, self.other, self.plain = running, other, plain
         self.authorities = {name: certificates.Authority() for name in ("agents", "other")}
         self.servers = {name: authority.server("localhost") for name, authority in self.authorities.items()}
+        self.servers["beside"] = self.authorities["other"].server("beside.test")
         self.clients: dict[str, certificates.Authority] = dict(self.authorities)
         fixed = [manifest for manifest in running.fixed if manifest["kind"] not in ("Secret", "ConfigMap")]
         self._fixed = [*fixed, *self._gateways(fixed)]
@@ -60,6 +68,12 @@ class Site:
                 listener["tls"]["certificateRefs"] = [{"name": f"{name}-tls"}]
                 validation = new_gateway["spec"]["tls"]["frontend"]["default"]["validation"]
                 validation["caCertificateRefs"][0]["name"] = f"{name}-ca"
+                beside = {
+                    "name": "beside",
+                    "hostname": "beside.test",
+                    "tls": {"certificateRefs": [{"name": "beside-tls"}]},
+                }
+                new_gateway["spec"]["listeners"].append({**listener, **beside})
             else:
                 del listener["tls"], new_gateway["spec"]["tls"]
             new_route["spec"]["parentRefs"] = [{"name": name}]
@@ -68,8 +82,8 @@ class Site:
     def publish(self, *policies: Object) -> None:
         """Put the certificates and authorities of this object in force, with these policies."""
         tls: list[Object] = []
-        for name in self.authorities:
-            text = certificates.manifests(self.clients[name], self.servers[name])
+        for name, server in self.servers.items():
+            text = certificates.manifests(self.clients[_gateway(name)], server)
             tls += yaml.safe_load_all(text.replace("agents-", f"{name}-"))
         self.lab._fixed = [*self._fixed, *tls]
         self.lab.publish([*policies])
@@ -77,15 +91,15 @@ class Site:
 
     def context(self, name: str, pair: certificates.Pair | None = None) -> ssl.SSLContext:
         """The TLS context of an agent at a Gateway."""
-        pair = pair or self.clients[name].agent("agents", "shopper")
-        out = ssl.create_default_context(cadata=self.authorities[name].pem.decode())
+        pair = pair or self.clients[_gateway(name)].agent("agents", "shopper")
+        out = ssl.create_default_context(cadata=self.authorities[_gateway(name)].pem.decode())
         path = Path(self.lab.folder.name) / "client.pem"
         path.write_bytes(pair.certificate + pair.key)
         out.load_cert_chain(path)
         return out
 
     def port(self, name: str) -> int:
-        return {"agents": self.lab.port, "other": self.other, "plain": self.plain}[name]
+        return {"agents": self.lab.port, "other": self.other, "plain": self.plain}[_gateway(name)]
 
 
 @pytest.fixture(scope="module")
@@ -115,17 +129,18 @@ class Stream:
     def __init__(self, site: Site, gateway: str, version: int) -> None:
         self.name = f"HTTP/{version} at {gateway}"
         port, context = site.port(gateway), site.context(gateway) if gateway != "plain" else None
+        host = "beside.test" if gateway == "beside" else "localhost"
         self._http2: Http2 | None = None
         if version == 2:
-            self._http2 = Http2(port, context)
+            self._http2 = Http2(port, context, host)
             scheme = "https" if context is not None else "http"
-            head = [(":method", "GET"), (":scheme", scheme), (":authority", "localhost"), (":path", PATH)]
+            head = [(":method", "GET"), (":scheme", scheme), (":authority", host), (":path", PATH)]
             self._number = self._http2.start([*head, ("accept", "text/event-stream")])
             eventually(lambda: self._is_open() and b"data" in self._answer.body, lambda: self._answer)
             return
         raw: Any = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
-        self._socket = context.wrap_socket(raw, server_hostname="localhost") if context is not None else raw
-        request = f"GET {PATH} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
+        self._socket = context.wrap_socket(raw, server_hostname=host) if context is not None else raw
+        request = f"GET {PATH} HTTP/1.1\r\nhost: {host}\r\naccept: text/event-stream\r\n\r\n"
         self._socket.sendall(request.encode())
         got = b""
         while b"data: {}" not in got:
@@ -250,7 +265,7 @@ def test_a_replaced_authority_ends_its_connections_and_no_others(site: Site) -> 
 
 
 def test_a_replaced_certificate_ends_connections_and_an_edit_of_policies_ends_none(site: Site) -> None:
-    with opened(site, "other", "agents", "plain") as (ending, others):
+    with opened(site, "other", "agents", "plain", "beside") as (ending, others):
         for number in range(3):
             site.publish(policy("base", "allowed", f"new-{number}"))
         caller = Caller(site.context("agents"), site.lab.port)

@@ -30,6 +30,9 @@ from tierwall.resources.snapshot import Snapshot
 
 # The most hypothetical pods. With more sorts than this, namespaces are left out, or sorts are told apart less finely.
 MAX_SORTS = 1000
+# The most keys that the selectors of one sort may have, and the most selectors times keys that are told apart. No usual
+# cluster comes near; a policy that is meant to exhaust memory does.
+MAX_KEYS, MAX_BOXES = 64, 50_000
 # The most namespaces that are named one by one.
 MAX_NAMES = 5
 _PREFIX = "tierwall-any-"
@@ -73,11 +76,11 @@ class _SortSpace:
 
     def __init__(self, network: NetworkModel) -> None:
         self.network = network
-        pairs = [pair for policy in network.policies for pair in _selectors(policy, network)]
-        self.pairs = list(dict.fromkeys(pairs))
+        pairs = dict.fromkeys(pair for policy in network.policies for pair in _selectors(policy, network))
+        self.pairs = _within_bounds(pairs)
         self.of_namespaces = LabelSpace(namespaces for namespaces, _ in self.pairs)
         self.of_pods = LabelSpace(pods for _, pods in self.pairs)
-        self.is_complete = True
+        self.is_complete = len(self.pairs) == len(pairs)
         relevant = RelevantAttributes(network).namespaces.relevant
         alike: dict[object, list[str]] = {}
         for name, labels in sorted(network.namespaces.items()):
@@ -87,12 +90,12 @@ class _SortSpace:
     def sorts(self, limit: int) -> list[HypotheticalPod]:
         """Return a hypothetical pod for each sort."""
         of_namespaces, of_pods = self.of_namespaces, self.of_pods
-        cuts = [(*of_namespaces.box(namespaces), *of_pods.box(pods)) for namespaces, pods in self.pairs]
+        cuts = ((*of_namespaces.box(namespaces), *of_pods.box(pods)) for namespaces, pods in self.pairs)
         sorts = self._regions((), self.new_namespaces, cuts, limit)
         for names in self.alike:
             labels = self.network.namespaces[names[0]]
             selected = dict.fromkeys(pods for namespaces, pods in self.pairs if namespaces.matches(labels))
-            parts = self._regions(names, of_pods.everything, [of_pods.box(pods) for pods in selected], limit)
+            parts = self._regions(names, of_pods.everything, map(of_pods.box, selected), limit)
             if len(sorts) + len(parts) > limit:
                 self.is_complete = False
                 break
@@ -154,6 +157,21 @@ class _SortSpace:
 
     def _order(self, box: LabelBox) -> tuple[bool, str]:
         return box != self.of_pods.everything, str(self.of_pods.selector(box))
+
+
+def _within_bounds(pairs: Iterable[tuple[Selector, Selector]]) -> list[tuple[Selector, Selector]]:
+    """Return the first of the selectors that can be told apart in reasonable time; all of them in any usual cluster."""
+    kept: list[tuple[Selector, Selector]] = []
+    keys: set[str] = set()
+    for namespaces, pods in pairs:
+        more = namespaces.keys | pods.keys
+        if len(more) > MAX_KEYS:
+            continue
+        if (len(kept) + 1) * len(keys | more) > MAX_BOXES:
+            break
+        keys |= more
+        kept.append((namespaces, pods))
+    return kept
 
 
 def _some_of(names: list[str]) -> str:

@@ -32,6 +32,7 @@ class LabelSpace:
             for requirement in selector.requirements:
                 values.setdefault(requirement.key, set()).update(requirement.values)
         self._values = {key: sorted(values[key]) for key in sorted(values)}
+        self._places = {key: {value: at for at, value in enumerate(names)} for key, names in self._values.items()}
         self._full = {key: (FIRST_VALUE << len(names)) - 1 for key, names in self._values.items()}
 
     @property
@@ -50,8 +51,9 @@ class LabelSpace:
         key, operator, values = requirement
         if operator in ("Exists", "DoesNotExist"):
             return self._full[key] & ~ABSENT if operator == "Exists" else ABSENT
-        index = {value: number for number, value in enumerate(self._values[key])}
-        named = sum(FIRST_VALUE << index[value] for value in values)
+        places, named = self._places[key], 0
+        for value in values:
+            named |= FIRST_VALUE << places[value]
         return named if operator == "In" else self._full[key] & ~named
 
     def without(self, key: str, values: Iterable[str]) -> LabelBox:
@@ -121,6 +123,8 @@ def regions(whole: LabelBox, cuts: Iterable[LabelBox], limit: int) -> tuple[list
     parts: list[list[LabelBox]] = [] if is_empty(whole) else [[whole]]
     extra: list[list[LabelBox]] = []
     for cut in cuts:
+        if len(extra) >= limit:
+            break
         inner = intersection(whole, cut)
         if is_empty(inner):
             continue
@@ -129,7 +133,7 @@ def regions(whole: LabelBox, cuts: Iterable[LabelBox], limit: int) -> tuple[list
             extra.append([inner])
         else:
             parts = divided
-    return [*parts, *extra[:limit]], not extra
+    return [*parts, *extra], not extra
 
 
 def _divide(parts: Iterable[list[LabelBox]], cut: LabelBox) -> Iterator[list[LabelBox]]:

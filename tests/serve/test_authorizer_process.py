@@ -11,6 +11,8 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -178,9 +180,46 @@ def test_an_edit_is_followed_and_a_broken_one_is_reported(process: Process) -> N
     process.write([*POLICIES, ("dave", "Allow", 'request.userInfo.username == "dave"')])
     eventually(lambda: bool(process.ask("dave")["allowed"]), "the new policy")
     (process.policies / "broken.yaml").write_text("kind: [")
-    eventually(lambda: "policies refused" in process.said(), "word of the broken edit")
+    eventually(lambda: "TW013" in process.said(), "word of the broken edit")
+    process.write([*POLICIES, ("erin", "Allow", 'request.userInfo.username == "erin"')])
+    eventually(lambda: bool(process.ask("erin")["allowed"]), "the edit beside the broken one")
+    assert process.ask("dave")["allowed"] is False
+    (process.policies / "p.yaml").write_text("kind: [")
+    eventually(lambda: "TW010" in process.said(), "word of the broken edit")
+    assert process.ask("erin")["allowed"] is True, "the last readable version counts"
+    process.write([*POLICIES, ("dave", "Allow", 'request.userInfo.username == "dave"')])
+    eventually(lambda: bool(process.ask("dave")["allowed"]), "the mended file")
     assert process.ask("dave")["allowed"] is True
     (process.policies / "broken.yaml").unlink()
+
+
+def test_a_hundred_rewrites_of_a_file_let_nothing_through(process: Process) -> None:
+    file, text = (
+        process.policies / "deny.yaml",
+        policies_text([("no-zed", "Deny", 'request.userInfo.username == "zed"')]),
+    )
+    file.write_text(text)
+    process.write([*POLICIES, ("all", "Allow", "true")])
+    eventually(lambda: bool(process.ask("anybody")["allowed"]), "the policy that allows")
+
+    def rewrite() -> None:
+        for number in range(100):
+            with file.open("w") as writing:
+                time.sleep(0.01)
+                for part in (text[: number % len(text)], text[number % len(text) :]):
+                    writing.write(part)
+                    writing.flush()
+                    time.sleep(0.005)
+
+    writer = threading.Thread(target=rewrite)
+    writer.start()
+    while writer.is_alive():
+        assert not process.ask("zed")["allowed"]
+    assert not process.ask("zed")["allowed"]
+    file.unlink()
+    eventually(lambda: bool(process.ask("zed")["allowed"]), "the removal")
+    process.write(POLICIES)
+    eventually(lambda: not process.ask("zed")["allowed"], "the policies as they were")
 
 
 def allows(process: Process, user: str) -> bool:

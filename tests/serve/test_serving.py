@@ -202,7 +202,10 @@ def test_a_folder_that_disappears_returns_or_is_replaced_stays_watched(tmp_path:
 
         await until("first")
         folder.rename(tmp_path / "old")
-        await until()
+        async with asyncio.timeout(20):
+            while not (lost := (await anext(watched)).lost):
+                pass
+        assert [problem.code for problem in lost] == ["TW011"], "what was in the folder stays in force"
         fill("second")
         await until("second")
         fill("third", tmp_path / "new")

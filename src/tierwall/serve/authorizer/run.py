@@ -16,7 +16,7 @@ import msgspec
 import uvicorn
 
 from tierwall.api.wire.review import WireShape
-from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
 from tierwall.core.protocols import Engine, EngineReport
 from tierwall.render.json import diagnostic_document
 from tierwall.resources.snapshot import Snapshot
@@ -183,8 +183,10 @@ class AuthorizerServer:
             match load.outcome:
                 case LoadOutcome.REFUSED:
                     log_event("policies refused", kept=policies.revision, **_problems(load.refusal))
+                case LoadOutcome.UNCHANGED if errors := Diagnostics(load.unreported).errors:
+                    log_event("policies unchanged", revision=policies.revision, **_problems(errors))
                 case LoadOutcome.TAKEN:
-                    problems = _problems(self.follower.newest_errors)
+                    problems = _problems(Diagnostics(load.unreported).errors)
                     log_event("policies taken", revision=policies.revision, policies=policies.policies, **problems)
                     loop.call_later(self.follower.grace, self.follower.superseded.expire)
                     # In a task of its own, so that the next change need not wait for it.

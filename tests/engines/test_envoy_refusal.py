@@ -7,10 +7,12 @@ is compiled to a tree that no Envoy knows.
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import ssl
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,11 +29,14 @@ from xds.type.matcher.v3 import matcher_pb2
 from examples.agents import certificates
 from tests.labs.envoy_lab import EXAMPLE, NETWORKING, Backend, Caller, Object, policy
 from tests.labs.waiting import PATIENCE_S, eventually, unused_port
+from tests.randomness import rounds
 from tierwall.core.diagnostics import InputError
 from tierwall.core.protocols import EngineReport
 from tierwall.engines.envoy.config import clusters, listeners, policy_compiler, rbac, route_plan, route_rules
+from tierwall.engines.envoy.config import compile as compiling
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.resources.load import Loader
+from tierwall.serve import envoy as serving
 from tierwall.serve.files import FileSource
 from tierwall.serve.run import ControlPlane, RunSettings
 
@@ -322,3 +327,87 @@ def test_a_start_without_any_port_fails() -> None:
             assert new_gate.is_port_taken()
         finally:
             new_gate.close()
+
+
+@pytest.mark.storm
+def test_a_storm_of_good_and_bad_edits_lets_nothing_through_and_ends_with_the_newest_state() -> None:
+    """No state ever allows `forbidden`. Bad policies come, are mended and go, while `base` changes all the time."""
+    chance = random.Random(27)
+    with gate(policy("base", "allowed")) as run:
+        eventually(run.is_ready, lambda: run.reports)
+        stop = threading.Event()
+        answers: list[str] = []
+
+        def hammer() -> None:
+            caller = run.caller()
+            while not stop.is_set():
+                answers.append(caller.call("forbidden"))
+            caller.close()
+
+        thread = threading.Thread(target=hammer)
+        thread.start()
+        try:
+            bad: set[str] = set()
+            for number in range(rounds(40)):
+                name = f"team-{chance.randrange(3)}"
+                match chance.randrange(3):
+                    case 0:
+                        run.write(policy(name, "poison", f"tool-{number}", on="XBackend"))
+                        bad.add(f"XAccessPolicy/shop/{name}")
+                    case 1:
+                        run.write(policy(name, "allowed", f"tool-{number}", on="XBackend"))
+                        bad.discard(f"XAccessPolicy/shop/{name}")
+                    case _:
+                        (run.folder / f"{name}.yaml").unlink(missing_ok=True)
+                        bad.discard(f"XAccessPolicy/shop/{name}")
+                run.write(policy("base", "allowed", f"tool-{number}"))
+                time.sleep(chance.random() / 10)
+            run.write(policy("base", "allowed", "last"))
+            run.until_closed(*bad)
+            run.answers("tool-0", "denied by XAccessPolicy/shop/base")
+            for reference in bad:
+                (run.folder / f"{reference.rpartition('/')[2]}.yaml").unlink()
+            run.until_closed()
+            run.answers("allowed", "allowed")
+        finally:
+            stop.set()
+            thread.join()
+        assert "allowed" not in answers
+        assert "forbidden" not in run.backend.calls
+        assert len(answers) > 20
+
+
+def test_a_load_that_is_refused_as_a_whole_is_not_ready_until_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with gate(policy("base", "allowed")) as run:
+        eventually(run.is_ready, lambda: run.reports)
+        compile_all = compiling.compile
+
+        def broken(*arguments: Any) -> Any:
+            raise RuntimeError("a defect")
+
+        monkeypatch.setattr(serving, "compile", broken)
+        run.write(policy("base", "allowed", "more"))
+        eventually(lambda: not run.is_ready(), lambda: run.reports)
+        assert "a defect" in run.get("/readyz").json()["manifests"]["message"]
+        run.answers("allowed", "allowed")
+        monkeypatch.setattr(serving, "compile", compile_all)
+        run.write(policy("base", "allowed", "most"))
+        eventually(run.is_ready, lambda: run.get("/readyz").text)
+        run.answers("most", "allowed")
+
+
+def test_a_search_that_fails_is_reported_and_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    with gate(policy("base", "allowed")) as run:
+        eventually(run.is_ready, lambda: run.reports)
+
+        def broken(*arguments: Any) -> Any:
+            raise RuntimeError("a defect of the search")
+
+        monkeypatch.setattr(run.plane.controller, "recompile", broken)
+        run.write(policy("bad", "poison", on="XBackend"))
+        eventually(lambda: any("a defect of the search" in str(report) for report in run.reports), lambda: run.reports)
+        assert not run.is_ready()
+        monkeypatch.undo()
+        (run.folder / "bad.yaml").unlink()
+        eventually(run.is_ready, lambda: run.get("/readyz").text)
+        run.answers("allowed", "allowed")

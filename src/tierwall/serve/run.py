@@ -140,7 +140,10 @@ class ControlPlane:
             elif idle and self._ports.any_became_free():
                 self.controller.publish_again()
         except Exception as error:
-            self._send_report(EngineReport("what the proxies answered cannot be processed", (unexpected(error),)))
+            problem = unexpected(error)
+            if problem.message != self._last_words:
+                self._last_words = problem.message
+                self._send_report(EngineReport("what the proxies answered cannot be processed", (problem,)))
             return False
         return bool(refusals or self.controller.search.number_waiting) and not answers.is_settled
 

@@ -19,7 +19,7 @@ from tests.randomness import examples
 from tierwall.engines.envoy.config.checkpoints import filter_names
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.control.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE
-from tierwall.engines.envoy.control.server import XdsServer
+from tierwall.engines.envoy.control.server import SILENT_SECONDS, XdsServer
 from tierwall.resources.resource import Identity
 from tierwall.serve.envoy import EnvoyController
 
@@ -43,6 +43,7 @@ class FakeEnvoy:
 
     def __init__(self, server: XdsServer) -> None:
         self.stream = server.connect()
+        self.refuses = b"poison"
         self.has: dict[str, dict[str, bytes]] = {type_url: {} for type_url in ORDER}
         self._seen: dict[str, bytes] = {}
         self._routes: set[str] = set()
@@ -71,7 +72,7 @@ class FakeEnvoy:
             self._seen[resource.name] = content
             if is_known:
                 continue
-            if b"poison" in content:
+            if self.refuses in content:
                 request.error_detail.message = f"poison in {response.type_url}"
             else:
                 accepted[resource.name] = content
@@ -108,7 +109,8 @@ class Storm:
         """Let proxies answer, and take a step of the search; return whether anything happened."""
         happened = sum(proxy.exchange() for proxy in self.proxies) > 0
         for proxy in self.proxies:
-            assert not [name for kind in proxy.has.values() for name, content in kind.items() if b"poison" in content]
+            contents = [content for kind in proxy.has.values() for content in kind.values()]
+            assert not [content for content in contents if proxy.refuses in content]
         if self.controller.next_step(self.server.answers(self.controller.search.at_fault)):
             self.controller.put_again(self.controller.recompile())
             return True
@@ -205,3 +207,35 @@ def test_the_newest_version_of_a_good_object_is_in_force_beside_a_bad_one() -> N
     assert b"word2" in accepted
     [route] = proxy.has[ROUTE].values()
     assert b"word1" in route
+
+
+def test_a_proxy_that_never_answers_does_not_hold_up_the_search() -> None:
+    storm = Storm(2)
+    silent = storm.proxies.pop()
+    silent.stream.responses()
+    silent.stream.last_message -= 2 * SILENT_SECONDS
+    good = {("HTTPRoute", "red"): 1, ("XBackend", "red"): 1, ("policy-0", "red"): 1, ("policy-1", "red"): -1}
+    storm.load({**good, ("HTTPRoute", "blue"): -1})
+    storm.settle()
+    assert {key(refused.resource.identity) for refused in storm.controller.search.refused} == {
+        ("policy-1", "red"),
+        ("HTTPRoute", "blue"),
+    }
+    assert storm.controller.search.number_waiting == 0
+    assert storm.server.programmed.status == "False", "the silent one has not acknowledged anything"
+
+
+def test_a_proxy_that_connects_later_and_refuses_an_object_is_served_everything_else() -> None:
+    """A newer Envoy may refuse what the others have accepted."""
+    storm = Storm(1)
+    [old] = storm.proxies
+    old.refuses = b"no-such-word"
+    red = {("HTTPRoute", "red"): 1, ("XBackend", "red"): 1, ("policy-0", "red"): 1}
+    blue = {("HTTPRoute", "blue"): 1, ("XBackend", "blue"): 1, ("policy-0", "blue"): -1}
+    storm.load({**red, **blue})
+    storm.settle()
+    assert storm.controller.search.refused == ()
+    storm.proxies.append(FakeEnvoy(storm.server))
+    storm.settle()
+    assert [key(refused.resource.identity) for refused in storm.controller.search.refused] == [("policy-0", "blue")]
+    assert storm.server.programmed.status == "True", storm.server.programmed

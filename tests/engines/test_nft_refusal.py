@@ -23,6 +23,7 @@ from tierwall.engines.nftables.table import matches, names, refusal, tiers
 from tierwall.engines.nftables.table.compile import compile_snapshot
 from tierwall.engines.nftables.table.options import TableOptions
 from tierwall.network.model import dialects, policies
+from tierwall.network.model.model import network_model_with_shadow
 from tierwall.network.model.rules import NetworkRule
 from tierwall.resources.load import Loader, load_objects
 from tierwall.resources.snapshot import Snapshot
@@ -105,6 +106,13 @@ def test_every_policy_that_cannot_be_compiled_is_found(monkeypatch: pytest.Monke
     many = [ingress(f"bad/p{number}", "b", ANYBODY) for number in range(22)]
     compiled = compile_snapshot(snapshot(*PODS, *many), TableOptions())
     assert {reference.name for reference in compiled.refused} == wrong
+
+
+def test_the_largest_policy_is_at_fault_if_only_all_together_are_too_much() -> None:
+    rules = [ingress(f"bad/p{number}", "b", *[ANYBODY] * (1 + number % 5)) for number in range(9)]
+    model = network_model_with_shadow(snapshot(*PODS, *rules))
+    (culprit,) = refusal.at_fault(model.policies, lambda policies: sum(map(refusal.size, policies)) < 50)
+    assert refusal.size(culprit) == max(map(refusal.size, model.policies))
 
 
 def test_an_admin_policy_that_cannot_be_compiled_denies_its_subject(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +269,9 @@ def test_a_start_with_a_policy_that_the_kernel_refuses_serves_the_others(
     fresh_namespace: NetworkNamespace, tmp_path: Path
 ) -> None:
     path = tmp_path / "m.json"
-    write(path, [*PODS, GOOD, named_admin_policy("wrong", 'a" b', "bad"), named_admin_policy("too", '"', "bad")])
+    third = [namespace("third"), pod("third/d", "10.0.0.4")]
+    wrong = [named_admin_policy("wrong", 'a" b', "bad"), named_admin_policy("too", '"', "third")]
+    write(path, [*PODS, *third, GOOD, *wrong])
     with fresh_namespace.entered():
         done = tierwall("enforce", "nft", path)
         assert done.exit_code == 0

@@ -109,7 +109,7 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
                 break
             except InputError as error:
                 more = (
-                    refused_policies(load.snapshot, self._options, compiled.refused)
+                    refused_policies(load.snapshot, self._options, compiled)
                     if is_refusal(error) and time.monotonic() < until
                     else {}
                 )

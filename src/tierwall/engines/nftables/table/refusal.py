@@ -7,7 +7,7 @@ fault it costs about as much as one more compilation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
@@ -45,17 +45,29 @@ def _rule_size(rule: NetworkRule) -> int:
     return parts
 
 
-def at_fault(policies: Sequence[TieredPolicy], is_good: Callable[[Sequence[TieredPolicy]], bool]) -> list[TieredPolicy]:
+def at_fault(policies: Iterable[TieredPolicy], is_good: Callable[[Sequence[TieredPolicy]], bool]) -> list[TieredPolicy]:
     """Return policies that are at fault, given that all of these together are not good.
 
-    If each half is good and only the whole is not, the largest policy is at fault.
+    If each of them is good alone and only all together are not, the largest is at fault.
     """
-    if len(policies) == 1:
-        return list(policies)
+    return _at_fault(sorted(policies, key=size), is_good)
+
+
+def _at_fault(
+    policies: Sequence[TieredPolicy], is_good: Callable[[Sequence[TieredPolicy]], bool]
+) -> list[TieredPolicy]:
     middle = len(policies) // 2
-    halves = policies[:middle], policies[middle:]
-    out = [policy for half in halves if not is_good(half) for policy in at_fault(half, is_good)]
-    return out or [max(policies, key=size)]
+    first, second = policies[:middle], policies[middle:]
+    if not first:
+        is_good(second)  # the caller wants to know why
+        return list(second)
+    out: list[TieredPolicy] = []
+    if not is_good(first):
+        out = _at_fault(first, is_good)
+        if is_good(second):
+            return out
+    # If the first half is good, the fault is in the second, which ends with the largest policy.
+    return out + _at_fault(second, is_good)
 
 
 def refusal_findings(model: NetworkModel, refused: Mapping[Reference, str], code: str) -> Iterator[Diagnostic]:

@@ -7,7 +7,7 @@ snapshot: a policy recovers when it is corrected or when a more senior policy is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tierwall.attach.acceptance import broken_expressions, exceeded_limits, refusals
@@ -16,6 +16,7 @@ from tierwall.attach.backend import nested_refs
 from tierwall.attach.closing import closed_places
 from tierwall.attach.place import AGENTGATEWAY, Place
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
+from tierwall.core.unprintable import escape_unprintable
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import objections
@@ -105,23 +106,23 @@ def _gateway_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeSta
     resolved = _resolved(snapshot, policy)
     for gateway in sorted(by_gateway):
         through = ", ".join(str(target.place) for target in by_gateway[gateway])
-        message = "Attached to all targets" if not failed else f"Attached to {through}"
+        message = "Attached to all targets" if not failed else _joined((f"Attached to {through}",))
         attached = StatusCondition("Attached", True, "Attached", message)
         rest = (_programmed(accepted, attached), _conflicted(merge_status), _overridden(merge_status))
         yield Ancestor(_ancestor_ref(gateway), (accepted, attached, resolved, *rest))
     if failed:
-        message = "\n".join(f"Policy is not attached: {target.message}" for target in failed)
+        message = _joined(f"Policy is not attached: {target.message}" for target in failed)
         pending = StatusCondition("Attached", False, "Pending", message)
         yield Ancestor(SUMMARY, (accepted, pending, _programmed(accepted, pending)))
 
 
 def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
     if refused := objections(snapshot, policy):
-        return StatusCondition("Accepted", False, "Invalid", "\n".join(refused))
+        return StatusCondition("Accepted", False, "Invalid", _joined(refused))
     broken = broken_expressions(policy)
     if not broken:
         return StatusCondition("Accepted", True, "Valid", "Policy accepted")
-    message = "\n".join(
+    message = _joined(
         f"{'.'.join(map(str, expression.path[1:]))} is not a valid CEL expression: {expression.text}"
         for expression in broken
     )
@@ -142,7 +143,7 @@ def _access_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStat
     exceeded = [limit for limit in exceeded_limits(snapshot, policy) if limit.external_auth]
     conflicted = StatusCondition("Conflicted", False, "NoConflicts", "No other policy conflicts with this one")
     if exceeded:
-        conflicted = StatusCondition("Conflicted", True, "ExternalAuthHeld", "\n".join(map(str, exceeded)))
+        conflicted = StatusCondition("Conflicted", True, "ExternalAuthHeld", _joined(map(str, exceeded)))
     overridden = StatusCondition(
         "Overridden", False, "NotOverridden", "All policies of a target must allow; none overrides another"
     )
@@ -154,11 +155,13 @@ def _access_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStat
         accepted = rejected or StatusCondition("Accepted", True, "Accepted", "Policy is accepted")
         attached = StatusCondition("Attached", True, "Attached", "Attached to the target")
         if target.problem is not None:
-            attached = StatusCondition("Attached", False, "Pending", f"Policy is not attached: {target.message}")
+            attached = StatusCondition(
+                "Attached", False, "Pending", _joined((f"Policy is not attached: {target.message}",))
+            )
             if target.problem is AttachmentProblem.WRONG_KIND and rejected is None:
-                accepted = StatusCondition("Accepted", False, "Invalid", target.message)
+                accepted = StatusCondition("Accepted", False, "Invalid", _joined((target.message,)))
             elif target.problem.is_missing and rejected is None:
-                accepted = StatusCondition("Accepted", False, "TargetNotFound", target.message)
+                accepted = StatusCondition("Accepted", False, "TargetNotFound", _joined((target.message,)))
         elif rejected is not None:
             attached = StatusCondition("Attached", False, "Pending", "Policy is not attached due to invalid status")
         programmed = _programmed(accepted, attached)
@@ -184,11 +187,11 @@ def _access_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStat
 def _access_rejected(snapshot: Snapshot, policy: Resource) -> StatusCondition | None:
     """Return the condition of a rejected policy: on all targets alike (docs/semantics.md#five-policies-per-target)."""
     if refused := objections(snapshot, policy):
-        return StatusCondition("Accepted", False, "Invalid", "\n".join(refused))
+        return StatusCondition("Accepted", False, "Invalid", _joined(refused))
     if exceeded := exceeded_limits(snapshot, policy):
-        return StatusCondition("Accepted", False, "LimitPerTargetExceeded", "\n".join(map(str, exceeded)))
+        return StatusCondition("Accepted", False, "LimitPerTargetExceeded", _joined(map(str, exceeded)))
     if unusable := refusals(policy):
-        return StatusCondition("Accepted", False, "InvalidCEL", "\n".join(refusal.message for refusal in unusable))
+        return StatusCondition("Accepted", False, "InvalidCEL", _joined(refusal.message for refusal in unusable))
     return None
 
 
@@ -197,7 +200,7 @@ def _resolved(snapshot: Snapshot, policy: Resource) -> StatusCondition:
     if not problems:
         return StatusCondition("ResolvedRefs", True, "ResolvedRefs", "All references are resolved")
     return StatusCondition(
-        "ResolvedRefs", False, problems[0][0], "\n".join(dict.fromkeys(message for _, message in problems))
+        "ResolvedRefs", False, problems[0][0], _joined(dict.fromkeys(message for _, message in problems))
     )
 
 
@@ -210,17 +213,22 @@ def _programmed(accepted: StatusCondition, attached: StatusCondition) -> StatusC
 def _conflicted(merge_status: MergeStatus) -> StatusCondition:
     if not merge_status.conflicts:
         return StatusCondition("Conflicted", False, "NoConflicts", "No policy of equal precedence sets the same field")
-    message = "\n".join(f"{field}: {reason}" for field, reason in merge_status.conflicts.items())
+    message = _joined(f"{field}: {reason}" for field, reason in merge_status.conflicts.items())
     return StatusCondition("Conflicted", True, "EqualPrecedence", message)
 
 
 def _overridden(merge_status: MergeStatus) -> StatusCondition:
     if not merge_status.overridden:
         return StatusCondition("Overridden", False, "NotOverridden", "Every setting takes effect somewhere")
-    message = "\n".join(f"{field}: {reason}" for field, reason in merge_status.overridden.items())
+    message = _joined(f"{field}: {reason}" for field, reason in merge_status.overridden.items())
     return StatusCondition(
         "Overridden", True, "Overridden" if merge_status.never_effective else "PartiallyOverridden", message
     )
+
+
+def _joined(messages: Iterable[str]) -> str:
+    """Join messages, each on a line of its own: names in them cannot fake another line."""
+    return "\n".join(map(escape_unprintable, messages))
 
 
 def _ancestor_ref(place: Place) -> AncestorRef:

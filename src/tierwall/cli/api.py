@@ -15,6 +15,7 @@ from tierwall.cli.command import (
     flag,
     option,
     output,
+    print_line,
     print_output,
     repeated_option,
     runs,
@@ -59,7 +60,7 @@ class UserParams(Params):
 
         completed, warnings = resolve(world.snapshot, question)
         for warning in warnings:
-            click.echo(f"warning: {warning}", err=True)
+            print_line(f"warning: {warning}", err=True)
         return completed
 
 
@@ -198,5 +199,5 @@ def _list(params: CanIParams, question: ApiQuestion) -> int:
     )
     print_output("can-i --list", params.output, granted.listed)
     for authorizer in granted.unlisted:
-        click.echo(f"warning: the permissions of authorizer `{authorizer}` cannot be listed", err=True)
+        print_line(f"warning: the permissions of authorizer `{authorizer}` cannot be listed", err=True)
     return 0

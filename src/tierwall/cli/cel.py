@@ -18,6 +18,7 @@ from tierwall.cli.command import (
     flag,
     option,
     output,
+    print_line,
     print_output,
     repeated_option,
     runs,
@@ -75,7 +76,7 @@ def _report_errors(code: int = FAILED) -> Iterator[None]:
     try:
         yield
     except SourceError as error:
-        fail(error.render(), code)
+        fail(*error.render().split("\n"), code=code)
     except (Failure, EncodingError, PartialError) as error:
         fail(str(error))
 
@@ -107,7 +108,7 @@ def evaluate(params: CelEvalParams) -> None:
         program = compile(params.expression, params.environment(dict.fromkeys(values, DYN)))
         if params.show_cost:
             value, cost = program.measure(values)
-            click.echo(f"cost: {cost}", err=True)
+            print_line(f"cost: {cost}", err=True)
         else:
             value = program.evaluate(values)
         click.echo(json_line(encode(value)))
@@ -142,7 +143,7 @@ def check(params: CelCheckParams) -> None:
         except TypeNameError as error:
             raise click.BadParameter(str(error), param_hint="--var") from None
     with _report_errors(HAS_FINDINGS):
-        click.echo(str(compile_source(params.expression, params.environment(variables)).type))
+        print_line(str(compile_source(params.expression, params.environment(variables)).type))
 
 
 class CelBatchParams(CelParams):
@@ -253,7 +254,7 @@ def read_object(file: str | None) -> dict[str, Any]:
 
         read = read_paths([file])
         if read.diagnostics:
-            fail("\n".join(f"{problem.at}: {problem.message}" for problem in read.diagnostics))
+            fail(*(f"{problem.at}: {problem.message}" for problem in read.diagnostics))
         value: Any = read.documents[0].value if read.documents else {}
     else:
         try:

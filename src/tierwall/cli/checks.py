@@ -17,6 +17,7 @@ from tierwall.cli.command import (
     option,
     output,
     print_diagnostics,
+    print_line,
     print_output,
     runs,
     worlds_read,
@@ -59,7 +60,7 @@ def check(params: CheckParams) -> int:
     checked = CheckResult(findings, loaded)
     print_output("check", params.output, checked)
     if params.output == "text":
-        click.echo(checked.summary, err=True)
+        print_line(checked.summary, err=True)
     if findings.unreadable:
         return FAILED
     return HAS_FINDINGS if findings.serious else 0

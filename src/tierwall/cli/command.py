@@ -164,20 +164,33 @@ def print_output(command: str, output: str, subject: Any) -> None:
         from tierwall.render.json import dump
 
         rendered = dump(rendered)
-    for line in (rendered,) if isinstance(rendered, str) else rendered:
-        click.echo(line)
+    # The annotations for GitHub begin with what is escaped elsewhere.
+    print_lines(rendered.split("\n") if isinstance(rendered, str) else rendered, commands=output == "github")
     if output in (*_LINES, *_DATA):
         is_data = output in _DATA or command == "can-i"  # People compare the text of `can-i` with `yes`.
         for omission in omissions:
-            click.echo(f"not considered: {omission}", err=is_data)
+            print_line(f"not considered: {omission}", err=is_data)
+
+
+def print_lines(lines: Iterable[str], err: bool = False, commands: bool = False) -> None:
+    """Print lines; no line from input can fake another one (docs/semantics.md#output-cannot-be-forged)."""
+    from tierwall.core.unprintable import PrintableLine, escape_unprintable, printable_line
+
+    escape = escape_unprintable if commands else printable_line
+    for line in lines:
+        click.echo(line if isinstance(line, PrintableLine) else escape(line), err=err)
+
+
+def print_line(line: str, err: bool = False) -> None:
+    """Print one line."""
+    print_lines((line,), err)
 
 
 def print_diagnostics(diagnostics: Iterable[Diagnostic], *read: Any) -> None:
     """Print diagnostics to stderr; on a terminal with the offending line, which `read` has."""
     from tierwall.render import text
 
-    for line in text.diagnostics(diagnostics, _line_lookup(read), sys.stderr.isatty(), colour(sys.stderr)):
-        click.echo(line, err=True)
+    print_lines(text.diagnostics(diagnostics, _line_lookup(read), sys.stderr.isatty(), colour(sys.stderr)), err=True)
 
 
 def _line_lookup(sources: Iterable[Any]) -> Callable[[str, int], str | None]:
@@ -192,13 +205,13 @@ def _line_lookup(sources: Iterable[Any]) -> Callable[[str, int], str | None]:
 def print_report(report: EngineReport) -> None:
     """Print the report of an engine to stderr, after its diagnostics."""
     print_diagnostics(report.diagnostics, *([report.read] if report.read is not None else []))
-    click.echo(report.summary, err=True)
+    print_line(report.summary, err=True)
 
 
-def fail(words: str, code: int = FAILED) -> NoReturn:
+def fail(*lines: str, code: int = FAILED) -> NoReturn:
     """Print to stderr why the command ends here, and exit."""
     sys.stdout.flush()
-    click.echo(words, err=True)
+    print_lines(lines, err=True)
     sys.exit(code)
 
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from tierwall.cli.command import FAILED, Params, argument, output, print_output, runs
+from tierwall.cli.command import FAILED, Params, argument, output, print_line, print_output, runs
 
 
 class YamlParams(Params):
@@ -26,6 +26,7 @@ def yaml(params: YamlParams) -> int:
     """
     from tierwall.cli.collector import collector_off
     from tierwall.core.diagnostics import shown
+    from tierwall.core.unprintable import printable_json_bytes
     from tierwall.resources.json_text import MAX_DEPTH, json_line
     from tierwall.resources.read import Limits, read_paths, repeated_keys
 
@@ -33,16 +34,16 @@ def yaml(params: YamlParams) -> int:
         read = read_paths([params.file], limits=Limits(depth=MAX_DEPTH))
     out = sys.stdout.buffer
     for document in read.documents:
-        out.write(json_line(document.value).encode() + b"\n")
+        out.write(printable_json_bytes(json_line(document.value).encode()) + b"\n")
     out.flush()
     repeated = shown(repeated_keys(read.documents))
     for problem in repeated.diagnostics:
-        click.echo(f"{problem.at}: warning: {problem.message_with_hint}", err=True)
+        print_line(f"{problem.at}: warning: {problem.message_with_hint}", err=True)
     problems = shown(read.diagnostics)
     for problem in problems.diagnostics:
-        click.echo(f"{problem.at}: {problem.message_with_hint}", err=True)
+        print_line(f"{problem.at}: {problem.message_with_hint}", err=True)
     for line in (*repeated.lines, *problems.lines):
-        click.echo(line, err=True)
+        print_line(line, err=True)
     return FAILED if read.diagnostics else 0
 
 

@@ -70,6 +70,19 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; what the command line holds cannot fake lines of an error."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            from tierwall.core.unprintable import escape_unprintable
+
+            words = escape_unprintable(error.message)
+            # A list of choices has lines of its own, and nothing from the command line.
+            if words == error.message or isinstance(error, click.MissingParameter):
+                raise
+            raise click.UsageError(words, ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands for `--help`, from the table alone."""
         with formatter.section("Commands"):

@@ -17,6 +17,7 @@ from tierwall.cli.command import (
     option,
     output,
     print_diagnostics,
+    print_line,
     print_output,
     repeated_option,
     runs,
@@ -186,7 +187,7 @@ def diff(params: DiffParams) -> int:
     else:
         print_output("diff", params.output, changes)
     if not changes and params.output == "text":
-        click.echo("no connection changes", err=True)
+        print_line("no connection changes", err=True)
     return HAS_FINDINGS if changes else 0
 
 

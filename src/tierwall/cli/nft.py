@@ -15,6 +15,8 @@ from tierwall.cli.command import (
     option,
     output,
     print_diagnostics,
+    print_line,
+    print_lines,
     print_output,
     print_report,
     repeated_option,
@@ -59,7 +61,16 @@ def compile(params: CompileNftParams) -> None:
 
     compiled = engine("nft", options=params.table).compile(params.world().snapshot)
     print_diagnostics(compiled.diagnostics)
-    click.echo(table_script(compiled.table), nl=False)
+    _print_script(table_script(compiled.table))
+
+
+def _print_script(script: str) -> None:
+    """Print a script for nft; its lines begin with tabs."""
+    from tierwall.core.unprintable import PrintableLine, escape_unprintable
+
+    for line in script.removesuffix("\n").split("\n"):
+        rest = line.lstrip("\t")
+        print_line(PrintableLine("\t" * (len(line) - len(rest)) + escape_unprintable(rest)))
 
 
 def _checked_names(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -167,7 +178,7 @@ def enforce(params: EnforceNftParams) -> int:
     source = params.object_source(params.interval, params.state)
     if params.watch:
         nft.follow(source, print_report)
-        click.echo("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)
+        print_line("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)
         return 0
     report = nft.apply(source)
     print_report(report)
@@ -196,11 +207,11 @@ def _preview(params: EnforceNftParams) -> int:
         table = keeper.whole_table(load)
     print_diagnostics(load.diagnostics, load.loaded)
     if not params.diff:
-        click.echo(script_to(table), nl=False)
+        _print_script(script_to(table))
         return 0
     changes = difference(table)
     if changes:
-        click.echo(changes)
+        print_lines(changes.split("\n"))
     return HAS_FINDINGS if changes else 0
 
 

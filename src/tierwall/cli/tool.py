@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.command import Params, exit_code, flag, option, output, print_output, repeated_option, runs
+from tierwall.cli.command import (
+    Params,
+    exit_code,
+    flag,
+    option,
+    output,
+    print_line,
+    print_output,
+    repeated_option,
+    runs,
+)
 from tierwall.cli.objects import AnswerParams
 
 if TYPE_CHECKING:
@@ -111,7 +121,7 @@ def _note_missing_route(answer: Answer, world: World) -> None:
 
     request = answer.detail.request
     if is_unrouted(world.snapshot, request.gateway, request.backend):
-        click.echo(f"note: no route in the manifests leads from {request.gateway} to {request.backend}", err=True)
+        print_line(f"note: no route in the manifests leads from {request.gateway} to {request.backend}", err=True)
 
 
 def pairs(values: tuple[str, ...], option: str, separator: str) -> dict[str, str]:
@@ -153,12 +163,12 @@ def tools(params: ToolsParams) -> None:
     world = params.world()
     granted = grants(world.snapshot, params.caller_value, params.gateway, params.backend, params.tools)
     if not granted.routed:
-        click.echo("no route in the manifests leads there: assuming every Gateway leads to every backend", err=True)
+        print_line("no route in the manifests leads there: assuming every Gateway leads to every backend", err=True)
     if params.output == "text" and not granted.ways:
-        click.echo("there is no Gateway with a backend to list", err=True)
+        print_line("there is no Gateway with a backend to list", err=True)
     print_output("tools", params.output, (granted, params.everything))
     denied = all(row.verdict is Verdict.DENY for row in granted.rows)
     if params.output == "text" and granted.ways and denied and not params.everything:
         hint = nearest_caller(world.snapshot, granted.caller)
         unknown = f": no rule names it ({hint})" if hint else ""
-        click.echo(f"no tool may be used by {describe_caller(granted.caller)}{unknown}", err=True)
+        print_line(f"no tool may be used by {describe_caller(granted.caller)}{unknown}", err=True)

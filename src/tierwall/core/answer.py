@@ -15,6 +15,7 @@ import msgspec
 
 from tierwall.core.reference import Reference
 from tierwall.core.source import Origin, Path, Position
+from tierwall.core.unprintable import escape_unprintable
 from tierwall.core.verdict import StepVerdict, Verdict
 
 
@@ -82,11 +83,6 @@ def format_decider(policy: Reference | str, rule: str | None, name: str | None) 
     """Format a decider: `AdminNetworkPolicy/guard egress[0] (deny-finance)`."""
     place = f"{policy} {rule}" if rule else str(policy)
     return f"{place} ({escape_unprintable(name)})" if name else place
-
-
-def escape_unprintable(name: str) -> str:
-    """Escape unprintable characters of a rule's name, so that no name can fake another line of output."""
-    return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

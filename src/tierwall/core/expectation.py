@@ -11,8 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from tierwall.core.answer import DEFAULT, Answer, Decider, escape_unprintable
+from tierwall.core.answer import DEFAULT, Answer, Decider
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
+from tierwall.core.unprintable import escape_unprintable
 from tierwall.core.verdict import Verdict
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tierwall.core.unprintable import PrintableLine, escape_unprintable
 from tierwall.policytest.run import CaseResult, TestReport
 from tierwall.render.formats import View
 from tierwall.render.json import answer_document, non_empty
@@ -24,7 +25,8 @@ def text(results: Iterable[CaseResult], view: View) -> Iterator[str]:
 
 def _case(result: CaseResult, colour: bool) -> Iterator[str]:
     word = {True: "ok", False: "FAIL", None: "skip"}[result.ok]
-    yield f"{paint(f'{word:4}', word, colour)} {result.test}: {result.case}"
+    name = escape_unprintable(f"{result.test}: {result.case}")
+    yield PrintableLine(f"{paint(f'{word:4}', word, colour)} {name}")
     if result.ok is None:
         yield f"       {result.skipped}"
     elif not result.ok:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from tierwall.core.unprintable import printable_json
 from tierwall.render.formats import View
 
 if TYPE_CHECKING:
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 def json_line(value: object) -> str:
     """Return one line of JSON. A lone surrogate, which CEL allows and UTF-8 does not, becomes a question mark."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()
+    return printable_json(text)
 
 
 def residual(result: PartialResult, view: View) -> str:

@@ -114,4 +114,4 @@ def markdown(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
 
 
 def _in_cell(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<b", "&lt;b").replace("\n", " ")
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;").replace("](", "]\\(")

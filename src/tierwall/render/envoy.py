@@ -21,8 +21,22 @@ HIDDEN = "(left out)"
 
 def text(resources: XdsResources, view: View) -> str:
     """Return the document as YAML."""
-    dumped: str = yaml.safe_dump(document(resources, view), sort_keys=False, allow_unicode=True, width=120)
+    dumped = str(yaml.dump(document(resources, view), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))
     return dumped.removesuffix("\n")
+
+
+class _Dumper(yaml.SafeDumper):
+    pass
+
+
+def _represent_string(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    """Escape what could fake a line: only a string in double quotes can."""
+    if text.isprintable():
+        return dumper.represent_str(text)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+
+
+_Dumper.add_representer(str, _represent_string)
 
 
 def document(resources: XdsResources, view: View) -> dict[str, Any]:

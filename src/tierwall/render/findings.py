@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -134,7 +135,7 @@ def _result(finding: Diagnostic, rule: int) -> dict[str, Any]:
 def _location(position: Position) -> dict[str, Any]:
     return {
         "physicalLocation": {
-            "artifactLocation": {"uri": position.file.replace("\\", "/")},
+            "artifactLocation": {"uri": quote(position.file.replace("\\", "/"), safe="/:@!$&'()*+,;=~")},
             "region": {"startLine": position.line, "startColumn": position.column},
         }
     }

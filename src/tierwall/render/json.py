@@ -14,17 +14,18 @@ import msgspec
 from tierwall.core.answer import Answer, Decider, Omission, Step
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
+from tierwall.core.unprintable import printable_json
 from tierwall.render.formats import View
 
 
 def dump(document: Any) -> str:
     """Encode a document as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
 def json_line(document: Any) -> str:
     """Encode a document as one line of JSON."""
-    return msgspec.json.encode(document).decode()
+    return printable_json(msgspec.json.encode(document).decode())
 
 
 def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:

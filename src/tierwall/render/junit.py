@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
+from tierwall.core.unprintable import escape_unprintable
 from tierwall.policytest.run import CaseResult
 from tierwall.render.findings import CheckResult
 from tierwall.render.formats import View
 from tierwall.render.text import trace
-
-# Characters that XML 1.0 cannot represent.
-_UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def cases(results: Iterable[CaseResult], view: View) -> str:
@@ -29,7 +26,7 @@ def cases(results: Iterable[CaseResult], view: View) -> str:
             lines = [*case.mismatches, *([case.error] if case.error else [])]
             failure = SubElement(element, "failure", message=_writable(lines[0] if lines else "failed"))
             steps = case.answer.steps if case.answer is not None else ()
-            failure.text = _writable("\n".join([*lines, *trace(steps)]))
+            failure.text = "\n".join(map(_writable, [*lines, *trace(steps)]))
         suites.setdefault((case.file, case.test), []).append(element)
     return _document((test, members) for (_, test), members in suites.items())
 
@@ -70,4 +67,5 @@ def _counts(cases: list[Element]) -> dict[str, str]:
 
 
 def _writable(value: object) -> str:
-    return _UNWRITABLE.sub("\ufffd", str(value))
+    """Return a text from input on one line, without characters that XML 1.0 cannot represent."""
+    return escape_unprintable(str(value))

@@ -73,7 +73,7 @@ def _are_conditional(flows: tuple[ConnectionFlow, ...]) -> bool:
 
 
 def _in_dot(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") + '"'
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _in_mermaid(text: str) -> str:

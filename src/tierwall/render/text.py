@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from tierwall.core.answer import Answer, Reason, Step, format_decider
 from tierwall.core.diagnostics import Diagnostic, shown
+from tierwall.core.unprintable import PrintableLine, escape_unprintable, printable_line
 from tierwall.core.verdict import StepVerdict
 from tierwall.core.words import with_hint
 from tierwall.render.formats import LineLookup, View
@@ -29,12 +30,11 @@ def diagnostics(findings: Iterable[Diagnostic], lines: LineLookup, terminal: boo
     """
     chosen = shown(findings)
     for finding in chosen.diagnostics:
-        place = f"{finding.at}: " if finding.at else ""
-        head = f"{place}{paint(finding.severity, finding.severity, colour)}[{finding.code}]: {finding.message}"
+        place = printable_line(f"{finding.at}: ") if finding.at else ""
+        words = escape_unprintable(finding.message if terminal else with_hint(finding.message, finding.hint))
+        yield PrintableLine(f"{place}{paint(finding.severity, finding.severity, colour)}[{finding.code}]: {words}")
         if not terminal:
-            yield with_hint(head, finding.hint)
             continue
-        yield head
         if finding.at is not None and (text := lines(finding.at.file, finding.at.line)) is not None:
             yield from _snippet(finding.at.line, finding.at.column, text)
         for word, at in finding.related:
@@ -45,14 +45,18 @@ def diagnostics(findings: Iterable[Diagnostic], lines: LineLookup, terminal: boo
 
 
 def _snippet(line: int, column: int, text: str) -> Iterator[str]:
-    text = text.rstrip("\r\n")
+    # Each character keeps its column.
+    text = "".join(
+        character if character.isprintable() else " " if character == "\t" else "\ufffd"
+        for character in text.rstrip("\r\n")
+    )
     start = min(column - 1, len(text))
     width = _extent(text[start:])
     if len(text) > 160:  # a JSON document on one line: show the neighbourhood
         cut = max(0, start - 60)
         text, start = text[cut : cut + 140], start - cut
     gutter = f"{line:>5}"
-    yield f"{gutter} | {text}".replace("\t", " ")
+    yield f"{gutter} | {text}"
     yield f"{' ' * len(gutter)} | {' ' * start}{'^' * max(1, min(width, len(text) - start))}"
 
 

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.unprintable import printable_json_bytes
 from tierwall.engines.private import append_private, readers
 
 MAX_STRING = 2048
@@ -55,7 +56,8 @@ class DecisionLog:
         """Append one decision, as `render.engines` writes it."""
         if self._stream is None:
             return
-        line = self._encoder.encode({key: _truncated(value) for key, value in document.items()}) + b"\n"
+        line = self._encoder.encode({key: _truncated(value) for key, value in document.items()})
+        line = printable_json_bytes(line) + b"\n"
         with self._lock:
             self._stream.write(line)
             self._stream.flush()

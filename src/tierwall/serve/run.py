@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
 from tierwall.core.protocols import DecisionEvent, EngineReport
+from tierwall.core.unprintable import escape_unprintable
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions, MutualTlsAddress
 from tierwall.engines.envoy.control import accesslog, toolslist
@@ -235,7 +236,7 @@ class ControlPlane:
         self.log.write(request_document(event))
         (decider,) = event.decided_by
         by = str(decider.policy), decider.rule or "", decider.name or ""
-        self.metrics.decisions.labels(event.plane, str(event.verdict), *by).inc()
+        self.metrics.decisions.labels(event.plane, str(event.verdict), *map(escape_unprintable, by)).inc()
 
     def _proxies_changed(self) -> None:
         self._answered.set()

@@ -20,9 +20,9 @@ from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from tierwall.core.answer import escape_unprintable
 from tierwall.core.reference import Reference
 from tierwall.core.source import Path
+from tierwall.core.unprintable import escape_unprintable
 from tierwall.resources.resource import Resource
 from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
 from tierwall.tool.methods import ANYTHING, Clause, MethodClause, as_method_clause

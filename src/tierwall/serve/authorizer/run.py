@@ -18,6 +18,7 @@ import uvicorn
 from tierwall.api.wire.review import WireShape
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
 from tierwall.core.protocols import Engine, EngineReport
+from tierwall.core.unprintable import printable_json_bytes
 from tierwall.render.json import diagnostic_document
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.app import MAX_PROBLEMS, READ_SECONDS, App
@@ -66,7 +67,8 @@ class AuthorizerSettings(msgspec.Struct, frozen=True, kw_only=True):
 def log_event(event: str, **fields: Any) -> None:
     """Write one line about the process itself, as JSON on standard error."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    sys.stderr.write(msgspec.json.encode({"time": now, "event": event, **fields}).decode() + "\n")
+    line = printable_json_bytes(msgspec.json.encode({"time": now, "event": event, **fields}))
+    sys.stderr.write(line.decode() + "\n")
     sys.stderr.flush()
 
 

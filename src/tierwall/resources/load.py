@@ -194,7 +194,12 @@ class Loader:
         return content
 
     def _objects_of_file(self, file: CachedFile, known: Mapping[object, DocumentResult]) -> RetainedFile:
-        return RetainedFile(file.source.name, tuple(self._contents(file.documents, known)), file.problems)
+        contents = (
+            self._contents(file.documents, known)
+            if len(file.documents) > MAX_OF_FILE
+            else [self._objects(document, known) for document in file.documents]
+        )
+        return RetainedFile(file.source.name, tuple(contents), file.problems)
 
     def _contents(
         self, documents: Iterable[Document], known: Mapping[object, DocumentResult]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
@@ -13,6 +14,8 @@ from click.testing import CliRunner, Result
 from examples.agents import certificates
 from tests import ROOT
 from tierwall.cli.main import root
+from tierwall.core.diagnostics import InputError
+from tierwall.serve.certificate_files import CertificateFiles
 
 EXAMPLE = ROOT / "examples" / "agents"
 
@@ -138,3 +141,37 @@ def test_half_of_a_certificate_is_a_usage_error(folder: Path) -> None:
     )
     all_of_it = [f"--xds-{what}={given}" for what in ("certificate", "key", "client-ca")]
     assert "needs --no-envoy" in run(str(folder), *all_of_it).stderr
+
+
+def test_certificates_may_come_from_a_pipe_and_files_change(tmp_path: Path) -> None:
+    authority = certificates.Authority()
+    first, second = (authority.server("localhost") for _ in range(2))
+    path, client_ca = tmp_path / "pair.pem", tmp_path / "ca.pem"
+    path.write_bytes(first.certificate + first.key)
+    client_ca.write_bytes(authority.pem)
+    files = CertificateFiles(str(path), str(path), str(client_ca))
+    assert files.certificate is not None
+    assert not files.reload()
+    client_ca.unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        files.reload()
+    # It is said once, and what was in force stays.
+    assert not files.reload()
+    client_ca.write_bytes(b"")
+    with pytest.raises(InputError, match="is not a PEM certificate"):
+        files.reload()
+    assert files.authority == authority.pem
+    path.write_bytes(second.certificate + second.key)
+    client_ca.write_bytes(authority.pem)
+    assert files.reload()
+    assert files.certificate.chain == second.certificate + second.key
+
+    reader, writer = os.pipe()
+    os.write(writer, authority.pem)
+    os.close(writer)
+    try:
+        piped = CertificateFiles(None, None, f"/dev/fd/{reader}")
+        assert piped.authority == authority.pem
+        assert not piped.reload()
+    finally:
+        os.close(reader)

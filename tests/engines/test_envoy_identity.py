@@ -107,6 +107,7 @@ def site() -> Iterator[Site]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connections, "HELLO_SECONDS", 1)
         patch.setattr(connections, "HANDSHAKE_SECONDS", 2)
+        patch.setattr(connections, "HEADER_SECONDS", 2)
         other, plain = HeldPort(), HeldPort()
         binds = {
             "shop/other:9443": SocketAddress("127.0.0.1", other.number),

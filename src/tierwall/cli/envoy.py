@@ -140,14 +140,14 @@ def run(params: RunParams) -> None:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
-    from tierwall.serve.gateway_files import GatewayFiles
+    from tierwall.serve.certificate_files import CertificateFiles
     from tierwall.serve.run import RunSettings
 
     source = params.object_source(state=params.state)
     xds = _xds(params)
     if (params.certificate is None) is not (params.key is None):
         raise click.UsageError("give --certificate and --key together")
-    files = GatewayFiles(params.certificate, params.key, params.client_ca)
+    files = CertificateFiles(params.certificate, params.key, params.client_ca)
     options = EnvoyOptions(
         gateways=frozenset(params.gateways) or None,
         address=params.address,
@@ -177,7 +177,7 @@ def _xds(params: RunParams) -> Path | MutualTlsAddress | None:
     from pathlib import Path
 
     from tierwall.engines.envoy.config.options import MutualTlsAddress
-    from tierwall.serve.gateway_files import read_authority, read_certificate
+    from tierwall.serve.certificate_files import CertificateFiles
 
     needs = "--xds-certificate, --xds-key and --xds-client-ca"
     given = params.xds_certificate, params.xds_key, params.xds_client_ca
@@ -198,11 +198,10 @@ def _xds(params: RunParams) -> Path | MutualTlsAddress | None:
         raise click.BadParameter(f"expected HOST:PORT or unix:PATH, found `{text}`", param_hint="--xds")
     if is_socket:
         return Path(text.removeprefix("unix:")).absolute()
-    certificate = read_certificate(params.xds_certificate, params.xds_key)
-    authority = read_authority(params.xds_client_ca)
-    assert certificate is not None
-    assert authority is not None
-    return MutualTlsAddress(host, port, certificate, authority)
+    files = CertificateFiles(*given)
+    assert files.certificate is not None
+    assert files.authority is not None
+    return MutualTlsAddress(host, port, files.certificate, files.authority)
 
 
 def _named_address(text: str, option: str) -> tuple[str, SocketAddress]:

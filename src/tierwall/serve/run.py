@@ -33,10 +33,10 @@ from tierwall.engines.envoy.control.server import GatewayCondition, XdsServer
 from tierwall.engines.private import private_folder
 from tierwall.render.engines import proxies_document, request_document
 from tierwall.serve.attended import AttendedSource
+from tierwall.serve.certificate_files import CertificateFiles
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.envoy import Compilation, EnvoyController
 from tierwall.serve.follower import Load, ObjectSource, unexpected
-from tierwall.serve.gateway_files import GatewayFiles
 from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, health
 from tierwall.serve.ports import PortCheck
 
@@ -50,7 +50,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     # socket of this run's own.
     xds: Path | MutualTlsAddress | None = None
     # What the options of the same names come from; None if they stay the same.
-    files: GatewayFiles | None = None
+    files: CertificateFiles | None = None
     http: tuple[str, int] | None = ("127.0.0.1", 0)
     # The binary, None for the installed one. Without `runs_envoy`, Envoys that others run are only fed.
     envoy: str | None = None

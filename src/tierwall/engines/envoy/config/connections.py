@@ -17,6 +17,8 @@ from google.protobuf import duration_pb2
 # A TLS connection is closed if its first message does not come in the first time, or its handshake is not finished in
 # the second time after that; a connection without TLS if nothing comes in their sum.
 HELLO_SECONDS, HANDSHAKE_SECONDS = 5, 10
+# How long the headers of a request may take.
+HEADER_SECONDS = 10
 # How long Envoy drains the connections of a port, certificate or authority that is gone, and then closes them.
 DRAIN_SECONDS: Final = 5
 # The fields `tcp_keepalive` and `per_connection_buffer_high_watermark_timeout` of a Listener, which the generated
@@ -46,7 +48,7 @@ class ConnectionTimes(NamedTuple):
 
 def limit_streams(manager: Any, seconds: int) -> None:
     """Let clients take so many seconds to send a request, and responses any time."""
-    manager.request_headers_timeout.seconds = 10
+    manager.request_headers_timeout.seconds = HEADER_SECONDS
     manager.request_timeout.seconds = seconds
     manager.stream_idle_timeout.SetInParent()  # zero: never
     # A client must read the end of a response that is complete.

@@ -504,6 +504,7 @@ def test_a_command_is_asked_once_for_each_pod(topology: Topology, tmp_path: Path
         ("true", "printed nothing"),
         ("echo nowhere", "no interface `nowhere`"),
         ("echo lo", "loopback"),
+        ("echo uplink", "leads to a gateway"),
         ("echo 'v1\"; drop table'", "expected names of interfaces"),
         ("echo 'v*'", "expected names of interfaces"),
         ("yes | head -c 100000", "more than 4096 bytes"),
@@ -516,6 +517,10 @@ def test_a_command_that_fails_leaves_its_pod_unknown(
     topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, problem: str
 ) -> None:
     monkeypatch.setattr("tierwall.engines.nftables.kernel.lookups.SECONDS", 1.0)
+    with topology.router.entered():
+        run("ip", "link", "add", "uplink", "type", "veth", "peer", "name", "far-end")
+        run("ip", "link", "set", "uplink", "up")
+        run("ip", "route", "add", "203.0.113.0/24", "via", "192.0.2.1", "dev", "uplink", "onlink")
     at_c = Receiver(topology, C)
     lookup = script(tmp_path, f"case $1 in shop/a) echo v0;; shop/c) echo v2;; *) {body};; esac")
     with kept(topology, tmp_path, *OBJECTS, POD_C, DENIED, finder=InterfaceFinder(lookup)) as follower:

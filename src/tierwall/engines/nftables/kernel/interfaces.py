@@ -161,20 +161,22 @@ class InterfaceFinder:
 
 
 def _machine(netlink: RouteNetlink, patterns: tuple[str, ...], node_addresses: set[Address]) -> _Machine:
-    links = {link.name: link for link in netlink.links()}
-    by_number = {link.number: name for name, link in links.items()}
     routes = list(netlink.routes())
+    # A gateway, or an address of a node, makes an interface a link of this machine, even if the machine is itself a
+    # container.
+    uplinks = {route.interface for route in routes if route.has_gateway}
+    uplinks |= {number for number, address in netlink.addresses() if address in node_addresses}
+    links = {link.name: link._replace(is_uplink=link.number in uplinks) for link in netlink.links()}
+    by_number = {link.number: name for name, link in links.items()}
     if patterns:
         pod_interfaces = {name for name in links if any(fnmatchcase(name, pattern) for pattern in patterns)}
         others: set[str] = set()
     else:
-        candidates = {name for name, link in links.items() if link.kind in KINDS and NAME.fullmatch(name)}
-        # A port of a bridge hands its packets to the bridge. A gateway, or an address of a node, makes an interface a
-        # link of this machine, even if the machine is itself a container.
-        uplinks = {by_number.get(route.interface, "") for route in routes if route.has_gateway}
-        uplinks |= {by_number.get(number, "") for number, address in netlink.addresses() if address in node_addresses}
-        candidates = {name for name in candidates if not links[name].is_port}
-        others = {name for name in candidates if not links[name].leads_elsewhere or name in uplinks}
+        # A port of a bridge hands its packets to the bridge.
+        candidates = {
+            name for name, link in links.items() if link.kind in KINDS and not link.is_port and NAME.fullmatch(name)
+        }
+        others = {name for name in candidates if links[name].is_uplink or not links[name].leads_elsewhere}
         pod_interfaces = candidates - others
     hosts: dict[Address, str] = {}
     networks: list[Span] = []

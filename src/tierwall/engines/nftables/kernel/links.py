@@ -39,13 +39,17 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 
 class NetworkLink(NamedTuple):
-    """An interface: its number and name, its kind, whether it is a port of another, and where its other end is."""
+    """An interface: its number and name, its kind, whether it is a port of another, and where its other end is.
+
+    An uplink leads to a gateway, or has an address of a node: there is more behind it than one pod.
+    """
 
     number: int
     name: str
     kind: str
     is_port: bool
     leads_elsewhere: bool
+    is_uplink: bool = False
 
 
 class NetworkRoute(NamedTuple):

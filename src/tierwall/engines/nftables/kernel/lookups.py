@@ -193,7 +193,9 @@ def _problem(name: str, links: Mapping[str, NetworkLink]) -> str:
     """Return why a name cannot be the interface of a pod; empty if it can."""
     if name not in links:
         return f"there is no interface `{name}`"
-    return f"`{name}` is the loopback interface" if name == _LOOPBACK else ""
+    if name == _LOOPBACK:
+        return f"`{name}` is the loopback interface"
+    return f"`{name}` leads to a gateway or has an address of a node" if links[name].is_uplink else ""
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -225,7 +227,8 @@ class CniLookup:
         if time.monotonic() - self._read_at > 0.1:
             self._look()
         names = [name for name in self._by_pod.get(str(pod), ()) if name in links]
-        usable = tuple(name for name in names if links[name].kind not in _SHARED and NAME.fullmatch(name))
+        usable = tuple(name for name in names if links[name].kind not in _SHARED and not _problem(name, links))
+        usable = tuple(filter(NAME.fullmatch, usable))
         if usable:
             self._wrong.pop(str(pod), None)
         elif pod.addresses:

@@ -33,6 +33,8 @@ def main() -> None:
 @click.option("--output", "-o", type=click.Path(path_type=Path), required=True, help="The file to write.")
 def sbom(output: Path) -> None:
     """Write a software bill of materials (CycloneDX 1.6, JSON)."""
+    if not os.environ.get("SOURCE_DATE_EPOCH", "0").isdecimal():
+        raise click.UsageError(f"expected seconds as SOURCE_DATE_EPOCH, found `{os.environ['SOURCE_DATE_EPOCH']}`")
     text = bill(read_project(ROOT), read_inventory(ROOT), os.environ)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text)

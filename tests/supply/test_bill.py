@@ -113,3 +113,11 @@ def test_the_command_writes_it(tmp_path: Path, text: str, monkeypatch: pytest.Mo
     done = CliRunner().invoke(main, ["sbom", "--output", str(tmp_path / "new" / "bill.json")])
     assert done.exit_code == 0
     assert (tmp_path / "new" / "bill.json").read_text() == text
+
+
+def test_a_time_that_is_not_a_number_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    done = CliRunner().invoke(main, ["sbom", "--output", str(tmp_path / "bill.json")])
+    assert done.exit_code == 2
+    assert "SOURCE_DATE_EPOCH" in done.output
+    assert not (tmp_path / "bill.json").exists()

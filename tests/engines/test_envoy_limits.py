@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from envoy.config.rbac.v3 import rbac_pb2
 from xds.type.matcher.v3 import cel_pb2
 
@@ -17,6 +18,7 @@ from tests import ROOT
 from tests.engines.test_envoy_compile import OPTIONS, Object, codes, contents, policies
 from tests.labs.envoy_attacks import NETWORKING, calls, objects, policy
 from tierwall import load
+from tierwall.cli.main import root
 from tierwall.engines.envoy.config import clusters, external_auth, listeners, policy_compiler, route_plan, routes
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, compile
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions
@@ -277,3 +279,26 @@ def test_a_fixed_policy_opens_again() -> None:
     reopened, _ = compile(Snapshot.of(load_objects([*objects(), good])), OPTIONS, state)
     assert codes(reopened) == []
     assert contents(reopened) == contents(compiled(good))
+
+
+@pytest.mark.engine
+def test_policy_tests_say_that_envoy_cannot_be_asked(tmp_path: Path) -> None:
+    (tmp_path / "objects.yaml").write_text(yaml.safe_dump_all([*objects(), by_expression(DEEP["selects"])]))
+    question = {"gateway": "prod/gate", "method": "tools/call", "tool": "add"}
+    cases = [
+        {"name": backend, "tool": {**question, "backend": f"prod/{backend}"}, "expect": {"verdict": verdict}}
+        for backend, verdict in (("open", "Deny"), ("mcp", "Allow"))
+    ]
+    test = {
+        "apiVersion": "tierwall.io/v1alpha1",
+        "kind": "PolicyTest",
+        "metadata": {"name": "limits"},
+        "spec": {"resources": ["objects.yaml"], "cases": cases},
+    }
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump(test))
+    result = CliRunner().invoke(root, ["test", str(file), "--engine", "envoy"])
+    assert result.exit_code == 0, result.output
+    assert "not testable here: Envoy cannot hold rules[0] (r0)" in result.output
+    assert "1 passed, 0 failed, 1 skipped" in result.output
+    assert CliRunner().invoke(root, ["test", str(file)]).exit_code == 0

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from random import Random
 from typing import Any
 
 import pytest
 
 from tests.engines.test_envoy_compile import KINDS
 from tests.labs.envoy_passed import passed
+from tests.randomness import seeds
 from tests.worlds.hostile_tenants import WORLDS, HostileWorld
-from tests.worlds.tenants import GOOD, Object, good
+from tests.worlds.tenants import GOOD, HOSTILE, HOSTILE_PORT, Object, good, tenant
 from tierwall.analyze.checks import check
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, compile
 from tierwall.engines.envoy.config.options import EnvoyOptions
@@ -114,3 +117,64 @@ def test_one_tenants_mistake_concerns_nobody_else(name: str) -> None:
 
 def test_a_revocation_differs_from_the_state_before() -> None:
     assert seen(BEFORE, REVOCATION) != REVOCATION
+
+
+JUNK: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    1 << 70,
+    1.5,
+    "",
+    "x" * 5000,
+    "*",
+    "a/b",
+    "\u202e\n\x00",
+    "\U0001f600",
+    [],
+    {},
+    [None],
+    [[]],
+    {"a": {"b": [1]}},
+    {"name": None},
+    [{"name": "tls", "port": 1 << 20}],
+    "2020-01-01T00:00:00Z",
+    HOSTILE,
+    GOOD,
+)
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Return every place in a value, as its container and the key or index."""
+    keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [place for key in keys for place in ((value, key), *_places(value[key]))]
+
+
+@pytest.mark.parametrize("seed", seeds(100))
+def test_random_junk_in_one_tenants_objects_concerns_nobody_else(seed: int) -> None:
+    random = Random(seed)
+    objects = copy.deepcopy(tenant(HOSTILE, HOSTILE_PORT))
+    for _ in range(random.randint(1, 4)):
+        container, key = random.choice(_places(random.choice(objects)))
+        if random.random() < 0.2:
+            del container[key]
+        else:
+            container[key] = copy.deepcopy(random.choice(JUNK))
+    # What has no kind or name is not an object, and says so when it is read.
+    hostile = [each for each in objects if _is_object(each)]
+    resources, state = compiled([*hostile, *good()], STATE)
+    assert seen(resources, EXPECTED) == EXPECTED
+    assert [diagnostic for diagnostic in resources.diagnostics if diagnostic.code == "TW661"] == []
+    revoked, _ = compiled([*hostile, *REVOKED], state)
+    assert seen(revoked, REVOCATION) == REVOCATION
+
+
+def _is_object(value: Any) -> bool:
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("namespace") in (GOOD, "infra"):
+        return False
+    namespace = metadata.get("namespace", "")
+    return all(
+        isinstance(text, str) and text for text in (value.get("kind"), value.get("apiVersion"), metadata.get("name"))
+    ) and isinstance(namespace, str)

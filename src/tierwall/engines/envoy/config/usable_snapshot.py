@@ -63,7 +63,10 @@ def usable_snapshot(snapshot: Snapshot, refused: Mapping[Identity, str]) -> Usab
             usable = None
             if is_usable:
                 try:
-                    errors = admission_problems(snapshot, resource).errors
+                    judged = admission_problems(snapshot, resource)
+                    if not judged:
+                        continue
+                    errors = judged.errors
                     is_usable = not errors
                     usable = _without_bad_listeners(snapshot, resource) if errors and key in _OWNERS else None
                 except Exception as error:

@@ -451,3 +451,12 @@ def test_a_plain_scalar_of_very_many_lines_is_left_to_a_reader_that_takes_its_ti
     assert LineReader(256, FLOW).value(text) is None
     [document] = read_text(text).documents
     assert document.value == {"a": " ".join("x" * 20_001)}
+
+
+def test_many_nodes_of_a_large_document_are_found_in_one_reading() -> None:
+    text = "a:\n" + "".join(f"  key{number}: {number}\n" for number in range(30_000))
+    locator, exact = LineLocator(text), YamlLocator(text)
+    for number in range(20):
+        path = ("a", f"key{29_000 + number}")
+        assert locator.offset(path) == exact.offset(path)
+        assert (locator._lines is not None) is (number >= 7)

@@ -273,7 +273,7 @@ def test_the_commands_take_the_option(tmp_path: Path) -> None:
     (manifests / "a.yaml").write_text("kind: [")
     program = str(Path(sys.executable).parent / "tierwall")
     commands: list[list[str | Path]] = [
-        ["run", manifests, "--no-envoy"],
+        ["run", manifests],
         ["enforce", "nft", manifests],
         ["authorizer", "-f", manifests],
     ]

@@ -18,7 +18,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from typing import BinaryIO, NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, InputError
@@ -54,6 +54,8 @@ class StateFolder:
         self._path = path
         # The text that each entry was written from, to skip files that have not changed.
         self._saved: dict[str, SourceText] = {}
+        # The files of which copies were kept last.
+        self._present: frozenset[str] | None = None
         try:
             absolute = os.path.abspath(path)
             if not os.path.lexists(absolute):
@@ -84,14 +86,15 @@ class StateFolder:
             if path == above or path.startswith(f"{above}/"):
                 yield folder.rstrip("/") + path[len(above) :]
 
-    def save(self, files: Mapping[str, SourceText], present: Collection[str]) -> list[Diagnostic]:
+    def save(self, files: Mapping[str, SourceText], present: Set[str]) -> list[Diagnostic]:
         """Copy the files that have changed, and drop the copies of files that are not present any more."""
         try:
             self._save({name: text for name, text in files.items() if self._saved.get(name) is not text})
-            self._drop({os.path.abspath(name) for name in present})
+            if present != self._present:
+                self._drop({os.path.abspath(name) for name in present})
         except OSError as error:
             return [self._problem(f"cannot be written: {(error.strerror or str(error)).lower()}")]
-        self._saved = dict(files)
+        self._saved, self._present = dict(files), frozenset(present)
         return []
 
     def _save(self, changed: Mapping[str, SourceText]) -> None:

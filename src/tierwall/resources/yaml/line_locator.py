@@ -31,8 +31,9 @@ from tierwall.resources.yaml.lines import (
 if TYPE_CHECKING:
     from tierwall.resources.yaml.locator import YamlLocator
 
-# Larger documents are not read as a whole to find one node.
+# Larger documents are not read as a whole to find one node, only to find many: the exact reader begins anew each time.
 _MAX_SIZE = 1 << 18
+_MANY_NODES = 8
 # The longest path: a path has one part per level of nesting.
 _MAX_DEPTH = 64
 
@@ -43,9 +44,14 @@ class LineLocator:
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines: _LineOffsets | None = None
-        if len(text) <= _MAX_SIZE and is_regular(text.encode()):
+        self._asked = 0
+        if len(text) <= _MAX_SIZE:
+            self._read_lines()
+
+    def _read_lines(self) -> None:
+        if is_regular(self._text.encode()):
             with suppress(YamlError):
-                self._lines = _LineOffsets(text)
+                self._lines = _LineOffsets(self._text)
 
     @cached_property
     def _exact(self) -> YamlLocator:
@@ -55,6 +61,9 @@ class LineLocator:
 
     def offset(self, path: Sequence[str | int], key: bool = False) -> int:
         """Return the offset of the node at `path` or of its key; if it does not exist, of its nearest ancestor."""
+        self._asked += 1
+        if self._asked == _MANY_NODES and len(self._text) > _MAX_SIZE:
+            self._read_lines()
         if self._lines is None:
             return self._exact.offset(path, key)
         nodes, keys = self._lines.nodes, self._lines.keys

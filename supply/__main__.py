@@ -80,7 +80,8 @@ def _report(
         widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
         for row in rows:
             click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    click.echo(f"{len(findings)} vulnerabilities" + (f", and {accepted} accepted" if accepted else ""))
+    word = "vulnerability" if len(findings) == 1 else "vulnerabilities"
+    click.echo(f"{len(findings)} {word}" + (f", and {accepted} accepted" if accepted else ""))
 
 
 def _row(finding: Finding) -> tuple[str, ...]:

@@ -219,6 +219,32 @@ def test_a_namespace_with_many_refused_objects_delays_others_by_few_steps() -> N
     assert fake.closed.keys() == fake.bad
 
 
+def test_objects_of_others_are_opened_however_often_new_bad_ones_come() -> None:
+    """There is only time for one step between two loads."""
+    fake = FakeGateway(shards=1)
+    innocent = [resource for number in range(4) for resource in policies(f"tenant-{number}", "good", "good")]
+    fake.load([*innocent, made("XAccessPolicy", "swarm", "bad", "bad")])
+    bad: list[Resource] = []
+    for number in range(30):
+        bad.append(made("XAccessPolicy", "swarm", f"bad-{number}", "bad"))
+        fake.load([*innocent, *bad])
+        fake.step()
+    assert {resource.identity for resource in innocent} <= fake.accepted[0][EXTENSION, "shard-0"].keys()
+
+
+def test_an_object_is_acquitted_if_closing_it_does_not_help() -> None:
+    fake = FakeGateway(shards=1)
+    fake.load(policies("a", "good", "odd"))
+    fake.settle()
+    # From now on proxies refuse what they accepted before, and the only new object is suspected first.
+    fake.is_bad = lambda resource, proxy: resource.spec["content"] == "odd"
+    fake.load([*policies("a", "good", "odd"), made("XAccessPolicy", "b", "new", "good")])
+    fake.step()
+    assert names(fake.closed) == ["b/new"]
+    fake.settle()
+    assert names(fake.closed) == ["a/p1"]
+
+
 def test_routes_are_blamed_before_the_gateway_and_the_gateway_if_nothing_else_helps() -> None:
     fake = FakeGateway()
     gateway = made("Gateway", "infra", "edge", "good")

@@ -161,7 +161,7 @@ class RefusalSearch:
         }
         waiting = self._waiting
         self._groups = _without(self._groups, waiting - closed.keys())
-        self._groups += _by_namespace(closed.keys() - waiting - self._refused.keys())
+        self._groups = _with(self._groups, closed.keys() - waiting - self._refused.keys())
         self._snapshot, self._closed = snapshot, closed
 
     def next_step(self, answers: ProxyAnswers, contributors: FindContributors) -> bool:
@@ -183,8 +183,10 @@ class RefusalSearch:
             self._halvings.clear()
             return False
         highest = max(group.rank for group in self._groups)
-        first = {group.resource: group for group in reversed(self._groups) if group.rank == highest}
-        self._groups = [group for group in self._groups if group not in first.values()]
+        groups = [group for group in self._groups if group.rank == highest]
+        # What changed during the search is opened alone: nobody knows yet which resources it is in.
+        opened = {group.resource: group for group in reversed(groups) if group.resource} or {"": groups[0]}
+        self._groups = [group for group in self._groups if group not in opened.values()]
         return True
 
     @property
@@ -245,7 +247,7 @@ class RefusalSearch:
         for identity in acquitted:
             self._refused.pop(identity, None)
         self._unconfirmed -= acquitted
-        self._groups += _by_namespace(acquitted)
+        self._groups = _with(self._groups, acquitted)
 
     def _is_accepted(self, identity: Identity) -> bool:
         before, now = self._accepted.get(*identity), self._snapshot.get(*identity)
@@ -290,12 +292,19 @@ def _without(groups: Iterable[ObjectGroup], dropped: Collection[Identity]) -> li
     return [group for group in kept if group.identities]
 
 
-def _by_namespace(identities: Iterable[Identity]) -> list[ObjectGroup]:
-    """Return groups of one namespace and one rank each."""
-    groups: dict[tuple[str, int], list[Identity]] = {}
+def _with(groups: Iterable[ObjectGroup], identities: Iterable[Identity]) -> list[ObjectGroup]:
+    """Return the groups with further objects: for those that changed, each namespace has one group of each rank.
+
+    So a namespace with many changes has its turn as often as the others.
+    """
+    out = list(groups)
+    places = {(group.identities[0][2], group.rank): place for place, group in enumerate(out) if not group.resource}
     for identity in sorted(identities):
-        groups.setdefault((identity[2], _rank(identity)), []).append(identity)
-    return [ObjectGroup(tuple(group)) for group in groups.values()]
+        place = places.setdefault((identity[2], _rank(identity)), len(out))
+        if place == len(out):
+            out.append(ObjectGroup(()))
+        out[place] = ObjectGroup((*out[place].identities, identity))
+    return out
 
 
 def _texts(value: object) -> Iterator[str]:

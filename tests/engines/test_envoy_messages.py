@@ -225,6 +225,23 @@ NOT_UTF_8 = [
 
 
 @pytest.mark.engine
+def test_bytes_that_are_not_utf_8_at_every_split(attacked: Attacked) -> None:
+    """The MCP filter refuses them, also where a character is in two frames."""
+    for bad in NOT_UTF_8:
+        for form in (b'{"a":"@"}', b'{"@":1}', b'{"a":[{"b":["x@y",1]}],"c":"\xc3\xa4"}', b'"@"'):
+            head, tail = with_arguments("@").encode().split(b"@")
+            body = head + form.replace(b"@", bad) + tail
+            with Http2(attacked.port) as client:
+                for cut in range(body.index(bad) - 2, body.index(bad) + len(bad) + 3):
+                    stream = client.open()
+                    client.frames(client.headers(stream, post("/mcp")), client.data(stream, body[:cut]))
+                    client.round_trip()
+                    client.frames(client.data(stream, body[cut:], end=True))
+                    client.wait([stream])
+                    assert client.answers[stream].refused, (body, cut)
+
+
+@pytest.mark.engine
 @pytest.mark.parametrize(
     "message",
     [

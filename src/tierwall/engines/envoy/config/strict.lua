@@ -2,7 +2,8 @@
 --
 -- JSON: Envoy accepts more than JSON: unquoted and single-quoted keys, escapes and blanks that JSON does not have, commas
 -- before a closing bracket, control characters in strings. It also loses its position after an empty key. Servers differ
--- on all of these, so a message must be JSON as RFC 8259 defines it, in valid UTF-8, with whole surrogate pairs.
+-- on all of these, so a message must be JSON as RFC 8259 defines it, with whole surrogate pairs. (Envoy refuses what is not
+-- UTF-8, and numbers beyond doubles.)
 -- Lines: a server behind a pipe may read each line as a message of its own. So line breaks between tokens become blanks,
 -- and the three characters beyond ASCII that some readers take for line breaks become escapes.
 -- Keys: some parsers read `Name` or `paramſ` as `name` and `params`. At the two levels that policies read, a key must be
@@ -62,6 +63,8 @@ for digit = 0, 15 do
   local text = string.format("%x", digit)
   HEX[byte(text)], HEX[byte(text:upper())] = digit, digit
 end
+-- What some readers take for line breaks: U+0085, U+2028 and U+2029.
+local WIDE_BREAKS = { "\194\133", "\226\128\168", "\226\128\169" }
 -- Blanks beyond ASCII and zero-width characters, in UTF-8.
 local WIDE_BLANKS = {
   "\194[\128-\160\173]", "\205\143", "\225\154\128", "\225\160\142", "\226\128[\128-\143\168-\175]",
@@ -71,8 +74,8 @@ local WIDE_BLANKS = {
 local NOT_JSON, INCOMPLETE = "it is not plain JSON", "the message is incomplete"
 local ALIKE, REPEATED = "a key could be read as another key", "an object has two keys that are the same or alike"
 
--- Whether a text is ASCII without control characters. Eight bytes at a time: subtracting 0x20 from each byte sets the
--- highest bit of the first one that is smaller.
+-- Whether a text is ASCII without control characters. This and the next function look at eight bytes at a time if they
+-- can.
 local function is_printable(text)
   for at = 1, #text do
     local current = byte(text, at)
@@ -81,21 +84,36 @@ local function is_printable(text)
   return true
 end
 
+local function has_controls(text)
+  for at = 1, #text do
+    if byte(text, at) < 32 then return true end
+  end
+  return false
+end
+
 local has_ffi, ffi = pcall(require, "ffi")
 if has_ffi then
-  local cast, band, bor, by_byte = ffi.cast, bit.band, bit.bor, is_printable
+  local cast, band, bor, bnot = ffi.cast, bit.band, bit.bor, bit.bnot
+  local is_printable_by_byte, has_controls_by_byte = is_printable, has_controls
   local WORDS, LOWEST, HIGHEST = ffi.typeof("const uint64_t *"), 0x2020202020202020ULL, 0x8080808080808080ULL
+
+  -- Subtracting 0x20 from each byte sets the highest bit of the first one that is smaller.
   is_printable = function(text)
     local words, count = cast(WORDS, text), floor(#text / 8)
     for at = 0, count - 1 do
       local word = words[at]
       if band(bor(word - LOWEST, word), HIGHEST) ~= 0 then return false end
     end
-    for at = count * 8 + 1, #text do
-      local current = byte(text, at)
-      if current < 32 or current > 127 then return false end
+    return is_printable_by_byte(sub(text, count * 8 + 1))
+  end
+
+  has_controls = function(text)
+    local words, count = cast(WORDS, text), floor(#text / 8)
+    for at = 0, count - 1 do
+      local word = words[at]
+      if band(band(word - LOWEST, bnot(word)), HIGHEST) ~= 0 then return true end
     end
-    return true
+    return has_controls_by_byte(sub(text, count * 8 + 1))
   end
 end
 
@@ -107,19 +125,10 @@ local function utf8(number)
   return char(0xf0 + floor(number / 262144), 0x80 + floor(number / 4096) % 64) .. last
 end
 
--- Returns the number of bytes of the character that starts with a byte over 127; nil if they are not UTF-8.
+-- Returns the number of bytes of the character that starts with a byte over 127.
 local function character_length(text, at)
-  local first, second, third, fourth = byte(text, at, at + 3)
-  if not second or second < 0x80 or second > 0xbf or first < 0xc2 then return nil end
-  if first < 0xe0 then return 2 end
-  if not third or third < 0x80 or third > 0xbf then return nil end
-  if first < 0xf0 then
-    if first == 0xe0 and second < 0xa0 or first == 0xed and second > 0x9f then return nil end
-    return 3
-  end
-  if not fourth or fourth < 0x80 or fourth > 0xbf or first > 0xf4 then return nil end
-  if first == 0xf0 and second < 0x90 or first == 0xf4 and second > 0x8f then return nil end
-  return 4
+  local first = byte(text, at)
+  return first < 0xe0 and 2 or first < 0xf0 and 3 or 4
 end
 
 local function code_point(text)
@@ -318,34 +327,33 @@ local function after_blanks(body, at)
   return at
 end
 
--- Looks at every byte of a body that is not printable ASCII. Returns why it is refused, or nil, and whether it has
--- several lines. Every backslash is known to begin an escape.
-local function unusual(body)
-  local at, length, is_inside, has_lines = 1, #body, false, false
+-- Whether a body has control characters other than blanks between tokens. Every backslash is known to begin an escape.
+local function has_misplaced_controls(body)
+  local at, length, is_inside = 1, #body, false
   while at <= length do
     local current = byte(body, at)
     if current == 34 then
       is_inside = not is_inside
-      at = at + 1
     elseif current == 92 then
-      at = at + 2
-    elseif current < 32 then
-      if is_inside or current ~= 9 and current ~= 10 and current ~= 13 then return "it has control characters" end
-      has_lines = has_lines or current ~= 9
       at = at + 1
-    elseif current < 128 then
-      at = at + 1
-    else
-      local size = character_length(body, at)
-      if not size then return "it is not UTF-8" end
-      if current == 0xe2 or current == 0xc2 then
-        local _, second, third = byte(body, at, at + 2)
-        has_lines = has_lines or (size == 2 and second == 0x85) or second == 0x80 and (third == 0xa8 or third == 0xa9)
-      end
-      at = at + size
+    elseif current < 32 and (is_inside or not BLANKS[current]) then
+      return true
     end
+    at = at + 1
   end
-  return nil, has_lines
+  return false
+end
+
+-- Returns why a body that is not printable ASCII is refused, or nil, and whether it has several lines. The MCP filter has
+-- refused what is not UTF-8.
+local function unusual(body)
+  local has_lines = false
+  if has_controls(body) then
+    if has_misplaced_controls(body) then return "it has control characters" end
+    has_lines = find(body, "\n", 1, true) or find(body, "\r", 1, true)
+  end
+  for number = 1, #WIDE_BREAKS do has_lines = has_lines or find(body, WIDE_BREAKS[number], 1, true) end
+  return nil, has_lines and true
 end
 
 local function replaced(text, old, new)
@@ -363,7 +371,10 @@ end
 -- Returns a message of several lines as one line. Line breaks of ASCII are known to be between tokens.
 local function one_line(body)
   body = replaced(replaced(body, "\n", " "), "\r", " ")
-  return replaced(replaced(replaced(body, "\194\133", "\\u0085"), "\226\128\168", "\\u2028"), "\226\128\169", "\\u2029")
+  for _, character in ipairs(WIDE_BREAKS) do
+    body = replaced(body, character, string.format("\\u%04x", code_point(character)))
+  end
+  return body
 end
 
 -- What is expected next.

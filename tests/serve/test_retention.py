@@ -388,6 +388,20 @@ def test_a_writer_that_never_stops_is_taken_and_nothing_waits_for_it(folder: Fol
     assert seen.count("v0") <= LONGEST_S / 0.05 + 2
 
 
+def test_a_file_that_is_rewritten_all_the_time_is_not_taken_halfway(folder: Folder) -> None:
+    folder.source.changes(asyncio.Event())
+    seen = set()
+    for version in range(1, 100):
+        text = namespaces("a", "b", version=version)
+        for part in (text[: version * 7 % len(text)], text) if version % 3 == 0 else (text[: version * 7 % len(text)],):
+            folder.clock.now += 0.04
+            obeyed = folder.write("a.yaml", part)
+            assert set(obeyed) == {"a", "b", "z"}
+            assert obeyed["a"] == obeyed["b"]
+            seen.add(obeyed["a"])
+    assert len(seen) > 2, "whole versions count all the same"
+
+
 def test_removing_a_document_counts_within_the_bound_though_it_looks_like_half_a_write(folder: Folder) -> None:
     folder.source.changes(asyncio.Event())
     assert "b" in folder.write("a.yaml", namespaces("a"))
@@ -492,3 +506,13 @@ def test_a_start_with_a_broken_file_fails_and_names_all_of_them(folder: Folder) 
     with pytest.raises(InputError) as caught:
         Folder(folder.path)
     assert [Path(problem.at.file).name for problem in caught.value.diagnostics if problem.at] == ["a.yaml", "z.yaml"]
+
+
+def test_standard_input_and_a_file_of_its_name_both_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("stdin").write_text(namespaces("a"))
+    loader = Loader(["-", "stdin"])
+    loader.cache.unrepeatable[None] = namespaces("b").encode()
+    engine = Labels()
+    engine.begin(FileSource(loader))
+    assert engine.obeyed == {"a": "v0", "b": "v0"}

@@ -298,12 +298,17 @@ class _Reader:
             before = known.source.data if known is not None else None
             if known is not None and before == data:
                 self._add(key, replace(known, stamp=lasting))
-            elif key is not None and settlement is not None and settlement.waits(key, data, before):
-                if known is not None:
-                    self._add(key, known)
-            else:
-                source = SourceText(name, data, self._cache.locators)
-                self._add(key, self._parse(source, known.documents if known is not None else (), lasting))
+                return
+            if key is not None and settlement is not None:
+                settled = settlement.settled(key, data, before)
+                if settled is None:
+                    if known is not None:
+                        self._add(key, known)
+                    return
+                # If the file changes all the time, what counts may not be what it holds by now.
+                data, lasting = settled, lasting if settled is data else None
+            source = SourceText(name, data, self._cache.locators)
+            self._add(key, self._parse(source, known.documents if known is not None else (), lasting))
 
     def _fits(self, name: str, size: int) -> bool:
         self._bytes_read += size

@@ -6,8 +6,9 @@ before, and nothing else waits for it.
 
 * Content with fewer lines than before may be what a writer that pauses has left halfway, and must have been the same
   for `SHORTER_S`.
-* A file that changes all the time is taken after `LONGEST_S`; one that still grows towards its previous size, after
-  `GROWING_S`.
+* A file that changes all the time is taken after `LONGEST_S`: not as it is at that moment, which may be halfway, but
+  the content with the most lines that was seen meanwhile. One that still grows towards its previous size is taken
+  after `GROWING_S`.
 * A file that is gone counts as removed after `QUIET_S`. Where new files are still settling, it waits for them, at most
   `LONGEST_S`: a renamed file is a removal and an addition, and both must count at once.
 
@@ -34,6 +35,8 @@ class _Change(Struct):
     content: int | None
     size: int
     grows: bool = True
+    # The content with the most lines so far.
+    fullest: bytes = b""
 
 
 class FileSettlement:
@@ -60,19 +63,20 @@ class FileSettlement:
         """The time of the clock when a change may have settled."""
         return min(self._due, default=None)
 
-    def waits(self, name: str, content: bytes, before: bytes | None) -> bool:
-        """Tell whether the new content of a file must wait; `before` is the content that counts so far, if any."""
+    def settled(self, name: str, content: bytes, before: bytes | None) -> bytes | None:
+        """Return the content of a changed file that counts now, or None if that is still `before`, or no content."""
         change = self._note(name, hash(content), len(content))
+        if content.count(b"\n") >= change.fullest.count(b"\n"):
+            change.fullest = content
         # Empty content is another matter: `serve.retention` keeps what was there for longer.
         is_shorter = before is not None and content != b"" and content.count(b"\n") < before.count(b"\n")
         grows = change.grows and before is not None and len(content) < len(before)
         quiet, longest = SHORTER_S if is_shorter else QUIET_S, GROWING_S if grows else LONGEST_S
-        waits = self._waits_until(min(change.since + quiet, change.began + longest))
-        if not waits:
-            del self._seen[name]
-        elif before is None:
-            self._new_files_wait = True
-        return waits
+        if self._waits_until(min(change.since + quiet, change.began + longest)):
+            self._new_files_wait = self._new_files_wait or before is None
+            return None
+        del self._seen[name]
+        return content if self._now >= change.since + quiet else change.fullest
 
     def waits_to_vanish(self, name: str) -> bool:
         """Tell whether a file that is gone still counts. Asked after every file that exists."""

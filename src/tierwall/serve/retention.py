@@ -85,7 +85,11 @@ class Retention:
 
     def retain(self, read: ReadResult, objects: Objects) -> RetainedResult:
         """Return the files that count; `objects` has the objects of a file as it is."""
-        currents = {file.source.name: (file, objects(file)) for file in read.files}
+        currents: dict[str, tuple[CachedFile, RetainedFile]] = {}
+        for file in read.files:
+            name = file.source.name
+            # Standard input may have the name of a file.
+            currents[name if name not in currents else f"{name}\0"] = file, objects(file)
         before = self._versions
         if self._is_first and self._state is not None:
             before = self._copies(self._state, read, currents, objects)

@@ -271,6 +271,26 @@ def test_a_listener_that_cannot_be_compiled_is_not_opened(failing: Failing) -> N
     assert after.listeners["gateway/prod/gate/80"] == before.listeners["gateway/prod/gate/80"]
 
 
+def test_a_listener_whose_message_cannot_be_made_is_not_opened(failing: Failing) -> None:
+    twin = next(each for each in objects() if each["kind"] == "Gateway")
+    twin = {**twin, "metadata": {"name": "twin", "namespace": "prod"}}
+    twin["spec"] = {**twin["spec"], "listeners": [{"name": "web", "port": 81, "protocol": "HTTP"}]}
+    before = compiled(twin)
+    failing(listeners, "connection_manager", lambda name, *_: "/twin/" in name)
+    after = compiled(twin)
+    assert codes(after) == ["TW661"]
+    assert after.listeners == {"gateway/prod/gate/80": before.listeners["gateway/prod/gate/80"]}
+
+
+def test_an_authorizer_without_a_cluster_is_left_out(failing: Failing) -> None:
+    before = compiled()
+    failing(clusters, "authorizer_cluster", lambda *_: True)
+    after = compiled()
+    assert codes(after) == ["TW661"]
+    assert {name.split("/")[0] for name in before.clusters.keys() - after.clusters.keys()} == {"authorizer"}
+    assert differing(before, after) == set()
+
+
 def test_a_fixed_policy_opens_again() -> None:
     good, bad = policy("deep", "open", [calls("add")]), by_expression(DEEP["selects"])
     _, state = compile(Snapshot.of(load_objects([*objects(), good])), OPTIONS)

@@ -8,6 +8,7 @@ A state is a value: a caller that discards a compilation continues with the stat
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +18,8 @@ from tierwall.attach.target import ACCESS_POLICIES
 from tierwall.core.diagnostics import Diagnostic, sorted_diagnostics
 from tierwall.engines.envoy.config import clusters
 from tierwall.engines.envoy.config.checkpoints import Change, PolicyFilters, PolicyTags
+from tierwall.engines.envoy.config.external_auth import AuthorizationService
+from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.listeners import ServedGateways, served_gateways
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.policy_compiler import CompiledPolicies, PolicyCompiler
@@ -190,20 +193,20 @@ def _make(known: CompileState, in_force: ServedGateways | None) -> tuple[XdsReso
     )
     routes = known.routes.after(served.plans, compiler, options)
     filters = known.filters.after(compiler.checkpoints, number, known.acknowledged, refused)
+    fence = ObjectFence()
     if known.served is not None and not options.static:
         listeners = before.listeners
     else:
-        listeners = served.listeners(options, filters.messages, routes.configurations)
+        listeners = served.listeners(options, filters.messages, routes.configurations, fence)
     resources = XdsResources(
         listeners=_reuse(before.listeners, listeners),
         routes={} if options.static else _reuse(before.routes, routes.configurations),
-        clusters=_reuse(before.clusters, {**served.clusters, **_other_clusters(options, compiler)}),
+        clusters=_reuse(before.clusters, {**served.clusters, **_other_clusters(options, compiler, fence)}),
         secrets=_reuse(before.secrets, served.secrets),
         extension_configs={} if options.static else filters.messages,
-        diagnostics=sorted_diagnostics(
-            (*known.usable.diagnostics, *served.diagnostics, *compiler.diagnostics, *routes.diagnostics)
-        ),
     )
+    problems = (*known.usable.diagnostics, *served.diagnostics, *compiler.diagnostics, *routes.diagnostics)
+    resources = replace(resources, diagnostics=sorted_diagnostics((*problems, *fence.diagnostics)))
     policies = compiler.compiled
     after = replace(
         known,
@@ -227,13 +230,19 @@ def _reuse(before: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, 
     return out
 
 
-def _other_clusters(options: EnvoyOptions, compiler: PolicyCompiler) -> dict[str, Any]:
-    """Return all clusters except those of backends."""
-    out = {
-        name: clusters.authorizer_cluster(
-            name, service.service, service.port, service.is_grpc, options, service.allowed_headers
-        )
-        for name, service in compiler.authorizers.items()
-    }
+def _other_clusters(options: EnvoyOptions, compiler: PolicyCompiler, fence: ObjectFence) -> dict[str, Any]:
+    """Return all clusters except those of backends. Without the cluster of an authorizer, its requests are denied."""
+    out: dict[str, Any] = {}
+    for name, service in compiler.authorizers.items():
+        consequence = "requests that it is asked about are denied"
+        made = fence.guard(service.service, consequence, partial(_authorizer_cluster, name, service, options))
+        if made is not None:
+            out[name] = made
     out[NOWHERE] = clusters.empty_cluster(NOWHERE)
     return out | {cluster.name: cluster for cluster in options.clusters}
+
+
+def _authorizer_cluster(name: str, service: AuthorizationService, options: EnvoyOptions) -> Any:
+    return clusters.authorizer_cluster(
+        name, service.service, service.port, service.is_grpc, options, service.allowed_headers
+    )

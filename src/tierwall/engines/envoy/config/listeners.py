@@ -188,16 +188,21 @@ class ServedGateways(Struct, frozen=True, eq=False):
         return [chain.plan for _, chains in self.ports.values() for chain in chains]
 
     def listeners(
-        self, options: EnvoyOptions, policies: Mapping[str, Any], routes: Mapping[str, Any]
+        self, options: EnvoyOptions, policies: Mapping[str, Any], routes: Mapping[str, Any], fence: ObjectFence
     ) -> dict[str, Any]:
         """Return the Listener messages; without a control plane they contain policies and routes."""
         filters = list(http_filters(options, policies))
-        return {
-            name: listener(
-                name, address, [_chain(parts, routes[parts.plan.name], options, filters) for parts in chains]
-            )
-            for name, (address, chains) in self.ports.items()
-        }
+        out: dict[str, Any] = {}
+        for name in self.ports:
+            gateway = self.ports[name][1][0].plan.gateway
+            made = fence.guard(gateway, CLOSED, partial(self._listener, name, options, routes, filters))
+            if made is not None:
+                out[name] = made
+        return out
+
+    def _listener(self, name: str, options: EnvoyOptions, routes: Mapping[str, Any], filters: list[Any]) -> Any:
+        address, chains = self.ports[name]
+        return listener(name, address, [_chain(parts, routes[parts.plan.name], options, filters) for parts in chains])
 
     @property
     def listeners_in_force(self) -> frozenset[tuple[Identity, str]]:

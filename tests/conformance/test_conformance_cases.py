@@ -27,6 +27,9 @@ ELSEWHERE = {
     "headers-follow-the-body": "test_envoy_attacks.py",
     "what-a-denied-client-gets": "test_envoy_run.py",
     "conditions-come-back-as-they-left": "test_authorizer_reviews.py",
+    "a-policy-that-cannot-be-used-fails-alone": "test_api_unusable.py",
+    "superseded-conditions-stay-in-force": "test_authorizer_superseded.py",
+    "output-cannot-be-forged": "test_forged_output.py",
 }
 # Another value for each key of `expect`, so that a case that has the key must fail.
 WRONG: dict[str, Any] = {

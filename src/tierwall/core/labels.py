@@ -79,14 +79,14 @@ class Selector(NamedTuple):
         if unknown is not None:
             raise SelectorError(f"expected `matchLabels` or `matchExpressions`, found `{unknown}`", (unknown,))
         requirements: set[Requirement] = set()
-        match_labels: Any = value.get("matchLabels") or {}
+        match_labels: Any = {} if value.get("matchLabels") is None else value["matchLabels"]
         if not isinstance(match_labels, Mapping):
             raise SelectorError("expected a map of labels", ("matchLabels",))
         for key, label in match_labels.items():
             if not isinstance(label, str):
                 raise SelectorError("expected a string", ("matchLabels", key))
             requirements.add(Requirement(key, "In", (label,)))
-        expressions: Any = value.get("matchExpressions") or ()
+        expressions: Any = () if value.get("matchExpressions") is None else value["matchExpressions"]
         if not isinstance(expressions, list | tuple):
             raise SelectorError("expected a list of requirements", ("matchExpressions",))
         for index, expression in enumerate(expressions):

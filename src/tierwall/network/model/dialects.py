@@ -84,6 +84,13 @@ def as_map(value: object, what: str) -> Mapping[str, Any]:
     return value
 
 
+def only_known(fields: Mapping[str, Any], known: Collection[str], what: str) -> None:
+    """Raise MalformedRule if a field is not known: it may be a misspelt restriction, and without it all would match."""
+    for key in fields:
+        if key not in known:
+            raise MalformedRule(f"expected one of {', '.join(known)} in {what}, found `{str(key)[:80]}`")
+
+
 def as_list(value: object, key: str) -> list[Any]:
     """Return the value, which must be a list; it may be empty."""
     if not isinstance(value, list):
@@ -183,12 +190,14 @@ def _namespaces(value: object) -> Selector | Related:
 def _network_policy_peer(value: object) -> Peer:
     """Read an ipBlock, or selectors, which select in the policy's namespace unless one of them selects namespaces."""
     fields = as_map(value, "a peer")
+    only_known(fields, NETWORK_POLICY_PEER, "a peer")
     given = {key: fields[key] for key in NETWORK_POLICY_PEER if fields.get(key) is not None}
     if not given or ("ipBlock" in given and len(given) > 1):
         names = ", ".join(f"`{key}`" for key in (given or fields)) or "nothing"
         raise MalformedRule(f"expected either `ipBlock` or selectors of pods and namespaces in a peer, found {names}")
     if "ipBlock" in given:
         block = as_map(given["ipBlock"], "`ipBlock`")
+        only_known(block, ("cidr", "except"), "`ipBlock`")
         excepts = as_list(block["except"], "except") if block.get("except") is not None else []
         return AddressPeer((Block(_cidr(block.get("cidr")), tuple(sorted(set(map(_cidr, excepts))))),))
     pods = read_selector(given["podSelector"], "podSelector") if "podSelector" in given else EVERYTHING
@@ -244,6 +253,7 @@ def _cluster_protocol(entry: object) -> Port:
 
 def _network_policy_port(entry: object) -> Port:
     fields = as_map(entry, "a port")
+    only_known(fields, ("protocol", "port", "endPort"), "a port")
     protocol, port, end = _protocol(fields), fields.get("port"), fields.get("endPort")
     if isinstance(port, str) and end is None:
         return NamedPort(_string(port, "port name"), protocol)
@@ -266,7 +276,7 @@ def _port(value: object) -> int:
 
 
 def _protocol(fields: Mapping[str, Any]) -> str:
-    protocol = fields.get("protocol") or "TCP"
+    protocol = "TCP" if fields.get("protocol") in (None, "") else fields["protocol"]
     if protocol not in PROTOCOLS:
         raise _unexpected(f"one of {', '.join(PROTOCOLS)} as `protocol`", protocol)
     return str(protocol)

@@ -32,6 +32,7 @@ from tierwall.network.model.dialects import (
     INGRESS_PEER,
     MalformedRule,
     as_map,
+    only_known,
     read_admin_peers,
     read_admin_ports,
     read_cluster_protocols,
@@ -60,6 +61,8 @@ _TYPES = {"Ingress": Direction.INGRESS, "Egress": Direction.EGRESS}
 _FIRST = -(2**31) - 1
 _DEFINITION = "apiextensions.k8s.io", "CustomResourceDefinition"
 _SUBJECT = "spec", "subject"
+# The fields of a NetworkPolicy.
+_FIELDS = ("podSelector", "policyTypes", "ingress", "egress")
 _RULES = ("ingress",), ("egress",)
 
 
@@ -238,6 +241,9 @@ def _network_policy(resource: Resource) -> TieredPolicy:
 
 def _directions(resource: Resource) -> Iterable[Direction]:
     types = resource.spec.get("policyTypes")
+    # A field that is not known may be a misspelt `policyTypes` or `egress`, and a spec that is not a map any of them.
+    if any(field not in _FIELDS for field in resource.spec) or not isinstance(resource.value.get("spec"), dict):
+        return Direction
     if types is None or types == []:
         return Direction if resource.spec.get("egress") else (Direction.INGRESS,)
     if not isinstance(types, list) or not all(isinstance(word, str) and word in _TYPES for word in types):
@@ -252,6 +258,7 @@ def _network_policy_rule(resource: Resource, direction: Direction, index: int, v
         if not closed:
             # `- ` with nothing after it is an empty rule. It allows everything, as `{}` does.
             fields = as_map({} if value is None else value, "the rule")
+            only_known(fields, (*(other.peers_key for other in Direction), "ports"), "the rule")
             peers = read_network_policy_peers(fields, direction)
             ports = read_network_policy_ports(fields.get("ports"))
     except MalformedRule as error:

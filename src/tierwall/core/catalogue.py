@@ -133,7 +133,7 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW640": CodeInfo(_W, "others may read the decision log"),
     "TW641": CodeInfo(_E, "socket would not be private"),
     # 651 to 669: compiling for Envoy
-    "TW651": CodeInfo(_W, "rule cannot be expressed in Envoy"),
+    "TW651": CodeInfo(_N, "rule cannot be expressed in Envoy"),
     "TW652": CodeInfo(_W, "authorizer cannot be asked"),
     "TW653": CodeInfo(_E, "certificate cannot be used"),
     "TW654": CodeInfo(_N, "callers cannot show who they are"),

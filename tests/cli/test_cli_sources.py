@@ -106,14 +106,15 @@ def test_commands_that_enforce_have_no_default_folder(command: tuple[str, ...]) 
 @pytest.mark.parametrize(
     "command",
     [
-        ("run", "-f", "broken.yaml", "--no-envoy"),
+        ("run", "-f", "broken.yaml"),
         ("authorizer", "-f", "broken.yaml", "--listen", "127.0.0.1:0"),
         ("authorizer", "--policies", "broken.yaml", "--listen", "127.0.0.1:0"),
         ("enforce", "nft", "-f", "broken.yaml", "--dry-run"),
     ],
 )
 def test_commands_that_enforce_take_files_too(command: tuple[str, ...], folder: Path) -> None:
-    (folder / "broken.yaml").write_text(BROKEN)
+    # An object with an error would not keep the commands from starting.
+    (folder / "broken.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {}\nspec: }\n")
     result = tierwall(*command)
     assert result.exit_code == 1
     assert "broken.yaml:4" in result.stderr

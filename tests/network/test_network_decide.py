@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from tests.randomness import examples
 from tests.reference.cluster import Cluster
 from tests.reference.network import decide
 from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters, endpoints
+from tests.worlds.network_objects import admin, pod
 from tests.worlds.network_snapshots import document, snapshot
 
 Object = dict[str, Any]
@@ -32,3 +34,21 @@ def test_verdicts_and_deciding_rules_equal_the_reference(objects: list[Object], 
             assert got[direction]["verdict"] == verdict
             assert named <= by if verdict == "Conditional" else named == by
             assert bool(named) is bool(by)
+
+
+@pytest.mark.parametrize("direction", ["ingress", "egress"])
+def test_a_misspelt_direction_of_an_admin_policy_denies_that_direction(direction: str) -> None:
+    spec = {"priority": 5, "subject": {"namespaces": {}}, f"{direction}s": [{"action": "Deny", "from": []}]}
+    guard = {**admin("guard"), "spec": spec}
+    ends = {"from": "shop/web", "to": "shop/db", "port": 80}
+    answer = document(snapshot([pod("shop", "web"), pod("shop", "db"), guard]), ends)
+    assert (answer["verdict"], answer[direction]["decidedBy"][0]["policy"]) == ("Deny", "AdminNetworkPolicy/guard")
+
+
+def test_an_allow_with_a_misspelt_restriction_allows_nothing() -> None:
+    everybody: Any = {"namespaces": {}}
+    allow = {"action": "Allow", "from": [everybody], "portsx": [{"portNumber": {"port": 80, "protocol": "TCP"}}]}
+    deny = {"action": "Deny", "from": [everybody]}
+    ends = {"from": "shop/web", "to": "shop/db", "port": 443}
+    answer = document(snapshot([pod("shop", "web"), pod("shop", "db"), admin("guard", allow, deny)]), ends)
+    assert (answer["verdict"], answer["decidedBy"][-1]["rule"]) == ("Deny", "ingress[1]")

@@ -18,7 +18,7 @@ kernel counts and logs what they would do, and `explain` reports it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,9 @@ _SUBJECT = "spec", "subject"
 # The fields of a NetworkPolicy.
 _FIELDS = ("podSelector", "policyTypes", "ingress", "egress")
 _RULES = ("ingress",), ("egress",)
+# The fields of the administrators' policies, beside `ingress`, `egress` and `subject`, and those of their rules.
+_ADMIN_FIELDS = {BASELINE: ("subject",), CLUSTER: ("subject", "priority", "tier")}
+_RULE_FIELDS = ("name", "action", "ports", "protocols", *(direction.peers_key for direction in Direction))
 
 
 def read_policies(snapshot: Snapshot) -> list[TieredPolicy]:
@@ -143,6 +146,8 @@ def _admin_policy(resource: Resource, unread: Sequence[AdmissionProblem]) -> Tie
         unknown[part] = problem.message
         if len(part) < 3:
             reasons.append(problem.message)
+    strays = _stray_fields(resource, unknown)
+    reasons += strays
     # A problem with the object as a whole counts for its subject and for each rule.
     whole = next((message for part, message in unknown.items() if len(part) < 2), "")
     try:
@@ -157,6 +162,8 @@ def _admin_policy(resource: Resource, unread: Sequence[AdmissionProblem]) -> Tie
     for direction in Direction:
         written = spec.get(direction)
         if written is None:
+            if strays:
+                rules[direction] = (_admin_rule(tier, resource, direction, 0, None, strays[0], closed),)
             continue
         everywhere = whole if isinstance(written, list) else f"`{direction}` is not a list"
         rules[direction] = ()
@@ -165,6 +172,14 @@ def _admin_policy(resource: Resource, unread: Sequence[AdmissionProblem]) -> Tie
             rules[direction] += (_admin_rule(tier, resource, direction, index, rule, why, closed),)
     ingress, egress = rules.get(Direction.INGRESS), rules.get(Direction.EGRESS)
     return TieredPolicy(tier, resource.reference, resource, namespaces, pods, ingress, egress, priority, closed)
+
+
+def _stray_fields(resource: Resource, unknown: Mapping[tuple[PathStep, ...], str]) -> list[str]:
+    """Return what is wrong with fields that nobody declares. Such a field may be a misspelt `ingress` or `egress`."""
+    fields = *_ADMIN_FIELDS.get(resource.kind, ("subject", "priority")), *Direction
+    return [
+        f"`{field}` is not a field" for field in resource.spec if field not in fields and ("spec", field) not in unknown
+    ]
 
 
 def _place(resource: Resource, reasons: list[str]) -> tuple[TierName, int]:
@@ -195,7 +210,7 @@ def _admin_rule(
     try:
         if unknown:
             raise MalformedRule(unknown)
-        as_map(value, "the rule")
+        only_known(as_map(value, "the rule"), _RULE_FIELDS, "the rule")
         if action is None:
             raise MalformedRule(f"expected one of {', '.join(_ACTIONS)} as `action`, found `{action_name}`")
         egress = BASELINE_EGRESS_PEER if resource.kind == BASELINE else EGRESS_PEER

@@ -9,6 +9,8 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tests import ROOT
 from tests.labs.agents_run import Agents, Running, agents_in
 from tests.labs.envoy_lab import Caller
 from tests.labs.waiting import PATIENCE_S, eventually
+from tests.randomness import rounds
 from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
 
 pytestmark = pytest.mark.engine
@@ -192,6 +195,55 @@ def test_an_edit_takes_effect_and_an_invalid_policy_closes_its_target(agents: Ag
     assert running.get("/status").json()["diagnostics"][0]["code"] == "TW104"
     path.write_text(good)
     eventually(lambda: caller.call("find_order") == passed, "the permission")
+    caller.close()
+
+
+FREEZE = """
+apiVersion: agentic.networking.x-k8s.io/v1alpha1
+kind: XAccessPolicy
+metadata: {name: freeze, namespace: shop}
+spec:
+  targetRefs: [{group: agentic.networking.x-k8s.io, kind: XBackend, name: orders}]
+  action: Allow
+  rules:
+  - name: find
+    authorization: {type: Inline, mcp: {methods: [{name: tools/call, params: [find_order]}]}}
+"""
+
+
+@pytest.mark.storm
+def test_rewriting_a_policy_file_in_place_lets_nothing_through(agents: Agents, running: Running) -> None:
+    path = agents.manifests / "freeze.yaml"
+    path.write_text(FREEZE)
+    caller = Caller(agents.context("shopper"), agents.port)
+    denied, passed = "denied by XAccessPolicy/shop/freeze", "Bad Request: Missing session ID"
+    eventually(lambda: caller.call("place_order") == denied, lambda: running.said)
+    assert caller.call("find_order") == passed
+    done = threading.Event()
+
+    def rewrite() -> None:
+        for number in range(rounds(100)):
+            text = f"# {number}{FREEZE}"
+            with path.open("w") as file:
+                # Truncated, half written, whole: each for long enough to be noticed, and sometimes to count as settled.
+                pause = 0.3 if number % 10 == 0 else 0.02
+                time.sleep(pause)
+                file.write(text[: len(text) // 2])
+                file.flush()
+                time.sleep(pause)
+                file.write(text[len(text) // 2 :])
+        done.set()
+
+    thread = threading.Thread(target=rewrite)
+    thread.start()
+    answers = set()
+    while not done.is_set():
+        answers.add(caller.call("place_order"))
+    thread.join()
+    assert answers == {denied}
+    # A file that is removed counts: what kept the calls out is this policy alone.
+    path.unlink()
+    eventually(lambda: caller.call("place_order") == passed, lambda: running.said)
     caller.close()
 
 

@@ -303,8 +303,9 @@ def test_objects_that_an_api_server_refuses_fail_closed_and_are_reported(
     write(refused, [*OBJECTS, admin_policy("refused", egress=[{"action": "Refuse", "to": [{"nodes": {}}]}])])
     assert tierwall("check", refused).exit_code == 4
     with fresh_namespace.entered():
-        for mode in (("--dry-run",), ("--diff",), ()):
+        for mode, code in ((("--dry-run",), 0), (("--diff",), 4), ((), 0)):
             done = tierwall("enforce", "nft", refused, *mode)
+            assert done.exit_code == code, mode
             assert "error[TW104]" in done.stderr, mode
         assert "AdminNetworkPolicy/refused" in list_text()
 

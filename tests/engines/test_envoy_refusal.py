@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -411,3 +411,29 @@ def test_a_search_that_fails_is_reported_and_not_ready(monkeypatch: pytest.Monke
         (run.folder / "bad.yaml").unlink()
         eventually(run.is_ready, lambda: run.get("/readyz").text)
         run.answers("allowed", "allowed")
+
+
+def test_new_certificates_that_cannot_be_compiled_are_reported_and_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ChangedFiles:
+        """Files of options that change once."""
+
+        certificate = authority = None
+
+        def __init__(self) -> None:
+            self._changes = [True]
+
+        def reload(self) -> bool:
+            return bool(self._changes) and self._changes.pop()
+
+    def broken() -> Any:
+        raise RuntimeError("a defect of compiling")
+
+    with gate(policy("base", "allowed")) as run:
+        eventually(run.is_ready, lambda: run.reports)
+        monkeypatch.setattr(run.plane.controller, "recompile", broken)
+        monkeypatch.setattr(run.plane, "_settings", replace(run.plane._settings, files=cast(Any, ChangedFiles())))
+        eventually(lambda: any("a defect of compiling" in str(report) for report in run.reports), lambda: run.reports)
+        assert not run.is_ready()
+        run.answers("allowed", "allowed")
+        monkeypatch.undo()
+        eventually(run.is_ready, lambda: run.get("/readyz").text)

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
 from tierwall.core.protocols import DecisionEvent, EngineReport
 from tierwall.core.unprintable import escape_unprintable
+from tierwall.core.words import count_noun
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions, MutualTlsAddress
 from tierwall.engines.envoy.control import accesslog, toolslist
@@ -90,6 +91,8 @@ class ControlPlane:
         self._last_refused: tuple[RefusedObject, ...] = ()
         self._ports = PortCheck(settings.runs_envoy)
         self._last_left_out: tuple[str, ...] = ()
+        # Whether the files of options have changed since the last compilation.
+        self._has_new_files = False
         # The number of resources that the last load in force changed for the proxies.
         self._changes = 0
         registry = self.metrics.registry
@@ -122,11 +125,14 @@ class ControlPlane:
         """Process what proxies answered; return whether further answers are due."""
         if self.controller.in_force is None:
             return False
-        if self._reload():
-            self.controller.put_again(await asyncio.to_thread(self.controller.recompile))
-        answers = self.server.answers(self.controller.search.at_fault)
-        refusals = [refusal for refused in answers.refusals.values() for refusal in refused]
+        self._reload()
         try:
+            if self._has_new_files:
+                self.controller.put_again(await asyncio.to_thread(self.controller.recompile))
+                self._has_new_files = False
+                self._report_message("in force: the new files of --certificate, --key and --client-ca")
+            answers = self.server.answers(self.controller.search.at_fault)
+            refusals = [refusal for refused in answers.refusals.values() for refusal in refused]
             if self._ports.note_failures(
                 {refusal.name: refusal.words for refusal in refusals if refusal.is_about_port}
             ):
@@ -144,23 +150,22 @@ class ControlPlane:
             problem = unexpected(error)
             if problem.message != self._last_words:
                 self._last_words = problem.message
-                self._send_report(EngineReport("what the proxies answered cannot be processed", (problem,)))
+                self._send_report(EngineReport("the proxies may not have everything that must be in force", (problem,)))
             return False
         return bool(refusals or self.controller.search.number_waiting) and not answers.is_settled
 
-    def _reload(self) -> bool:
-        """Read the files of options again; return whether they changed."""
+    def _reload(self) -> None:
+        """Read the files of options again."""
         files = self._settings.files
         try:
             if files is None or not files.reload():
-                return False
+                return
         except InputError as error:
             self._send_report(EngineReport("the last certificate and client CA stay in force", error.diagnostics))
-            return False
+            return
         options = self.controller.options
         self.controller.options = replace(options, certificate=files.certificate, client_authority=files.authority)
-        self._report_message("in force: another certificate or client CA of --certificate, --key and --client-ca")
-        return True
+        self._has_new_files = True
 
     def _publish(self, resources: XdsResources) -> None:
         self._changes = sum(map(len, self.server.publish(self._ports.usable(resources)).values()))
@@ -179,13 +184,13 @@ class ControlPlane:
         if self._ports.left_out != self._last_left_out:
             self._last_left_out = self._ports.left_out
             problems = self._ports.diagnostics(load.snapshot)
-            self._send_report(EngineReport(f"{len(problems)} ports are not served", problems, load.loaded))
+            words = f"not served: {count_noun(len(problems), 'port')}" if problems else "every port is served"
+            self._send_report(EngineReport(words, problems, load.loaded))
 
     def _report(self, load: Load[Compilation]) -> None:
         """Report the outcome of a load, and its problems."""
         if load.state is None:
-            number = len(load.refusal)
-            message = f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force"
+            message = f"{count_noun(len(load.refusal), 'error')}: the last good state stays in force"
         else:
             message = f"in force: {len(load.snapshot)} objects, {self._changes} resources changed for the proxies"
         self._send_report(EngineReport(message, load.unreported, load.loaded))
@@ -271,6 +276,8 @@ class ControlPlane:
             return Readiness(False, "not read yet")
         if refusal := self.controller.refusal:
             return Readiness(False, f"the newest load is refused, an earlier one is in force: {refusal[0].message}")
+        if self._has_new_files:
+            return Readiness(False, "the new certificate or client CA is not in force yet")
         return Readiness(True, f"{len(self.controller.in_force.snapshot)} objects")
 
     def _proxies(self) -> Readiness:

@@ -178,7 +178,7 @@ class AuthorizerServer:
                 raise result
 
     async def follow(self) -> None:
-        """Follow the policies until told to stop; a broken edit leaves the last good ones in force."""
+        """Follow the policies until told to stop, and report what each load came to."""
         loop = asyncio.get_running_loop()
         async for load in self.follower.follow(self.source, self.stop):
             policies = self.follower.current

@@ -4,8 +4,9 @@ The rule (docs/semantics.md#broken-files-keep-what-they-had):
 
 * A file that cannot be read or parsed keeps the objects of its last readable version, until it parses or is removed.
 * A file that is suddenly empty keeps them for `EMPTY_S`.
-* If documents of a file are not objects any more, the objects of its last good version that it no longer has stay,
-  until it is good again. Everything else in that file counts.
+* If documents of a file are not objects any more, or have a kind, group or namespace that seems to be a typing mistake
+  (`serve.lost_objects`), the objects of its last good version that it no longer has stay, until it is good again.
+  Everything else in that file counts.
 * A file that is removed counts at once. Files below a folder that cannot be read, or that vanished as a whole although
   it was named, are not removed: they stay as they were.
 
@@ -33,6 +34,7 @@ from tierwall.resources.kinds.registry import find_kind, misspelled_kind_hint
 from tierwall.resources.load import DocumentResult, RetainedFile, RetainedResult
 from tierwall.resources.read import ReadResult, read_text
 from tierwall.resources.resource import Identity, Resource
+from tierwall.serve.lost_objects import LostObjects
 
 if TYPE_CHECKING:
     from tierwall.serve.state import StateFolder
@@ -128,7 +130,7 @@ class Retention:
             return self._unreadable(file, current, before)
         if before is None:
             return _Version(current, file, current if _is_good(current) else None)
-        if not current.documents and before.counts.documents:
+        if _is_empty(current) and not _is_empty(before.counts):
             since, emptied = (_now(), self._clock()) if before.emptied is None else (before.since, before.emptied)
             if self._clock() < emptied + EMPTY_S:
                 message = f"file is empty since {since}; what was in it counts for {EMPTY_S:g} seconds more"
@@ -162,13 +164,13 @@ class Retention:
         currents: Mapping[str, tuple[CachedFile, RetainedFile]],
         objects: Objects,
     ) -> dict[str, _Version]:
-        """Return the copies of files that cannot be used as they are, and of those that cannot be read."""
-        broken = [name for name, (_, current) in currents.items() if not current.documents or not _is_sound(current)]
+        """Return the copies of files that have changed, and of those that cannot be read."""
+        changed = [name for name, (file, _) in currents.items() if not state.has(name, file.source.data)]
         # A folder that was named must be there: nobody knows what else it holds by now.
         unread = [path for path in read.unread if path not in self._roots]
         below = [name for path in unread for name in state.names_from(path) if name not in currents]
         copies = {}
-        for name in (*broken, *below):
+        for name in (*changed, *below):
             copy = state.copy(name)
             text = read_text(copy.data, name) if copy is not None else None
             if copy is not None and text is not None and not text.diagnostics:
@@ -225,9 +227,9 @@ def _is_good(file: RetainedFile) -> bool:
     return not any(document.failures for document in file.documents)
 
 
-def _is_sound(file: RetainedFile) -> bool:
-    """Tell whether a file can be used as it is: every document of it is an object of a kind that may exist."""
-    return not file.problems and not any(_is_faulty(document, frozenset()) for document in file.documents)
+def _is_empty(file: RetainedFile) -> bool:
+    """Tell whether nothing is in a file: no document, or only lists without items."""
+    return not any(document.resources or document.failure_count for document in file.documents)
 
 
 def _is_faulty(document: DocumentResult, known: Set[Identity]) -> bool:
@@ -244,24 +246,34 @@ def _is_misspelled(resource: Resource) -> bool:
 
 
 def _missing(current: RetainedFile, good: RetainedFile | None) -> tuple[DocumentResult, ...]:
-    """Return what the last good version of a file had and it has no longer, if documents of it may have been that."""
+    """Return what the last good version of a file had and it has no longer, if something in it may have been that."""
     if good is None:
         return ()
     known = {resource.identity for document in good.documents for resource in document.resources}
-    if not any(_is_faulty(document, known) for document in current.documents):
-        return ()
     present = {resource.identity for document in current.documents for resource in document.resources}
+    if known <= present:
+        return ()
+    lost = LostObjects(current, known)
+    is_faulty = any(_is_faulty(document, known) for document in current.documents)
     return tuple(
         DocumentResult(document.document, left)
         for document in good.documents
-        if (left := tuple([resource for resource in document.resources if resource.identity not in present]))
+        if (
+            left := tuple(
+                [
+                    resource
+                    for resource in document.resources
+                    if resource.identity not in present and (is_faulty or lost.may_be(resource))
+                ]
+            )
+        )
     )
 
 
 def _missing_problem(current: RetainedFile, missing: Sequence[DocumentResult], since: str) -> Diagnostic:
     objects = [str(resource.reference) for document in missing for resource in document.resources]
     shown = ", ".join(objects[:_SHOWN]) + (f" and {len(objects) - _SHOWN:,} more" if len(objects) > _SHOWN else "")
-    message = f"some documents of the file are not objects; since {since} it keeps what it had before: {shown}"
+    message = f"some documents are not the objects that they were; since {since} the file keeps what it had: {shown}"
     return Diagnostic(KEPT, message, Position(current.name, 1, 1), hint="mend the documents, or remove them")
 
 

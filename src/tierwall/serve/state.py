@@ -66,6 +66,11 @@ class StateFolder:
         except OSError as error:
             raise InputError([self._problem(f"cannot be used: {(error.strerror or str(error)).lower()}")]) from error
 
+    def has(self, name: str, data: bytes) -> bool:
+        """Tell whether the copy of a file has these bytes."""
+        entry = self._entries.get(os.path.abspath(name))
+        return entry is not None and entry.digest == hashlib.sha256(data).hexdigest()
+
     def copy(self, name: str) -> CopiedFile | None:
         """Return the copy of a file; None without an entry that can be trusted."""
         entry = self._entries.get(os.path.abspath(name))

@@ -114,7 +114,17 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "tierwall.io": ("ClusterAuthorizationPolicy", "AuthorizationPolicy", "PolicyTest"),
 }
 # Every kind of these groups is known: any other kind is a mistake.
-_WHOLE_GROUPS = frozenset({"policy.networking.k8s.io", "rbac.authorization.k8s.io", "tierwall.io"})
+_WHOLE_GROUPS = frozenset(
+    {
+        "policy.networking.k8s.io",
+        "rbac.authorization.k8s.io",
+        "tierwall.io",
+        "agentic.networking.x-k8s.io",
+        "agentic.prototype.x-k8s.io",
+    }
+)
+# Groups with few other kinds, none of which has a similar name.
+_SIMILAR_GROUPS = frozenset({"networking.k8s.io", "agentgateway.dev"})
 
 # Kinds of the objects seen so far, by apiVersion and kind.
 _seen: dict[tuple[str, str], Kind] = {}
@@ -185,4 +195,4 @@ def misspelled_kind_hint(api_version: str, kind: str) -> str | None:
         return f"use apiVersion {' or '.join(f'`{version}`' for version in versions_of(group, kind))}"
     if group in _WHOLE_GROUPS or kind.lower() in {name.lower() for name in names}:
         return near_miss(kind, names)
-    return None
+    return near_miss(kind, names) or None if group in _SIMILAR_GROUPS else None

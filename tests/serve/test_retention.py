@@ -516,3 +516,23 @@ def test_standard_input_and_a_file_of_its_name_both_count(tmp_path: Path, monkey
     engine = Labels()
     engine.begin(FileSource(loader))
     assert engine.obeyed == {"a": "v0", "b": "v0"}
+
+
+def test_a_file_that_can_be_read_again_is_never_absent(folder: Folder) -> None:
+    settled = Folder(folder.path, settles=True)
+    path = folder.path / "a.yaml"
+    both = {"a": "v0", "b": "v0", "z": "v0"}
+    path.rename(folder.path / "aside")
+    path.symlink_to("nowhere")
+    for _ in range(4):
+        assert settled.wait(QUIET_S / 2) == both
+    assert "TW010" in settled.codes()
+    path.unlink()
+    (folder.path / "aside").rename(path)
+    for _ in range(4):
+        assert settled.wait(QUIET_S / 2) == both
+    assert settled.wait(LONGEST_S) == both
+    assert settled.codes() == []
+    path.unlink()
+    settled.obeyed()
+    assert settled.wait(LONGEST_S) == {"z": "v0"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -259,5 +260,28 @@ def test_standard_input_is_part_of_every_load(tmp_path: Path, monkeypatch: pytes
         assert names_in(second) == ["piped", "a"]
         stop.set()
         assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_a_change_through_another_name_of_a_file_is_noticed_in_time(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    folder, other = tmp_path / "manifests", tmp_path / "other.yaml"
+    folder.mkdir()
+    other.write_text(NAMESPACE.replace("NAME", "first"))
+    link(other, folder / "a.yaml")
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        watched = aiter(loads(Loader([str(folder)]), stop))
+        assert names_in(await anext(watched)) == ["first"]
+        other.write_text(NAMESPACE.replace("NAME", "second"))
+        # No system reports this change; looking every ten seconds would be too late for a revocation.
+        async with asyncio.timeout(5):
+            while names_in(await anext(watched)) != ["second"]:
+                pass
+        stop.set()
 
     asyncio.run(main())

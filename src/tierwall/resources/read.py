@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from operator import attrgetter
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -46,7 +46,8 @@ class ReadResult(Struct, frozen=True):
     """The documents in order, every diagnostic, and the source texts by file name.
 
     `files` has each file that could be read. `unread` says why files and folders could not be read, by path, and
-    `absent` does so for paths that were named and do not exist.
+    `absent` does so for paths that were named and do not exist. `waiting` are files that are new, or can be read again,
+    and have not settled.
     """
 
     documents: tuple[Document, ...]
@@ -55,6 +56,7 @@ class ReadResult(Struct, frozen=True):
     files: tuple[CachedFile, ...] = ()
     unread: Mapping[str, Diagnostic] = {}
     absent: Mapping[str, Diagnostic] = {}
+    waiting: Set[str] = frozenset()
 
     def line(self, file: str, number: int) -> str | None:
         """Return a line of a file as it was read, to show it with a diagnostic."""
@@ -135,6 +137,7 @@ class _Reader:
         self.files: dict[str | None, CachedFile] = {}
         self._unread: dict[str, Diagnostic] = {}
         self._absent: dict[str, Diagnostic] = {}
+        self._waiting: set[str] = set()
         self._read_start = now()
         self._limits = limits
         self._stdin = stdin
@@ -159,6 +162,7 @@ class _Reader:
             files,
             self._unread,
             self._absent,
+            self._waiting,
         )
 
     def hold_vanished(self, settlement: FileSettlement) -> None:
@@ -304,6 +308,8 @@ class _Reader:
                 if settled is None:
                     if known is not None:
                         self._add(key, known)
+                    else:
+                        self._waiting.add(name)
                     return
                 # If the file changes all the time, what counts may not be what it holds by now.
                 data, lasting = settled, lasting if settled is data else None

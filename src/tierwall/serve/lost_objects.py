@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tierwall.resources.load import RetainedFile
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# `name` is no misspelled `namespace`.
+# `name` must not pass for a misspelled `namespace`.
 _SIMILAR, _VERY_SIMILAR = 0.6, 0.75
-# Longer words are no words of an API: they are not compared, which would take long.
+# An API has no longer words: they are not compared, which would take long.
 _LONGEST_WORD = 63
 
 

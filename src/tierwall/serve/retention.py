@@ -97,7 +97,7 @@ class Retention:
             before = self._copies(self._state, read, currents, objects)
         versions = {name: self._version(*current, before.get(name)) for name, current in currents.items()}
         kept = {}
-        if read.unread or read.absent:
+        if read.unread or read.absent or read.waiting:
             kept = {name: path for name in before if name not in versions and (path := _unread_above(name, read))}
             versions = put_back(versions, before, kept)
         problems, lost = self._unread_problems(read, before, kept)
@@ -213,8 +213,11 @@ def _all_problems(files: Sequence[RetainedFile], problems: Sequence[Diagnostic])
 
 
 def _unread_above(name: str, read: ReadResult) -> str | None:
-    """Return the path that cannot be read and for which a file is not read: the file itself, or a folder above it."""
-    if name in read.unread:
+    """Return the path for which a file is not read: the file itself, or a folder above it.
+
+    A file that can be read again, and has not settled, is not read either.
+    """
+    if name in read.unread or name in read.waiting:
         return name
     return next((path for path in (*read.unread, *read.absent) if _is_below(name, path)), None)
 

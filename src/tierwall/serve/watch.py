@@ -6,6 +6,7 @@ Standard input (`-`) is not watched: it is read once and is part of every load.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -17,9 +18,12 @@ STDIN = "-"
 QUIET_MS, MAX_DELAY_MS = 10, 100
 # A round of watching ends after this time without a change. The end of the first round shows that watching has started.
 ROUND_MS = 100
-# How often to look at the files if no change is reported: some file systems report none. The second number applies
-# where nothing can be watched. It is also how soon a folder that replaces another is noticed.
-POLL_SECONDS, UNWATCHED_POLL_SECONDS = 10.0, 1.0
+# How often to look at the files if no change is reported: some file systems report none, and no system reports a change
+# behind a link or through another name of the file. A revocation has two seconds. Where looking takes long, it may take
+# `POLL_SHARE` of the time.
+POLL_SECONDS, LONGEST_POLL_SECONDS, POLL_SHARE = 0.5, 10.0, 0.05
+# The same where nothing can be watched. It is also how soon a folder that replaces another is noticed.
+UNWATCHED_POLL_SECONDS = 1.0
 
 
 async def changes(
@@ -44,10 +48,12 @@ async def changes(
             await watcher.started.wait()
         while not stop.is_set():
             changed.clear()
+            began = time.monotonic()
             yield
+            took = time.monotonic() - began
             waiting = asyncio.ensure_future(changed.wait())
             soon = due()
-            timeout = poll_seconds or POLL_SECONDS
+            timeout = poll_seconds or min(max(POLL_SECONDS, took / POLL_SHARE), LONGEST_POLL_SECONDS)
             await asyncio.wait(
                 (waiting, stopping),
                 timeout=timeout if soon is None else min(timeout, soon),

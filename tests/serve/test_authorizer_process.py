@@ -248,8 +248,22 @@ def test_certificates_and_the_client_ca_rotate_without_a_restart(process: Proces
     os.replace(shutil.copy(fresh / "server.crt", process.pki / "new"), process.pki / "server.crt")
     eventually(lambda: "certificates refused" in process.said(), "word of the broken pair")
     assert process.ask("bob", old)["allowed"] is True
+    kept = process.connect(old)
+
+    def go_on() -> bool:
+        try:
+            kept.request("POST", "/authorize", json.dumps(access("bob")))
+            return bool(json.load(kept.getresponse())["status"]["allowed"])
+        except (OSError, http.client.HTTPException):
+            return False
+
+    assert go_on()
+    kept.auto_open = 0  # It never connects again.
     for name in ("server.key", "ca.crt"):
         os.replace(shutil.copy(fresh / name, process.pki / "new"), process.pki / name)
+    # A connection that is never idle ends, too.
+    eventually(lambda: not go_on(), "the end of an open connection")
+    kept.close()
 
     def is_served(pki: Path) -> bool:
         try:

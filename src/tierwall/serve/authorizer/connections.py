@@ -1,7 +1,8 @@
 """HTTPS connections: certificates that are reloaded in place, and a time limit for headers.
 
-A new certificate, key or client CA counts from the next handshake on. Files that do not fit together leave the old ones
-in force. Sessions are not resumed, or else a client of a removed CA could go on without a certificate.
+A new certificate, key or client CA counts from the next handshake on, and open connections end, each after the request
+that it is answering: a client of a removed CA must not go on. Sessions are not resumed for the same reason. Files that
+do not fit together leave the old ones in force.
 
 Headers must arrive within a time limit that starts with the connection. Uvicorn limits idle kept-alive connections, but
 not a client that never begins or never completes its headers.
@@ -173,6 +174,13 @@ class TlsServer(SignallessServer):
         for task in (*self._accepting, *self._pending.values()):
             task.cancel()
         await super().shutdown(sockets)
+
+    def drain(self) -> None:
+        """End all connections, each after the request that it is answering, so that every client is checked again."""
+        while self._pending:
+            self._end_oldest()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()

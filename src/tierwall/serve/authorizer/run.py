@@ -112,6 +112,7 @@ class AuthorizerServer:
         self.follower = PolicyFollower(settings.grace if settings.bridge else 0.0)
         self.follower.begin(source)
         self.certificates = Certificates(settings.tls) if settings.tls is not None else None
+        self._tls_server: TlsServer | None = None
         self.issuer = Issuer(sealing_key(settings.seal_key, settings.tls.key if settings.tls is not None else None))
         self.metrics = AuthorizerMetrics(self.follower)
         self.log = DecisionLog.open(settings.log) if settings.log is not None else None
@@ -228,6 +229,8 @@ class AuthorizerServer:
                 "certificates refused", problems=[diagnostic_document(diagnostic) for diagnostic in error.diagnostics]
             )
             return
+        if self._tls_server is not None:
+            self._tls_server.drain()
         self.metrics.certificate_reloads.labels("taken").inc()
         log_event("certificates taken")
 
@@ -253,7 +256,8 @@ class AuthorizerServer:
         )
         if certificates is None:
             return SignallessServer(config)
-        return TlsServer(config, certificates.context, self.settings.read_seconds)
+        self._tls_server = TlsServer(config, certificates.context, self.settings.read_seconds)
+        return self._tls_server
 
 
 def _problems(diagnostics: tuple[Diagnostic, ...]) -> dict[str, Any]:

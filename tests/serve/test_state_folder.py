@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -285,3 +286,24 @@ def test_the_commands_take_the_option(tmp_path: Path) -> None:
         assert done.returncode == 1, done.stderr
         assert "a.yaml" in done.stderr
         assert state.is_dir()
+
+
+def test_a_file_that_does_not_fit_keeps_no_other_copy_out(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.yaml" for name in ("a", "large", "z")}
+    for name, path in files.items():
+        path.write_text(namespaces(name) + "# filler\n" * (2000 if name == "large" else 0))
+    state = StateFolder(str(tmp_path / "state"))
+    source = FileSource(Loader([str(path) for path in files.values()]), None, state)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        loaded = source.read()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert loaded is not None
+    [problem] = loaded.diagnostics
+    assert problem.code == "TW014"
+    assert "large.yaml" in problem.message
+    copies = {name: state.copy(str(path)) for name, path in files.items()}
+    assert [name for name, copy in copies.items() if copy is not None] == ["a", "z"]
+    assert len(list((tmp_path / "state").iterdir())) == 3, "two copies and the lock"

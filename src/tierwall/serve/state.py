@@ -64,7 +64,7 @@ class StateFolder:
             self._take_possession()
             self._entries = dict(self._read_heads())
         except OSError as error:
-            raise InputError([self._problem(f"cannot be used: {(error.strerror or str(error)).lower()}")]) from error
+            raise InputError([self._problem(f"cannot be used: {_reason(error)}")]) from error
 
     def has(self, name: str, data: bytes) -> bool:
         """Tell whether the copy of a file has these bytes."""
@@ -93,17 +93,24 @@ class StateFolder:
 
     def save(self, files: Mapping[str, SourceText], present: Set[str]) -> list[Diagnostic]:
         """Copy the files that have changed, and drop the copies of files that are not present any more."""
+        problems = []
         try:
-            self._save({name: text for name, text in files.items() if self._saved.get(name) is not text})
+            if unwritten := self._save(
+                {name: text for name, text in files.items() if self._saved.get(name) is not text}
+            ):
+                problems.append(self._problem(f"cannot be written: {unwritten}"))
             if present != self._present:
                 self._drop({os.path.abspath(name) for name in present})
         except OSError as error:
-            return [self._problem(f"cannot be written: {(error.strerror or str(error)).lower()}")]
-        self._saved, self._present = dict(files), frozenset(present)
-        return []
+            problems.append(self._problem(f"cannot be written: {_reason(error)}"))
+        if not problems:
+            self._saved, self._present = dict(files), frozenset(present)
+        return problems
 
-    def _save(self, changed: Mapping[str, SourceText]) -> None:
+    def _save(self, changed: Mapping[str, SourceText]) -> str:
+        """Copy files; return why some of them could not be copied: one large file must not keep the others out."""
         written: dict[str, tuple[str, StateEntry]] = {}
+        unwritten = ""
         for name, text in changed.items():
             path, digest = os.path.abspath(name), hashlib.sha256(text.data).hexdigest()
             known = self._entries.get(path)
@@ -113,15 +120,13 @@ class StateFolder:
             entry = StateEntry(digest, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
             head = json.dumps({"file": path, **entry._asdict()}).encode() + b"\n"
             temporary = _entry_name(path) + _TEMPORARY
-            self._remove(temporary)
-            number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600, dir_fd=self._folder)
-            with open(number, "wb") as file:
-                file.write(head)
-                file.write(text.data)
-                file.flush()
-                if len(changed) < _MANY:
-                    os.fsync(number)
-            written[temporary] = path, entry
+            try:
+                self._write(temporary, head, text.data, to_disk=len(changed) < _MANY)
+            except OSError as error:
+                unwritten = f"{_reason(error)} (the copy of `{path}`)"
+                self._remove(temporary)
+            else:
+                written[temporary] = path, entry
         if len(changed) >= _MANY and written:
             os.sync()
         for temporary, (path, entry) in written.items():
@@ -129,6 +134,17 @@ class StateFolder:
             self._entries[path] = entry
         if written:
             os.fsync(self._folder)
+        return unwritten
+
+    def _write(self, entry: str, head: bytes, data: bytes, *, to_disk: bool) -> None:
+        self._remove(entry)
+        number = os.open(entry, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600, dir_fd=self._folder)
+        with open(number, "wb") as file:
+            file.write(head)
+            file.write(data)
+            file.flush()
+            if to_disk:
+                os.fsync(number)
 
     def _drop(self, present: Collection[str]) -> None:
         for path in [path for path in self._entries if path not in present]:
@@ -185,3 +201,7 @@ class StateFolder:
 
 def _entry_name(path: str) -> str:
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:40] + _ENDING
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

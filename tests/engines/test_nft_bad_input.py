@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from tests.labs.nft_kernel import fresh_namespace, nft_engine
 from tests.worlds.nft_clusters import admin_policy, namespace, network_policy, pod, suite
 from tierwall.cli.main import root
-from tierwall.core.diagnostics import InputError
+from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.nftables.kernel import apply, programs
 from tierwall.engines.nftables.kernel.apply import list_text, table_exists
 from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
@@ -308,6 +308,21 @@ def test_objects_that_an_api_server_refuses_fail_closed_and_are_reported(
             assert done.exit_code == code, mode
             assert "error[TW104]" in done.stderr, mode
         assert "AdminNetworkPolicy/refused" in list_text()
+
+
+@pytest.mark.parametrize(("options", "seconds"), [((), None), (("--interval", "3"), 3.0)])
+def test_files_are_looked_at_as_often_as_by_other_commands_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch, manifests: Path, options: tuple[str, ...], seconds: float | None
+) -> None:
+    asked: list[float | None] = []
+
+    def made(loader: Loader, poll_seconds: float | None) -> FileSource:
+        asked.append(poll_seconds)
+        raise InputError([Diagnostic("TW001", "this is enough")])
+
+    monkeypatch.setattr("tierwall.serve.files.FileSource", made)
+    assert tierwall("enforce", "nft", manifests, "--watch", *options).exit_code == 1
+    assert asked == [seconds]
 
 
 def test_the_command_follows_files_and_leaves_the_table_when_told_to_stop(

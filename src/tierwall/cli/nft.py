@@ -16,7 +16,6 @@ from tierwall.cli.command import (
     output,
     print_diagnostics,
     print_line,
-    print_lines,
     print_output,
     print_report,
     repeated_option,
@@ -64,13 +63,15 @@ def compile(params: CompileNftParams) -> None:
     _print_script(table_script(compiled.table))
 
 
-def _print_script(script: str) -> None:
-    """Print a script for nft; its lines begin with tabs."""
+def _print_script(script: str, is_marked: bool = False) -> None:
+    """Print a script, or the difference of two: then each line begins with a mark. The tabs that indent lines stay."""
     from tierwall.core.unprintable import PrintableLine, escape_unprintable
 
-    for line in script.removesuffix("\n").split("\n"):
-        rest = line.lstrip("\t")
-        print_line(PrintableLine("\t" * (len(line) - len(rest)) + escape_unprintable(rest)))
+    # Not `splitlines`: it takes other characters for line breaks, too.
+    for line in script.removesuffix("\n").split("\n") if script else ():
+        mark, text = (line[:1], line[1:]) if is_marked else ("", line)
+        rest = text.lstrip("\t")
+        print_line(PrintableLine(mark + "\t" * (len(text) - len(rest)) + escape_unprintable(rest)))
 
 
 def _checked_names(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -87,9 +88,9 @@ class EnforceNftParams(TableParams, StateParams, RequiredPathParams):
     """The options of `enforce nft`."""
 
     watch: bool = flag("Keep running and follow changes to the files.")
-    interval: float = option(
+    interval: float | None = option(
         type=click.FloatRange(0.05, 3600),
-        default=10,
+        show_default="0.5, longer where looking takes long",
         help="Seconds between polls where the file system does not report changes.",
     )
     dry_run: bool = flag("Print the checked nft script instead of running it.")
@@ -211,7 +212,7 @@ def _preview(params: EnforceNftParams) -> int:
         return 0
     changes = difference(table)
     if changes:
-        print_lines(changes.split("\n"))
+        _print_script(changes, is_marked=True)
     return HAS_FINDINGS if changes else 0
 
 

@@ -228,16 +228,20 @@ def test_an_edit_of_the_policies_counts_at_once(cluster: Cluster) -> None:
     cluster.kubectl("bob", "get", "pvc", expect=True)
 
 
-def test_a_broken_edit_keeps_the_last_good_policies_and_says_so(cluster: Cluster) -> None:
+def test_a_file_that_cannot_be_parsed_keeps_its_policies_and_says_so(cluster: Cluster) -> None:
     cluster.policy("edited.yaml", ("bob-lists", "Allow", f'{IS}"bob" && request.resource == "services"'))
     cluster.kubectl("bob", "get", "services", expect=True)
     cluster.write_policies("edited.yaml", "kind: [", wait=False)
-    eventually(lambda: bool((cluster.health() or {}).get("stale")), "word of the broken edit")
+    eventually(lambda: "problems" in (cluster.health() or {}), "word of the broken file")
     cluster.kubectl("bob", "get", "services", expect=True)
-    assert "tierwall_authorizer_policies_stale 1.0" in cluster.metrics()
-    assert "policies refused" in cluster.log("authorizer")
+    health = cluster.health() or {}
+    assert [problem["code"] for problem in health["problems"]] == ["TW010"]
+    # What the file had is in force, and so is everything else: nothing is stale.
+    assert (health["ready"], health["stale"]) == (True, False)
+    assert "tierwall_authorizer_policies_stale 0.0" in cluster.metrics()
+    assert "TW010" in cluster.log("authorizer")
     cluster.policy("edited.yaml")
-    assert not (cluster.health() or {})["stale"]
+    assert "problems" not in (cluster.health() or {})
     assert cluster.kubectl("bob", "get", "services").is_forbidden
 
 

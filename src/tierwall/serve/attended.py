@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
+from tierwall.resources.load import LoadResult
 from tierwall.serve.follower import ObjectSource
 
 # How long nothing must happen before `attend` is told that it is idle, in seconds.
@@ -21,8 +23,17 @@ class AttendedSource:
     """A source that calls `attend` whenever `wake` is set, after every load, and when it is idle."""
 
     def __init__(self, source: ObjectSource, attend: Attend, wake: asyncio.Event) -> None:
-        self.read, self.nudge = source.read, source.nudge
+        self.nudge = source.nudge
         self._source, self._attend, self._wake = source, attend, wake
+        # When something last happened. A source may look for changes far more often than there are any.
+        self._happened = time.monotonic()
+
+    def read(self) -> LoadResult | None:
+        """Return all objects as they are now; None if nothing has changed."""
+        loaded = self._source.read()
+        if loaded is not None:
+            self._happened = time.monotonic()
+        return loaded
 
     async def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
         """Yield on every possible change of the source."""
@@ -43,8 +54,10 @@ class AttendedSource:
         """Attend until a change is there; at least once, and if an answer is due, until it was processed."""
         loop = asyncio.get_running_loop()
         deadline: float | None = None
-        idle = False
         while True:
+            idle = not self._wake.is_set() and time.monotonic() - self._happened >= IDLE_S
+            if idle or self._wake.is_set():
+                self._happened = time.monotonic()
             self._wake.clear()
             expects_more = await self._attend(idle)
             if coming.done():
@@ -55,7 +68,6 @@ class AttendedSource:
             awaited = (waking,) if coming.done() else (waking, coming)
             timeout = IDLE_S if deadline is None else max(0.0, deadline - loop.time())
             try:
-                done, _ = await asyncio.wait(awaited, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(awaited, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 waking.cancel()
-            idle = not done and deadline is None

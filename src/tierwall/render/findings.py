@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -133,6 +132,8 @@ def _result(finding: Diagnostic, rule: int) -> dict[str, Any]:
 
 
 def _location(position: Position) -> dict[str, Any]:
+    from urllib.parse import quote  # only SARIF needs it, and it imports much
+
     return {
         "physicalLocation": {
             "artifactLocation": {"uri": quote(position.file.replace("\\", "/"), safe="/:@!$&'()*+,;=~")},

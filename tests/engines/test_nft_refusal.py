@@ -96,7 +96,7 @@ def test_a_policy_that_cannot_be_compiled_fails_closed_alone(monkeypatch: pytest
     assert "accept" not in chain_of(compiled.table, B)
     (said,) = [diagnostic for diagnostic in compiled.diagnostics if diagnostic.code == "TW610"]
     assert said.message.startswith("NetworkPolicy/bad/web fails closed")
-    assert "RecursionError: too deep" in said.message
+    assert re.search(r"RecursionError at \S+: too deep", said.message)
     assert said.severity == "error"
 
 

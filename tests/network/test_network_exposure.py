@@ -95,6 +95,18 @@ def test_more_sorts_than_the_limit_are_not_told_apart_in_silence() -> None:
     assert with_stand_ins(snapshot((pod("default", "web"), *many[:4]))).is_complete
 
 
+@st.composite
+def newcomers(draw: st.DrawFn, existing: list[str]) -> tuple[str, dict[str, str], dict[str, str], list[Object]]:
+    """A new pod: its namespace, its labels, those of the namespace if that is new, and the objects to add."""
+    name = draw(st.sampled_from([*existing, *VALUES, "unheard-of"]))
+    some_labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from((*VALUES, *NAMESPACES, "unheard-of")))
+    labels, of_namespace = draw(some_labels), draw(some_labels)
+    added = [pod(name, "newcomer", **labels)]
+    if name not in existing:
+        added.append(namespace(name, **of_namespace))
+    return name, labels, {NAMESPACE_NAME: name, **of_namespace}, added
+
+
 @settings(max_examples=examples(100))
 @given(clusters(most_policies=4), st.data())
 def test_a_new_pod_is_decided_like_the_hypothetical_pod_of_its_sort(objects: list[Object], data: st.DataObject) -> None:
@@ -102,13 +114,7 @@ def test_a_new_pod_is_decided_like_the_hypothetical_pod_of_its_sort(objects: lis
     hypothetical = with_stand_ins(before)
     assume(hypothetical.is_complete)
     namespaces = network_model(before).namespaces
-    name = data.draw(st.sampled_from([*sorted(namespaces), *VALUES, "unheard-of"]))
-    new_labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from((*VALUES, *NAMESPACES, "unheard-of")))
-    labels, namespace_labels = data.draw(new_labels), data.draw(new_labels)
-    added = [pod(name, "newcomer", **labels)]
-    if name not in namespaces:
-        added.append(namespace(name, **namespace_labels))
-        namespace_labels = {NAMESPACE_NAME: name, **namespace_labels}
+    name, labels, namespace_labels, added = data.draw(newcomers(sorted(namespaces)))
     (stand_in,) = [
         place
         for place, sort in hypothetical.pods.items()
@@ -149,16 +155,11 @@ def test_the_names_of_an_entry_fit_exactly_the_new_pods_that_it_is_about(
     before = snapshot(objects)
     assume(with_stand_ins(before).is_complete)
     namespaces = network_model(before).namespaces
-    name = data.draw(st.sampled_from([*sorted(namespaces), *VALUES, "unheard-of"]))
-    new_labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from((*VALUES, *NAMESPACES, "unheard-of")))
-    labels, namespace_labels = data.draw(new_labels), data.draw(new_labels)
-    added = [pod(name, "newcomer", **labels)]
-    if name not in namespaces:
-        added.append(namespace(name, **namespace_labels))
+    name, labels, namespace_labels, added = data.draw(newcomers(sorted(namespaces)))
     model = network_model(before.with_changes(put=snapshot(added)))
     newcomer = model.pod(name, "newcomer")
     assert newcomer is not None
-    in_namespace = {NAMESPACE_NAME: name, **namespace_labels} if name not in namespaces else None
+    in_namespace = namespace_labels if name not in namespaces else None
     entries = list(exposure(before))
     for other in model.pods:
         if other is newcomer or not other.under_policy:

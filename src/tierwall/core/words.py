@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 # A sentence names this many things and counts the rest. The document names them all.
 MAX_NAMED = 3
+# The most characters of an unexpected error: its message may repeat the input.
+MAX_FAILURE = 300
 
 
 def join_names(texts: Sequence[str], limit: int | None = MAX_NAMED) -> str:
@@ -20,6 +22,15 @@ def join_names(texts: Sequence[str], limit: int | None = MAX_NAMED) -> str:
 def count_noun(number: int, noun: str) -> str:
     """Return the number with its noun: `1 pod`, `2 pods`."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def failure_words(error: Exception) -> str:
+    """Return the type of an unexpected error, the place in the code where it was raised, and its message, cut short."""
+    import traceback  # nothing that works needs it
+
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    place = f" at {frames[0].filename.rpartition('/')[2]}:{frames[0].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}: {error}"[:MAX_FAILURE]
 
 
 def with_hint(message: str, hint: str) -> str:

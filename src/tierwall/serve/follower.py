@@ -12,7 +12,6 @@ An engine subclasses `Follower`. It says how to prepare a snapshot and how to en
 from __future__ import annotations
 
 import time
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorted_diagnostics
+from tierwall.core.words import failure_words
 from tierwall.resources.load import LoadResult
 from tierwall.resources.snapshot import Snapshot
 
@@ -222,6 +222,4 @@ def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) 
 
 def unexpected(error: Exception) -> Diagnostic:
     """Return the diagnostic of an unexpected error, with the place where it was raised."""
-    [place] = traceback.extract_tb(error.__traceback__)[-1:]
-    where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
-    return Diagnostic("TW635", f"unexpected error at {where}: {type(error).__name__}: {error}")
+    return Diagnostic("TW635", f"unexpected {failure_words(error)}")

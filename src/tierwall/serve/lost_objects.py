@@ -13,18 +13,17 @@ A namespace that is left out is a valid edit: it is the default one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Set
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.resource import Identity, Resource
+from tierwall.values.names import dns_label
 
 if TYPE_CHECKING:
     from tierwall.resources.load import RetainedFile
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # `name` must not pass for a misspelled `namespace`.
 _SIMILAR, _VERY_SIMILAR = 0.6, 0.75
 # An API has no longer words: they are not compared, which would take long.
@@ -60,7 +59,7 @@ def _has_doubtful_namespace(resource: Resource) -> bool:
     metadata = resource.metadata
     if "namespace" in metadata:
         namespace = metadata["namespace"]
-        return not isinstance(namespace, str) or _LABEL.fullmatch(namespace) is None
+        return not isinstance(namespace, str) or bool(dns_label(namespace))
     return any(_is_similar(str(key), "namespace", _VERY_SIMILAR) for key in metadata)
 
 

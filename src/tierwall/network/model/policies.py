@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
+from tierwall.core.words import failure_words
 from tierwall.network.model.dialects import (
     BASELINE_EGRESS_PEER,
     EGRESS_PEER,
@@ -83,7 +84,7 @@ def _policy(resource: Resource, find_unread: Callable[[Resource], Sequence[Admis
             return _network_policy(resource)
         return _admin_policy(resource, find_unread(resource))
     except Exception as error:
-        reason = f"it cannot be read ({type(error).__name__}: {error})"
+        reason = f"it cannot be read ({failure_words(error)})"
         tier, namespaces = TierName.ADMIN, EVERYTHING
         if (resource.group, resource.kind) == NETWORK_POLICY:
             tier, namespaces = TierName.NAMESPACE, _only(resource.namespace)

@@ -87,27 +87,27 @@ class _SortSpace:
             alike.setdefault(relevant(labels), []).append(name)
         self.alike = tuple(map(tuple, alike.values()))
 
-    def sorts(self, limit: int) -> list[HypotheticalPod]:
-        """Return a hypothetical pod for each sort."""
+    def sorts(self, limit: int) -> tuple[list[HypotheticalPod], bool]:
+        """Return a hypothetical pod for each sort, and whether all sorts are told apart."""
         of_namespaces, of_pods = self.of_namespaces, self.of_pods
         cuts = ((*of_namespaces.box(namespaces), *of_pods.box(pods)) for namespaces, pods in self.pairs)
-        sorts = self._regions((), self.new_namespaces, cuts, limit)
+        sorts, is_complete = self._regions((), self.new_namespaces, cuts, limit)
+        is_complete &= self.is_complete
         for names in self.alike:
             labels = self.network.namespaces[names[0]]
             selected = dict.fromkeys(pods for namespaces, pods in self.pairs if namespaces.matches(labels))
-            parts = self._regions(names, of_pods.everything, map(of_pods.box, selected), limit)
+            parts, is_whole = self._regions(names, of_pods.everything, map(of_pods.box, selected), limit)
             if len(sorts) + len(parts) > limit:
-                self.is_complete = False
-                break
+                return sorts, False
             sorts += parts
-        return sorts
+            is_complete &= is_whole
+        return sorts, is_complete
 
     def _regions(
         self, names: tuple[str, ...], whole: LabelBox, cuts: Iterable[LabelBox], limit: int
-    ) -> list[HypotheticalPod]:
+    ) -> tuple[list[HypotheticalPod], bool]:
         parts, is_complete = regions(whole, cuts, limit)
-        self.is_complete &= is_complete
-        return [HypotheticalPod(self, names, tuple(boxes)) for boxes in parts]
+        return [HypotheticalPod(self, names, tuple(boxes)) for boxes in parts], is_complete
 
     @property
     def new_namespaces(self) -> LabelBox:
@@ -244,10 +244,10 @@ def with_stand_ins(snapshot: Snapshot, named_ports: bool = False, limit: int = M
     spec = {"containers": [{"name": "any", "ports": ports}]}
     added: list[Resource] = []
     pods: dict[tuple[str, str], HypotheticalPod] = {}
-    space = _SortSpace(network)
+    sorts, is_complete = _SortSpace(network).sorts(limit)
     # Examples are taken from the first that fit, so the simplest come first.
-    sorts = sorted(space.sorts(limit), key=lambda sort: sum(map(len, sort.labels)))
-    is_complete, new_namespaces = space.is_complete, dict[str, dict[str, str]]()
+    sorts.sort(key=lambda sort: sum(map(len, sort.labels)))
+    new_namespaces: dict[str, dict[str, str]] = {}
     for number, hypothetical in enumerate(sorts):
         namespace_labels, labels = hypothetical.labels
         namespace = namespace_labels.pop(NAMESPACE_NAME, f"{_PREFIX}{number}")

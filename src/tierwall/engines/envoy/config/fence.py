@@ -6,15 +6,14 @@ out, and a diagnostic names it. Interrupts and exits pass.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.words import failure_words
 from tierwall.resources.resource import Resource
 
 NOT_COMPILED = "TW661"
-_MAX_WORDS = 300
 T = TypeVar("T")
 
 
@@ -35,8 +34,5 @@ class ObjectFence:
 
 def failure(resource: Resource, consequence: str, error: Exception) -> Diagnostic:
     """Return the diagnostic of an object that cannot be compiled, with the place in the code where it failed."""
-    frames = traceback.extract_tb(error.__traceback__, limit=-1)
-    where = f" at {frames[0].filename.rpartition('/')[2]}:{frames[0].lineno}" if frames else ""
-    words = f"{type(error).__name__}{where}: {error}"[:_MAX_WORDS]
-    message = f"{resource.reference} cannot be compiled for Envoy: {consequence}; {words}"
+    message = f"{resource.reference} cannot be compiled for Envoy: {consequence}; {failure_words(error)}"
     return resource.diagnostic(NOT_COMPILED, message)

@@ -524,7 +524,7 @@ local function strangeness(body)
       if depth == 0 then
         if after_blanks(body, at) <= length then return "there is data after the message" end
         if has_method and is_answer then return "it is both a request and an answer" end
-        if not has_method and not is_answer then return "there is no message with a method" end
+        if not has_method and not is_answer then return "it has neither a method nor a result" end
         return nil, has_lines
       end
     else

@@ -20,6 +20,7 @@ from msgspec import Struct
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, sorted_diagnostics
 from tierwall.core.reference import Reference
 from tierwall.core.stack import CombiningRule, Stack
+from tierwall.core.words import failure_words
 from tierwall.engines.nftables.table.builder import ALLOW, TableBuilder
 from tierwall.engines.nftables.table.hooks import base_chains, plainly_named
 from tierwall.engines.nftables.table.matches import subject_field
@@ -115,7 +116,7 @@ def _compile_errors(
         try:
             compile_model(NetworkModel(without_others(snapshot, model, policies)), options)
         except Exception as error:
-            errors[frozenset(policy.reference for policy in policies)] = f"{type(error).__name__}: {error}"
+            errors[frozenset(policy.reference for policy in policies)] = failure_words(error)
             return False
         return True
 

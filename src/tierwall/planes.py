@@ -43,10 +43,16 @@ def read(name: str, value: Mapping[str, Any], defaults: Mapping[str, Any], probl
     return question.read({**given, **value}, problems)
 
 
-def ask(name: str, snapshot: Snapshot, value: Mapping[str, Any], defaults: Mapping[str, Any]) -> Answer:
+def ask(
+    name: str,
+    snapshot: Snapshot,
+    value: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    namespace: str = "default",
+) -> Answer:
     """Ask a plane a question in its YAML form; InputError names everything wrong with it."""
     problems: list[Diagnostic] = []
-    return plane(name).ask(snapshot, read(name, value, defaults, problems), problems)
+    return plane(name).ask(snapshot, read(name, value, defaults, problems).in_namespace(namespace), problems)
 
 
 def differences(expect: Mapping[str, Any], answer: Answer) -> list[str]:

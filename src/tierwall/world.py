@@ -15,22 +15,23 @@ import msgspec
 from tierwall.core.answer import Answer, Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, input_error, near_miss, sorted_diagnostics
 from tierwall.core.question import Question
-from tierwall.core.reference import Reference
-from tierwall.resources.finder import ResourceFinder
-from tierwall.resources.load import LoadResult, load_text, read_objects
+from tierwall.core.reference import Reference, full_name, full_reference
+from tierwall.resources.load import LoadResult, LoadSettings, load_text, read_objects
 from tierwall.resources.load import load as load_paths
 from tierwall.resources.read import NOTHING_READ, ReadResult, repeated_keys
+from tierwall.resources.removal import find_named, without
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from tierwall.analyze.diff import Difference
     from tierwall.api.permissions import Permission
+    from tierwall.attach.status import PolicyStatus
     from tierwall.core.protocols import Progress
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import ConnectionEntry
     from tierwall.policytest.run import CaseResult, TestReport
-    from tierwall.tool.grants import ToolRow
+    from tierwall.tool.grants import Grants, ToolRow
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -47,7 +48,7 @@ def load(
     InputError has everything that cannot be read. Objects that an API server would refuse are in `World.diagnostics`
     and are judged all the same: what they guard fails closed. `strict` raises where something was not considered.
     """
-    loaded = load_paths([os.fspath(path) for path in paths], namespace, _strings(exclude))
+    loaded = load_paths([os.fspath(path) for path in paths], LoadSettings(namespace, _strings(exclude)))
     return _world(loaded, objects, namespace, strict)
 
 
@@ -94,8 +95,8 @@ def run_tests(
     if str(engine) not in known:
         message = f"expected one of {', '.join(known)} as `engine`, found `{engine}`"
         raise InputError([Diagnostic("TW703", message, hint=near_miss(str(engine), known))])
-    under = world.snapshot if world is not None else None
-    loaded = suites([os.fspath(path) for path in paths], under)
+    under, namespace = (world.snapshot, world.namespace) if world is not None else (None, "default")
+    loaded = suites([os.fspath(path) for path in paths], under, LoadSettings(namespace))
     total = sum(len(suite.cases) for suite in loaded)
     results: list[CaseResult] = []
     for result in run(loaded, table.engine(engine)):
@@ -154,14 +155,22 @@ class World:
         self._namespace = namespace
 
     @classmethod
-    def of(cls, loaded: LoadResult) -> World:
-        """Make the world of what was read; what could not be read is among its diagnostics."""
-        return cls(loaded.snapshot, loaded.diagnostics, loaded.read)
+    def of(cls, loaded: LoadResult, namespace: str = "default") -> World:
+        """Make the world of what was read; what could not be read is among its diagnostics.
+
+        `namespace` is that of names without one, and was that of objects without one.
+        """
+        return cls(loaded.snapshot, loaded.diagnostics, loaded.read, namespace)
 
     @property
     def snapshot(self) -> Snapshot:
         """The objects, for callers inside Tierwall."""
         return self._snapshot
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of names that have none."""
+        return self._namespace
 
     def __repr__(self) -> str:
         return f"<World of {len(self._snapshot)} objects>"
@@ -170,7 +179,7 @@ class World:
 
     def overlay(self, *paths: Path, objects: Iterable[Mapping[str, Any]] = ()) -> World:
         """Return this world with other objects over it. They replace objects of the same kind and name."""
-        loaded = load_paths([os.fspath(path) for path in paths], self._namespace)
+        loaded = load_paths([os.fspath(path) for path in paths], LoadSettings(self._namespace))
         if loaded.errors:
             raise InputError(loaded.errors)
         snapshot = self._snapshot.with_changes(put=loaded.resources) if loaded.resources else self._snapshot
@@ -179,11 +188,12 @@ class World:
 
     def without(self, *references: str | Reference) -> World:
         """Return this world without these objects."""
-        finder = ResourceFinder(self._snapshot, [])
-        gone = [resource for reference in references if (resource := finder.by_any_reference(reference)) is not None]
-        if finder.problems:
-            raise input_error(finder.problems)
-        return World(self._snapshot.with_changes(drop=gone), self._noticed, self._read, self._namespace)
+        (snapshot,) = without([self._snapshot], references, self._namespace)
+        return self.with_snapshot(snapshot)
+
+    def with_snapshot(self, snapshot: Snapshot) -> World:
+        """Return a world of other objects that were read together with these, for callers inside Tierwall."""
+        return World(snapshot, self._noticed, self._read, self._namespace)
 
     # Asking
 
@@ -195,7 +205,7 @@ class World:
         if name is None:
             message = f"expected a question such as NetworkQuestion, found a {type(question).__name__}"
             raise InputError([Diagnostic("TW703", message)])
-        return plane(name).ask(self._snapshot, question)
+        return plane(name).ask(self._snapshot, question.in_namespace(self._namespace))
 
     def effective(self, **place: Any) -> Answer:
         """Return the settings in force at a place. The arguments are those of `GatewayQuestion`."""
@@ -246,9 +256,21 @@ class World:
 
         `tools` adds names to those that policies and backends name.
         """
-        from tierwall.tool.grants import grants
+        return list(self.grants(caller, gateway, backend, tools).rows)
 
-        return list(grants(self._snapshot, caller, gateway, backend, _strings(tools)).rows)
+    def grants(
+        self,
+        caller: str | Mapping[str, str] | None = None,
+        gateway: str | None = None,
+        backend: str | None = None,
+        tools: Sequence[str] = (),
+    ) -> Grants:
+        """Return what a caller may use, by way, for callers inside Tierwall."""
+        from tierwall.tool.grants import grants
+        from tierwall.tool.question import full_caller
+
+        names = full_name(gateway, self._namespace), full_name(backend, self._namespace)
+        return grants(self._snapshot, full_caller(caller, self._namespace), *names, _strings(tools))
 
     def permissions(
         self,
@@ -299,10 +321,15 @@ class World:
 
     def status(self, *references: str | Reference) -> list[dict[str, Any]]:
         """Return policies with the status that a controller would write: all of them, or those named."""
-        from tierwall.gateway.effects import statuses
         from tierwall.render.gateway import status_document
 
-        return [status_document(status) for status in statuses(self._snapshot, *map(str, references))]
+        return [status_document(status) for status in self.statuses(*references)]
+
+    def statuses(self, *references: str | Reference) -> list[PolicyStatus]:
+        """Return the status of policies, for callers inside Tierwall."""
+        from tierwall.gateway.effects import statuses
+
+        return statuses(self._snapshot, *(full_reference(str(name), self._namespace) for name in references))
 
     def objects(self, kind: str | None = None) -> Iterator[Resource]:
         """Iterate over all objects, or those of one kind, in the order they were read."""
@@ -310,10 +337,10 @@ class World:
 
     def find(self, reference: str | Reference) -> Resource:
         """Find one object; UnknownName if it does not exist."""
-        finder = ResourceFinder(self._snapshot, [])
-        resource = finder.by_any_reference(reference)
+        problems: list[Diagnostic] = []
+        resource = find_named(self._snapshot, reference, self._namespace, problems)
         if resource is None:
-            raise input_error(finder.problems)
+            raise input_error(problems)
         return resource
 
     def line(self, file: str, number: int) -> str | None:

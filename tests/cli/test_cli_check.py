@@ -210,7 +210,7 @@ spec: {podSelektor: {}}
 
 
 def test_a_developer_sees_who_overrides_a_rule_but_nothing_of_other_namespaces() -> None:
-    result = check("-", "--namespace", "shop", "-o", "json", text=TEAMS)
+    result = check("-", "--for-namespace", "shop", "-o", "json", text=TEAMS)
     findings = json.loads(result.stdout)["diagnostics"]
     assert {finding["object"] for finding in findings} == {"NetworkPolicy/shop/np"}
     (overridden,) = [finding for finding in findings if finding["code"] == "TW202"]
@@ -219,6 +219,6 @@ def test_a_developer_sees_who_overrides_a_rule_but_nothing_of_other_namespaces()
 
 
 def test_an_empty_namespace_is_reported_with_the_nearest_name() -> None:
-    result = check("-", "--namespace", "shopp", text=TEAMS)
+    result = check("-", "--for-namespace", "shopp", text=TEAMS)
     assert result.exit_code == 1
     assert "nothing is in namespace `shopp` (did you mean `shop`?)" in result.stderr

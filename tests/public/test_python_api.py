@@ -197,7 +197,7 @@ def test_a_program_finds_what_the_command_finds(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a, name: b}\nspec: {}\n")
     (tmp_path / "b.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: b, namespace: team}\nspec: {}\n")
     world = tierwall.load(tmp_path)
-    for options, namespace in (([], None), (["--namespace", "team"], "team")):
+    for options, namespace in (([], None), (["--for-namespace", "team"], "team")):
         done = CliRunner().invoke(root, ["check", str(tmp_path), "-o", "json", *options])
         findings = world.check(namespace=namespace)
         assert json.loads(done.stdout)["diagnostics"] == [diagnostic_document(finding) for finding in findings]

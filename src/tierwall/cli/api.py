@@ -40,6 +40,11 @@ class UserParams(Params):
     extra: tuple[str, ...] = repeated_option(metavar="KEY=VALUE", help="A value of `userInfo.extra`. Repeatable.")
     namespace: str = option("-n", "--namespace", default="", metavar="NAME", help="The namespace of the request.")
 
+    @property
+    def object_namespace(self) -> str:
+        """The namespace of objects in files that have none: `-n` is about the request alone."""
+        return "default"
+
     def question(self, **request: Any) -> ApiQuestion:
         """Make the question whether this user may make a request."""
         from tierwall.api.question import ApiQuestion

@@ -10,7 +10,6 @@ import click
 from tierwall.cli.command import (
     FAILED,
     HAS_FINDINGS,
-    Params,
     argument,
     choice,
     left_out,
@@ -20,9 +19,8 @@ from tierwall.cli.command import (
     print_line,
     print_output,
     runs,
-    worlds_read,
 )
-from tierwall.cli.objects import PathParams, files, load, strict, take_stdin, worlds_from
+from tierwall.cli.objects import PathParams, SourceParams, files, refused_namespace, strict, take_stdin
 from tierwall.engines.table import engine, offered_by
 
 if TYPE_CHECKING:
@@ -32,7 +30,8 @@ if TYPE_CHECKING:
 class CheckParams(PathParams):
     """The options of `check`."""
 
-    namespace: str | None = option(
+    namespace: str = refused_namespace()
+    for_namespace: str | None = option(
         metavar="NAME",
         help="Check only this namespace, from its own objects and the cluster-scoped ones.",
     )
@@ -50,11 +49,10 @@ def check(params: CheckParams) -> int:
     from tierwall.render.findings import CheckResult
     from tierwall.world import World
 
-    loaded = load(params.all_paths)
-    world = World.of(loaded)
-    worlds_read().append(world)
+    loaded = params.load(params.all_paths)
+    (world,) = params.left([World.of(loaded, params.object_namespace)])
     try:
-        findings = Diagnostics(world.check(namespace=params.namespace))
+        findings = Diagnostics(world.check(namespace=params.for_namespace))
     except InputError as error:
         raise InputError([*loaded.diagnostics, *error.diagnostics]) from None
     checked = CheckResult(findings, loaded)
@@ -66,7 +64,7 @@ def check(params: CheckParams) -> int:
     return HAS_FINDINGS if findings.serious else 0
 
 
-class TestParams(Params):
+class TestParams(SourceParams):
     """The options of `test`."""
 
     paths: tuple[str, ...] = argument(nargs=-1, required=True, metavar="PATH...")
@@ -95,8 +93,8 @@ def test(params: TestParams) -> int:
     from tierwall.policytest.suite import object_problems, suites
 
     take_stdin(params.paths)
-    base = worlds_from(params.files)[0].snapshot if params.files else None
-    loaded = suites(params.paths, base)
+    base = params.worlds(params.files)[0].snapshot if params.files else None
+    loaded = suites(params.paths, base, params.settings)
     print_diagnostics(object_problems(loaded))
     failed = 0
 

@@ -57,15 +57,16 @@ def compile(params: CompileEnvoyParams) -> int:
     snapshot = params.world().snapshot
     gateways = snapshot.of_kind("gateway.networking.k8s.io", "Gateway")
     known = [f"{gateway.namespace}/{gateway.name}" for gateway in gateways]
+    chosen = params.full_names(params.gateways)
     unknown = [
         Diagnostic("TW703", f"there is no Gateway `{name}`", hint=near_miss(name, known))
-        for name in params.gateways
+        for name in chosen
         if name not in known
     ]
     if unknown:
         raise InputError(unknown)
     wanted = EnvoyOptions(
-        gateways=frozenset(params.gateways) or None, denial=Denial(params.denial), reveal=DenialDetail(params.reveal)
+        gateways=frozenset(chosen) or None, denial=Denial(params.denial), reveal=DenialDetail(params.reveal)
     )
     compiled = engine("envoy", options=wanted).compile(snapshot)
     print_diagnostics(compiled.diagnostics)
@@ -149,7 +150,7 @@ def run(params: RunParams) -> None:
         raise click.UsageError("give --certificate and --key together")
     files = CertificateFiles(params.certificate, params.key, params.client_ca)
     options = EnvoyOptions(
-        gateways=frozenset(params.gateways) or None,
+        gateways=frozenset(params.full_names(params.gateways)) or None,
         address=params.address,
         bind=dict(_named_address(text, "--bind") for text in params.binds),
         endpoints=dict(_named_address(text, "--endpoint") for text in params.endpoints),

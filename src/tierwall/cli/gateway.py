@@ -106,6 +106,4 @@ def status(params: StatusParams) -> None:
     Covers all AgentgatewayPolicies and AccessPolicies, or those named by reference. `-o json` prints objects with their
     `status`; a condition that did not change keeps its time.
     """
-    from tierwall.gateway.effects import statuses
-
-    print_output("status", params.output, statuses(params.world().snapshot, *params.policies))
+    print_output("status", params.output, params.world().statuses(*params.policies))

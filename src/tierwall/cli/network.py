@@ -9,7 +9,6 @@ import click
 
 from tierwall.cli.command import (
     HAS_FINDINGS,
-    Params,
     argument,
     exit_code,
     fail,
@@ -22,7 +21,7 @@ from tierwall.cli.command import (
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import AnswerParams, PathParams, strict, worlds_from
+from tierwall.cli.objects import AnswerParams, PathParams, SourceParams, strict
 from tierwall.render.formats import LISTS, PICTURES
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def _check_options(params: ListParams) -> None:
         raise click.UsageError("--exposure can be combined only with --explain and with -o text, json, csv or md")
 
 
-class DiffParams(Params):
+class DiffParams(SourceParams):
     """The options of `diff`."""
 
     old: str = argument(metavar="OLD")
@@ -177,7 +176,7 @@ def diff(params: DiffParams) -> int:
     from tierwall.network.model.policies import shadow_notes
     from tierwall.network.reach.compare import compare_connections
 
-    before, after = worlds_from([params.old], [params.new])
+    before, after = params.worlds([params.old], [params.new])
     print_diagnostics(sorted_diagnostics([*shadow_notes(before.snapshot), *shadow_notes(after.snapshot)]))
     changes = list(compare_connections(before.snapshot, after.snapshot))
     if params.output in PICTURES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -11,7 +11,7 @@ import click
 from tierwall.cli.command import FAILED, Params, argument, option, print_diagnostics, worlds_read
 
 if TYPE_CHECKING:
-    from tierwall.resources.load import LoadResult
+    from tierwall.resources.load import LoadResult, LoadSettings
     from tierwall.serve.files import FileSource
     from tierwall.world import World
 
@@ -21,7 +21,82 @@ def files(help: str, **settings: Any) -> Any:
     return option("-f", "--file", last=True, multiple=True, metavar="PATH", help=help, **settings)
 
 
-class ObjectParams(Params):
+class SourceParams(Params):
+    """The options that say how files are read, whatever names the files."""
+
+    namespace: str = option(
+        "-n",
+        "--namespace",
+        last=True,
+        default="default",
+        metavar="NAME",
+        help="The namespace of names, and of objects in files, that have none.",
+    )
+    without: tuple[str, ...] = option(
+        last=True, multiple=True, metavar="REFERENCE", help="Judge as if this object were not there. Repeatable."
+    )
+    exclude: tuple[str, ...] = option(
+        last=True,
+        multiple=True,
+        metavar="GLOB",
+        help="Leave files and folders that match out of given folders, as `.gitignore` would. Repeatable.",
+    )
+
+    @property
+    def object_namespace(self) -> str:
+        """The namespace of objects in files that have none, and of names that have none."""
+        return self.namespace
+
+    def full_names(self, names: Iterable[str]) -> list[str]:
+        """Return names with a namespace in each that has none."""
+        from tierwall.core.reference import full_name
+
+        return [full_name(name, self.object_namespace) for name in names]
+
+    def load(self, paths: Iterable[str]) -> LoadResult:
+        """Read files and folders. Problems are collected, never raised."""
+        from tierwall.cli.collector import CommandLoader
+
+        paths = tuple(paths)
+        take_stdin(paths)
+        return CommandLoader(paths, self.settings).load()
+
+    @property
+    def settings(self) -> LoadSettings:
+        """How files are read."""
+        from tierwall.resources.load import LoadSettings
+
+        return LoadSettings(self.object_namespace, self.exclude, self.without)
+
+    def worlds(self, *sources: Iterable[str]) -> list[World]:
+        """Read a world from each set of paths. Errors in all of them are printed before the command ends.
+
+        An object of `--without` must be in one of the worlds.
+        """
+        from tierwall.world import World
+
+        loads = [self.load(paths) for paths in sources]
+        for loaded in loads:
+            print_diagnostics(loaded.errors, loaded)
+        if any(loaded.errors for loaded in loads):
+            sys.exit(FAILED)
+        return self.left([World.of(loaded, self.object_namespace) for loaded in loads])
+
+    def left(self, worlds: Sequence[World]) -> list[World]:
+        """Return what `--without` leaves of worlds; diagnostics show their lines."""
+        worlds_read().extend(worlds)
+        if not self.without:
+            return list(worlds)
+        from tierwall.resources.removal import without
+
+        snapshots = without([world.snapshot for world in worlds], self.without, self.object_namespace)
+        worlds_read()[-len(worlds) :] = [
+            world.with_snapshot(snapshot) for world, snapshot in zip(worlds, snapshots, strict=True)
+        ]
+        return worlds_read()[-len(worlds) :]
+
+
+class ObjectParams(SourceParams):
     """The options of every command that reads objects."""
 
     files: tuple[str, ...] = files(
@@ -42,7 +117,7 @@ class ObjectParams(Params):
 
     def world(self) -> World:
         """Read the objects. Errors are printed and end the command with exit code 1."""
-        (world,) = worlds_from(self.all_paths)
+        (world,) = self.worlds(self.all_paths)
         return world
 
     def object_source(self, poll_seconds: float | None = None, state: str | None = None) -> FileSource:
@@ -53,11 +128,25 @@ class ObjectParams(Params):
         paths = self.all_paths
         take_stdin(paths)
         restore_collector()
+        loader = CommandLoader(paths, self.settings)
+        loader.leaves_out = True
         if state is None:
-            return FileSource(CommandLoader(paths), poll_seconds)
+            return FileSource(loader, poll_seconds)
         from tierwall.serve.state import StateFolder
 
-        return FileSource(CommandLoader(paths), poll_seconds, StateFolder(state))
+        return FileSource(loader, poll_seconds, StateFolder(state))
+
+
+def refused_namespace() -> Any:
+    """Declare `-n, --namespace` of `check`, which had another meaning: it is refused for one release."""
+    message = "No such option: {}. The view of one namespace is --for-namespace NAME now."
+
+    def refuse(context: click.Context, parameter: click.Parameter, given: str | None) -> str:
+        if given is not None:
+            raise click.UsageError(message.format("-n/--namespace"))
+        return "default"
+
+    return option("-n", "--namespace", hidden=True, callback=refuse)
 
 
 class StateParams(Params):
@@ -95,20 +184,6 @@ class RequiredPathParams(ObjectParams):
     missing = "Missing argument 'PATH...'."
 
 
-def worlds_from(*folders: Iterable[str]) -> list[World]:
-    """Read a world from each set of paths. Errors in all of them are printed before the command ends."""
-    from tierwall.world import World
-
-    loads = [load(paths) for paths in folders]
-    for loaded in loads:
-        print_diagnostics(loaded.errors, loaded)
-    if any(loaded.errors for loaded in loads):
-        sys.exit(FAILED)
-    worlds = [World.of(loaded) for loaded in loads]
-    worlds_read().extend(worlds)
-    return worlds
-
-
 def take_stdin(paths: Iterable[str]) -> None:
     """Refuse a second reader of standard input: it would find nothing, and answer as if there were no objects."""
     meta = click.get_current_context().meta
@@ -116,12 +191,3 @@ def take_stdin(paths: Iterable[str]) -> None:
         if meta.get("tierwall.stdin"):
             raise click.UsageError("standard input (`-`) can be read only once")
         meta["tierwall.stdin"] = True
-
-
-def load(paths: Iterable[str]) -> LoadResult:
-    """Read files and folders. Problems are collected, never raised."""
-    from tierwall.cli.collector import CommandLoader
-
-    paths = tuple(paths)
-    take_stdin(paths)
-    return CommandLoader(paths).load()

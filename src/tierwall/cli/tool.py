@@ -157,11 +157,11 @@ def tools(params: ToolsParams) -> None:
     the time or an authorizer; the condition is shown.
     """
     from tierwall.core.verdict import Verdict
-    from tierwall.tool.grants import grants, nearest_caller
+    from tierwall.tool.grants import nearest_caller
     from tierwall.tool.sentence import describe_caller
 
     world = params.world()
-    granted = grants(world.snapshot, params.caller_value, params.gateway, params.backend, params.tools)
+    granted = world.grants(params.caller_value, params.gateway, params.backend, params.tools)
     if not granted.routed:
         print_line("no route in the manifests leads there: assuming every Gateway leads to every backend", err=True)
     if params.output == "text" and not granted.ways:

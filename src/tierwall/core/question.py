@@ -12,12 +12,16 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from tierwall.core.diagnostics import Diagnostic, InputError, unknown_keys
+from tierwall.core.reference import full_name, full_reference
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The base class of all questions; `plane` is the key under which a policy test asks them."""
 
     plane: ClassVar[str]
+    # The fields that name objects: as `namespace/name` or `Kind/namespace/name`, and only as the latter.
+    names: ClassVar[tuple[str, ...]] = ()
+    references: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def keys(cls) -> tuple[str, ...]:
@@ -39,6 +43,21 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
         if problems:
             raise InputError(problems)
         return question
+
+    def in_namespace(self, namespace: str) -> Self:
+        """Return this question with a namespace in each name that has none (docs/reference/sources.md)."""
+        changed = {}
+        for complete, fields in ((self.full_name, self.names), (full_reference, self.references)):
+            for field in fields:
+                given = getattr(self, field)
+                if given is not None and (full := complete(given, namespace)) != given:
+                    changed[field] = full
+        return msgspec.structs.replace(self, **changed) if changed else self
+
+    @staticmethod
+    def full_name(name: Any, namespace: str) -> Any:
+        """Put a namespace into a name that has none."""
+        return full_name(name, namespace)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the YAML form without default values."""

@@ -5,7 +5,9 @@ An ambiguous kind has its group, as in kubectl: `NetworkPolicy.crd.antrea.io/sho
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 
 class Reference(NamedTuple):
@@ -43,3 +45,21 @@ class Reference(NamedTuple):
         kind, *place = parts
         kind, _, group = kind.partition(".")
         return cls(kind, place[0] if len(place) == 2 else "", place[-1], section, group)
+
+
+def full_name(name: T, namespace: str) -> T | str:
+    """Put a namespace into a name that has none: `web-0` or `Service/db`. Anything else stays as it is."""
+    if not isinstance(name, str) or not name:
+        return name
+    return full_reference(name, namespace) if "/" in name else f"{namespace}/{name}"
+
+
+def full_reference(name: T, namespace: str) -> T | str:
+    """Put a namespace into a reference that has none: `HTTPRoute/api`. Anything else stays as it is.
+
+    A kind begins with a capital letter, which no namespace does.
+    """
+    if not isinstance(name, str):
+        return name
+    first, _, rest = name.partition("/")
+    return f"{first}/{namespace}/{rest}" if first[:1].isupper() and rest and "/" not in rest else name

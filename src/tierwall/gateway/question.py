@@ -53,6 +53,8 @@ class GatewayQuestion(Question, frozen=True, kw_only=True):
     """A place, and known facts about the request there. Only the levels that the question names take part."""
 
     plane: ClassVar[str] = "gateway"
+    names: ClassVar[tuple[str, ...]] = ("gateway", "listener_set")
+    references: ClassVar[tuple[str, ...]] = ("route", "backend")
 
     gateway: str | None = None
     listener: str | None = None

@@ -14,6 +14,7 @@ from tierwall.core.answer import Answer, Reason, Step
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, unknown_name_diagnostic
 from tierwall.core.expectation import Expectation, one_of
 from tierwall.core.question import Question
+from tierwall.core.reference import full_name
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.decide import decide
 from tierwall.network.detail import NOT_APPLICABLE, DecidingPart, DirectionDecision, NetworkDetail, ShadowDecision
@@ -26,6 +27,7 @@ from tierwall.resources.foreign import omissions
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import parse_address
 
+OUTSIDE = "outside"
 _DIRECTION_WORDS = (Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL, StepVerdict.NOT_APPLICABLE)
 
 
@@ -33,11 +35,19 @@ class NetworkQuestion(Question, frozen=True, kw_only=True):
     """May `source` open a connection to `to`? An endpoint is `namespace/pod`, `{ip: …}` or `{node: …}`."""
 
     plane: ClassVar[str] = "network"
+    names: ClassVar[tuple[str, ...]] = ("source", "to")
 
     source: str | Mapping[str, str] | None = field(name="from", default=None)
     to: str | Mapping[str, str] | None = None
     protocol: str = "TCP"
     port: int | None = None
+
+    @staticmethod
+    def full_name(name: object, namespace: str) -> object:
+        """Put a namespace into a name that has none. `outside` and addresses are not names."""
+        if not isinstance(name, str) or "/" in name:
+            return full_name(name, namespace)
+        return name if name == OUTSIDE or parse_address(name) is not None else full_name(name, namespace)
 
 
 QUESTION = NetworkQuestion

@@ -93,7 +93,7 @@ def ask_engine(suite: PolicySuite, engine: Engine[Snapshot, Any, Any]) -> Iterat
         if problems:
             known[number] = EngineReply(error=_question_problems(suite, case))
         else:
-            questions.append(question)
+            questions.append(question.in_namespace(suite.namespace))
     answers = engine.ask(suite.snapshot, questions) if questions else iter(())
     for number in range(len(suite.cases)):
         yield known[number] if number in known else next(answers)
@@ -102,7 +102,7 @@ def ask_engine(suite: PolicySuite, engine: Engine[Snapshot, Any, Any]) -> Iterat
 def _question_problems(suite: PolicySuite, case: PolicyCase) -> str:
     """Say everything that is wrong with a question. Only its plane knows the problems beside unknown keys."""
     try:
-        ask(case.plane, suite.snapshot, case.question, suite.defaults)
+        ask(case.plane, suite.snapshot, case.question, suite.defaults, suite.namespace)
     except InputError as error:
         return error.summary
     raise AssertionError("a plane must refuse a question with problems")

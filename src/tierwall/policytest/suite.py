@@ -15,7 +15,8 @@ import msgspec
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorted_diagnostics
 from tierwall.planes import PLANES
 from tierwall.resources.admission.question import LocatedValue
-from tierwall.resources.load import load, load_objects
+from tierwall.resources.load import DEFAULT_SETTINGS, LoadSettings, load, load_objects
+from tierwall.resources.removal import without
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import InstalledDefinition, admission_problems, built_in_problems, installed_definition
@@ -46,15 +47,19 @@ class PolicySuite(msgspec.Struct, frozen=True):
     defaults: Mapping[str, Any]
     cases: tuple[PolicyCase, ...]
     noticed: tuple[Diagnostic, ...] = ()
+    # The namespace of names that have none.
+    namespace: str = "default"
 
 
-def suites(paths: Iterable[str], base: Snapshot | None = None) -> list[PolicySuite]:
+def suites(
+    paths: Iterable[str], base: Snapshot | None = None, settings: LoadSettings = DEFAULT_SETTINGS
+) -> list[PolicySuite]:
     """Read every PolicyTest in these files and folders. InputError has every problem of every test file.
 
-    The objects of a test replace and extend those of `base`, if it is given.
+    The objects of a test replace and extend those of `base`, if it is given. `settings` are those of all files.
     """
     paths = list(paths)
-    loaded = load(paths)
+    loaded = load(paths, settings)
     tests = [resource for resource in loaded.resources if (resource.group, resource.kind) == POLICY_TEST]
     # A folder of tests may hold the manifests they judge; problems of those are up to the decision.
     files = {at.file for test in tests if (at := test.position()) is not None}
@@ -66,7 +71,7 @@ def suites(paths: Iterable[str], base: Snapshot | None = None) -> list[PolicySui
             *loaded.diagnostics,
             Diagnostic("TW701", "no PolicyTest in " + ", ".join(f"`{path}`" for path in paths)),
         ]
-    cache = _SnapshotCache(base)
+    cache = _SnapshotCache(base, settings)
     ready: list[PolicySuite] = []
     for test in tests:
         problems = list(_test_problems(test))
@@ -80,7 +85,10 @@ def suites(paths: Iterable[str], base: Snapshot | None = None) -> list[PolicySui
     errors = Diagnostics(diagnostics).errors
     if errors:
         raise InputError(errors)
-    return ready
+    if not settings.without:
+        return ready
+    snapshots = without([suite.snapshot for suite in ready], settings.without, settings.namespace)
+    return [msgspec.structs.replace(suite, snapshot=snapshot) for suite, snapshot in zip(ready, snapshots, strict=True)]
 
 
 def object_problems(suites: Iterable[PolicySuite]) -> Diagnostics:
@@ -126,7 +134,7 @@ def _suite(resource: Resource, cache: _SnapshotCache) -> PolicySuite:
         if plane_name == "admit" and question.keys() == {"object"}:
             question = {"objects": (LocatedValue(question["object"], resource, (*path, "admit", "object")),)}
         if plane_name == "admit" and question.keys() == {"file"}:
-            file_loaded = load([_join_path(folder, question["file"])])
+            file_loaded = load([_join_path(folder, question["file"])], cache.settings)
             diagnostics += [
                 Diagnostic(
                     "TW702", f"`{question['file']}`: {diagnostic.message}", resource.position((*path, "admit", "file"))
@@ -139,10 +147,13 @@ def _suite(resource: Resource, cache: _SnapshotCache) -> PolicySuite:
     if diagnostics:
         raise InputError(diagnostics)
     objects = spec.get("objects") or ()
-    inline = load_objects(objects, resource.origin, (*resource.prefix, "spec", "objects"))
+    namespace = cache.settings.namespace
+    inline = load_objects(objects, resource.origin, (*resource.prefix, "spec", "objects"), namespace)
     snapshot = base.with_changes(put=inline) if inline else base
     noticed = (*noticed, *_problems_of_inline_objects(resource, objects))
-    return PolicySuite(file, resource.name, resource, snapshot, spec.get("defaults") or {}, tuple(cases), noticed)
+    return PolicySuite(
+        file, resource.name, resource, snapshot, spec.get("defaults") or {}, tuple(cases), noticed, namespace
+    )
 
 
 def _problems_of_inline_objects(resource: Resource, values: Sequence[Any]) -> Iterator[Diagnostic]:
@@ -164,8 +175,9 @@ def _join_path(folder: str, name: str) -> str:
 class _SnapshotCache:
     """Snapshots by the files they were read from: tests that share manifests share the snapshot."""
 
-    def __init__(self, base: Snapshot | None) -> None:
+    def __init__(self, base: Snapshot | None, settings: LoadSettings) -> None:
         self._base = base
+        self.settings = settings
         self._loaded: dict[tuple[str, ...], tuple[Snapshot, tuple[Diagnostic, ...]]] = {}
 
     def snapshot(
@@ -183,7 +195,7 @@ class _SnapshotCache:
             files.update(dict.fromkeys(matched))
         key = tuple(files)
         if key not in self._loaded:
-            loaded = load(key)
+            loaded = load(key, self.settings)
             # A document that is not an object is left out and reported; a file that was not read could hold anything.
             unreadable = [diagnostic for diagnostic in loaded.diagnostics if diagnostic.unreadable]
             if unreadable:

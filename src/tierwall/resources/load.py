@@ -46,14 +46,25 @@ class LoadResult(Struct, frozen=True):
         return self.read.line(file, number)
 
 
-def load(paths: Iterable[str], namespace: str = "default", exclude: Sequence[str] = ()) -> LoadResult:
+class LoadSettings(Struct, frozen=True):
+    """How to load: the namespace of objects that have none, and what to leave out of folders and of the objects."""
+
+    namespace: str = "default"
+    exclude: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+DEFAULT_SETTINGS = LoadSettings()
+
+
+def load(paths: Iterable[str], settings: LoadSettings = DEFAULT_SETTINGS) -> LoadResult:
     """Load files and folders. Problems become diagnostics and are never raised."""
-    return Loader(paths, namespace, exclude).load()
+    return Loader(paths, settings).load()
 
 
 def load_text(text: str | bytes, name: str, namespace: str = "default") -> LoadResult:
     """Load a text that is already in memory. Problems become diagnostics and are never raised."""
-    return Loader((), namespace).load_documents(read_text(text, name))
+    return Loader((), LoadSettings(namespace)).load_documents(read_text(text, name))
 
 
 def read_document(path: str) -> Any:
@@ -113,10 +124,11 @@ class Loader:
     in the previous load; nothing is kept of earlier loads.
     """
 
-    def __init__(self, paths: Iterable[str], namespace: str = "default", exclude: Sequence[str] = ()) -> None:
+    def __init__(self, paths: Iterable[str], settings: LoadSettings = DEFAULT_SETTINGS) -> None:
         self.paths = tuple(paths)
-        self._namespace = namespace
-        self._exclude = tuple(exclude)
+        self.settings = settings
+        # Whether objects of `settings.without` are left out of what is loaded; otherwise that is up to the caller.
+        self.leaves_out = False
         self.cache = FileCache()
         # If set, files that are broken keep what they had.
         self.retention: FileRetention | None = None
@@ -127,7 +139,7 @@ class Loader:
 
     def load(self) -> LoadResult:
         """Load everything as it is now. Problems become diagnostics and are never raised."""
-        return self.load_documents(read_paths(self.paths, cache=self.cache, exclude=self._exclude))
+        return self.load_documents(read_paths(self.paths, cache=self.cache, exclude=self.settings.exclude))
 
     @property
     def has_loaded(self) -> bool:
@@ -164,6 +176,8 @@ class Loader:
                 failed.setdefault(content.document.source, []).append(content)
         for documents in failed.values():
             diagnostics += _failure_diagnostics(documents)
+        if self.leaves_out and self.settings.without:
+            listed = self._left_of(listed)
         resources = tuple(listed)
         snapshot = last.snapshot.updated_to(last.resources, resources) if last is not None else Snapshot.of(resources)
         # The snapshot has fewer objects than were loaded only if an identity occurs twice.
@@ -186,10 +200,27 @@ class Loader:
         self._last = LoadResult(resources, snapshot, sorted_diagnostics(diagnostics), read, lost)
         return self._last
 
+    def _left_of(self, resources: Sequence[Resource]) -> list[Resource]:
+        """Return the objects without those that are left out. At the first load, UnknownName for what is not there.
+
+        Later, an object that is left out may come and go.
+        """
+        from tierwall.resources.removal import find_named, without
+
+        snapshot = Snapshot.of(resources)
+        if not self.has_loaded:
+            without([snapshot], self.settings.without, self.settings.namespace)
+        gone = {
+            resource.identity
+            for reference in self.settings.without
+            if (resource := find_named(snapshot, reference, self.settings.namespace, [])) is not None
+        }
+        return [resource for resource in resources if resource.identity not in gone]
+
     def _objects(self, document: Document, known: Mapping[object, DocumentResult]) -> DocumentResult:
         content = known.get(document.content)
         if content is None or content.document is not document:
-            content = _document_objects(document, content, self._namespace)
+            content = _document_objects(document, content, self.settings.namespace)
         self._known[document.content] = content
         return content
 

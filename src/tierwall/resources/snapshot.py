@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from tierwall.core.labels import Selector
 from tierwall.core.reference import Reference
+from tierwall.resources.kinds.registry import is_built_in
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 
@@ -110,8 +111,8 @@ class Snapshot:
         return self._kinds.get((group, kind), _NOTHING).get((namespace, name))
 
     def find(self, reference: Reference) -> Resource | None:
-        """Return the object that a reference names, or None. Without a group, the alphabetically first group wins."""
-        for group, kind in sorted(self._kinds):
+        """Return the object that a reference names, or None. Without a group, groups that Tierwall knows go first."""
+        for group, kind in sorted(self._kinds, key=lambda key: (not is_built_in(*key), key)):
             if kind == reference.kind and reference.group in ("", group):
                 resource = self._kinds[group, kind].get((reference.namespace, reference.name))
                 if resource is not None:

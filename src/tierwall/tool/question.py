@@ -9,7 +9,7 @@ decision never reads a clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from msgspec import structs
 
@@ -20,7 +20,7 @@ from tierwall.core.answer import Answer, Reason, Step, unique_deciders
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, unknown_keys
 from tierwall.core.expectation import list_of_strings, one_of
 from tierwall.core.question import Question
-from tierwall.core.reference import Reference
+from tierwall.core.reference import Reference, full_name
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.resources.finder import ResourceFinder
 from tierwall.resources.foreign import omissions
@@ -37,11 +37,14 @@ from tierwall.tool.ways import GuardedWay, find_way
 HTTP_KEYS = ("method", "path", "host", "headers")
 _DENY = StepVerdict.DENY
 
+T = TypeVar("T")
+
 
 class ToolQuestion(Question, frozen=True, kw_only=True):
     """May this caller use this tool of this backend through this Gateway?"""
 
     plane: ClassVar[str] = "tool"
+    names: ClassVar[tuple[str, ...]] = ("gateway", "backend")
 
     gateway: str | None = None
     listener: str | None = None
@@ -55,6 +58,19 @@ class ToolQuestion(Question, frozen=True, kw_only=True):
     http: Mapping[str, Any] | None = None
     external_auth: Mapping[str, str] | None = None
     time: str | None = None
+
+    def in_namespace(self, namespace: str) -> ToolQuestion:
+        """Return this question with a namespace in each name that has none."""
+        question = Question.in_namespace(self, namespace)
+        caller = full_caller(self.caller, namespace)
+        return question if caller == self.caller else structs.replace(question, caller=caller)
+
+
+def full_caller(caller: T, namespace: str) -> T | dict[str, Any]:
+    """Put a namespace into the name of a caller's ServiceAccount that has none."""
+    if not isinstance(caller, Mapping) or "serviceAccount" not in caller:
+        return caller
+    return {**caller, "serviceAccount": full_name(caller["serviceAccount"], namespace)}
 
 
 QUESTION = ToolQuestion

@@ -145,13 +145,15 @@ GRID: dict[str, Row] = {
     "TW107": Row("TW107 TW108 TW108", [gateway.gateway("gw", *[{"name": "web", "port": 80, "protocol": "HTTP"}] * 2)]),
     "TW108": Row("TW108", places(gateway.policy("p", "Gateway/gw"))),
     "TW109": Row("TW109", [*SHOP, network_policy("np", {"from": [{"ipBlock": {"cidr": "10.0.0.1/8"}}]})]),
-    "TW110": Row("TW110", [cluster("AdminNetworkPolicy", "a", {}, "policy.networking.k8s.io/v1alpha9")]),
+    "TW110": Row("TW110", [namespaced("networking.k8s.io/v1", "NetworkPolcy", "a", {})]),
     "TW111": Row("TW111", [newer("Gateway")]),
     "TW112": Row(
         "TW111 TW112", [newer("AdminNetworkPolicy"), *SHOP, admin("a", rule("Deny"), rule("Allow"), colour="red")]
     ),
     "TW113": Row("TW104 TW108 TW113", [WIDGETS, namespaced("example.com/v1", "Widget", "w", {})]),
     "TW114": Row("TW111 TW114", [newer("Gateway"), gateway.gateway(colour="red")]),
+    "TW115": Row("TW115", [cluster("AdminNetworkPolicy", "a", {}, "policy.networking.k8s.io/v1alpha9")]),
+    "TW116": Row("TW116", [namespaced("batch/v1beta1", "CronJob", "a", {})]),
     "TW201": Row("TW201", [*SHOP, admin("a", rule("Allow", 80)), admin("b", rule("Deny"))]),
     "TW202": Row("TW202", [*SHOP, admin("a", rule("Deny")), network_policy("np", ANYBODY)]),
     "TW203": Row("TW203", [*SHOP, admin("a", rule("Deny", 81)), network_policy("np", {})]),

@@ -62,6 +62,8 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW112": CodeInfo(_W, "policy is admitted but not known to Tierwall"),
     "TW113": CodeInfo(_W, "definition of the kind cannot be used"),
     "TW114": CodeInfo(_N, "object is admitted but not known to Tierwall"),
+    "TW115": CodeInfo(_W, "policy is in a version that is not served"),
+    "TW116": CodeInfo(_N, "object is in a version that is not served"),
     # 2xx: network
     "TW201": CodeInfo(_W, "admin policies of equal priority disagree"),
     "TW202": CodeInfo(_W, "NetworkPolicy rule is overridden"),

@@ -18,7 +18,7 @@ from tierwall.core.diagnostics import MAX_OF_FILE, Diagnostic, Diagnostics, Inpu
 from tierwall.core.source import Origin
 from tierwall.resources.document import Document, SourceText
 from tierwall.resources.file_cache import CachedFile, FileCache
-from tierwall.resources.kinds.registry import find_kind
+from tierwall.resources.kinds.served import scope_of
 from tierwall.resources.read import ReadResult, read_paths, read_text
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
@@ -181,7 +181,7 @@ class Loader:
         resources = tuple(listed)
         snapshot = last.snapshot.updated_to(last.resources, resources) if last is not None else Snapshot.of(resources)
         # The snapshot has fewer objects than were loaded only if an identity occurs twice.
-        repeated = _replacements(resources) if len(snapshot) < len(resources) else ()
+        repeated = _replacements(resources, snapshot) if len(snapshot) < len(resources) else ()
         before, self._repeated = self._repeated, {}
         of_file: Counter[SourceText | None] = Counter()
         surplus: dict[SourceText | None, Resource] = {}
@@ -328,9 +328,9 @@ def _objects(
     if isinstance(metadata, dict):
         name = metadata.get("name") or ""
         namespace = metadata.get("namespace") or ""
-    known = find_kind(api_version, kind)
-    if known is not None:
-        if known.scope != "Namespaced":
+    scope = scope_of(api_version, kind)
+    if scope is not None:
+        if scope != "Namespaced":
             namespace = ""
         elif not namespace:
             namespace = default_namespace
@@ -361,11 +361,11 @@ def _describe(value: Any) -> str:
     return "a string" if isinstance(value, str) else f"`{str(value).lower()}`"
 
 
-def _replacements(resources: Iterable[Resource]) -> Iterator[tuple[Resource, Resource]]:
-    """Yield each pair of an object and the later one of the same identity that replaces it."""
+def _replacements(resources: Iterable[Resource], snapshot: Snapshot) -> Iterator[tuple[Resource, Resource]]:
+    """Yield each pair of an object and the later one that replaces it in a snapshot."""
     first: dict[Identity, Resource] = {}
     for resource in resources:
-        identity = resource.identity
+        identity = *snapshot.key_of(resource), resource.namespace, resource.name
         earlier = first.get(identity)
         first[identity] = resource
         # Policy tests are not cluster objects: two tests with one name do not replace each other.

@@ -3,23 +3,29 @@
 A decision function takes a snapshot and a question and nothing else (docs/semantics.md#decisions-are-pure). Indexes and
 plane models are built on first use and kept with the snapshot (`resources.once`). A changed snapshot copies only the
 kinds that change.
+
+Policies in a version that no API server serves are set aside (`resources.kinds.served`): the snapshot has them, and
+they replace no other object, but no plane finds them. If a CustomResourceDefinition of their kind is among the objects,
+they are like all others, and admission says whether it serves them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from threading import RLock
 from typing import Any, TypeAlias
 
 from tierwall.core.labels import Selector
 from tierwall.core.reference import Reference
-from tierwall.resources.kinds.registry import is_built_in
+from tierwall.resources.kinds.registry import is_built_in, versions_of
+from tierwall.resources.kinds.served import is_set_aside, storage_key
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, nested_map
 
 KindKey: TypeAlias = tuple[str, str]
 Name: TypeAlias = tuple[str, str]
 
+_DEFINITION: KindKey = ("apiextensions.k8s.io", "CustomResourceDefinition")
 _NOTHING: Mapping[Name, Resource] = {}
 
 
@@ -40,18 +46,26 @@ class Snapshot:
     @classmethod
     def of(cls, resources: Iterable[Resource]) -> Snapshot:
         """Make a snapshot of these objects; of two objects with the same identity the later counts."""
+        listed = resources if isinstance(resources, Sequence) else tuple(resources)
         kinds: dict[KindKey, dict[Name, Resource]] = {}
-        for resource in resources:
-            kinds.setdefault((resource.group, resource.kind), {})[resource.namespace, resource.name] = resource
+        for resource in listed:
+            kinds.setdefault(_key(resource), {})[resource.namespace, resource.name] = resource
+        if any(map(is_set_aside, kinds)) and (defined := _defined_kinds(kinds)):
+            kinds = {}
+            for resource in listed:
+                kinds.setdefault(_key(resource, defined), {})[resource.namespace, resource.name] = resource
         return cls(kinds)
 
     def with_changes(self, put: Iterable[Resource] = (), drop: Iterable[Resource] = ()) -> Snapshot:
         """Return a snapshot with some objects added, replaced or dropped; it shares untouched kinds with this one."""
+        put, drop = tuple(put), tuple(drop)
         kinds: dict[KindKey, Mapping[Name, Resource]] = dict(self._kinds)
         touched: dict[KindKey, dict[Name, Resource]] = {}
+        aside = any(is_set_aside(_key(resource)) for resource in (*put, *drop))
+        defined = _defined_kinds(kinds) if aside else frozenset[KindKey]()
 
         def bucket(resource: Resource) -> dict[Name, Resource]:
-            key = resource.group, resource.kind
+            key = _key(resource, defined)
             if key not in touched:
                 kinds[key] = touched[key] = dict(kinds.get(key, _NOTHING))
             return touched[key]
@@ -60,7 +74,8 @@ class Snapshot:
             bucket(resource).pop((resource.namespace, resource.name), None)
         for resource in put:
             bucket(resource)[resource.namespace, resource.name] = resource
-        return Snapshot(kinds)
+        # Definitions say which versions are served.
+        return Snapshot.of(tuple(Snapshot(kinds))) if _DEFINITION in touched else Snapshot(kinds)
 
     def updated_to(self, before: Sequence[Resource], after: Sequence[Resource]) -> Snapshot:
         """Return the snapshot of the objects `after`; this is the snapshot of the objects `before`.
@@ -72,7 +87,7 @@ class Snapshot:
         # As many objects as identities: no object replaces another.
         if len(before) == len(after) == len(self):
             pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
-            if all(old.identity == new.identity for old, new in pairs):
+            if all(old.identity == new.identity and old.version == new.version for old, new in pairs):
                 return self.with_changes(new for _, new in pairs)
         return Snapshot.of(after)
 
@@ -84,8 +99,11 @@ class Snapshot:
         return sum(map(len, self._kinds.values()))
 
     def changes(self, before: Snapshot) -> Iterator[tuple[Resource | None, Resource | None]]:
-        """Yield (before, after) for each object that differs from an earlier snapshot; None for an absent one."""
-        for key in sorted(self._kinds.keys() | before._kinds.keys()):
+        """Yield (before, after) for each object that differs from an earlier snapshot; None for an absent one.
+
+        Policies that are set aside change nothing.
+        """
+        for key in sorted(key for key in self._kinds.keys() | before._kinds.keys() if not is_set_aside(key)):
             now, then = self._kinds.get(key, _NOTHING), before._kinds.get(key, _NOTHING)
             if now is then or now == then:  # a resource is equal only to itself
                 continue
@@ -95,12 +113,22 @@ class Snapshot:
     @property
     def kinds(self) -> tuple[KindKey, ...]:
         """The group and kind of all objects, in order."""
-        return tuple(sorted(key for key, by_name in self._kinds.items() if by_name))
+        return tuple(sorted(key for key, by_name in self._kinds.items() if by_name and not is_set_aside(key)))
 
     @property
     def groups(self) -> frozenset[str]:
         """The API groups of all objects."""
-        return frozenset(group for (group, _), by_name in self._kinds.items() if by_name)
+        return frozenset(group for group, _ in self.kinds)
+
+    def key_of(self, resource: Resource) -> KindKey:
+        """Return the group and kind by which this snapshot finds an object."""
+        key = _key(resource)
+        return (resource.group, resource.kind) if is_set_aside(key) and key not in self._kinds else key
+
+    @property
+    def set_aside(self) -> Iterator[Resource]:
+        """The policies in versions that are not served."""
+        return (resource for key in self._kinds if is_set_aside(key) for resource in self._kinds[key].values())
 
     def of_kind(self, group: str, kind: str) -> Iterable[Resource]:
         """Return all objects of one kind in the order in which they were read."""
@@ -142,6 +170,25 @@ class Snapshot:
             for resource in objects
             if namespace in (None, resource.namespace) and selector.matches(resource.labels)
         ]
+
+
+def _key(resource: Resource, defined: Set[KindKey] = frozenset()) -> KindKey:
+    plain = resource.group, resource.kind
+    return plain if plain in defined else storage_key(resource.group, resource.version, resource.kind)
+
+
+def _defined_kinds(kinds: Mapping[KindKey, Mapping[Name, Resource]]) -> Set[KindKey]:
+    """Return the group and kind of all CustomResourceDefinitions. Kinds of Kubernetes cannot be defined."""
+    defined: set[KindKey] = set()
+    for definition in kinds.get(_DEFINITION, _NOTHING).values():
+        group, kind = definition.spec.get("group"), nested_map(definition.spec, "names").get("kind")
+        if (
+            isinstance(group, str)
+            and isinstance(kind, str)
+            and all(version.is_crd for version in versions_of(group, kind).values())
+        ):
+            defined.add((group, kind))
+    return defined
 
 
 @per_snapshot

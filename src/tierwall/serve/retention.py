@@ -30,7 +30,8 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
 from tierwall.core.words import count_noun
 from tierwall.resources.file_cache import CachedFile, put_back
-from tierwall.resources.kinds.registry import find_kind, misspelled_kind_hint
+from tierwall.resources.kinds.misspelling import misspelled_kind
+from tierwall.resources.kinds.served import storage_key, unserved_version
 from tierwall.resources.load import DocumentResult, RetainedFile, RetainedResult
 from tierwall.resources.read import ReadResult, read_text
 from tierwall.resources.resource import Identity, Resource
@@ -238,22 +239,27 @@ def _is_empty(file: RetainedFile) -> bool:
 def _is_faulty(document: DocumentResult, known: Set[Identity]) -> bool:
     """Tell whether something in a document may have been an object: no object, or without name, version or kind."""
     return bool(document.failures) or any(
-        resource.identity not in known and (not resource.name or not resource.version or _is_misspelled(resource))
+        _identity(resource) not in known and (not resource.name or not resource.version or _is_misspelled(resource))
         for resource in document.resources
     )
 
 
 def _is_misspelled(resource: Resource) -> bool:
-    kind = resource.api_version, resource.kind
-    return find_kind(*kind) is None and misspelled_kind_hint(*kind) is not None
+    unserved = unserved_version(resource.api_version, resource.kind)
+    return unserved is not None or misspelled_kind(resource.group, resource.kind) is not None
+
+
+def _identity(resource: Resource) -> Identity:
+    """Return the identity of an object, by which a policy in a version that is not served is another object."""
+    return *storage_key(resource.group, resource.version, resource.kind), resource.namespace, resource.name
 
 
 def _missing(current: RetainedFile, good: RetainedFile | None) -> tuple[DocumentResult, ...]:
     """Return what the last good version of a file had and it has no longer, if something in it may have been that."""
     if good is None:
         return ()
-    known = {resource.identity for document in good.documents for resource in document.resources}
-    present = {resource.identity for document in current.documents for resource in document.resources}
+    known = {_identity(resource) for document in good.documents for resource in document.resources}
+    present = {_identity(resource) for document in current.documents for resource in document.resources}
     if known <= present:
         return ()
     lost = LostObjects(current, known)
@@ -266,7 +272,7 @@ def _missing(current: RetainedFile, good: RetainedFile | None) -> tuple[Document
                 [
                     resource
                     for resource in document.resources
-                    if resource.identity not in present and (is_faulty or lost.may_be(resource))
+                    if _identity(resource) not in present and (is_faulty or lost.may_be(resource))
                 ]
             )
         )

@@ -137,6 +137,7 @@ WORKLOADS = (
     ("apps", "StatefulSet"),
     ("apps", "DaemonSet"),
     ("apps", "ReplicaSet"),
+    ("", "ReplicationController"),
     ("batch", "Job"),
     ("batch", "CronJob"),
 )

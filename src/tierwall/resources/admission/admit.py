@@ -5,6 +5,7 @@ types and CEL rules. Nothing here changes the object. The planes read objects le
 object still closes what it was meant to guard.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from tierwall.resources.admission.problem import (
     COUNT,
     REQUIRED,
     UNKNOWN_KIND,
+    UNSERVED,
+    UNSERVED_POLICY,
     WRONG_TYPE,
     AdmissionProblem,
     MeteredProblems,
@@ -23,7 +26,7 @@ from tierwall.resources.admission.problem import (
 )
 from tierwall.resources.admission.validate import MAX_PROBLEMS, SchemaCompiler
 from tierwall.resources.kinds.meta import object_schema
-from tierwall.resources.kinds.registry import Kind, find_kind, misspelled_kind_hint
+from tierwall.resources.kinds.registry import Kind, find_kind
 
 _MAX_DEPTH = 200  # levels; deeper than any schema, shallower than Python's own limit
 
@@ -44,8 +47,7 @@ def admit(document: Any, kind: Kind | None = None) -> list[AdmissionProblem]:
         return problems
     kind = kind or find_kind(document["apiVersion"], document["kind"])
     if kind is None:
-        hint = misspelled_kind_hint(document["apiVersion"], document["kind"])
-        return [] if hint is None else [unknown_kind_problem(document["apiVersion"], document["kind"], hint)]
+        return list(_unknown_kind(document["apiVersion"], document["kind"]))
     if _too_deep(document):
         return [AdmissionProblem(COUNT, (), f"object is nested deeper than {_MAX_DEPTH} levels")]
     if kind.installed:
@@ -100,10 +102,23 @@ def _type_problems(document: dict[str, Any]) -> list[AdmissionProblem]:
     return problems
 
 
-def unknown_kind_problem(api_version: str, kind: str, hint: str) -> AdmissionProblem:
+def _unknown_kind(api_version: str, kind: str) -> Iterator[AdmissionProblem]:
+    """Yield the problem of an object of no built-in kind, if it was surely meant to be of one."""
+    from tierwall.resources.kinds.misspelling import misspelled_kind  # most objects are of a known kind
+    from tierwall.resources.kinds.served import unserved_version
+
+    unserved = unserved_version(api_version, kind)
+    if unserved is not None:
+        code = UNSERVED_POLICY if unserved.is_policy else UNSERVED if unserved.is_read else UNKNOWN_KIND
+        yield unknown_kind_problem(api_version, kind, unserved.hint, code)
+    elif (misspelled := misspelled_kind(api_version.rpartition("/")[0], kind)) is not None:
+        yield unknown_kind_problem(api_version, kind, misspelled.hint)
+
+
+def unknown_kind_problem(api_version: str, kind: str, hint: str, code: str = UNKNOWN_KIND) -> AdmissionProblem:
     """Return the problem of an object whose kind or version does not exist."""
     message = f"no matches for kind {wording.go_quote(kind)} in version {wording.go_quote(api_version)}"
-    return AdmissionProblem(UNKNOWN_KIND, ("kind",), message, hint=hint)
+    return AdmissionProblem(code, ("kind",) if code == UNKNOWN_KIND else ("apiVersion",), message, hint=hint)
 
 
 def _too_deep(document: Any) -> bool:

@@ -52,6 +52,8 @@ DUPLICATE = "TW107"
 RULE = "TW108"
 WARNING = "TW109"
 UNKNOWN_KIND = "TW110"
+UNSERVED_POLICY = "TW115"
+UNSERVED = "TW116"
 
 
 def path_of_trail(trail: Trail) -> tuple[PathStep, ...]:

@@ -25,7 +25,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from tierwall.core.diagnostics import near_miss
 from tierwall.resources.schema import Schema, SchemaReader
 
 Scope = Literal["Namespaced", "Cluster", "None"]  # "None": a configuration file, not an object of an API server
@@ -100,7 +99,7 @@ _DATA = __file__.removesuffix("registry.py") + "data"
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "networking.k8s.io": ("NetworkPolicy",),
     "policy.networking.k8s.io": ("AdminNetworkPolicy", "BaselineAdminNetworkPolicy", "ClusterNetworkPolicy"),
-    "": ("Namespace", "Node", "Pod", "Service"),
+    "": ("Namespace", "Node", "Pod", "ReplicationController", "Service"),
     "apps": ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"),
     "batch": ("Job", "CronJob"),
     "gateway.networking.k8s.io": ("GatewayClass", "Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute", "ReferenceGrant"),
@@ -113,19 +112,6 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "apiextensions.k8s.io": ("CustomResourceDefinition",),
     "tierwall.io": ("ClusterAuthorizationPolicy", "AuthorizationPolicy", "PolicyTest"),
 }
-# Every kind of these groups is known: any other kind is a mistake.
-_WHOLE_GROUPS = frozenset(
-    {
-        "policy.networking.k8s.io",
-        "rbac.authorization.k8s.io",
-        "tierwall.io",
-        "agentic.networking.x-k8s.io",
-        "agentic.prototype.x-k8s.io",
-    }
-)
-# Groups with few other kinds, none of which has a similar name.
-_SIMILAR_GROUPS = frozenset({"networking.k8s.io", "agentgateway.dev"})
-
 # Kinds of the objects seen so far, by apiVersion and kind.
 _seen: dict[tuple[str, str], Kind] = {}
 
@@ -171,6 +157,11 @@ def find_kind(api_version: object, kind: object) -> Kind | None:
     return known
 
 
+def judged_kinds() -> dict[str, tuple[str, ...]]:
+    """Return the names of all built-in kinds by group."""
+    return dict(_KINDS)
+
+
 def is_built_in(group: str, kind: str) -> bool:
     """Whether Tierwall knows a kind, in whatever version."""
     return kind in _KINDS.get(group, ())
@@ -185,14 +176,3 @@ def schema_of(api_version: str, kind: str, *path: str) -> Schema:
     if schema is None:
         raise LookupError(f"{kind} does not have the field {'.'.join(path)}")
     return schema
-
-
-def misspelled_kind_hint(api_version: str, kind: str) -> str | None:
-    """Return a hint if the object was surely meant to be of a built-in kind but is not; else None."""
-    group = api_version.rpartition("/")[0]
-    names = _KINDS.get(group, ())
-    if kind in names:
-        return f"use apiVersion {' or '.join(f'`{version}`' for version in versions_of(group, kind))}"
-    if group in _WHOLE_GROUPS or kind.lower() in {name.lower() for name in names}:
-        return near_miss(kind, names)
-    return near_miss(kind, names) or None if group in _SIMILAR_GROUPS else None

@@ -24,7 +24,9 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from tierwall.analyze.baseline import BaselineSet, FileNaming
     from tierwall.analyze.diff import Difference
+    from tierwall.analyze.review import ReviewResult
     from tierwall.api.permissions import Permission
     from tierwall.attach.status import PolicyStatus
     from tierwall.core.protocols import Progress
@@ -134,6 +136,13 @@ def _with_objects(snapshot: Snapshot, objects: Iterable[Any], namespace: str) ->
 def _strings(values: Iterable[object]) -> tuple[str, ...]:
     """Make a tuple of what a caller lists. A single string counts as one entry: nobody means its letters."""
     return (values,) if isinstance(values, str) else tuple(map(str, values))
+
+
+def _naming(read: ReadResult) -> FileNaming:
+    """Name files relative to the folder that all of them are in: alike in two states of a repository."""
+    folders = {os.path.dirname(os.path.abspath(file)) for file in read.sources}
+    folder = os.path.commonpath(folders) if folders else os.curdir
+    return lambda file: os.path.relpath(file, folder)
 
 
 class World:
@@ -294,30 +303,67 @@ class World:
         ignore: Sequence[str] = (),
         *,
         namespace: str | None = None,
+        baseline: str | BaselineSet | None = None,
+        against: World | None = None,
         progress: Progress | None = None,
     ) -> list[Diagnostic]:
         """List everything that is wrong with the objects, by place. `select` and `ignore` take codes or prefixes.
 
-        With a `namespace`, only what concerns it, judged by its own objects and the cluster-scoped ones alone.
+        With a `namespace`, only what concerns it, judged by its own objects and the cluster-scoped ones alone. Findings
+        that comments, annotations or a `baseline` (its text) accept are left out, and so are those of an older world
+        (`against`).
         """
+        terms: dict[str, Any] = {"namespace": namespace, "baseline": baseline, "against": against, "progress": progress}
+        return list(self.review(select, ignore, **terms).findings)
+
+    def review(
+        self,
+        select: Sequence[str] | None = None,
+        ignore: Sequence[str] = (),
+        *,
+        namespace: str | None = None,
+        baseline: str | BaselineSet | None = None,
+        against: World | None = None,
+        progress: Progress | None = None,
+    ) -> ReviewResult:
+        """Return what `check` lists, with the findings that are accepted, by what and why, and those known before."""
+        from tierwall.analyze.baseline import BaselineSet
         from tierwall.analyze.checks import check, concerns, visible_from
+        from tierwall.analyze.ignores import ignores
+        from tierwall.analyze.review import review
         from tierwall.engines.table import engine_findings
 
+        chosen, ignored = None if select is None else _strings(select), _strings(ignore)
+
+        def selected(finding: Diagnostic) -> bool:
+            is_wanted = (chosen is None or finding.code.startswith(chosen)) and not finding.code.startswith(ignored)
+            return (is_wanted or finding.unreadable) and (namespace is None or concerns(finding, namespace))
+
         snapshot = self._snapshot if namespace is None else visible_from(self._snapshot, namespace)
-        return [
-            finding
-            for finding in sorted_diagnostics(
-                [
-                    *self._noticed,
-                    *repeated_keys(self._read.documents),
-                    *check(snapshot, progress),
-                    *engine_findings(snapshot),
-                ]
-            )
-            if (select is None or finding.code.startswith(_strings(select)))
-            and not finding.code.startswith(_strings(ignore))
-            and (namespace is None or concerns(finding, namespace))
+        findings = [
+            *self._noticed,
+            *repeated_keys(self._read.documents),
+            *check(snapshot, progress),
+            *engine_findings(snapshot),
         ]
+        before = None
+        if against is not None:
+            older = against.review(namespace=namespace).findings
+            before = msgspec.structs.replace(BaselineSet.of(older, _naming(against._read)), naming=_naming(self._read))
+        return review(
+            findings,
+            ignores(snapshot, self._read.documents, self._read.sources),
+            selected,
+            BaselineSet.parse(baseline) if isinstance(baseline, str) else baseline,
+            before,
+            whole=namespace is None,
+        )
+
+    def baseline(self, select: Sequence[str] | None = None, ignore: Sequence[str] = ()) -> str:
+        """Return the text of a baseline that accepts everything that `check` lists."""
+        from tierwall.analyze.baseline import BaselineSet
+
+        return str(BaselineSet.of(self.review(select, ignore).findings))
 
     def status(self, *references: str | Reference) -> list[dict[str, Any]]:
         """Return policies with the status that a controller would write: all of them, or those named."""

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+from tierwall.analyze.review import ReviewResult
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
 from tierwall.core.source import Position
@@ -80,12 +81,12 @@ def test_junit_fails_the_file_that_has_problems(broken: Path) -> None:
 
 def test_junit_replaces_characters_that_xml_cannot_represent() -> None:
     finding = Diagnostic("TW105", "bad \x01 \ud800 text", Position("a\x00.yaml", 1, 1))
-    ElementTree.fromstring(junit.findings(findings.CheckResult(Diagnostics([finding]), load([])), View()))
+    ElementTree.fromstring(junit.findings(findings.CheckResult(ReviewResult(Diagnostics([finding])), load([])), View()))
 
 
 def test_github_annotations_are_escaped(broken: Path) -> None:
     finding = Diagnostic("TW105", "50%\nmore", Position("a,b:c.yaml", 2, 3), hint="x")
-    checked = findings.CheckResult(Diagnostics([finding]), load([]))
+    checked = findings.CheckResult(ReviewResult(Diagnostics([finding])), load([]))
     assert list(findings.github(checked, View())) == [
         "::error file=a%2Cb%3Ac.yaml,line=2,col=3,title=TW105::50%25%0Amore (x)"
     ]

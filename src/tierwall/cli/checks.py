@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tierwall.cli.baseline import baseline_of, write_baseline
 from tierwall.cli.command import (
     FAILED,
     HAS_FINDINGS,
@@ -18,6 +19,7 @@ from tierwall.cli.command import (
     print_diagnostics,
     print_line,
     print_output,
+    repeated_option,
     runs,
 )
 from tierwall.cli.objects import PathParams, SourceParams, files, refused_namespace, strict, take_stdin
@@ -35,6 +37,16 @@ class CheckParams(PathParams):
         metavar="NAME",
         help="Check only this namespace, from its own objects and the cluster-scoped ones.",
     )
+    select: tuple[str, ...] = repeated_option(metavar="CODE", help="Report only this code or prefix. Repeatable.")
+    ignore: tuple[str, ...] = repeated_option(metavar="CODE", help="Do not report this code or prefix. Repeatable.")
+    fail_on: str = choice(
+        "error", "warning", "note", default="warning", help="Exit with code 4 for findings at least as serious as this."
+    )
+    baseline: str | None = option(metavar="FILE", help="Leave out the findings that this file accepts.")
+    write_baseline: str | None = option(metavar="FILE", help="Write a baseline that accepts every finding of today.")
+    against: tuple[str, ...] = repeated_option(
+        metavar="PATH", help="Report only what these older manifests do not have yet. Repeatable."
+    )
     output: str = output("check")
 
 
@@ -43,25 +55,55 @@ class CheckParams(PathParams):
 def check(params: CheckParams) -> int:
     """Find everything that is wrong with the manifests in PATH, a file or folder; by default the current folder.
 
-    Exit code 0 if there are at most notes, 4 if there are findings, 1 if input cannot be read.
+    Exit code 0 if there are at most notes (see --fail-on), 4 if there are findings, 1 if input cannot be read.
     """
-    from tierwall.core.diagnostics import Diagnostics, InputError
+    from tierwall.core.catalogue import Severity
+    from tierwall.core.diagnostics import InputError
     from tierwall.render.findings import CheckResult
     from tierwall.world import World
 
-    loaded = params.load(params.all_paths)
-    (world,) = params.left([World.of(loaded, params.object_namespace)])
+    for option_name, codes in (("--select", params.select), ("--ignore", params.ignore)):
+        _refuse_unknown_codes(option_name, codes)
+    baseline = baseline_of(params.baseline) if params.baseline is not None else None
+    loads = [params.load(params.against)] if params.against else []
+    if loads and (unreadable := loads[0].diagnostics.unreadable):
+        print_diagnostics(unreadable, loads[0])
+        return FAILED
+    loads.append(params.load(params.all_paths))
+    *older, world = params.left([World.of(loaded, params.object_namespace) for loaded in loads])
+    loaded = loads[-1]
     try:
-        findings = Diagnostics(world.check(namespace=params.for_namespace))
+        reviewed = world.review(
+            params.select or None,
+            params.ignore,
+            namespace=params.for_namespace,
+            baseline=baseline,
+            against=older[0] if older else None,
+        )
     except InputError as error:
         raise InputError([*loaded.diagnostics, *error.diagnostics]) from None
-    checked = CheckResult(findings, loaded)
+    if params.write_baseline is not None:
+        reviewed = write_baseline(reviewed, params.write_baseline)
+    compared = baseline is not None or bool(older) or params.write_baseline is not None
+    checked = CheckResult(reviewed, loaded, Severity(params.fail_on), compared)
     print_output("check", params.output, checked)
     if params.output == "text":
         print_line(checked.summary, err=True)
-    if findings.unreadable:
+    if reviewed.findings.unreadable:
         return FAILED
-    return HAS_FINDINGS if findings.serious else 0
+    return HAS_FINDINGS if reviewed.findings.at_least(checked.fail_on) else 0
+
+
+def _refuse_unknown_codes(name: str, codes: tuple[str, ...]) -> None:
+    """Refuse an unknown code, which would select or ignore nothing."""
+    from tierwall.core.catalogue import CATALOGUE
+    from tierwall.core.diagnostics import near_miss
+    from tierwall.core.words import with_hint
+
+    for code in codes:
+        if not code or not any(known.startswith(code) for known in CATALOGUE):
+            message = f"expected a code such as TW204 or a prefix such as TW2, found `{code}`"
+            raise click.BadParameter(with_hint(message, near_miss(code, CATALOGUE)), param_hint=name)
 
 
 class TestParams(SourceParams):

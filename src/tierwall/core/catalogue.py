@@ -47,6 +47,11 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW012": CodeInfo(_W, "file is suddenly empty"),
     "TW013": CodeInfo(_E, "file was never readable"),
     "TW014": CodeInfo(_E, "state folder cannot be used"),
+    # 030 to 034: accepting findings
+    "TW030": CodeInfo(_E, "baseline cannot be used"),
+    "TW031": CodeInfo(_N, "accepted finding no longer occurs"),
+    "TW032": CodeInfo(_W, "ignore entry cannot be used"),
+    "TW033": CodeInfo(_N, "ignore entry accepts nothing"),
     # 1xx: admission
     "TW101": CodeInfo(_E, "field is unknown", at_key=True),
     "TW102": CodeInfo(_E, "field is required"),

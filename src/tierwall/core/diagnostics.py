@@ -39,6 +39,10 @@ class Diagnostic(msgspec.Struct, frozen=True):
     related: tuple[tuple[str, Position | None], ...] = ()
     # How many problems this stands for.
     count: int = 1
+    # The places in the object that the problem is about: `ingress[0]`; several if it stands for several rules.
+    places: tuple[str, ...] = ()
+    # The other objects that the problem is about, all of them; `related` shows where the first few are.
+    related_objects: tuple[str, ...] = ()
 
     @property
     def severity(self) -> Severity:
@@ -79,7 +83,13 @@ class Diagnostics(tuple[Diagnostic, ...]):
     @property
     def serious(self) -> Diagnostics:
         """The errors and warnings, without the notes."""
-        return Diagnostics(diagnostic for diagnostic in self if diagnostic.severity is not Severity.NOTE)
+        return self.at_least(Severity.WARNING)
+
+    def at_least(self, severity: Severity) -> Diagnostics:
+        """Return the diagnostics of this severity and of higher ones."""
+        order = list(Severity)
+        chosen = order[: order.index(severity) + 1]
+        return Diagnostics(diagnostic for diagnostic in self if diagnostic.severity in chosen)
 
 
 MAX_OF_FILE, MAX_SHOWN = 100, 1000

@@ -39,3 +39,8 @@ def format_path(path: Path) -> str:
         else:
             out.append(f".{part}" if out else str(part))
     return "".join(out)
+
+
+def rule_place(path: Path) -> str:
+    """Return a path in an object as findings name it: `ingress[0].from[1]`, `spec`, `metadata.name`."""
+    return format_path(path[1:] if len(path) > 1 and path[0] == "spec" else path)

@@ -8,12 +8,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from tierwall.core.catalogue import CATALOGUE
-from tierwall.core.diagnostics import Diagnostic, Diagnostics, ShownResult, shown
+from tierwall.analyze.review import AcceptedFinding, ReviewResult
+from tierwall.core.catalogue import CATALOGUE, Severity
+from tierwall.core.diagnostics import MAX_SHOWN, Diagnostics, ShownResult, shown
 from tierwall.core.source import Position
 from tierwall.core.words import count_noun
 from tierwall.render.formats import View
-from tierwall.render.json import diagnostic_document, omission_documents
+from tierwall.render.json import diagnostic_document, non_empty, omission_documents
 from tierwall.render.text import diagnostics
 from tierwall.resources.load import LoadResult
 from tierwall.resources.validity import is_judged
@@ -23,10 +24,18 @@ _GITHUB = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 class CheckResult(Struct, frozen=True):
-    """Findings, and the files they are about."""
+    """Findings with those that are accepted, the files they are about, and the lowest severity that fails."""
 
-    findings: Diagnostics
+    reviewed: ReviewResult
     loaded: LoadResult
+    fail_on: Severity = Severity.WARNING
+    # Whether there was a baseline or an older state to compare with.
+    compared: bool = False
+
+    @property
+    def findings(self) -> Diagnostics:
+        """The findings to report."""
+        return self.reviewed.findings
 
     @property
     def severities(self) -> Counter[str]:
@@ -42,6 +51,11 @@ class CheckResult(Struct, frozen=True):
         return shown(self.findings)
 
     @property
+    def shown_accepted(self) -> tuple[AcceptedFinding, ...]:
+        """The accepted findings that are written: as many as of those that are reported."""
+        return self.reviewed.accepted[:MAX_SHOWN]
+
+    @property
     def unjudged_kinds(self) -> dict[str, int]:
         """The number of objects of each kind that Tierwall does not judge."""
         snapshot = self.loaded.snapshot
@@ -55,6 +69,11 @@ class CheckResult(Struct, frozen=True):
         parts = [count_noun(severities[word], word) for word in _GITHUB if severities[word] or word == "error"]
         objects, files = len(self.loaded.resources), len(self.loaded.read.sources)
         words = f"{', '.join(parts)} in {count_noun(objects, 'object')} of {count_noun(files, 'file')}"
+        if accepted := self.reviewed.accepted:
+            errors = len(Diagnostics(entry.finding for entry in accepted).errors)
+            words += f"; {len(accepted)} accepted" + (f" ({count_noun(errors, 'error')})" if errors else "")
+        if known := len(self.reviewed.known):
+            words += f"; {known} known before"
         if unjudged_kinds := self.unjudged_kinds:
             kinds = ", ".join(f"{number} {kind}" for kind, number in unjudged_kinds.items())
             words += f"; not judged: {kinds}"
@@ -75,10 +94,15 @@ def document(checked: CheckResult, view: View) -> dict[str, Any]:
         "errors": severities["error"],
         "warnings": severities["warning"],
         "notes": severities["note"],
-        "passedOver": checked.unjudged_kinds,
+        "accepted": len(checked.reviewed.accepted),
+        "known": len(checked.reviewed.known),
         "diagnostics": [diagnostic_document(finding) for finding in chosen.diagnostics],
         # The numbers above count all findings.
         **({"more": [{"file": file, "count": number} for file, number in chosen.more]} if chosen.more else {}),
+        "acceptedDiagnostics": [
+            {**diagnostic_document(entry.finding), **non_empty(acceptedBy=entry.by, reason=entry.reason)}
+            for entry in checked.shown_accepted
+        ],
         "notConsidered": omission_documents(view.not_considered),
     }
 
@@ -86,8 +110,9 @@ def document(checked: CheckResult, view: View) -> dict[str, Any]:
 def sarif(checked: CheckResult, view: View) -> dict[str, Any]:
     """Return a SARIF 2.1.0 document, which code hosts show beside the code: the codes found, and each finding."""
     chosen = checked.shown
-    findings = chosen.diagnostics
-    codes = sorted({finding.code for finding in findings})
+    entries = [*map(AcceptedFinding, chosen.diagnostics), *checked.shown_accepted]
+    codes = sorted({entry.finding.code for entry in entries})
+    index = {code: number for number, code in enumerate(codes)}
     rules = [
         {
             "id": code,
@@ -104,7 +129,7 @@ def sarif(checked: CheckResult, view: View) -> dict[str, Any]:
             {
                 "tool": {"driver": {"name": "tierwall", "version": __version__, "rules": rules}},
                 "columnKind": "unicodeCodePoints",
-                "results": [_result(finding, codes.index(finding.code)) for finding in findings],
+                "results": [_result(entry, index[entry.finding.code], checked) for entry in entries],
                 **({"invocations": [_invocation(chosen)]} if chosen.more else {}),
             }
         ],
@@ -117,7 +142,8 @@ def _invocation(chosen: ShownResult) -> dict[str, Any]:
     return {"executionSuccessful": True, "toolExecutionNotifications": notes}
 
 
-def _result(finding: Diagnostic, rule: int) -> dict[str, Any]:
+def _result(entry: AcceptedFinding, rule: int, checked: CheckResult) -> dict[str, Any]:
+    finding = entry.finding
     out: dict[str, Any] = {
         "ruleId": finding.code,
         "ruleIndex": rule,
@@ -128,6 +154,11 @@ def _result(finding: Diagnostic, rule: int) -> dict[str, Any]:
     related = [{**_location(at), "message": {"text": word}} for word, at in finding.related if at is not None]
     if related:
         out["relatedLocations"] = related
+    if checked.compared:
+        out["baselineState"] = "unchanged" if entry.by == "baseline" else "new"
+    if entry.by:
+        kind = "external" if entry.by == "baseline" else "inSource"
+        out["suppressions"] = [{"kind": kind, **non_empty(justification=entry.reason)}]
     return out
 
 

@@ -17,6 +17,9 @@ from tierwall.core.source import Position
 from tierwall.core.unprintable import printable_json
 from tierwall.render.formats import View
 
+# The most places and related objects of a finding that are written.
+MAX_RELATED = 20
+
 
 def dump(document: Any) -> str:
     """Encode a document as indented JSON."""
@@ -31,6 +34,7 @@ def json_line(document: Any) -> str:
 def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:
     """Return one diagnostic or finding."""
     related = [{"message": word, **(source_document(at) or {})} for word, at in diagnostic.related]
+    objects = diagnostic.related_objects
     return {
         "code": diagnostic.code,
         "level": str(diagnostic.severity),
@@ -41,7 +45,12 @@ def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:
             found=diagnostic.actual,
             hint=diagnostic.hint,
             object=str(diagnostic.reference) if diagnostic.reference is not None else None,
+            places=list(diagnostic.places[:MAX_RELATED]) or None,
             related=related or None,
+            relatedObjects=list(objects[:MAX_RELATED]) or None,
+            # Only where the lists above do not have all of them.
+            placeCount=len(diagnostic.places) if len(diagnostic.places) > MAX_RELATED else None,
+            relatedCount=len(objects) if len(objects) > MAX_RELATED else None,
         ),
     }
 

@@ -32,7 +32,7 @@ def cases(results: Iterable[CaseResult], view: View) -> str:
 
 
 def findings(checked: CheckResult, view: View) -> str:
-    """Write the findings of a check, with one test case for each file; errors and warnings fail it."""
+    """Write the findings of a check, with one test case for each file; what `--fail-on` says fails it."""
     by_file: dict[str, list[Diagnostic]] = {file: [] for file in checked.loaded.read.sources}
     chosen = checked.shown
     more = dict(chosen.more)
@@ -41,7 +41,7 @@ def findings(checked: CheckResult, view: View) -> str:
     members = []
     for file, diagnostics in by_file.items():
         element = Element("testcase", name=_writable(file or "input"), classname="tierwall.check")
-        for finding in Diagnostics(diagnostics).serious:
+        for finding in Diagnostics(diagnostics).at_least(checked.fail_on):
             failure = SubElement(element, "failure", message=_writable(finding.message), type=finding.code)
             failure.text = _writable(f"{finding.at or ''} {finding.message} {finding.hint}".strip())
         if number := more.pop(file, 0):

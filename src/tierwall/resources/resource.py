@@ -9,7 +9,7 @@ import msgspec
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
-from tierwall.core.source import Origin, Path, Position
+from tierwall.core.source import Origin, Path, Position, rule_place
 from tierwall.values.time import FIRST_NS, LAST_NS, parse_time
 
 # Group, kind, namespace and name.
@@ -107,9 +107,22 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
         actual: str = "",
         hint: str = "",
         related: tuple[tuple[str, Position | None], ...] = (),
+        places: tuple[str, ...] = (),
+        related_objects: tuple[str, ...] = (),
     ) -> Diagnostic:
         """Make a diagnostic about this object, at the node at `path` or at its key."""
-        return Diagnostic(code, message, self.position(path, key), expected, actual, hint, self.reference, related)
+        return Diagnostic(
+            code,
+            message,
+            self.position(path, key),
+            expected,
+            actual,
+            hint,
+            self.reference,
+            related,
+            places=places or ((rule_place(path),) if path else ()),
+            related_objects=related_objects,
+        )
 
 
 def parse_timestamp(text: object) -> int | None:

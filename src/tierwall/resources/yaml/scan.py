@@ -26,7 +26,7 @@ _END = "\0" * 12
 
 _SPACES = pattern(" *")
 _BLANKS = pattern("[ \t]*")
-_COMMENT = pattern(f"[^{BREAKS}\0]*")
+COMMENT = pattern(f"[^{BREAKS}\0]*")
 _NAME = pattern("[0-9A-Za-z_-]*")
 # No plain scalar starts with one of these, with exceptions for `-`, `?` and `:`.
 _NOT_PLAIN = frozenset(BLANKZ + "-?:,[]{}#&*!|>'\"%@`")
@@ -105,7 +105,7 @@ class Scanner:
         """Consume blanks and a comment up to the end of the line."""
         self.take(_BLANKS)
         if self.text[self.at] == "#":
-            self.take(_COMMENT)
+            self.take(COMMENT)
 
     def at_document_indicator(self) -> bool:
         """Whether the scanner is at a `---` or `...` at the start of a line."""
@@ -191,7 +191,7 @@ class Scanner:
                 self.at += 1
             self.take(_BLANKS if self.flow_level or not self._simple_key_allowed else _SPACES)
             if text[self.at] == "#":
-                self.take(_COMMENT)
+                self.take(COMMENT)
             if text[self.at] not in BREAKS:
                 return
             self.skip_line()

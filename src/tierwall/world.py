@@ -101,10 +101,15 @@ def run_tests(
     loaded = suites([os.fspath(path) for path in paths], under, LoadSettings(namespace))
     total = sum(len(suite.cases) for suite in loaded)
     results: list[CaseResult] = []
-    for result in run(loaded, table.engine(engine)):
-        results.append(result)
-        if progress is not None:
-            progress(f"test {result.test}", len(results), total)
+    try:
+        for result in run(loaded, table.engine(engine)):
+            results.append(result)
+            if progress is not None:
+                progress(f"test {result.test}", len(results), total)
+    except ModuleNotFoundError as error:
+        from tierwall.core.extras import missing_extra
+
+        raise missing_extra(error) from error
     return TestReport(tuple(results))
 
 

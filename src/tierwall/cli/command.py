@@ -109,7 +109,8 @@ P = TypeVar("P", bound=Params)
 def runs(params: type[P]) -> Callable[[Callable[[P], int | None]], Callable[..., None]]:
     """Turn a function of one `Params` value into a function that click can call.
 
-    The function returns the exit code, or nothing for 0. InputError is shown and ends the command with exit code 1.
+    The function returns the exit code, or nothing for 0. InputError and a missing extra are shown
+    and end the command with exit code 1.
     """
 
     def decorate(function: Callable[[P], int | None]) -> Callable[..., None]:
@@ -119,7 +120,11 @@ def runs(params: type[P]) -> Callable[[Callable[[P], int | None]], Callable[...,
 
             try:
                 code = function(params(**given))
-            except InputError as error:
+            except (InputError, ModuleNotFoundError) as error:
+                if isinstance(error, ModuleNotFoundError):
+                    from tierwall.core.extras import missing_extra
+
+                    error = missing_extra(error)
                 print_diagnostics(error.diagnostics, *([error.read] if error.read is not None else worlds_read()))
                 code = FAILED
             if given.get("strict") and code in (None, 0, DENIED, HAS_FINDINGS, CONDITIONAL) and left_out():

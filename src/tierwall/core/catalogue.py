@@ -151,6 +151,8 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW659": CodeInfo(_E, "Envoy does not take a configuration"),
     "TW660": CodeInfo(_W, "policy is over a limit of Envoy"),
     "TW661": CodeInfo(_E, "object cannot be compiled for Envoy"),
+    # 671: what is installed
+    "TW671": CodeInfo(_E, "extra is not installed"),
     # 7xx: policy tests and questions
     "TW701": CodeInfo(_E, "policy test is malformed"),
     "TW702": CodeInfo(_E, "resources of a policy test are missing"),

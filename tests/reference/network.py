@@ -17,6 +17,12 @@ PASS: tuple[str, set[str]] = ("Pass", set())
 def decide(cluster: Cluster, source: Any, destination: Any, protocol: str, port: int) -> dict[str, Any]:
     """Return the verdict of each direction and of the whole connection, and the deciders."""
     from_endpoint, to_endpoint = cluster.endpoint(source), cluster.endpoint(destination)
+    if from_endpoint.get("ended") or to_endpoint.get("ended"):
+        ended = [
+            ("Deny", {"Default"}) if end.get("pod") or end.get("ended") else ("NotApplicable", set[str]())
+            for end in (from_endpoint, to_endpoint)
+        ]
+        return {"egress": ended[0], "ingress": ended[1], "verdict": "Deny"}
     if from_endpoint["id"] == to_endpoint["id"]:
         return {"egress": ("NotApplicable", set()), "ingress": ("NotApplicable", set()), "verdict": "Allow"}
     packet = to_endpoint, protocol, port

@@ -27,7 +27,7 @@ from tierwall.render.formats import LISTS, PICTURES
 if TYPE_CHECKING:
     from tierwall.network.reach.listing import Picture
 
-ENDPOINT = "`namespace/pod`, an IP address, or `node:NAME`"
+ENDPOINT = "`namespace/name` of a pod or workload, `Kind/namespace/name`, `outside`, an IP address, or `node:NAME`"
 ENDPOINTS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
 
 
@@ -38,9 +38,9 @@ class ExplainNetworkParams(AnswerParams):
         "--from", required=True, metavar="ENDPOINT", help=f"The endpoint that opens the connection: {ENDPOINT}."
     )
     destination: str = option(
-        "--to", required=True, metavar="ENDPOINT", help=f"The endpoint that accepts it: {ENDPOINT}."
+        "--to", required=True, metavar="ENDPOINT", help="The endpoint that accepts it, in the same form, or a Service."
     )
-    port: int = option(required=True, type=int, help="Destination port number.")
+    port: str = option(required=True, help="Destination port number; of a Service its port, by number or name.")
     protocol: str = option(
         type=click.Choice(("TCP", "UDP", "SCTP"), case_sensitive=False),
         default="TCP",
@@ -60,6 +60,9 @@ def explain(params: ExplainNetworkParams) -> int:
     The first line answers in plain words; a second line says what policies in shadow mode would change. Below are
     the walk of each direction through the tiers, and the lines of the manifests that were evaluated.
 
+    A workload stands for all its pods, a Service for the pods behind its port, `outside` for every address that no pod
+    and no node has. The answer is conditional if they are not all decided alike.
+
     Exit code 0 allowed, 3 denied, 5 conditional, 1 invalid input.
     """
     from tierwall.network.question import NetworkQuestion
@@ -67,7 +70,7 @@ def explain(params: ExplainNetworkParams) -> int:
     question = NetworkQuestion(
         source=_endpoint(params.source),
         to=_endpoint(params.destination),
-        port=params.port,
+        port=int(params.port) if params.port.isascii() and params.port.isdigit() else params.port,
         protocol=params.protocol.upper(),
     )
     answer = params.world().ask(question)

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     DOMAIN_MAY_MATCH = "DomainMayMatch"
     NOT_UNDER_POLICY = "NotUnderPolicy"
     SAME_POD = "SamePod"
+    POD_ENDED = "PodEnded"
     # Tool.
     NOT_SELECTED = "NotSelected"
     AUTHORIZER_ALLOWED = "AuthorizerAllowed"

@@ -2,7 +2,7 @@
 
 The loop over the tiers is the one of `core.stack`, here with a single case; `model.stack` has the tiers and how they
 combine. Both directions are always decided, independently of each other. A direction does not apply if its subject is
-not under policy, or if a pod connects to itself.
+not under policy, or if a pod connects to itself. A pod that has ended reaches nothing and is reached by nothing.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tierwall.core.answer import Reason
-from tierwall.core.outcome import RuleEffect
+from tierwall.core.outcome import DENY, Outcome, RuleEffect
 from tierwall.core.stack import CombiningRule, Tier, evaluate
 from tierwall.core.verdict import StepVerdict
-from tierwall.network.detail import NOT_APPLICABLE, ConsultedPart, DirectionDecision, NetworkDetail
+from tierwall.network.detail import NOT_APPLICABLE, ConnectionDecision, ConsultedPart, DirectionDecision
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.matching import NodeAddresses, PeerMatch, domain_names, is_covered_domain, rule_matches
 from tierwall.network.model.model import NetworkModel
@@ -25,22 +25,30 @@ _YES, _MAYBE, _FIRST_MATCH = PeerMatch.YES, PeerMatch.MAYBE, CombiningRule.FIRST
 _NO_MATCH, _RULE_MATCHED, _NO_RULE_MATCHED = StepVerdict.NO_MATCH, Reason.RULE_MATCHED, Reason.NO_RULE_MATCHED
 
 _NOT_DECIDED = DirectionDecision(EGRESS, NOT_APPLICABLE), DirectionDecision(INGRESS, NOT_APPLICABLE)
+_ENDED = tuple(
+    DirectionDecision(direction, Outcome(DENY, None), ((None, DENY, Reason.POD_ENDED),))
+    for direction in (EGRESS, INGRESS)
+)
 # A connection as one direction sees it, in the order of the parameters of `rule_matches`: the subject, the other
 # endpoint, the destination, protocol, port, and the addresses of nodes.
 Connection: TypeAlias = tuple[Endpoint, Endpoint, Endpoint, str, int, NodeAddresses]
 
 
-def decide(model: NetworkModel, source: Endpoint, destination: Endpoint, protocol: str, port: int) -> NetworkDetail:
+def decide(
+    model: NetworkModel, source: Endpoint, destination: Endpoint, protocol: str, port: int
+) -> ConnectionDecision:
     """Decide whether `source` may open a connection to `destination`."""
-    if source is destination:
-        return NetworkDetail(source, destination, protocol, port, *_NOT_DECIDED)
-    rest = destination, protocol, port, model.node_addresses
     egress, ingress = _NOT_DECIDED
-    if source.under_policy:
-        egress = _decide_direction(model, EGRESS, (source, destination, *rest))
-    if destination.under_policy:
-        ingress = _decide_direction(model, INGRESS, (destination, source, *rest))
-    return NetworkDetail(source, destination, protocol, port, egress, ingress)
+    if source.ended or destination.ended:
+        egress = _ENDED[0] if source.ended or source.under_policy else egress
+        ingress = _ENDED[1] if destination.ended or destination.under_policy else ingress
+    elif source is not destination:
+        rest = destination, protocol, port, model.node_addresses
+        if source.under_policy:
+            egress = _decide_direction(model, EGRESS, (source, destination, *rest))
+        if destination.under_policy:
+            ingress = _decide_direction(model, INGRESS, (destination, source, *rest))
+    return ConnectionDecision(source, destination, protocol, port, egress, ingress)
 
 
 def _decide_direction(model: NetworkModel, direction: Direction, connection: Connection) -> DirectionDecision:

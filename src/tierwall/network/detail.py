@@ -7,6 +7,7 @@ reports packets and connections that it observed, and how often each rule was hi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -51,6 +52,8 @@ class DirectionDecision(Struct, frozen=True, eq=False):
     direction: Direction
     outcome: Outcome
     consulted: tuple[ConsultedPart, ...] = ()
+    # What else is to be said about the decision: who would have decided otherwise, and who still may.
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> StepVerdict:
@@ -68,25 +71,8 @@ class DirectionDecision(Struct, frozen=True, eq=False):
         return decided_by(self.outcome)
 
 
-class EndpointGroup(Struct, frozen=True):
-    """Sources and destinations whose connections are decided alike."""
-
-    sources: tuple[str, ...]
-    destinations: tuple[str, ...]
-    verdict: Verdict
-    decided_by: tuple[Decider, ...]
-
-
-class ShadowDecision(Struct, frozen=True, eq=False):
-    """How policies in shadow mode would change the decision about a connection."""
-
-    policies: tuple[str, ...]
-    detail: NetworkDetail
-    sentence: str
-
-
-class NetworkDetail(Struct, frozen=True, eq=False):
-    """The decision about a connection: both directions and the combined verdict."""
+class ConnectionDecision(Struct, frozen=True, eq=False):
+    """The decision about a connection between two endpoints: both directions and the combined verdict."""
 
     source: Endpoint
     destination: Endpoint
@@ -94,9 +80,6 @@ class NetworkDetail(Struct, frozen=True, eq=False):
     port: int
     egress: DirectionDecision
     ingress: DirectionDecision
-    shadow: ShadowDecision | None = None
-    # The packets that an engine observed; empty unless an engine was asked.
-    packets: tuple[ObservedPacket, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -113,10 +96,119 @@ class NetworkDetail(Struct, frozen=True, eq=False):
         """The domain names that the verdict depends on."""
         return tuple(sorted({*self.egress.outcome.conditions, *self.ingress.outcome.conditions}))
 
+
+class EndpointGroup(Struct, frozen=True, eq=False):
+    """Sources and destinations whose connections are decided alike, and the decisions of which they are examples."""
+
+    sources: tuple[str, ...]
+    destinations: tuple[str, ...]
+    # One decision for each pair of sources and destinations that policies tell apart.
+    decisions: tuple[ConnectionDecision, ...]
+
     @property
-    def ends(self) -> tuple[EndpointGroup, ...]:
-        """The endpoints with their verdict, grouped by those that are decided alike."""
-        return (EndpointGroup((str(self.source),), (str(self.destination),), self.verdict, self.decided_by),)
+    def decision(self) -> ConnectionDecision:
+        """A decision that stands for all of them."""
+        return self.decisions[0]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict of every connection of the group."""
+        return self.decision.verdict
+
+    @property
+    def decided_by(self) -> tuple[Decider, ...]:
+        """The deciders of every connection of the group."""
+        return self.decision.decided_by
+
+
+class ShadowDecision(Struct, frozen=True, eq=False):
+    """How policies in shadow mode would change the decision about a connection."""
+
+    policies: tuple[str, ...]
+    detail: NetworkDetail
+    sentence: str
+
+
+class NetworkDetail(Struct, frozen=True, eq=False):
+    """The decisions about all connections that a question asks about, and what they amount to.
+
+    The ends of most questions are single endpoints, and there is one decision. A workload, a Service or `outside`
+    stands for many (docs/network.md#ask-about-workloads-services-and-the-outside).
+    """
+
+    # The ends as the question names them.
+    source: str
+    destination: str
+    protocol: str
+    port: int | str
+    ends: tuple[EndpointGroup, ...]
+    # Whether an end stands for more than a single endpoint.
+    several: bool = False
+    # The ports of pods behind a Service's port.
+    target_ports: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    shadow: ShadowDecision | None = None
+    # The packets that an engine observed; empty unless an engine was asked.
+    packets: tuple[ObservedPacket, ...] = ()
+
+    @property
+    def decisions(self) -> tuple[ConnectionDecision, ...]:
+        """The decisions of all groups, in order."""
+        return tuple(decision for group in self.ends for decision in group.decisions)
+
+    @property
+    def egress(self) -> DirectionDecision:
+        """The decision of the sources' egress."""
+        return _joined([decision.egress for decision in self.decisions])
+
+    @property
+    def ingress(self) -> DirectionDecision:
+        """The decision of the destinations' ingress."""
+        return _joined([decision.ingress for decision in self.decisions])
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict of all connections; Conditional if they differ."""
+        verdict, *others = dict.fromkeys(group.verdict for group in self.ends)
+        return _CONDITIONAL if others else verdict
+
+    @property
+    def decided_by(self) -> tuple[Decider, ...]:
+        """The deciders of all connections, each once."""
+        return unique_deciders(decider for group in self.ends for decider in group.decided_by)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The domain names that the verdict depends on."""
+        return tuple(sorted({name for group in self.ends for name in group.decision.domains}))
+
+
+def single_detail(decision: ConnectionDecision, packets: tuple[ObservedPacket, ...] = ()) -> NetworkDetail:
+    """Return the detail of a question about one connection."""
+    source, destination = str(decision.source), str(decision.destination)
+    ends = (EndpointGroup((source,), (destination,), (decision,)),)
+    return NetworkDetail(source, destination, decision.protocol, decision.port, ends, packets=packets)
+
+
+def _joined(decisions: Sequence[DirectionDecision]) -> DirectionDecision:
+    """Join the decisions of one direction. A subject that is not under policy counts as one that may."""
+    first, *others = decisions
+    if not others:
+        return first
+    outcomes = [decision.outcome for decision in decisions]
+    verdicts = {outcome.verdict for outcome in outcomes}
+    if len(verdicts) > 1:
+        verdicts.discard(NOT_APPLICABLE.verdict)
+    tiers = {outcome.tier for outcome in outcomes}
+    applying = (outcome for outcome in outcomes if outcome.verdict is not NOT_APPLICABLE.verdict)
+    outcome = Outcome(
+        verdicts.pop() if len(verdicts) == 1 else CONDITIONAL,
+        tiers.pop() if len(tiers) == 1 else None,
+        tuple(dict.fromkeys(part for outcome in applying for part in outcome.by or (None,))),
+        tuple(dict.fromkeys(name for outcome in outcomes for name in outcome.conditions)),
+    )
+    consulted = tuple(dict.fromkeys(part for decision in decisions for part in decision.consulted))
+    return DirectionDecision(first.direction, outcome, consulted)
 
 
 def whole_verdict(egress: StepVerdict, ingress: StepVerdict) -> Verdict:

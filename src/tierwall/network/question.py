@@ -5,34 +5,47 @@ docs/semantics.md#who-decided-a-connection says which rules and policies count a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import ClassVar
 
 from msgspec import field, structs
 
 from tierwall.core.answer import Answer, Reason, Step
-from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, unknown_name_diagnostic
+from tierwall.core.diagnostics import Diagnostic, input_error, near_miss
 from tierwall.core.expectation import Expectation, one_of
 from tierwall.core.question import Question
 from tierwall.core.reference import full_name
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.decide import decide
-from tierwall.network.detail import NOT_APPLICABLE, DecidingPart, DirectionDecision, NetworkDetail, ShadowDecision
-from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS, Endpoint, address_endpoint
+from tierwall.network.detail import (
+    NOT_APPLICABLE,
+    ConnectionDecision,
+    DecidingPart,
+    DirectionDecision,
+    NetworkDetail,
+    ShadowDecision,
+    single_detail,
+)
+from tierwall.network.ends import OUTSIDE, EndFinder
+from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS
 from tierwall.network.model.model import NetworkModel, network_model, network_model_with_shadow
 from tierwall.network.model.policies import is_shadow
 from tierwall.network.model.rules import EGRESS, NetworkRule, peers_by_kind
+from tierwall.network.pairs import decide_pairs
 from tierwall.network.sentence import sentence, shadow_sentence
 from tierwall.resources.foreign import omissions
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import parse_address
 
-OUTSIDE = "outside"
 _DIRECTION_WORDS = (Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL, StepVerdict.NOT_APPLICABLE)
 
 
 class NetworkQuestion(Question, frozen=True, kw_only=True):
-    """May `source` open a connection to `to`? An endpoint is `namespace/pod`, `{ip: …}` or `{node: …}`."""
+    """May `source` open a connection to `to`?
+
+    An end is `namespace/pod`, a workload such as `Deployment/namespace/name`, `outside`, `{ip: …}` or `{node: …}`; `to`
+    may also be `Service/namespace/name`, and `port` is then the Service's, by number or name.
+    """
 
     plane: ClassVar[str] = "network"
     names: ClassVar[tuple[str, ...]] = ("source", "to")
@@ -40,7 +53,7 @@ class NetworkQuestion(Question, frozen=True, kw_only=True):
     source: str | Mapping[str, str] | None = field(name="from", default=None)
     to: str | Mapping[str, str] | None = None
     protocol: str = "TCP"
-    port: int | None = None
+    port: int | str | None = None
 
     @staticmethod
     def full_name(name: object, namespace: str) -> object:
@@ -60,41 +73,72 @@ EXPECTATIONS: Mapping[str, Expectation] = {
 def ask(snapshot: Snapshot, question: NetworkQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """Answer a question. InputError lists everything wrong with it, after the caller's `problems`."""
     network, everything = network_model(snapshot), network_model_with_shadow(snapshot)
-    detail = _decide(network, question, problems)
+    detail = _decide(snapshot, network, question, problems)
     if everything is not network:
-        detail = structs.replace(detail, shadow=_shadow(detail, _decide(everything, question)))
-    namespaces = {end.namespace for end in (detail.source, detail.destination) if end.kind == "pod"}
-    left_out = omissions(snapshot, "network", namespaces)
+        detail = structs.replace(detail, shadow=_shadow(detail, _decide(snapshot, everything, question)))
+    ends = (end for decision in detail.decisions for end in (decision.source, decision.destination))
+    left_out = omissions(snapshot, "network", {end.namespace for end in ends if end.kind == "pod"})
     return structs.replace(answer(detail), not_considered=left_out) if left_out else answer(detail)
 
 
 def answer(detail: NetworkDetail) -> Answer:
-    """Turn a decision into an answer."""
-    steps = (*_steps(detail, detail.egress), *_steps(detail, detail.ingress))
+    """Turn the decisions about a question into its answer."""
     return Answer(
         plane=NetworkQuestion.plane,
         verdict=detail.verdict,
         sentence=sentence(detail),
         decided_by=detail.decided_by,
-        steps=steps,
+        steps=_steps(detail),
         detail=detail,
     )
 
 
-def _decide(network: NetworkModel, question: NetworkQuestion, known: Iterable[Diagnostic] = ()) -> NetworkDetail:
+def _decide(
+    snapshot: Snapshot, network: NetworkModel, question: NetworkQuestion, known: Iterable[Diagnostic] = ()
+) -> NetworkDetail:
     problems = list(known)
-    source = _endpoint(network, question.source, "from", problems)
-    destination = _endpoint(network, question.to, "to", problems)
     protocol, port = question.protocol, question.port
+    wrong = _wrong_protocol_or_port(question)
+    finder = EndFinder(snapshot, network, problems)
+    source = finder.find(question.source, "from", protocol, 0)
+    to = None
+    if not _is_service(question.to):
+        to = finder.find(question.to, "to", protocol, 0)
+    elif not wrong:
+        to = finder.find(question.to, "to", protocol, port or 0)
+    problems += wrong
+    if problems or source is None or to is None or port is None:
+        raise input_error(problems)
+    number = port if isinstance(port, int) else 0
+    if not source.several and not to.several:
+        return single_detail(decide(network, source.groups[0].members[0], to.groups[0].members[0], protocol, number))
+    groups = decide_pairs(source, to, number, lambda here, there, at: decide(network, here, there, protocol, at))
+    return NetworkDetail(
+        source.name,
+        to.name,
+        protocol,
+        port,
+        groups,
+        several=True,
+        target_ports=tuple(sorted({group.port for group in to.groups if group.port is not None})),
+        notes=(*source.notes, *to.notes),
+    )
+
+
+def _wrong_protocol_or_port(question: NetworkQuestion) -> list[Diagnostic]:
+    protocol, port, problems = question.protocol, question.port, []
     if protocol not in PROTOCOLS:
         message = f"expected one of {', '.join(PROTOCOLS)} as `protocol`, found `{protocol}`"
         problems.append(Diagnostic("TW703", message, hint=near_miss(str(protocol), PROTOCOLS)))
-    if type(port) is not int or not 1 <= port <= LAST_PORT:
-        message = f"expected a number from 1 to {LAST_PORT} as `port`, found {_shown(port)}"
-        problems.append(Diagnostic("TW703", message))
-    if problems or source is None or destination is None or type(port) is not int:
-        raise input_error(problems)
-    return decide(network, source, destination, protocol, port)
+    service = _is_service(question.to)
+    if not (type(port) is int and 1 <= port <= LAST_PORT) and not (service and isinstance(port, str) and port):
+        expected = f"a number from 1 to {LAST_PORT}" + (" or the name of a port" if service else "")
+        problems.append(Diagnostic("TW703", f"expected {expected} as `port`, found {_shown(port)}"))
+    return problems
+
+
+def _is_service(end: object) -> bool:
+    return isinstance(end, str) and end.startswith("Service/")
 
 
 def _shown(value: object) -> str:
@@ -103,45 +147,9 @@ def _shown(value: object) -> str:
     return f"the string `{value}`" if isinstance(value, str) else f"`{value}`"
 
 
-def _endpoint(network: NetworkModel, value: object, key: str, problems: list[Diagnostic]) -> Endpoint | None:
-    """Return the endpoint that `from` or `to` names, or None after adding what is wrong to `problems`."""
-    if isinstance(value, str) and value.count("/") == 1 and all(value.split("/")):
-        namespace, _, name = value.partition("/")
-        pod = network.pod(namespace, name)
-        if pod is None:
-            problems.append(_unknown_pod(network, namespace, name))
-        return pod
-    if isinstance(value, Mapping) and len(value) == 1 and ("ip" in value or "node" in value):
-        if "node" in value:
-            node = network.node(value["node"]) if isinstance(value["node"], str) else None
-            if node is None:
-                hint = near_miss(str(value["node"]), (node.name for node in network.nodes))
-                problems.append(unknown_name_diagnostic(f"there is no node `{value['node']}`", hint))
-            return node
-        address = parse_address(value["ip"])
-        if address is not None:
-            return network.pod_at(address) or address_endpoint(address)
-        problems.append(Diagnostic("TW703", f"expected an IP address in `{key}`, found `{value['ip']}`"))
-        return None
-    given = "nothing" if value is None else f"`{value}`"
-    message = f"expected `namespace/pod`, {{ip: …}} or {{node: …}} as `{key}`, found {given}"
-    problems.append(Diagnostic("TW703", message))
-    return None
-
-
-def _unknown_pod(network: NetworkModel, namespace: str, name: str) -> Diagnostic:
-    siblings = [pod.name for pod in network.pods if pod.namespace == namespace]
-    if siblings:
-        return unknown_name_diagnostic(
-            f"there is no pod `{name}` in namespace `{namespace}`", near_miss(name, siblings)
-        )
-    populated = {pod.namespace for pod in network.pods}
-    return unknown_name_diagnostic(f"there is no pod in namespace `{namespace}`", near_miss(namespace, populated))
-
-
 def _shadow(now: NetworkDetail, then: NetworkDetail) -> ShadowDecision | None:
     """Return what all policies in shadow mode together would change, or None if nothing changes."""
-    if now.verdict is then.verdict and now.decided_by == then.decided_by:
+    if _summary(now) == _summary(then):
         return None
     policies = dict.fromkeys(
         str(part.decider.policy)
@@ -152,11 +160,30 @@ def _shadow(now: NetworkDetail, then: NetworkDetail) -> ShadowDecision | None:
     return ShadowDecision(tuple(policies), then, shadow_sentence(tuple(policies), then))
 
 
-def _steps(detail: NetworkDetail, decision: DirectionDecision) -> Iterator[Step]:
-    """Yield the parts that were consulted in one direction, in order."""
+def _summary(detail: NetworkDetail) -> Hashable:
+    return tuple((group.sources, group.destinations, group.verdict, group.decided_by) for group in detail.ends)
+
+
+def _steps(detail: NetworkDetail) -> tuple[Step, ...]:
+    """Return the parts that were consulted, egress first. Parts that several connections meet alike are named once."""
+    decisions = detail.decisions
+    if len(decisions) == 1:
+        (decision,) = decisions
+        return (*_direction_steps(decision, decision.egress), *_direction_steps(decision, decision.ingress))
+    egress = (step for decision in decisions for step in _direction_steps(decision, decision.egress))
+    ingress = (step for decision in decisions for step in _direction_steps(decision, decision.ingress))
+    return tuple({_identity(step): step for step in (*egress, *ingress)}.values())
+
+
+def _identity(step: Step) -> Hashable:
+    return step.direction, step.tier, step.verdict, step.reason, step.policy, step.rule, step.note
+
+
+def _direction_steps(connection: ConnectionDecision, decision: DirectionDecision) -> Iterator[Step]:
+    """Yield the parts that were consulted in one direction of a connection, in order."""
     direction = str(decision.direction)
     if decision.verdict is NOT_APPLICABLE.verdict:
-        same = detail.source is detail.destination
+        same = connection.source is connection.destination
         yield Step(
             direction=direction,
             tier="NotApplicable",
@@ -165,13 +192,14 @@ def _steps(detail: NetworkDetail, decision: DirectionDecision) -> Iterator[Step]
             note="a pod and itself" if same else "host-network pods, nodes and plain addresses are not under policy",
         )
         return
-    own_node = "Kubernetes exempts traffic between a pod and its own node" if _same_node(detail) else ""
+    own_node = "Kubernetes exempts traffic between a pod and its own node" if _same_node(connection) else ""
+    closing = "; ".join(note for note in (own_node, *decision.notes) if note)
     for number, (part, verdict, reason) in enumerate(decision.consulted, 1):
-        last = own_node if number == len(decision.consulted) else ""
+        last = closing if number == len(decision.consulted) else ""
         if part is None:
             yield Step(direction=direction, tier="Default", verdict=verdict, reason=reason, note=last or None)
             continue
-        notes = [note for note in (part.closed, _by_address(part, detail, decision), last) if note]
+        notes = [note for note in (part.closed, _by_address(part, connection, decision), last) if note]
         yield Step(
             direction=direction,
             tier=str(part.tier),
@@ -186,11 +214,11 @@ def _steps(detail: NetworkDetail, decision: DirectionDecision) -> Iterator[Step]
         )
 
 
-def _by_address(part: DecidingPart, detail: NetworkDetail, decision: DirectionDecision) -> str:
+def _by_address(part: DecidingPart, connection: ConnectionDecision, decision: DirectionDecision) -> str:
     """Return a note if a pod was matched by its address, which not all implementations of NetworkPolicy do."""
     if not isinstance(part, NetworkRule) or not part.peers:
         return ""
-    other = detail.destination if decision.direction is EGRESS else detail.source
+    other = connection.destination if decision.direction is EGRESS else connection.source
     if not other.under_policy:
         return ""
     _pods, addresses, _nodes, _domains = peers_by_kind(part.peers)
@@ -200,8 +228,8 @@ def _by_address(part: DecidingPart, detail: NetworkDetail, decision: DirectionDe
     return ""
 
 
-def _same_node(detail: NetworkDetail) -> bool:
-    source, destination = detail.source, detail.destination
+def _same_node(connection: ConnectionDecision) -> bool:
+    source, destination = connection.source, connection.destination
     for pod, other in ((source, destination), (destination, source)):
         if pod.under_policy and pod.node and not other.under_policy:
             return other.node == pod.node or (other.kind == "node" and other.name == pod.node)

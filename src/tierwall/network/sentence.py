@@ -1,36 +1,95 @@
-"""Puts a decision about a connection into one sentence."""
+"""Puts the decisions about a question into one sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tierwall.core.outcome import CONDITIONAL, DENY, Outcome
 from tierwall.core.verdict import Verdict
-from tierwall.core.words import join_names
-from tierwall.network.detail import NOT_APPLICABLE, DirectionDecision, NetworkDetail, decided_by
+from tierwall.core.words import MAX_NAMED, join_names
+from tierwall.network.detail import (
+    NOT_APPLICABLE,
+    ConnectionDecision,
+    DirectionDecision,
+    EndpointGroup,
+    NetworkDetail,
+    decided_by,
+)
+from tierwall.network.ends import OUTSIDE
 from tierwall.network.model.matching import domain_names
 from tierwall.network.model.rules import EGRESS, NetworkRule, RuleAction, TieredPolicy
 
 _DENY, _CONDITIONAL = Verdict.DENY, Verdict.CONDITIONAL
+# A sentence says this much about ends that are decided differently; the document says everything.
+MAX_GROUPS = 4
+# Ranges of addresses that are easier to read as words.
+_WHOLE = {
+    "0.0.0.0-255.255.255.255": "IPv4 addresses",
+    "::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff": "IPv6 addresses",
+}
 
 
 def sentence(detail: NetworkDetail) -> str:
-    """Say whether the connection is allowed, and what decided."""
-    connection = f"{detail.destination} on {detail.protocol} port {detail.port}"
-    decisions = (detail.egress, detail.ingress)
-    if detail.source is detail.destination:
-        return f"{detail.source} can reach itself on {detail.protocol} port {detail.port}: no policy applies to that"
-    verdict = detail.verdict
+    """Say whether the connections are allowed, and what decided. If they differ, say for which ends it is what."""
+    number = f"`{detail.port}`" if isinstance(detail.port, str) else detail.port
+    port = f"on {detail.protocol} port {number}"
+    if detail.target_ports and detail.target_ports != (detail.port,):
+        port += f" (port {join_names([str(number) for number in detail.target_ports])} of its pods)"
+    if len(detail.ends) == 1:
+        decision = detail.ends[0].decision
+        if decision.source is decision.destination and not decision.source.ended:
+            return f"{detail.source} can reach itself {port}: no policy applies to that"
+        reason = _reason(decision)
+        start = f"{detail.source} {_can(decision.verdict)} reach {detail.destination} {port}"
+        return f"{start} {reason}" if decision.verdict is _CONDITIONAL else f"{start}: {reason}"
+    lead = f"{detail.source} {_can(detail.verdict)} reach {detail.destination} {port}"
+    if detail.verdict is _CONDITIONAL:
+        lead += " only in part"
+    parts = list(_parts(detail.ends[:MAX_GROUPS]))
+    if len(detail.ends) > len(parts):
+        parts.append(f"{len(detail.ends) - len(parts)} more groups of ends differ")
+    return f"{lead}: {'; '.join(parts)}"
+
+
+def _parts(groups: Sequence[EndpointGroup]) -> Iterator[str]:
+    """Say for each group how it is decided; an end that is the same in all of them is left out."""
+    same_source = len({group.sources for group in groups}) == 1
+    same_destination = len({group.destinations for group in groups}) == 1
+    for group in groups:
+        source = "it" if same_source else named_ends(group.sources)
+        connection = f"{source} {_can(group.verdict)}"
+        if not same_destination or same_source:
+            connection += f" reach {named_ends(group.destinations)}"
+        reason = _reason(group.decision)
+        yield f"{connection} {reason}" if group.verdict is _CONDITIONAL else f"{connection} ({reason})"
+
+
+def named_ends(names: Sequence[str], limit: int = MAX_NAMED) -> str:
+    """Name pods and ranges of addresses: all addresses of a family in words, and those of both as `outside`."""
+    if names == tuple(_WHOLE):
+        return OUTSIDE
+    return join_names([_WHOLE.get(name, name) for name in names], limit)
+
+
+def _can(verdict: Verdict) -> str:
+    return "cannot" if verdict is _DENY else "can"
+
+
+def _reason(decision: ConnectionDecision) -> str:
+    """Say why a connection is decided as it is, or on what it depends."""
+    directions = (decision.egress, decision.ingress)
+    ended = dict.fromkeys(end for end in (decision.source, decision.destination) if end.ended)
+    if ended:
+        return " and ".join(f"{end} has ended ({end.ended})" for end in ended)
+    verdict = decision.verdict
     if verdict is _DENY:
-        reasons = [_denial(decision) for decision in decisions if decision.outcome.verdict is DENY]
-        return f"{detail.source} cannot reach {connection}: {' and '.join(reasons)}"
+        return " and ".join(_denial(direction) for direction in directions if direction.outcome.verdict is DENY)
     if verdict is _CONDITIONAL:
-        conditions = [_condition(decision.outcome) for decision in decisions if decision.outcome.verdict is CONDITIONAL]
-        return f"{detail.source} can reach {connection} {' and '.join(conditions)}"
-    if not detail.egress.outcome.by and not detail.ingress.outcome.by:
-        return f"{detail.source} can reach {connection}: no policy decides this, so the default allows it"
-    reasons = [reason for decision in decisions if (reason := _permission(decision))]
-    return f"{detail.source} can reach {connection}: {' and '.join(reasons)}"
+        outcomes = (direction.outcome for direction in directions)
+        return " and ".join(_condition(outcome) for outcome in outcomes if outcome.verdict is CONDITIONAL)
+    if not decision.egress.outcome.by and not decision.ingress.outcome.by:
+        return "no policy decides this, so the default allows it"
+    return " and ".join(reason for direction in directions if (reason := _permission(direction)))
 
 
 def shadow_sentence(policies: Sequence[str], detail: NetworkDetail) -> str:

@@ -10,10 +10,14 @@ from typing import Any
 
 from tierwall.core.answer import Answer, Reason
 from tierwall.core.verdict import StepVerdict
-from tierwall.network.detail import ConsultedPart, DirectionDecision, NetworkDetail, ObservedPacket
+from tierwall.network.detail import ConsultedPart, DirectionDecision, EndpointGroup, NetworkDetail, ObservedPacket
+from tierwall.network.sentence import named_ends
 from tierwall.render.formats import LineLookup
 from tierwall.render.json import decider_documents, non_empty
 from tierwall.render.text import phrase, shortened
+
+# The walk of a group names this many of its ends, and counts the rest.
+MAX_ENDS = 5
 
 
 def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
@@ -22,10 +26,14 @@ def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
     yield answer.sentence
     if detail.shadow is not None:
         yield detail.shadow.sentence
-    yield ""
-    for decision in (detail.egress, detail.ingress):
-        yield f"{decision.direction:8} {decision.verdict:14} {_walk(decision)}"
-    notes = dict.fromkeys(step.note for step in answer.steps if step.note)
+    for number, group in enumerate(detail.ends):
+        if not number or detail.several:
+            yield ""
+        if detail.several:
+            yield f"{named_ends(group.sources, MAX_ENDS)} → {named_ends(group.destinations, MAX_ENDS)}: {group.verdict}"
+        for decision in (group.decision.egress, group.decision.ingress):
+            yield f"{decision.direction:8} {decision.verdict:14} {_walk(decision)}"
+    notes = dict.fromkeys((*detail.notes, *(step.note for step in answer.steps if step.note)))
     if notes:
         yield ""
         yield from (f"note: {note}" for note in notes)
@@ -71,12 +79,14 @@ def detail_document(detail: NetworkDetail) -> dict[str, Any]:
     return non_empty(
         egress=_direction(detail.egress),
         ingress=_direction(detail.ingress),
-        connection={
-            "from": str(detail.source),
-            "to": str(detail.destination),
-            "protocol": detail.protocol,
-            "port": detail.port,
-        },
+        connection=non_empty(
+            **{"from": detail.source, "to": detail.destination},
+            protocol=detail.protocol,
+            port=detail.port,
+            targetPorts=list(detail.target_ports) or None,
+        ),
+        ends=[_group(group) for group in detail.ends] if detail.several else None,
+        notes=list(detail.notes) or None,
         domains=list(detail.domains) or None,
         shadow={
             "sentence": shadow.sentence,
@@ -88,6 +98,15 @@ def detail_document(detail: NetworkDetail) -> dict[str, Any]:
         else None,
         packets=[_packet(packet) for packet in detail.packets] or None,
     )
+
+
+def _group(group: EndpointGroup) -> dict[str, Any]:
+    return {
+        "from": list(group.sources),
+        "to": list(group.destinations),
+        "verdict": str(group.verdict),
+        "decidedBy": decider_documents(group.decided_by),
+    }
 
 
 def _direction(decision: DirectionDecision) -> dict[str, Any]:

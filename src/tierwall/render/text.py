@@ -113,6 +113,7 @@ _VERDICTS = {
 # Reasons that say more than the verdict alone.
 _REASONS = {
     Reason.FAILS_CLOSED: "fails closed",
+    Reason.POD_ENDED: "the pod has ended",
     Reason.NOT_SELECTED: "not asked",
     Reason.AUTHORIZER_ALLOWED: "allowed by its authorizer",
     Reason.AUTHORIZER_DENIED: "denied by its authorizer",

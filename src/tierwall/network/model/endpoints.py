@@ -10,6 +10,9 @@ The pods of a snapshot are its `Pod` objects and replicas of the pod templates o
 `<name>-0 … <name>-(n-1)`, at most two per template (docs/semantics.md#templates-stand-for-at-most-two-pods). A workload
 adds no replicas if the snapshot has its real pods or its template twice: if a Pod names it as controller, or if another
 workload of the snapshot owns it (a Deployment its ReplicaSet, a CronJob its Job).
+
+A pod that has ended (phase `Succeeded` or `Failed`) is not an endpoint: it reaches nothing, and another pod may have
+its address (docs/semantics.md#a-pod-that-has-ended-reaches-nothing).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ NAMESPACE_NAME = "kubernetes.io/metadata.name"
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 LAST_PORT = 65535
 
+_ENDED = ("Succeeded", "Failed")
 _NONE: Mapping[str, Any] = {}
 
 
@@ -48,6 +52,8 @@ class Endpoint(Struct, frozen=True, eq=False, gc=False):
     under_policy: bool = False
     node: str = ""
     workload: Reference | None = None
+    # The phase of a pod that has ended. The pods of a model have not.
+    ended: str = ""
 
     def __str__(self) -> str:
         if self.kind == "pod":
@@ -77,6 +83,7 @@ def pod_endpoint(
     workload: Reference | None,
 ) -> Endpoint:
     """Return the endpoint of a pod or of a replica of a pod template."""
+    phase = status.get("phase") if status else None
     return Endpoint(
         "pod",
         name,
@@ -90,7 +97,13 @@ def pod_endpoint(
         spec.get("hostNetwork") is not True,
         node_name if isinstance(node_name := spec.get("nodeName"), str) else "",
         workload,
+        phase if phase in _ENDED else "",
     )
+
+
+def has_ended(resource: Resource) -> bool:
+    """Whether a Pod has ended: its containers run no more, and its address is free for others."""
+    return nested_map(resource.value, "status").get("phase") in _ENDED
 
 
 def namespace_labels(name: str, resource: Resource | None) -> Mapping[str, str]:
@@ -147,16 +160,19 @@ _CREATED_BY = {"Pod": WORKLOADS, "ReplicaSet": (("apps", "Deployment"),), "Job":
 
 
 def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[Endpoint]:
-    """Yield all pods; `namespaces` has the labels of every namespace that has objects."""
+    """Yield all pods, those that have ended too; `namespaces` has the labels of every namespace that has objects."""
     taken: set[tuple[str, str]] = set()
     shown: set[Reference] = set()
     for resource in snapshot.of_kind("", "Pod"):
         workload: Reference | None = None
-        owner = _controller(snapshot, resource)
+        ended = has_ended(resource)
+        owner = controller(snapshot, resource)
         while owner is not None:
             workload = owner.reference
-            shown.add(workload)
-            owner = _controller(snapshot, owner)
+            # Every workload but a Job goes on to make pods when its pods end, and its replicas stand for those.
+            if not ended or owner.kind == "Job":
+                shown.add(workload)
+            owner = controller(snapshot, owner)
         taken.add((resource.namespace, resource.name))
         status = nested_map(resource.value, "status")
         labels = namespaces[resource.namespace]
@@ -166,7 +182,7 @@ def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Ite
     nodes = sum(1 for _ in snapshot.of_kind("", "Node"))
     for group, kind in WORKLOADS:
         for resource in snapshot.of_kind(group, kind):
-            if resource.reference not in shown and _controller(snapshot, resource) is None:
+            if resource.reference not in shown and controller(snapshot, resource) is None:
                 yield from _replicas(resource, namespaces[resource.namespace], nodes, taken)
 
 
@@ -200,7 +216,7 @@ def _count(resource: Resource, nodes: int) -> int:
     return count if type(count) is int and count >= 0 else 1
 
 
-def _controller(snapshot: Snapshot, resource: Resource) -> Resource | None:
+def controller(snapshot: Snapshot, resource: Resource) -> Resource | None:
     """Return the workload of the snapshot that created this object, if there is one.
 
     INVARIANT: only owners that Kubernetes itself sets (any workload of a Pod, a Deployment of a ReplicaSet, a CronJob

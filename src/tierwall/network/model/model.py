@@ -6,7 +6,7 @@ the policies of its own namespace are checked for a pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tierwall.core.labels import Selector
 from tierwall.core.reference import Reference
@@ -35,7 +35,8 @@ class NetworkModel:
     def __init__(self, snapshot: Snapshot, refused: Mapping[Reference, str] | None = None) -> None:
         """`refused`: policies that an engine cannot enforce, each with the reason. They fail closed."""
         self.namespaces = _namespaces(snapshot)
-        self.pods = tuple(pods(snapshot, self.namespaces))
+        every_pod = tuple(pods(snapshot, self.namespaces))
+        self.pods = tuple(pod for pod in every_pod if not pod.ended)
         self.nodes = tuple(node_endpoint(node) for node in snapshot.of_kind("", "Node"))
         self.node_addresses = NodeAddresses(self.nodes)
         read = read_policies(snapshot)
@@ -50,8 +51,10 @@ class NetworkModel:
             for name, combining in TIERS.items()
         )
         self._pods = {(pod.namespace, pod.name): pod for pod in self.pods}
+        self._ended = {(pod.namespace, pod.name): pod for pod in every_pod if pod.ended}
         self._nodes = {node.name: node for node in self.nodes}
         self._by_address: dict[Address, Endpoint] | None = None
+        self._by_workload: dict[Reference, list[Endpoint]] | None = None
         self._namespaces_by_label: dict[tuple[str, str], list[str]] | None = None
         self._index = _SubjectIndex(tuple(policy for tier in self.tiers for policy in tier.policies))
         self._tiers: dict[Tier[TieredPolicy], Tier[TieredPolicy]] = {}
@@ -69,6 +72,20 @@ class NetworkModel:
     def pod(self, namespace: str, name: str) -> Endpoint | None:
         """Return a pod by name."""
         return self._pods.get((namespace, name))
+
+    def ended_pod(self, namespace: str, name: str) -> Endpoint | None:
+        """Return a pod by name that has ended."""
+        return self._ended.get((namespace, name))
+
+    def pods_of(self, workload: Reference) -> Sequence[Endpoint]:
+        """Return the pods of a workload that no other workload owns."""
+        if self._by_workload is None:
+            by_workload: dict[Reference, list[Endpoint]] = {}
+            for pod in self.pods:
+                if pod.workload is not None:
+                    by_workload.setdefault(pod.workload, []).append(pod)
+            self._by_workload = by_workload
+        return self._by_workload.get(workload, ())
 
     def node(self, name: str) -> Endpoint | None:
         """Return a node by name."""

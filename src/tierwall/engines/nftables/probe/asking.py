@@ -9,6 +9,7 @@ show it. A direction that the kernel logged as dropped is shown as the kernel ju
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -32,7 +33,14 @@ from tierwall.engines.nftables.table.options import GROUP, TableOptions
 from tierwall.engines.nftables.table.table import Table
 from tierwall.engines.probe import EngineProbe, replies
 from tierwall.network.decide import decide
-from tierwall.network.detail import DirectionDecision, NetworkDetail, ObservedPacket, ReportedDecider
+from tierwall.network.detail import (
+    ConnectionDecision,
+    DirectionDecision,
+    NetworkDetail,
+    ObservedPacket,
+    ReportedDecider,
+)
+from tierwall.network.ends import OUTSIDE
 from tierwall.network.model.model import network_model
 from tierwall.network.model.rules import Direction
 from tierwall.network.question import NetworkQuestion, answer, ask
@@ -104,18 +112,28 @@ class PacketCases(EngineProbe[NetworkDetail]):
 
     def prepare(self, cases: Sequence[NetworkDetail]) -> None:
         """Give every endpoint a place that sends and receives packets."""
-        self._placement = Placement(network_model(self._snapshot), ((case.source, case.destination) for case in cases))
+        pairs = ((asked.source, asked.destination) for case in cases for asked in case.decisions)
+        self._placement = Placement(network_model(self._snapshot), pairs)
 
     def obstacle(self, case: NetworkDetail) -> str:
         """Return the reason why packets cannot answer a case; empty if they can."""
         if case.protocol == "SCTP" and (problem := sctp_problem()):
             return problem
-        if case.verdict is Verdict.CONDITIONAL:
+        if OUTSIDE in (case.source, case.destination):
+            return "packets cannot have every address outside the cluster"
+        reasons = (self._obstacle(decision) for decision in case.decisions)
+        return next((reason for reason in reasons if reason), "")
+
+    def _obstacle(self, asked: ConnectionDecision) -> str:
+        source, destination = asked.source, asked.destination
+        if source.ended or destination.ended:
+            return "a pod that has ended sends and receives no packets"
+        if asked.verdict is Verdict.CONDITIONAL:
             return "the addresses of a domain name are known only when DNS answers"
-        if case.source is not case.destination and not _sharing_is_harmless(self._placement, case):
-            return f"{case.source} or {case.destination} shares an address, and packets cannot tell who it is"
-        if not self._placement.pairs(case.source, case.destination):
-            return f"{case.source} and {case.destination} have no address family in common"
+        if source is not destination and not _sharing_is_harmless(self._placement, asked):
+            return f"{source} or {destination} shares an address, and packets cannot tell who it is"
+        if not self._placement.pairs(source, destination):
+            return f"{source} and {destination} have no address family in common"
         return ""
 
     def ask(self, cases: Sequence[NetworkDetail]) -> Iterator[EngineReply]:
@@ -123,16 +141,24 @@ class PacketCases(EngineProbe[NetworkDetail]):
         placement = self._placement
         compiled = compile_model(placement.model, TableOptions(rate=0), placement.wire)
         probes = [
-            [Probe(*pair, case.protocol, case.port) for pair in placement.pairs(case.source, case.destination)]
+            [
+                [Probe(*pair, asked.protocol, asked.port) for pair in placement.pairs(asked.source, asked.destination)]
+                for asked in case.decisions
+            ]
             for case in cases
         ]
-        every_probe = [sent for case_probes in probes for sent in case_probes]
+        every_probe = [sent for case_probes in probes for pair_probes in case_probes for sent in pair_probes]
         results = iter(self._probe.send(placement.places(), compiled.table, every_probe))
+        labels = compiled.compiler.builder.logged
         for case, case_probes in zip(cases, probes, strict=True):
-            yield _reply(case, [(sent, next(results)) for sent in case_probes], compiled.compiler.builder.logged)
+            replies = [
+                _judge(decision, [(sent, next(results)) for sent in pair_probes], labels)
+                for decision, pair_probes in zip(case.decisions, case_probes, strict=True)
+            ]
+            yield _reply(case, replies)
 
 
-def _sharing_is_harmless(placement: Placement, decision: NetworkDetail) -> bool:
+def _sharing_is_harmless(placement: Placement, decision: ConnectionDecision) -> bool:
     """Whether the endpoints that share an address leave the answer the same."""
     source, destination = placement.merged(decision.source), placement.merged(decision.destination)
     if source is None or destination is None:
@@ -141,10 +167,38 @@ def _sharing_is_harmless(placement: Placement, decision: NetworkDetail) -> bool:
     return (seen.egress.verdict, seen.ingress.verdict) == (decision.egress.verdict, decision.ingress.verdict)
 
 
-def _reply(
-    decision: NetworkDetail, sent_probes: list[tuple[Probe, ProbeResult]], labels: Mapping[str, Label]
-) -> EngineReply:
-    """Return the verdict of the packets, with the library's trace."""
+class JudgedConnection(NamedTuple):
+    """One connection as packets show it: the verdict, the library's decision with what was dropped, or an error."""
+
+    verdict: Verdict
+    decision: ConnectionDecision
+    packets: tuple[ObservedPacket, ...] = ()
+    error: str = ""
+
+
+def _reply(case: NetworkDetail, judged: Sequence[JudgedConnection]) -> EngineReply:
+    """Return the verdict of the packets of all connections, with the library's trace."""
+    for connection in judged:
+        if connection.error:
+            return EngineReply(error=connection.error)
+    remaining = iter(judged)
+    groups = []
+    for group in case.ends:
+        seen = [next(remaining) for _ in group.decisions]
+        if len({connection.verdict for connection in seen}) > 1:
+            return EngineReply(error="connections that the library decides alike were judged differently")
+        groups.append((seen[0].verdict, structs.replace(group, decisions=tuple(each.decision for each in seen))))
+    packets = tuple(packet for connection in judged for packet in connection.packets)
+    detail = structs.replace(case, ends=tuple(group for _, group in groups), packets=packets)
+    verdicts = {verdict for verdict, _ in groups}
+    verdict = verdicts.pop() if len(verdicts) == 1 else Verdict.CONDITIONAL
+    return EngineReply(structs.replace(answer(detail), verdict=verdict))
+
+
+def _judge(
+    decision: ConnectionDecision, sent_probes: list[tuple[Probe, ProbeResult]], labels: Mapping[str, Label]
+) -> JudgedConnection:
+    """Return what the packets of one connection show."""
     results = [result for _, result in sent_probes]
     errors = [result.error for result in results if result.error]
     seen = {result.arrived for result in results if result.arrived or result.dropped}
@@ -153,7 +207,7 @@ def _reply(
     if len(seen) > 1:
         errors = ["the addresses of an endpoint were judged differently"]
     if errors:
-        return EngineReply(error=errors[0])
+        return JudgedConnection(Verdict.DENY, decision, error=errors[0])
     judged = {judgement.direction: judgement for judgement in (decision.egress, decision.ingress)}
     packets = []
     for sent, result in sent_probes:
@@ -168,8 +222,5 @@ def _reply(
             by = tuple(map(ReportedDecider, label.decided_by))
             looked = judged[label.direction].consulted
             judged[label.direction] = DirectionDecision(label.direction, Outcome(DENY, None, by), looked)
-    detail = structs.replace(
-        decision, egress=judged[Direction.EGRESS], ingress=judged[Direction.INGRESS], packets=tuple(packets)
-    )
-    verdict = Verdict.ALLOW if seen == {True} else Verdict.DENY
-    return EngineReply(structs.replace(answer(detail), verdict=verdict))
+    shown = structs.replace(decision, egress=judged[Direction.EGRESS], ingress=judged[Direction.INGRESS])
+    return JudgedConnection(Verdict.ALLOW if seen == {True} else Verdict.DENY, shown, tuple(packets))

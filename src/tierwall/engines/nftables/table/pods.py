@@ -23,14 +23,14 @@ from tierwall.engines.nftables.table.table import (
     Table,
     VerdictWord,
 )
-from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint, pod_endpoint
+from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint, has_ended, pod_endpoint
 from tierwall.network.model.rules import Direction, peers_by_kind
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 
 class PodChange(NamedTuple):
-    """One pod before and after; None if it did not exist, or no longer does."""
+    """One pod before and after; None if it did not exist, no longer does, or has ended."""
 
     before: Resource | None
     after: Resource | None
@@ -53,7 +53,9 @@ def pod_changes(old: Snapshot, new: Snapshot) -> list[PodChange] | None:
             continue
         if any(resource is not None and (resource.group, resource.kind) != ("", "Pod") for resource in (before, after)):
             return None
-        out.append(PodChange(before, after))
+        pod = PodChange(*(None if pod is None or has_ended(pod) else pod for pod in (before, after)))
+        if pod != (None, None):
+            out.append(pod)
     return out
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tierwall.core.protocols import Progress
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import ConnectionEntry
+    from tierwall.network.reach.ways_in import JudgedWay
     from tierwall.policytest.run import CaseResult, TestReport
     from tierwall.tool.grants import Grants, ToolRow
 
@@ -251,6 +252,14 @@ class World:
 
         endpoints = _strings(sources), _strings(destinations)
         return connections(self._snapshot, *endpoints, _strings(ports), explain, denied, progress)
+
+    def ways_in(
+        self, destinations: Sequence[str] = (), ports: Sequence[str] = (), *, explain: bool = False
+    ) -> tuple[JudgedWay, ...]:
+        """List the ways in from outside: Ingresses, routes and Services, with the pods that they reach."""
+        from tierwall.network.reach.connections import ways_in
+
+        return ways_in(self._snapshot, _strings(destinations), _strings(ports), explain)
 
     def exposure(self, *, explain: bool = False) -> Iterator[ConnectionEntry]:
         """List what future pods could reach, and what could reach them, by label."""

@@ -94,7 +94,10 @@ COMMANDS = (
     GoldenCommand(
         "list", "pairs", "list examples/shop/manifests --pairs --port 5432", only=("text", "json", "csv", "md")
     ),
-    GoldenCommand("list", "exposure", "list examples/shop/manifests --exposure", only=("text", "json", "csv", "md")),
+    GoldenCommand(
+        "list --exposure", "shop", "list examples/shop/manifests --exposure", only=("text", "json", "csv", "md")
+    ),
+    GoldenCommand("list", "ways-in", "list examples/ways-in --explain"),
     GoldenCommand("diff", "changed", f"diff examples/shop/manifests {WORLDS}/changed", 4),
     GoldenCommand("diff", "same", "diff examples/shop/manifests examples/shop/manifests"),
     GoldenCommand("compile envoy", "plain", f"compile envoy -f {WORLDS}/plain-gateway.yaml"),

@@ -155,7 +155,7 @@ def folder(tmp_path: Path) -> str:
 def run(*arguments: str) -> str:
     done = CliRunner().invoke(root, ["list", *arguments])
     assert done.exit_code == 0, done.output
-    return done.output
+    return done.stdout
 
 
 def test_the_text_groups_by_workload_and_names_conditions(folder: str) -> None:
@@ -223,7 +223,12 @@ def test_pairs_expand_groups_and_leave_out_an_endpoint_with_itself(folder: str) 
 def test_an_empty_cluster_lists_nothing(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("")
     assert run(str(tmp_path)) == ""
-    assert json.loads(run(str(tmp_path), "-o", "json")) == {"connections": [], "notConsidered": []}
+    assert json.loads(run(str(tmp_path), "-o", "json")) == {
+        "connections": [],
+        "waysIn": [],
+        "unprotected": {},
+        "notConsidered": [],
+    }
     assert run(str(tmp_path), "-o", "md") == "No connections.\n"
 
 

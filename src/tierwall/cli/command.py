@@ -34,6 +34,7 @@ FAILED, DENIED, HAS_FINDINGS, CONDITIONAL, INCOMPLETE = 1, 3, 4, 5, 6
 _PLANES = {
     "check": ("network", "tool", "gateway", "api"),
     "list": ("network",),
+    "list --exposure": ("network",),
     "diff": ("network",),
     "tools": ("tool",),
     "effective --all": ("gateway",),

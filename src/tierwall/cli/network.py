@@ -17,6 +17,7 @@ from tierwall.cli.command import (
     output,
     print_diagnostics,
     print_line,
+    print_lines,
     print_output,
     repeated_option,
     runs,
@@ -129,7 +130,7 @@ def list_connections(params: ListParams) -> None:
         from tierwall.network.reach.exposure import exposure_limits
 
         print_diagnostics(sorted_diagnostics(exposure_limits(world.snapshot)))
-        print_output("list", params.output, world.exposure(explain=params.explain))
+        print_output("list --exposure", params.output, world.exposure(explain=params.explain))
         return
     whole = params.output == "html"  # The page shows everything, with reasons.
     connections = world.connections(
@@ -144,8 +145,18 @@ def list_connections(params: ListParams) -> None:
 
         drawn = _draw(lambda: picture(connections.matrix, connections.explain), "narrow it with --from, --to, --port")
         print_output("list", params.output, drawn)
-    else:
-        print_output("list", params.output, connections.pairs() if params.pairs else connections)
+        return
+    from tierwall.render.listing import ConnectionReport
+
+    # The ways in and the summary are about everybody: a list of what some pods reach does not ask for them.
+    ways_in = () if params.sources else world.ways_in(params.destinations, params.ports, explain=params.explain)
+    narrowed = params.sources or params.destinations or params.ports
+    unprotected = () if narrowed else connections.unprotected()
+    entries = connections.pairs() if params.pairs else connections
+    print_output("list", params.output, ConnectionReport(entries, ways_in, unprotected))
+    if params.output in ("text", "md"):
+        # Scripts read the connections line by line; the summary is for people.
+        print_lines(map(str, unprotected), err=True)
 
 
 def _check_options(params: ListParams) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tierwall.network.reach.compare import ChangedFlow
@@ -25,8 +25,11 @@ def text(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
                 yield f"    {flow}: {deciders}"
 
 
-def json(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
-    """Write a document with one entry per line, so that a large matrix is never in memory as text."""
+def json(entries: Iterable[ConnectionEntry], view: View, more: Mapping[str, Any] | None = None) -> Iterator[str]:
+    """Write a document with one entry per line, so that a large matrix is never in memory as text.
+
+    `more` has further keys of the document.
+    """
     yield '{"connections": ['
     before = ""
     for entry in entries:
@@ -35,17 +38,21 @@ def json(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
         before = f"  {json_line(_entry(entry))}"
     if before:
         yield before
-    yield f'], "notConsidered": {json_line(omission_documents(view.not_considered))}}}'
+    last = "]"
+    for key, value in (more or {}).items():
+        yield f"{last},"
+        last = f"{json_line(key)}: {json_line(value)}"
+    yield f'{last}, "notConsidered": {json_line(omission_documents(view.not_considered))}}}'
 
 
 def _entry(entry: ConnectionEntry) -> dict[str, Any]:
     """Return sources, destinations and flows; in a comparison, also the change."""
     change = {"change": entry.change} if entry.change else {}
-    flows = [_flow(flow) for flow in entry.flows]
-    return {**change, "from": _named(entry.sources), "to": _named(entry.destinations), "flows": flows}
+    flows = [flow_document(flow) for flow in entry.flows]
+    return {**change, "from": named_document(entry.sources), "to": named_document(entry.destinations), "flows": flows}
 
 
-def _flow(flow: ConnectionFlow) -> dict[str, Any]:
+def flow_document(flow: ConnectionFlow) -> dict[str, Any]:
     """Return ports with the same verdict; `was` is the flow before a change."""
     ports = [{"protocol": ports.protocol, "first": ports.first, "last": ports.last} for ports in flow.ranges]
     document: dict[str, Any] = {"verdict": str(flow.verdict), "ports": ports}
@@ -55,11 +62,12 @@ def _flow(flow: ConnectionFlow) -> dict[str, Any]:
         document["egress"] = decider_documents(flow.egress)
         document["ingress"] = decider_documents(flow.ingress)
     if isinstance(flow, ChangedFlow) and flow.was is not None:
-        document["was"] = _flow(flow.was)
+        document["was"] = flow_document(flow.was)
     return document
 
 
-def _named(named: NamedEndpoints) -> dict[str, list[str]]:
+def named_document(named: NamedEndpoints) -> dict[str, list[str]]:
+    """Return the parts of a name that are not empty."""
     parts = (("all", named.all), ("except", named.excepts), ("ends", named.ends))
     return {key: list(names) for key, names in parts if names}
 
@@ -105,13 +113,14 @@ def markdown(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
             "ports": entry.ports,
             "change": entry.change,
         }
-        row = [_in_cell(cells[column]) for column in heading if column in cells]
+        row = [in_cell(cells[column]) for column in heading if column in cells]
         if "because" in heading:
-            row.append("<br>".join(_in_cell(f"{flow}: {flow.name_deciders()}") for flow in entry.flows))
+            row.append("<br>".join(in_cell(f"{flow}: {flow.name_deciders()}") for flow in entry.flows))
         yield f"| {' | '.join(row)} |"
     if not heading:
         yield "No connections."
 
 
-def _in_cell(text: str) -> str:
+def in_cell(text: str) -> str:
+    """Return a text as a cell of a Markdown table."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;").replace("](", "]\\(")

@@ -62,7 +62,7 @@ def service_targets(snapshot: Snapshot, service: Resource) -> ServiceTargets:
     if not isinstance(selector, dict) or not selector:
         return ServiceTargets(service, problem=f"{reference} has no selector: its addresses are not among the objects")
     labels = {str(key): str(value) for key, value in selector.items()}
-    pods = _selected(snapshot, service.namespace, labels)
+    pods = labelled_pods(snapshot, service.namespace, labels)
     ports = tuple(port for value in list_of_maps(spec.get("ports")) if (port := _port(value, pods)) is not None)
     if not pods:
         return ServiceTargets(service, ports, problem=f"{reference} selects no pod")
@@ -103,8 +103,8 @@ def _number(value: object) -> int | None:
     return value if type(value) is int and 1 <= value <= LAST_PORT else None
 
 
-def _selected(snapshot: Snapshot, namespace: str, labels: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """Return the pods of a namespace with these labels, by name."""
+def labelled_pods(snapshot: Snapshot, namespace: str, labels: Mapping[str, str]) -> tuple[Endpoint, ...]:
+    """Return the pods of a namespace that have all of these labels, by name; there must be at least one label."""
     index = _by_label(snapshot)
     candidates = min((index.get((namespace, *label), ()) for label in labels.items()), key=len)
     wanted = labels.items()

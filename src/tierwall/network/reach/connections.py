@@ -23,6 +23,8 @@ from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.listing import ConnectionEntry, connection_entries, pair_entries
 from tierwall.network.reach.matrix import ReachMatrix, reach_matrix
 from tierwall.network.reach.spaces import mask_of, union
+from tierwall.network.reach.unprotected import UnprotectedPods, unprotected_pods
+from tierwall.network.reach.ways_in import JudgedWay, judge_ways
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Block, Span, parse_address
 from tierwall.values.pattern import pattern
@@ -47,6 +49,10 @@ class Connections(Struct, frozen=True, eq=False):
     def pairs(self) -> Iterator[ConnectionEntry]:
         """Yield one entry per pair of endpoints."""
         return pair_entries(self.matrix, self.explain)
+
+    def unprotected(self) -> tuple[UnprotectedPods, ...]:
+        """Return the pods that no policy protects, by direction, and pods on their host's network."""
+        return unprotected_pods(self.matrix.classes)
 
 
 def connections(
@@ -86,6 +92,21 @@ def connections(
         progress=progress,
     )
     return Connections(matrix, explain)
+
+
+def ways_in(
+    snapshot: Snapshot, destinations: Sequence[str] = (), ports: Sequence[str] = (), explain: bool = False
+) -> tuple[JudgedWay, ...]:
+    """Return the ways in from outside, all of them or those to some endpoints and ports.
+
+    InputError lists every endpoint that does not exist and every port that is not valid.
+    """
+    problems: list[Diagnostic] = []
+    selected = _select_endpoints(network_model(snapshot), destinations, "to", problems)
+    ranges = [numbers for text in ports for numbers in _port_ranges(text, problems)]
+    if problems:
+        raise input_error(problems)
+    return judge_ways(snapshot, explain, frozenset(selected.endpoints) if destinations else None, ranges)
 
 
 class _SelectedEndpoints(NamedTuple):

@@ -152,6 +152,8 @@ class _SortSpace:
         selector = self.of_namespaces.selector(tuple([full if points == new else points for points, new, full in axes]))
         if not selector.requirements:
             return "any other namespace"
+        if [(key, operator) for key, operator, _ in selector.requirements] == [(NAMESPACE_NAME, "In")]:
+            return f"namespace {_some_of(list(selector.requirements[0].values))}"
         exists = any(selector.matches(labels) for labels in self.network.namespaces.values())
         return f"{'another' if exists else 'a'} namespace with {selector}"
 

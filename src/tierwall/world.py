@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from tierwall.tool.grants import Grants, ToolRow
 
 Path: TypeAlias = str | os.PathLike[str]
+# The planes whose answers have omissions of their own.
+_PLANES = ("network", "tool", "gateway", "api")
 
 
 def load(
@@ -418,10 +420,20 @@ class World:
     @property
     def not_considered(self) -> tuple[Omission, ...]:
         """Objects that could change answers of any plane and were not considered."""
-        return self.omissions("network", "tool", "gateway", "api")
+        return self._omissions(_PLANES, None, every=True)
+
+    def left_out_of(self, namespace: str) -> tuple[Omission, ...]:
+        """Return what could change answers about one namespace and was not considered."""
+        return self._omissions(_PLANES, (namespace,), every=True)
 
     def omissions(self, *planes: str) -> tuple[Omission, ...]:
-        """Return what could change the answers of some planes and was not considered."""
+        """Return what could change the answers of some planes; pods and workloads are not judged one by one."""
+        return self._omissions(planes, None, every=False)
+
+    def _omissions(
+        self, planes: Sequence[str], namespaces: Sequence[str] | None, *, every: bool
+    ) -> tuple[Omission, ...]:
         from tierwall.resources.foreign import omissions
 
-        return tuple(dict.fromkeys(omission for plane in planes for omission in omissions(self._snapshot, plane)))
+        left_out = (omissions(self._snapshot, plane, namespaces, every=every) for plane in planes)
+        return tuple(dict.fromkeys(omission for of_plane in left_out for omission in of_plane))

@@ -50,6 +50,8 @@ def test_every_problem_is_reported_at_once_sorted_by_place_with_hints(broken: Pa
         'a.yaml:9:7: error[TW101]: unknown field "spec.subject.pods.namespaceSeletor" '
         "(did you mean `namespaceSelector`?)",
         "a.yaml:9:7: error[TW102]: spec.subject.pods.namespaceSelector: Required value",
+        "not considered: 1 AdminNetworkPolicy (refused by an API server; here what cannot be read fails closed: "
+        "an Allow matches nothing, any other rule denies), first a.yaml:1",
     ]
     assert result.stderr == "4 errors in 1 object of 1 file\n"
 

@@ -29,7 +29,7 @@ QUESTION = ("network", "--from", "shop/web-0", "--to", "shop/db-0", "--port", "5
     ("arguments", "absent"),
     [
         (("--help",), ("msgspec", "tierwall.core.diagnostics", "tierwall.resources", *PLANES, *ENGINES)),
-        (("explain", *QUESTION, "-f", SHOP / "manifests"), ("re2", "tierwall.cel", *LIBYAML, *PLANES, *ENGINES)),
+        (("explain", *QUESTION, "-f", SHOP / "manifests"), ("re2", *LIBYAML, *PLANES, *ENGINES)),
         (("test", SHOP / "tests"), ("re2", "pathlib", *LIBYAML, *PLANES, *ENGINES)),
         (("check", SHOP / "manifests"), ("re2", *LIBYAML, *PLANES, *ENGINES)),
     ],

@@ -85,7 +85,8 @@ def check(params: CheckParams) -> int:
     if params.write_baseline is not None:
         reviewed = write_baseline(reviewed, params.write_baseline)
     compared = baseline is not None or bool(older) or params.write_baseline is not None
-    checked = CheckResult(reviewed, loaded, Severity(params.fail_on), compared)
+    left_out_here = world.not_considered if params.for_namespace is None else world.left_out_of(params.for_namespace)
+    checked = CheckResult(reviewed, loaded, Severity(params.fail_on), compared, left_out_here)
     print_output("check", params.output, checked)
     if params.output == "text":
         print_line(checked.summary, err=True)

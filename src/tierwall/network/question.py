@@ -27,7 +27,7 @@ from tierwall.network.detail import (
     single_detail,
 )
 from tierwall.network.ends import OUTSIDE, EndFinder
-from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS
+from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS, objects_behind
 from tierwall.network.model.model import NetworkModel, network_model, network_model_with_shadow
 from tierwall.network.model.policies import is_shadow
 from tierwall.network.model.rules import EGRESS, NetworkRule, peers_by_kind
@@ -76,8 +76,9 @@ def ask(snapshot: Snapshot, question: NetworkQuestion, problems: Iterable[Diagno
     detail = _decide(snapshot, network, question, problems)
     if everything is not network:
         detail = structs.replace(detail, shadow=_shadow(detail, _decide(snapshot, everything, question)))
-    ends = (end for decision in detail.decisions for end in (decision.source, decision.destination))
-    left_out = omissions(snapshot, "network", {end.namespace for end in ends if end.kind == "pod"})
+    ends = {end: None for decision in detail.decisions for end in (decision.source, decision.destination)}
+    named = [resource for end in ends for resource in objects_behind(snapshot, end)]
+    left_out = omissions(snapshot, "network", {end.namespace for end in ends if end.kind == "pod"}, named=named)
     return structs.replace(answer(detail), not_considered=left_out) if left_out else answer(detail)
 
 

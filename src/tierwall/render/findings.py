@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from tierwall.analyze.review import AcceptedFinding, ReviewResult
+from tierwall.core.answer import Omission
 from tierwall.core.catalogue import CATALOGUE, Severity
 from tierwall.core.diagnostics import MAX_SHOWN, Diagnostics, ShownResult, shown
 from tierwall.core.source import Position
@@ -31,6 +32,7 @@ class CheckResult(Struct, frozen=True):
     fail_on: Severity = Severity.WARNING
     # Whether there was a baseline or an older state to compare with.
     compared: bool = False
+    not_considered: tuple[Omission, ...] = ()
 
     @property
     def findings(self) -> Diagnostics:

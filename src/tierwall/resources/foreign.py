@@ -1,6 +1,7 @@
-"""Policies of other systems that decide about the same traffic, calls, settings or requests.
+"""Omissions of an answer: policies of other systems, and objects that no cluster would have.
 
-Tierwall does not read them, so every answer that they could change says so (docs/reference/sources.md, section 3).
+Other systems decide about the same traffic, calls, settings or requests. Tierwall does not read their policies, so
+every answer that they could change says so (docs/reference/sources.md#what-is-not-considered).
 `kinds/data/foreign.json` is the table: one line per plane and group. `namespaced` kinds concern only their own
 namespace, unless it is the `rootNamespace` of their system; kinds in `everywhere` concern all of them. `bound` kinds
 count only with a binding, and kinds with `verbs: write` only for requests that admission sees.
@@ -17,10 +18,10 @@ from tierwall.core.answer import Omission
 from tierwall.core.reference import Reference
 from tierwall.resources.kinds.registry import is_built_in, read_data
 from tierwall.resources.once import per_snapshot
+from tierwall.resources.refused import MAX_EXAMPLES, refusals
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
-MAX_EXAMPLES = 2
 _EFFECTS = {
     "network": "{owner} may deny what is allowed here, or allow what is denied",
     "tool": "{owner} may deny what is allowed here, or allow what is denied",
@@ -122,13 +123,16 @@ def omissions(
     plane: str,
     namespaces: Iterable[str] | None = None,
     *,
+    named: Iterable[Resource] = (),
+    every: bool = False,
     is_admitted: bool = True,
     is_about_pods: bool = True,
 ) -> tuple[Omission, ...]:
     """Return what could change the answer of a plane and was not considered.
 
-    `namespaces` are those that the question is about; None stands for all. For requests to an API server,
-    `is_admitted` says whether admission sees them once they are allowed, and `is_about_pods` whether they change pods.
+    `namespaces` are those that the question is about; None stands for all. `named` are objects that it names, and
+    `every` says that it is about all objects (`resources.refused`). For requests to an API server, `is_admitted` says
+    whether admission sees them once they are allowed, and `is_about_pods` whether they change pods.
     """
     wanted = None if namespaces is None else sorted(set(namespaces))
     entries = [
@@ -143,7 +147,7 @@ def omissions(
         ]
         if namespaces_of_pods:
             entries.append(_omission(ForeignKind("api", "", "Pod Security admission"), "Namespace", namespaces_of_pods))
-    return tuple(entries)
+    return (*entries, *refusals(snapshot, plane, wanted, named, every))
 
 
 def _omission(line: ForeignKind, kind: str, objects: list[Resource]) -> Omission:

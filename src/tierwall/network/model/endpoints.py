@@ -156,6 +156,7 @@ WORKLOADS = (
 )
 MAX_REPLICAS = 2
 
+_GROUPS = {kind: group for group, kind in WORKLOADS}
 _CREATED_BY = {"Pod": WORKLOADS, "ReplicaSet": (("apps", "Deployment"),), "Job": (("batch", "CronJob"),)}
 
 
@@ -184,6 +185,18 @@ def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Ite
         for resource in snapshot.of_kind(group, kind):
             if resource.reference not in shown and controller(snapshot, resource) is None:
                 yield from _replicas(resource, namespaces[resource.namespace], nodes, taken)
+
+
+def objects_behind(snapshot: Snapshot, end: Endpoint) -> Iterator[Resource]:
+    """Yield the objects that make an endpoint what it is: a pod or its workload, and its namespace; or a node."""
+    keys: list[tuple[str, str, str, str]] = []
+    if end.kind == "pod":
+        keys = [("", "Pod", end.namespace, end.name), ("", "Namespace", "", end.namespace)]
+        if end.workload is not None:
+            keys.append((_GROUPS[end.workload.kind], end.workload.kind, end.namespace, end.workload.name))
+    elif end.kind == "node":
+        keys = [("", "Node", "", end.name)]
+    return (resource for key in keys if (resource := snapshot.get(*key)) is not None)
 
 
 def _replicas(

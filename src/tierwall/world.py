@@ -15,7 +15,7 @@ import msgspec
 from tierwall.core.answer import Answer, Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, input_error, near_miss, sorted_diagnostics
 from tierwall.core.question import Question
-from tierwall.core.reference import Reference, full_name, full_reference
+from tierwall.core.reference import Reference, full_name
 from tierwall.resources.load import LoadResult, LoadSettings, load_text, read_objects
 from tierwall.resources.load import load as load_paths
 from tierwall.resources.read import NOTHING_READ, ReadResult, repeated_keys
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tierwall.analyze.baseline import BaselineSet, FileNaming
     from tierwall.analyze.diff import Difference
     from tierwall.analyze.review import ReviewResult
+    from tierwall.analyze.statuses import AnyStatus
     from tierwall.api.permissions import Permission
-    from tierwall.attach.status import PolicyStatus
     from tierwall.core.protocols import Progress
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import ConnectionEntry
@@ -383,15 +383,15 @@ class World:
 
     def status(self, *references: str | Reference) -> list[dict[str, Any]]:
         """Return policies with the status that a controller would write: all of them, or those named."""
-        from tierwall.render.gateway import status_document
+        from tierwall.render.status import status_document
 
         return [status_document(status) for status in self.statuses(*references)]
 
-    def statuses(self, *references: str | Reference) -> list[PolicyStatus]:
+    def statuses(self, *references: str | Reference) -> list[AnyStatus]:
         """Return the status of policies, for callers inside Tierwall."""
-        from tierwall.gateway.effects import statuses
+        from tierwall.analyze.statuses import statuses
 
-        return statuses(self._snapshot, *(full_reference(str(name), self._namespace) for name in references))
+        return statuses(self._snapshot, *(str(name) for name in references), namespace=self._namespace)
 
     def objects(self, kind: str | None = None) -> Iterator[Resource]:
         """Iterate over all objects, or those of one kind, in the order they were read."""

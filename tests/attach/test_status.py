@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from tierwall.analyze.attachment import unattached_policies
-from tierwall.attach.status import MAX_ANCESTORS
+from tierwall.analyze.statuses import statuses
+from tierwall.attach.status import MAX_ANCESTORS, PolicyStatus
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import UnknownName
-from tierwall.gateway.effects import statuses
-from tierwall.render.gateway import status_document
+from tierwall.render.status import status_document
 from tierwall.resources.admission import admit
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
@@ -56,6 +56,7 @@ def conditions(name: str, *objects: dict[str, Any]) -> dict[str, dict[str, tuple
     """Return status, reason and message of each condition, by ancestor and type."""
     everything = statuses(Snapshot.of(load_objects(objects)))
     (policy_status,) = (status for status in everything if status.policy.name == name)
+    assert isinstance(policy_status, PolicyStatus)
     return {
         ancestor.ref.name: {
             condition.type: (condition.status, condition.reason, condition.message) for condition in ancestor.conditions

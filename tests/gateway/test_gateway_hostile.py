@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from tests.randomness import examples
 from tests.worlds.gateway_clusters import cluster, question
 from tierwall.analyze.checks import check
+from tierwall.analyze.statuses import statuses
 from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import InputError
-from tierwall.gateway.effects import statuses
 from tierwall.gateway.question import GatewayQuestion, ask, ask_everywhere
 from tierwall.render import text
 from tierwall.render.formats import View
-from tierwall.render.gateway import status_document, status_lines
+from tierwall.render.status import status_document, status_lines
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 

@@ -103,7 +103,8 @@ class StatusParams(AnswerParams):
 def status(params: StatusParams) -> None:
     """Print the conditions that a controller would write, per policy and ancestor.
 
-    Covers all AgentgatewayPolicies and AccessPolicies, or those named by reference. `-o json` prints objects with their
-    `status`; a condition that did not change keeps its time.
+    Covers AgentgatewayPolicies, AccessPolicies, AdminNetworkPolicies, BaselineAdminNetworkPolicies and
+    ClusterNetworkPolicies: all of them, or those named by reference. `-o json` prints objects with their `status`; a
+    condition that did not change keeps its time.
     """
     print_output("status", params.output, params.world().statuses(*params.policies))

@@ -6,13 +6,12 @@ status of a policy combines its attachment with the result of the merge as a who
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tierwall.attach.status import MergeStatus, PolicyStatus, ancestors
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES, attachments
 from tierwall.core.answer import Reason
-from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.stack import Tier
 from tierwall.core.words import join_names
 from tierwall.gateway.decide import Candidate, LevelSettings, LosingCandidate, MergedField, merger, possible_winners
@@ -20,7 +19,6 @@ from tierwall.gateway.model.conditional import ANY_REQUEST
 from tierwall.gateway.model.fields import FIELDS, PHASES, Phase, Section
 from tierwall.gateway.model.places import LevelName, RequestPlace, levels, prospective_places, reachable_places
 from tierwall.gateway.sentence import BEATS
-from tierwall.resources.finder import ResourceFinder
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -145,26 +143,15 @@ def prospective_effects(snapshot: Snapshot) -> PolicyEffects:
     return PolicyEffects(snapshot, prospective_places(snapshot))
 
 
-def statuses(snapshot: Snapshot, *references: str) -> list[PolicyStatus]:
-    """Return the status of every AgentgatewayPolicy and AccessPolicy, or of the given ones.
+def policies_with_ancestors(snapshot: Snapshot) -> Iterator[Resource]:
+    """Yield every AgentgatewayPolicy and AccessPolicy."""
+    for kinds in (GATEWAY_POLICIES, ACCESS_POLICIES):
+        yield from attachments(snapshot, kinds, admitted=False).policies
 
-    Raise InputError for references to policies that do not exist.
-    """
-    policies = [
-        policy
-        for kinds in (GATEWAY_POLICIES, ACCESS_POLICIES)
-        for policy in attachments(snapshot, kinds, admitted=False).policies
-    ]
-    if references:
-        problems: list[Diagnostic] = []
-        finder = ResourceFinder(snapshot, problems)
-        policies = [
-            policy for reference in references for policy in finder.by_reference_among("policy", reference, policies)
-        ]
-        if problems:
-            raise input_error(problems)
-    in_order = sorted(set(policies), key=lambda policy: (policy.kind, policy.namespace, policy.name, policy.group))
-    return [PolicyStatus(policy, ancestors(snapshot, policy, merge_status(snapshot, policy))) for policy in in_order]
+
+def policy_status(snapshot: Snapshot, policy: Resource) -> PolicyStatus:
+    """Return the status of one of these policies."""
+    return PolicyStatus(policy, ancestors(snapshot, policy, merge_status(snapshot, policy)))
 
 
 def merge_status(snapshot: Snapshot, policy: Resource) -> MergeStatus:

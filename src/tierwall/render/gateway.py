@@ -1,27 +1,22 @@
-"""The gateway plane as text and as JSON: what `explain gateway`, `effective` and `status` print.
+"""The gateway plane as text and as JSON: what `explain gateway` and `effective` print.
 
 The keys of its documents: docs/reference/decision-document.md#keys-of-one-plane.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from tierwall.attach.status import AncestorRef, PolicyStatus, StatusCondition
 from tierwall.core.answer import Answer, Reason, Step
 from tierwall.gateway.detail import FieldDetail, FieldSetter, GatewayDetail, ProfileDifference, Setting
 from tierwall.gateway.model.fields import PROFILES, Profile
 from tierwall.gateway.sentence import summary
-from tierwall.render.formats import LineLookup, View
-from tierwall.render.json import items_document, json_line, non_empty, source_document
+from tierwall.render.formats import LineLookup
+from tierwall.render.json import json_line, non_empty, source_document
 from tierwall.render.text import shortened
-from tierwall.resources.resource import list_of_maps
-
-# The time of a condition whose status is new: a pure function cannot know it.
-NO_TIME = "1970-01-01T00:00:00Z"
 
 
 def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
@@ -141,82 +136,3 @@ def _difference_document(difference: ProfileDifference) -> dict[str, Any]:
 
 def _where(step: Step) -> dict[str, Any]:
     return {"policy": str(step.policy), "level": str(step.tier)}
-
-
-def statuses(statuses: Iterable[PolicyStatus], view: View) -> Iterator[str]:
-    """Write the status of each policy, with an empty line between policies."""
-    for number, status in enumerate(statuses):
-        if number:
-            yield ""
-        yield from status_lines(status)
-
-
-def status_lines(status: PolicyStatus) -> Iterator[str]:
-    """Write the policy, each ancestor, and one line for each of its conditions."""
-    yield str(status.policy.reference)
-    for ancestor in status.ancestors:
-        ref = ancestor.ref
-        yield f"  {ref.kind}/{ref.namespace}/{ref.name}" if ref.namespace else f"  {ref.name}"
-        for condition in ancestor.conditions:
-            first, *rest = condition.message.split("\n")
-            yield f"    {condition.type:<13} {condition.status!s:<6} {condition.reason:<23} {first}"
-            yield from (f"{'':<49}{continued}" for continued in rest)
-    if not status.ancestors:
-        yield "  no target that could be read"
-
-
-def statuses_document(statuses: Iterable[PolicyStatus], view: View) -> dict[str, Any]:
-    """Return the document of `status -o json`."""
-    return items_document(map(status_document, statuses), view)
-
-
-def status_document(status: PolicyStatus) -> dict[str, Any]:
-    """Return the policy with nothing but its status, as a controller would apply it.
-
-    A condition that did not change keeps its time from the status of the object, as controllers do.
-    """
-    policy = status.policy
-    stored = policy.value.get("status")
-    before = {
-        (tuple(sorted(ancestor["ancestorRef"].items())), condition["type"]): condition
-        for ancestor in list_of_maps(stored.get("ancestors") if isinstance(stored, dict) else None)
-        if _is_reference(ancestor.get("ancestorRef"))
-        for condition in list_of_maps(ancestor.get("conditions"))
-        if isinstance(condition.get("type"), str)
-    }
-    generation = policy.metadata.get("generation")
-
-    def condition_document(ref: Mapping[str, str], condition: StatusCondition) -> dict[str, Any]:
-        word = "True" if condition.status else "False"
-        old = before.get((tuple(sorted(ref.items())), condition.type), {})
-        document: dict[str, Any] = {
-            "type": condition.type,
-            "status": word,
-            "reason": condition.reason,
-            "message": condition.message,
-        }
-        if type(generation) is int:
-            document["observedGeneration"] = generation
-        time = old.get("lastTransitionTime", NO_TIME) if old.get("status") == word else NO_TIME
-        return document | {"lastTransitionTime": time}
-
-    ancestors = []
-    for ancestor in status.ancestors:
-        ref = _ref(ancestor.ref)
-        conditions = [condition_document(ref, condition) for condition in ancestor.conditions]
-        ancestors.append({"ancestorRef": ref, "controllerName": status.controller, "conditions": conditions})
-    return {
-        "apiVersion": policy.api_version,
-        "kind": policy.kind,
-        "metadata": {"namespace": policy.namespace, "name": policy.name},
-        "status": {"ancestors": ancestors},
-    }
-
-
-def _ref(ref: AncestorRef) -> dict[str, str]:
-    namespace = {"namespace": ref.namespace} if ref.namespace else {}
-    return {"group": ref.group, "kind": ref.kind, **namespace, "name": ref.name}
-
-
-def _is_reference(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())

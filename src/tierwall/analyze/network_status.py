@@ -1,0 +1,232 @@
+"""Compute the status that a controller would write on AdminNetworkPolicies and their kin (docs/network.md#status).
+
+These kinds have one list of conditions and no name of a controller in it, so the types carry a prefix. A policy is
+`Conflicted` if another policy of its tier and priority answers some connection otherwise. As for TW201, connections of
+pods that may be created count too: a status that waited for them would come too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tierwall.analyze.network import MAX_STAND_INS
+from tierwall.attach.status import StatusCondition
+from tierwall.core.reference import Reference
+from tierwall.core.stack import Tier
+from tierwall.core.unprintable import escape_unprintable
+from tierwall.core.words import join_names
+from tierwall.network.model.endpoints import Endpoint
+from tierwall.network.model.model import network_model, network_model_with_shadow
+from tierwall.network.model.policies import is_shadow
+from tierwall.network.model.rules import Direction, RuleAction, TieredPolicy, tier_isolates
+from tierwall.network.reach.classes import EndpointClasses
+from tierwall.network.reach.exposure import with_stand_ins
+from tierwall.network.reach.membership import MatchedRule, port_cells
+from tierwall.network.reach.rows import Rows
+from tierwall.resources.once import per_snapshot
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import objections
+
+GROUP = "policy.networking.k8s.io"
+BASELINE = "BaselineAdminNetworkPolicy"
+KINDS = ("AdminNetworkPolicy", BASELINE, "ClusterNetworkPolicy")
+ACCEPTED, CONFLICTED = "tierwall.io/Accepted", "tierwall.io/Conflicted"
+MAX_MESSAGE_BYTES = 1024
+# The most rivals that are looked for: a thousand policies of one priority are one mistake.
+MAX_RIVALS = 20
+
+
+class NetworkPolicyStatus(NamedTuple):
+    """The conditions of one policy."""
+
+    policy: Resource
+    conditions: tuple[StatusCondition, ...]
+
+
+def network_policies(snapshot: Snapshot) -> Iterator[Resource]:
+    """Yield the policies of the network plane that have a status."""
+    for kind in KINDS:
+        yield from snapshot.of_kind(GROUP, kind)
+
+
+def network_policy_status(snapshot: Snapshot, policy: Resource) -> NetworkPolicyStatus:
+    """Return the status of one policy."""
+    conditions = [_accepted(snapshot, policy)]
+    if policy.kind != BASELINE:
+        conditions.append(_conflicted(snapshot, policy))
+    return NetworkPolicyStatus(policy, tuple(conditions))
+
+
+def _accepted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
+    refused = objections(snapshot, policy)
+    if not refused:
+        return StatusCondition(ACCEPTED, True, "Accepted", "Policy is accepted")
+    meanwhile = f"Meanwhile {_meanwhile(snapshot, policy)}"
+    return StatusCondition(ACCEPTED, False, "Invalid", _cut(refused, meanwhile))
+
+
+def _meanwhile(snapshot: Snapshot, policy: Resource) -> str:
+    """Say what a policy does that is not understood (docs/network.md#what-cannot-be-understood-fails-closed)."""
+    if is_shadow(policy):
+        return "it is in shadow mode and decides nothing"
+    model = network_model_with_shadow(snapshot)
+    judged = next((tiered for tiered in model.policies if tiered.resource is policy), None)
+    if judged is None:
+        return "it decides nothing"
+    if judged.closed:
+        return "it denies everything that it could be about"
+    closed = [rule for rule in judged.all_rules if rule.closed]
+    silent = [rule.place for rule in closed if rule.action is RuleAction.ALLOW]
+    denying = [rule.place for rule in closed if rule.action is not RuleAction.ALLOW]
+    parts = [f"{join_names(silent)} {'allows' if len(silent) == 1 else 'allow'} nothing"] if silent else []
+    if denying:
+        verb, whose = ("denies", "its") if len(denying) == 1 else ("deny", "their")
+        parts.append(f"{join_names(denying)} {verb} everything in {whose} direction")
+    return " and ".join(parts) or "it is applied as far as it is understood"
+
+
+def _conflicted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
+    rivals = priority_rivals(snapshot).get(policy.reference)
+    if not rivals:
+        message = "No policy of the same priority answers a connection otherwise"
+        return StatusCondition(CONFLICTED, False, "NoConflicts", message)
+    names = [str(rival) for rival in sorted(rivals)]
+    verbs = "has the same priority and answers" if len(names) == 1 else "have the same priority and answer"
+    example = rivals[min(rivals)]
+    if len(names) >= MAX_RIVALS:
+        names.append("perhaps others")
+    messages = (
+        escape_unprintable(f"{join_names(names, named)} {verbs} some connections otherwise{ending}")
+        for named in range(len(names), 0, -1)
+        for ending in (f", such as {example}", "")
+    )
+    fitting = (message for message in messages if len(message.encode()) <= MAX_MESSAGE_BYTES)
+    message = next(fitting, "Policies with the same priority answer some connections otherwise")
+    return StatusCondition(CONFLICTED, True, "SamePriority", message)
+
+
+def _cut(lines: Sequence[str], closing: str) -> str:
+    """Join lines, each escaped, and a closing one; leave out and count lines that would make the message too long."""
+    closing = escape_unprintable(closing)
+    room = MAX_MESSAGE_BYTES - len(closing.encode()) - len("\n99999 more\n")
+    kept: list[str] = []
+    for line in map(escape_unprintable, lines):
+        size = len(line.encode()) + 1
+        if size > room:
+            break
+        kept.append(line)
+        room -= size
+    if len(kept) < len(lines):
+        kept.append(f"{len(lines) - len(kept)} more")
+    return "\n".join([*kept, closing])
+
+
+@per_snapshot
+def priority_rivals(snapshot: Snapshot) -> Mapping[Reference, Mapping[Reference, str]]:
+    """Return by policy those of the same tier and priority that answer a connection otherwise, with that connection."""
+    return _RivalSearch(snapshot).rivals
+
+
+class _RivalSearch:
+    """Walks every kind of subject through tiers in which policies share a priority."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.rivals: dict[Reference, dict[Reference, str]] = {}
+        if not _shares_priorities(network_model(snapshot).tiers):
+            return
+        hypothetical = with_stand_ins(snapshot, named_ports=True, limit=MAX_STAND_INS)
+        self._stand_ins = hypothetical.pods
+        model = network_model(hypothetical.snapshot)
+        self._classes = EndpointClasses(model)
+        self._rows = Rows(self._classes, True)
+        seen: set[Any] = set()
+        for endpoint_class in self._classes.all:
+            subject = endpoint_class.representative
+            for direction in Direction if subject.under_policy else ():
+                for tier in model.stack(subject, direction):
+                    key = direction, tier, self._rows.seen_by(tier.policies, subject, direction)
+                    if key not in seen and _shares_priorities([tier]):
+                        seen.add(key)
+                        self._walk(subject, direction, tier)
+
+    def _walk(self, subject: Endpoint, direction: Direction, tier: Tier[TieredPolicy]) -> None:
+        matched = self._rows.membership.matched(tier, subject, direction)
+        alone = len(self._classes.of(subject).members) == 1
+        others = self._classes.everybody & ~(1 << self._classes.of(subject).bit if alone else 0)
+        for ports in port_cells(self._rows.ports.everything, (rule for rules in matched.values() for rule in rules)):
+            by_priority: dict[int, dict[TieredPolicy, dict[RuleAction, int]]] = {}
+            for policy in tier.policies:
+                by_priority.setdefault(policy.priority, {})[policy] = _answers(matched[policy], ports, others)
+            open_cases = others
+            for policies in by_priority.values():
+                self._compare(subject, direction, ports, policies, open_cases)
+                for answers in policies.values():
+                    for mask in answers.values():
+                        open_cases &= ~mask
+
+    def _compare(
+        self,
+        subject: Endpoint,
+        direction: Direction,
+        ports: int,
+        policies: Mapping[TieredPolicy, Mapping[RuleAction, int]],
+        among: int,
+    ) -> None:
+        """Find policies of one priority that answer otherwise."""
+        everybody: dict[RuleAction, int] = {}
+        for answers in policies.values():
+            for action, mask in answers.items():
+                everybody[action] = everybody.get(action, 0) | mask
+        for policy, answers in policies.items():
+            rivals = self.rivals.get(policy.reference, {})
+            for action, mask in answers.items():
+                otherwise = mask & among & _union(everybody, action)
+                if not otherwise or len(rivals) >= MAX_RIVALS:
+                    continue
+                for other, answers_of_other in policies.items():
+                    both = otherwise & _union(answers_of_other, action)
+                    if both and other is not policy and other.reference not in rivals:
+                        rivals = self.rivals.setdefault(policy.reference, {})
+                        rivals[other.reference] = self._connection(subject, direction, ports, both)
+                        if len(rivals) >= MAX_RIVALS:
+                            break
+
+    def _connection(self, subject: Endpoint, direction: Direction, ports: int, others: int) -> str:
+        (witness,) = self._classes.members(others & -others)
+        other = next((member for member in witness.members if member is not subject), witness.members[0])
+        source, destination = direction.connection(self._name(subject), self._name(other))
+        first = next(self._rows.ports.ranges(ports & -ports))
+        return f"{source} to {destination} on {first.protocol} {first.first}"
+
+    def _name(self, endpoint: Endpoint) -> str:
+        return str(self._stand_ins.get((endpoint.namespace, endpoint.name), endpoint))
+
+
+def _shares_priorities(tiers: Iterable[Tier[TieredPolicy]]) -> bool:
+    """Whether two policies that have a priority share it, in a tier where the first match decides."""
+    for tier in tiers:
+        priorities = [policy.priority for policy in tier.policies if policy.resource.kind != BASELINE]
+        if not tier_isolates(tier) and len(set(priorities)) < len(priorities):
+            return True
+    return False
+
+
+def _answers(rules: Sequence[MatchedRule], ports: int, others: int) -> dict[RuleAction, int]:
+    """Return the endpoints that a policy answers with each action, if it were the only policy."""
+    answers: dict[RuleAction, int] = {}
+    for matched in rules:
+        hit = matched.on(ports)[0] & others
+        if hit:
+            answers[matched.rule.action] = answers.get(matched.rule.action, 0) | hit
+            others &= ~hit
+    return answers
+
+
+def _union(answers: Mapping[RuleAction, int], but: RuleAction) -> int:
+    whole = 0
+    for action, mask in answers.items():
+        if action is not but:
+            whole |= mask
+    return whole

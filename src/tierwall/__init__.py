@@ -13,7 +13,7 @@ from tierwall.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from tierwall import cel as cel
-    from tierwall.analyze.diff import Difference as Difference
+    from tierwall.analyze.difference import Difference as Difference
     from tierwall.api.detail import ApiDetail as ApiDetail
     from tierwall.api.permissions import Permission as Permission
     from tierwall.api.question import ApiQuestion as ApiQuestion
@@ -80,7 +80,7 @@ _HOMES = {
     "ToolRow": "tool.grants",
     "Permission": "api.permissions",
     "Resource": "resources.resource",
-    "Difference": "analyze.diff",
+    "Difference": "analyze.difference",
     "TestReport": "policytest.run",
 }
 

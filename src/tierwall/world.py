@@ -25,7 +25,7 @@ from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from tierwall.analyze.baseline import BaselineSet, FileNaming
-    from tierwall.analyze.diff import Difference
+    from tierwall.analyze.difference import Difference
     from tierwall.analyze.review import ReviewResult
     from tierwall.analyze.statuses import AnyStatus
     from tierwall.api.permissions import Permission

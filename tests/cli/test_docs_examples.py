@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests import ROOT
 from tierwall.cli.main import root
 
-PAGES = ("README.md", "docs/index.md", "docs/network.md", "docs/policy-tests.md")
+PAGES = ("README.md", "docs/compare.md", "docs/index.md", "docs/network.md", "docs/policy-tests.md")
 
 
 class PageExample(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from tierwall.cli.main import root
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
 from tierwall.network.model.endpoints import Endpoint, address_endpoint
-from tierwall.network.model.model import NetworkModel
-from tierwall.network.reach.compare import ChangedConnections, compare_connections, differences
+from tierwall.network.model.model import NetworkModel, network_model
+from tierwall.network.reach.compare import ChangedConnections, compare_connections, differences, joined_changes
+from tierwall.network.reach.spaces import bits
 from tierwall.values.addresses import parse_address
 
 Object = dict[str, Any]
@@ -124,6 +125,7 @@ def test_an_added_connection_is_shown_with_its_deciders_now_and_before(folders: 
     result = CliRunner().invoke(root, ["diff", "old", "new"])
     assert result.exit_code == 4
     assert result.stdout.splitlines() == [
+        "1 connection opens",
         "+ shop/web => shop/db : TCP 5432",
         "    TCP 5432: egress Default; ingress NetworkPolicy/shop/db ingress[0] "
         "(before, Deny: egress Default; ingress NetworkPolicy/shop/db spec)",
@@ -132,16 +134,26 @@ def test_an_added_connection_is_shown_with_its_deciders_now_and_before(folders: 
 
 def test_a_removed_connection_is_shown_with_the_policy_that_denies_it_now(folders: Path) -> None:
     document = json.loads(CliRunner().invoke(root, ["diff", "new", "old", "-o", "json"]).stdout)
-    (entry,) = document["connections"]
-    assert entry["change"] == "removed"
-    (flow,) = entry["flows"]
-    assert flow["ingress"] == [{"policy": "NetworkPolicy/shop/db", "rule": "spec"}]
-    assert flow["was"]["ingress"] == [{"policy": "NetworkPolicy/shop/db", "rule": "ingress[0]"}]
+    (difference,) = document["differences"]
+    assert difference["plane"] == "network"
+    assert difference["change"] == "closes"
+    assert difference["question"] == {"from": "shop/web", "to": "shop/db", "protocol": "TCP", "port": 5432}
+    egress = {"policy": "Default"}
+    assert difference["before"] == {
+        "verdict": "Allow",
+        "decidedBy": [egress, {"policy": "NetworkPolicy/shop/db", "rule": "ingress[0]"}],
+    }
+    assert difference["after"] == {
+        "verdict": "Deny",
+        "decidedBy": [egress, {"policy": "NetworkPolicy/shop/db", "rule": "spec"}],
+    }
+    assert difference["sentence"] == "shop/web can no longer reach shop/db on TCP 5432"
+    assert document["notConsidered"] == []
 
 
-def test_without_changes_the_exit_code_is_0_and_stderr_says_so(folders: Path) -> None:
+def test_without_changes_the_exit_code_is_0_and_the_first_line_says_so(folders: Path) -> None:
     result = CliRunner().invoke(root, ["diff", "old", "old"])
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no connection changes\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "nothing changes\n", "")
 
 
 @pytest.mark.parametrize("output", ["csv", "md", "dot", "mermaid", "html"])
@@ -165,9 +177,61 @@ def test_pictures_distinguish_added_from_removed_connections_of_the_same_endpoin
     assert '|"- TCP 5432"|' in drawn
     page = CliRunner().invoke(root, ["diff", "new", "moved", "-o", "html"]).stdout
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
-    assert data["key"]["removed"] == "vanishes"
+    assert data["key"]["removed"] == "no longer connected"
     (cell,) = data["sets"]
+    assert cell["kind"] == "changed"
     assert [(flow["word"], flow["ports"]) for flow in cell["flows"]] == [
         ("appears", "TCP 5433"),
         ("vanishes", "TCP 5432"),
     ]
+
+
+NARROWED = POLICY.replace("ports: [{port: 5432}]", "ports: [{port: 5432}, {port: 9090}]")
+
+
+def test_fewer_ports_are_not_the_loss_of_a_connection(folders: Path) -> None:
+    pods = POD % ("web", "web") + POD % ("db", "db")
+    (folders / "wide.yaml").write_text(pods + NARROWED % "web")
+    result = CliRunner().invoke(root, ["diff", "wide.yaml", "new"])
+    assert result.stdout.splitlines()[1] == "- shop/web => shop/db : TCP 9090 (the rest still passes)"
+    for new, kind in (("new", "narrowed"), ("old", "removed")):
+        page = CliRunner().invoke(root, ["diff", "wide.yaml", new, "-o", "html"]).stdout
+        (cell,) = json.loads(page.split('id="data">')[1].split("</script>")[0])["sets"]
+        assert cell["kind"] == kind
+    page = CliRunner().invoke(root, ["diff", "new", "wide.yaml", "-o", "html"]).stdout
+    (cell,) = json.loads(page.split('id="data">')[1].split("</script>")[0])["sets"]
+    assert cell["kind"] == "widened"
+
+
+def test_changes_of_the_same_ports_are_one_entry_whatever_their_reasons(folders: Path) -> None:
+    def world(name: str, allowed: str) -> None:
+        pods = "".join(POD % (pod, pod) for pod in ("web", "db", "cache"))
+        of_db = POLICY % allowed
+        of_cache = of_db.replace("name: db", "name: cache").replace("app: db", "app: cache")
+        (folders / name).write_text(f"{pods}{of_db}---\n{of_cache}")
+
+    world("shut.yaml", "nobody")
+    world("open.yaml", "web")
+    lines = CliRunner().invoke(root, ["diff", "shut.yaml", "open.yaml"]).stdout.splitlines()
+    assert lines[:2] == ["1 connection opens", "+ shop/web => shop/cache, shop/db : TCP 5432"]
+    assert [line.partition(";")[2].split(" (")[0] for line in lines[2:]] == [
+        " ingress NetworkPolicy/shop/cache ingress[0]",
+        " ingress NetworkPolicy/shop/db ingress[0]",
+    ]
+
+
+@settings(max_examples=examples(100))
+@given(clusters(most_policies=4), clusters(most_policies=4))
+def test_joined_changes_are_the_changes_themselves(before: list[Object], after: list[Object]) -> None:
+    def pairs(changes: Iterable[ChangedConnections]) -> set[tuple[int, int, str, str, str]]:
+        return {
+            (source, destination, changed.change, flow.ports, str(changed.side.classes.model is network_model(old)))
+            for changed in changes
+            for source in bits(changed.sources)
+            for destination in bits(changed.destinations)
+            for flow in changed.flows
+        }
+
+    old, new = snapshot(before), snapshot(after)
+    changes = list(differences(old, new))
+    assert pairs(joined_changes(changes)) == pairs(changes)

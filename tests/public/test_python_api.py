@@ -228,7 +228,7 @@ def test_unknown_names_come_with_near_misses(shop: tierwall.World) -> None:
 
 def test_a_plane_that_cannot_be_compared_is_an_error(shop: tierwall.World) -> None:
     with pytest.raises(tierwall.InputError):
-        tierwall.diff(shop, shop, planes=["tool"])  # raises at once, before the iterator is used
+        tierwall.diff(shop, shop, planes=["tools"])  # raises at once, before the iterator is used
     assert list(tierwall.diff(shop, shop)) == []
 
 

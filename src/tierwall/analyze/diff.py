@@ -1,79 +1,36 @@
-"""Compares two snapshots: what a change of policies opens, closes or alters, plane by plane.
-
-Only the network plane can be compared today. Asking for another plane is an error, not an empty answer.
-"""
+"""Compares two snapshots: what a change of policies opens, closes or alters, plane by plane (docs/compare.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from msgspec import Struct
-
-from tierwall.core.answer import Decider
+from tierwall.analyze.difference import Difference
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
-from tierwall.core.verdict import Verdict
-from tierwall.network.reach.compare import ADDED, CHANGED, REMOVED, ChangedFlow, compare_connections
-from tierwall.network.reach.listing import ConnectionEntry, ConnectionFlow
 from tierwall.resources.snapshot import Snapshot
 
-PLANES = ("network",)
-
-Change: TypeAlias = Literal["opens", "closes", "alters"]
-_CHANGES: Mapping[str, Change] = {ADDED: "opens", REMOVED: "closes", CHANGED: "alters"}
-_VERBS = {"opens": "can now reach", "closes": "can no longer reach", "alters": "can reach, by other domain names,"}
-
-
-class SettledVerdict(Struct, frozen=True):
-    """The answer to a question before or after a change."""
-
-    verdict: Verdict
-    decided_by: tuple[Decider, ...]
-
-
-class Difference(Struct, frozen=True):
-    """One question that a change answers differently."""
-
-    plane: str
-    change: Change
-    # The question, with the keys of a policy test. Its endpoints may be groups.
-    question: Mapping[str, str]
-    before: SettledVerdict | None
-    after: SettledVerdict | None
-    sentence: str
-
-    def __str__(self) -> str:
-        return self.sentence
+# The planes in order, each with the function that compares it.
+PLANES: Mapping[str, str] = {
+    "network": "tierwall.analyze.diff_network:network_differences",
+    "tool": "tierwall.analyze.diff_tool:tool_differences",
+    "gateway": "tierwall.analyze.diff_gateway:gateway_differences",
+    "api": "tierwall.analyze.diff_api:api_differences",
+}
 
 
 def differences(old: Snapshot, new: Snapshot, planes: Sequence[str] | None = None) -> Iterator[Difference]:
-    """Yield everything that differs, the network plane first. Raise InputError for a plane that cannot be compared."""
+    """Yield everything that differs, the network plane first. Raise InputError for a plane that does not exist."""
     unknown = [plane for plane in planes or () if plane not in PLANES]
     if unknown:
         expected = f"expected one of {', '.join(PLANES)} as plane"
         raise InputError(
             Diagnostic("TW703", f"{expected}, found `{plane}`", hint=near_miss(plane, PLANES)) for plane in unknown
         )
-    if planes is None or "network" in planes:
-        return (difference for entry in compare_connections(old, new) for difference in _network(entry))
-    return iter(())
+    wanted = [plane for plane in PLANES if planes is None or plane in planes]
+    return (difference for plane in wanted for difference in _comparison(plane)(old, new))
 
 
-def _network(entry: ConnectionEntry) -> Iterator[Difference]:
-    change = _CHANGES[entry.change]
-    for flow in entry.flows:
-        before = flow.was if isinstance(flow, ChangedFlow) else None
-        yield Difference(
-            "network",
-            change,
-            {"from": str(entry.sources), "to": str(entry.destinations), "ports": flow.ports},
-            _settled(before if before is not None else flow if change == "closes" else None),
-            _settled(flow if before is not None or change != "closes" else None),
-            f"{entry.sources} {_VERBS[change]} {entry.destinations} on {flow}",
-        )
-
-
-def _settled(flow: ConnectionFlow | None) -> SettledVerdict | None:
-    if flow is None:
-        return None
-    return SettledVerdict(flow.verdict, tuple(dict.fromkeys((*(flow.egress or ()), *(flow.ingress or ())))))
+def _comparison(plane: str) -> Callable[[Snapshot, Snapshot], Iterator[Difference]]:
+    module, _, name = PLANES[plane].partition(":")
+    compare: Callable[[Snapshot, Snapshot], Iterator[Difference]] = getattr(importlib.import_module(module), name)
+    return compare

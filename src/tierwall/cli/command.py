@@ -34,7 +34,6 @@ FAILED, DENIED, HAS_FINDINGS, CONDITIONAL, INCOMPLETE = 1, 3, 4, 5, 6
 _PLANES = {
     "list": ("network",),
     "list --exposure": ("network",),
-    "diff": ("network",),
     "tools": ("tool",),
     "effective --all": ("gateway",),
     "status": ("network", "tool", "gateway"),

@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from tierwall.cli.command import (
-    HAS_FINDINGS,
-    argument,
     exit_code,
     fail,
     flag,
     option,
     output,
     print_diagnostics,
-    print_line,
     print_lines,
     print_output,
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import AnswerParams, PathParams, SourceParams, strict
+from tierwall.cli.objects import AnswerParams, PathParams
 from tierwall.render.formats import LISTS, PICTURES
 
 if TYPE_CHECKING:
@@ -143,7 +140,7 @@ def list_connections(params: ListParams) -> None:
     if params.output in PICTURES:
         from tierwall.network.reach.listing import picture
 
-        drawn = _draw(lambda: picture(connections.matrix, connections.explain), "narrow it with --from, --to, --port")
+        drawn = draw(lambda: picture(connections.matrix, connections.explain), "narrow it with --from, --to, --port")
         print_output("list", params.output, drawn)
         return
     from tierwall.render.listing import ConnectionReport
@@ -169,42 +166,7 @@ def _check_options(params: ListParams) -> None:
         raise click.UsageError("--exposure can be combined only with --explain and with -o text, json, csv or md")
 
 
-class DiffParams(SourceParams):
-    """The options of `diff`."""
-
-    old: str = argument(metavar="OLD")
-    new: str = argument(metavar="NEW")
-    strict: bool = strict()
-    output: str = output("diff")
-
-
-@click.command("diff", epilog="Example: tierwall diff main/manifests/ manifests/ -o md")
-@runs(DiffParams)
-def diff(params: DiffParams) -> int:
-    """Compare the connections that two folders of manifests allow.
-
-    `+` marks a new connection, `-` a lost one, `~` one that depends on other domain names. Below each are the rules
-    that decide it now, and those that did before. Exit code 0 if nothing changes, 4 if anything does.
-    """
-    from tierwall.core.diagnostics import sorted_diagnostics
-    from tierwall.network.model.policies import shadow_notes
-    from tierwall.network.reach.compare import compare_connections
-
-    before, after = params.worlds([params.old], [params.new])
-    print_diagnostics(sorted_diagnostics([*shadow_notes(before.snapshot), *shadow_notes(after.snapshot)]))
-    changes = list(compare_connections(before.snapshot, after.snapshot))
-    if params.output in PICTURES:
-        from tierwall.network.reach.listing import picture_of_changes
-
-        print_output("diff", params.output, _draw(lambda: picture_of_changes(changes)))
-    else:
-        print_output("diff", params.output, changes)
-    if not changes and params.output == "text":
-        print_line("no connection changes", err=True)
-    return HAS_FINDINGS if changes else 0
-
-
-def _draw(draw: Callable[[], Picture], hint: str = "") -> Picture:
+def draw(draw: Callable[[], Picture], hint: str = "") -> Picture:
     """Draw a picture; a picture that would be too large ends the command."""
     from tierwall.network.reach.listing import TooManyBlocks
 

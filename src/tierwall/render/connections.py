@@ -12,6 +12,8 @@ from tierwall.render.formats import View
 from tierwall.render.json import decider_documents, json_line, omission_documents
 
 SIGNS = {"": "", "added": "+ ", "removed": "- ", "changed": "~ "}
+# What a change leaves as it was, where something passes before and after.
+_BESIDE = {"added": " (beside what passed before)", "removed": " (the rest still passes)"}
 CSV_HEADING = ("change", "from", "to", "verdict", "ports", "domains", "egress", "ingress", "before")
 _CSV_END = "\r\n"
 
@@ -19,7 +21,8 @@ _CSV_END = "\r\n"
 def text(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
     """Write `sources => destinations : ports` for each entry; with reasons, one more line for each flow."""
     for entry in entries:
-        yield f"{SIGNS[entry.change]}{entry.sources} => {entry.destinations} : {entry.ports}"
+        beside = _BESIDE.get(entry.change, "") if entry.partial else ""
+        yield f"{SIGNS[entry.change]}{entry.sources} => {entry.destinations} : {entry.ports}{beside}"
         for flow in entry.flows:
             if deciders := flow.name_deciders():
                 yield f"    {flow}: {deciders}"

@@ -5,7 +5,7 @@ A node is a group of endpoints; an arrow says that something passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 from importlib.resources import files
 from typing import Any, TypeAlias
@@ -19,9 +19,11 @@ from tierwall.render.json import json_line
 _COLOURS = {"added": "darkgreen", "removed": "red", "changed": "orange"}
 _VERDICTS = {Verdict.ALLOW: "allowed", Verdict.CONDITIONAL: "conditional", Verdict.DENY: "denied"}
 _CHANGES = {"added": "appears", "removed": "vanishes", "changed": "changes"}
+# A cell whose endpoints were connected before and are connected after gains or loses ports only.
+_PARTIAL = {"added": "widened", "removed": "narrowed"}
 
-# A change ("" in a list) and its flows.
-_Changed: TypeAlias = tuple[str, tuple[ConnectionFlow, ...]]
+# A change ("" in a list), whether it is partial, and its flows.
+_Changed: TypeAlias = tuple[str, bool, tuple[ConnectionFlow, ...]]
 
 # The meaning of each colour of a cell, in the order of the key.
 _KEY = {
@@ -31,7 +33,14 @@ _KEY = {
     "none": "denied",
     "": "not under policy",
 }
-_KEY_OF_CHANGES = {**_CHANGES, "": "no change listed"}
+_KEY_OF_CHANGES = {
+    "added": "newly connected",
+    "widened": "more ports",
+    "changed": "other ports or names",
+    "narrowed": "fewer ports, still connected",
+    "removed": "no longer connected",
+    "": "no change listed",
+}
 
 
 def dot(picture: Picture, view: View) -> Iterator[str]:
@@ -44,7 +53,7 @@ def dot(picture: Picture, view: View) -> Iterator[str]:
         style = ", style=dashed" if _are_conditional(arrow.flows) else ""
         if colour := _COLOURS.get(arrow.change):
             style += f", color={colour}, fontcolor={colour}"
-        label = _in_dot(", ".join(map(str, passing)))
+        label = _in_dot(_ports(passing))
         yield f"  n{arrow.source} -> n{arrow.destination} [label={label}{style}];"
     yield "}"
 
@@ -56,7 +65,7 @@ def mermaid(picture: Picture, view: View) -> Iterator[str]:
         yield f"  n{number}[{_in_mermaid(str(named))}]"
     for arrow, passing in _passing(picture):
         shaft = "-.->" if _are_conditional(passing) else "-->"
-        label = _in_mermaid(SIGNS[arrow.change] + ", ".join(map(str, passing)))
+        label = _in_mermaid(SIGNS[arrow.change] + _ports(passing))
         yield f"  n{arrow.source} {shaft}|{label}| n{arrow.destination}"
 
 
@@ -66,6 +75,10 @@ def _passing(picture: Picture) -> Iterator[tuple[Arrow, tuple[ConnectionFlow, ..
         passing = tuple(flow for flow in arrow.flows if flow.verdict is not Verdict.DENY)
         if passing:
             yield arrow, passing
+
+
+def _ports(flows: tuple[ConnectionFlow, ...]) -> str:
+    return ", ".join(dict.fromkeys(map(str, flows)))
 
 
 def _are_conditional(flows: tuple[ConnectionFlow, ...]) -> bool:
@@ -86,23 +99,30 @@ def page(picture: Picture, view: View) -> Iterator[str]:
     return _page(picture, "Connections", changes=False)
 
 
-def page_of_changes(picture: Picture, view: View) -> Iterator[str]:
-    """Write the page of a comparison, with only the endpoints whose connections change."""
-    return _page(picture, "Changed connections", changes=True)
+def page_of_changes(picture: Picture, title: str, lines: Iterable[str]) -> Iterator[str]:
+    """Write the page of a comparison: only the endpoints whose connections change, and other changes as lines."""
+    return _page(picture, title, changes=True, lines=lines)
 
 
-def _page(picture: Picture, title: str, changes: bool) -> Iterator[str]:
+def _page(picture: Picture, title: str, changes: bool, lines: Iterable[str] = ()) -> Iterator[str]:
     template = files("tierwall.render").joinpath("reach_page.html").read_text(encoding="utf-8")
     # `</script` and `<!--` mean something inside a script, whatever the objects are called.
     data = json_line(_data(picture, changes)).replace("<", "\\u003c")
-    yield from template.replace("{{title}}", escape(title)).replace("{{data}}", data).split("\n")
+    others = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    parts = {"{{title}}": escape(title), "{{others}}": f"<ul>{others}</ul>" if others else "", "{{data}}": data}
+    for line in template.split("\n"):
+        for mark, text in parts.items():
+            if mark in line:
+                line = line.replace(mark, text)
+                break
+        yield line
 
 
 def _data(picture: Picture, changes: bool) -> dict[str, Any]:
     """Return the names of nodes, the distinct sets of flows, and the set of each cell."""
     arrows: dict[str, list[_Changed]] = {}
     for arrow in picture.arrows:
-        arrows.setdefault(f"{arrow.source},{arrow.destination}", []).append((arrow.change, arrow.flows))
+        arrows.setdefault(f"{arrow.source},{arrow.destination}", []).append((arrow.change, arrow.partial, arrow.flows))
     sets: dict[tuple[_Changed, ...], int] = {}
     cells = {cell: sets.setdefault(tuple(members), len(sets)) for cell, members in arrows.items()}
     everyone = range(len(picture.nodes))
@@ -112,7 +132,7 @@ def _data(picture: Picture, changes: bool) -> dict[str, Any]:
         "rows": sorted({arrow.source for arrow in picture.arrows}) if changes else list(everyone),
         "columns": sorted({arrow.destination for arrow in picture.arrows}) if changes else list(everyone),
         "sets": [
-            {"kind": _kind(members), "flows": [_flow(flow, change) for change, flows in members for flow in flows]}
+            {"kind": _kind(members), "flows": [_flow(flow, change) for change, _, flows in members for flow in flows]}
             for members in sets
         ],
         "cells": cells,
@@ -121,10 +141,10 @@ def _data(picture: Picture, changes: bool) -> dict[str, Any]:
 
 def _kind(members: tuple[_Changed, ...]) -> str:
     """Say what a cell shows at a glance: all, some, conditional or none of the ports; or the change."""
-    changes = {change for change, _ in members}
+    changes = {_PARTIAL.get(change, change) if partial else change for change, partial, _ in members}
     if changes != {""}:
         return changes.pop() if len(changes) == 1 else "changed"
-    flows = [flow for _, flows_of_change in members for flow in flows_of_change]
+    flows = [flow for _, _, flows_of_change in members for flow in flows_of_change]
     verdicts = {flow.verdict for flow in flows}
     if verdicts == {Verdict.ALLOW}:
         return "all" if len(flows) > 1 or flows[0].ports == "all" else "some"

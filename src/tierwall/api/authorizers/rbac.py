@@ -161,7 +161,7 @@ class RbacAuthorizer(WithoutConditionSets):
 
     def __init__(self, snapshot: Snapshot, name: str = "rbac") -> None:
         self.name = name
-        self._bindings = _bindings(snapshot)
+        self._bindings = bindings_by_subject(snapshot)
         no_rule = Step(tier=name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_RULE_MATCHED)
         self._no_rule = no_opinion(no_rule, "no RBAC rule grants it")
 
@@ -209,7 +209,7 @@ class RbacAuthorizer(WithoutConditionSets):
 
 
 @per_snapshot
-def _bindings(snapshot: Snapshot) -> Mapping[tuple[str, str, str], Sequence[Binding]]:
+def bindings_by_subject(snapshot: Snapshot) -> Mapping[tuple[str, str, str], Sequence[Binding]]:
     """Index bindings by (namespace, `User` or `Group`, name), in the order of their names."""
     index: dict[tuple[str, str, str], list[Binding]] = {}
     for kind in ("ClusterRoleBinding", "RoleBinding"):

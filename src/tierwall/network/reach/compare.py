@@ -7,7 +7,7 @@ pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from tierwall.core.verdict import Verdict
@@ -25,7 +25,7 @@ from tierwall.network.reach.matrix import (
     reach_matrix,
 )
 from tierwall.network.reach.naming import EndpointNames
-from tierwall.network.reach.spaces import bits, mask_of
+from tierwall.network.reach.spaces import bits, mask_of, union
 from tierwall.resources.snapshot import Snapshot
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
@@ -59,24 +59,55 @@ class ChangedFlow(ConnectionFlow, frozen=True):
 
 
 class ChangedConnections(NamedTuple):
-    """Sources and destinations, as classes of one side, between which the same flows appear, disappear or change."""
+    """Sources and destinations, as classes of one side, between which the same flows appear, disappear or change.
+
+    `partial` says that something passes between them both before and after, so that they gain or lose ports only.
+    """
 
     side: ReachMatrix
     sources: int
     destinations: int
     change: str
     flows: tuple[ConnectionFlow, ...]
+    partial: bool = False
 
 
 def compare_connections(before: Snapshot, after: Snapshot) -> Iterator[ConnectionEntry]:
-    """Yield every change with names; nothing if both snapshots allow the same connections."""
+    """Yield every change with names, changes of the same ports together; nothing if nothing changes."""
     names: dict[ReachMatrix, EndpointNames] = {}
-    for changed in differences(before, after):
+    for changed in joined_changes(differences(before, after)):
         if changed.side not in names:
             names[changed.side] = EndpointNames(changed.side.classes)
         describe = names[changed.side].describe
         sources, destinations = describe(changed.sources), describe(changed.destinations)
-        yield ConnectionEntry(sources, destinations, changed.flows, changed.change)
+        yield ConnectionEntry(sources, destinations, changed.flows, changed.change, changed.partial)
+
+
+# What an entry of a comparison shows beside its ends and reasons: side, change, whether it is partial, ports.
+_ShownChange: TypeAlias = tuple[ReachMatrix, str, bool, tuple[tuple[Verdict, str, tuple[str, ...]], ...]]
+
+
+def joined_changes(changes: Iterable[ChangedConnections]) -> Iterator[ChangedConnections]:
+    """Join changes of the same ports, whatever the reasons: destinations with the same sources, then the reverse.
+
+    INVARIANT: of every joined change, each source and each destination are a pair of one of its parts.
+    """
+    by_sources: dict[tuple[_ShownChange, int], list[ChangedConnections]] = {}
+    for changed in changes:
+        shown = tuple((flow.verdict, flow.ports, flow.domains) for flow in changed.flows)
+        kind = changed.side, changed.change, changed.partial, shown
+        by_sources.setdefault((kind, changed.sources), []).append(changed)
+    by_destinations: dict[tuple[_ShownChange, int], list[ChangedConnections]] = {}
+    for (kind, sources), parts in by_sources.items():
+        destinations = union(part.destinations for part in parts)
+        joined = parts[0]._replace(sources=sources, destinations=destinations, flows=_reasons(parts))
+        by_destinations.setdefault((kind, destinations), []).append(joined)
+    for parts in by_destinations.values():
+        yield parts[0]._replace(sources=union(part.sources for part in parts), flows=_reasons(parts))
+
+
+def _reasons(parts: Iterable[ChangedConnections]) -> tuple[ConnectionFlow, ...]:
+    return tuple(dict.fromkeys(flow for part in parts for flow in part.flows))
 
 
 def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnections]:
@@ -162,12 +193,13 @@ def _changed(old: ReachMatrix, new: ReachMatrix, counterparts: _Counterparts) ->
     comparison = _PassageComparison(old)
     for (before, after), numbers in by_groups.items():
         destinations = mask_of(numbers)
-        for passage_changes, sources in comparison.changed_sources(before, after, common, counterparts).items():
+        alike = comparison.changed_sources(before, after, common, counterparts)
+        for (passage_changes, partial), sources in alike.items():
             if not only_itself(old, destinations, sources):
                 for change in (ADDED, REMOVED, CHANGED):
                     flows = tuple(comparison.flow(changed) for changed in passage_changes if changed.change == change)
                     if flows:
-                        yield ChangedConnections(old, sources, destinations, change, flows)
+                        yield ChangedConnections(old, sources, destinations, change, flows, partial)
 
 
 class _PassageComparison:
@@ -181,16 +213,20 @@ class _PassageComparison:
 
     def changed_sources(
         self, before: DestinationGroup, after: DestinationGroup, common: int, counterparts: _Counterparts
-    ) -> dict[PassageChanges, int]:
-        """Return the sources whose connections to a group of destinations change, by the change."""
-        sources: dict[PassageChanges, int] = {}
+    ) -> dict[tuple[PassageChanges, bool], int]:
+        """Return the sources whose connections to a group of destinations change.
+
+        They are sorted by the change, and by whether something passes both before and after.
+        """
+        sources: dict[tuple[PassageChanges, bool], int] = {}
         then = self._whole([(mask & common, passages) for mask, passages in before.sources], common)
         now = self._whole([(counterparts.in_old(mask), passages) for mask, passages in after.sources], common)
         for mask, passages in then:
             for other, others in now:
                 both = mask & other
                 if both and passages != others and (changes := self._changes(passages, others)):
-                    sources[changes] = sources.get(changes, 0) | both
+                    key = changes, _passes(passages) and _passes(others)
+                    sources[key] = sources.get(key, 0) | both
         return sources
 
     def flow(self, changed: PassageChange) -> ChangedFlow:
@@ -215,6 +251,10 @@ class _PassageComparison:
             compared = (PassageChange(_change(then, now), ports, then, now) for then, now, ports in pairs if ports)
             changes = self._known[before, after] = tuple(changed for changed in compared if changed.change)
         return changes
+
+
+def _passes(passages: ConnectionPassages) -> bool:
+    return any(passage.verdict is not Verdict.DENY for passage in passages)
 
 
 def _change(before: ConnectionPassage, after: ConnectionPassage) -> str:

@@ -60,18 +60,20 @@ class ConnectionFlow(Struct, frozen=True):
 class ConnectionEntry(Struct, frozen=True):
     """Some sources, some destinations, and the flows from every source to every destination.
 
-    In a comparison `change` is "added", "removed" or "changed"; otherwise it is empty.
+    In a comparison `change` is "added", "removed" or "changed"; otherwise it is empty. `partial` says that something
+    passes both before and after, so that the endpoints gain or lose ports only.
     """
 
     sources: NamedEndpoints
     destinations: NamedEndpoints
     flows: tuple[ConnectionFlow, ...]
     change: str = ""
+    partial: bool = False
 
     @property
     def ports(self) -> str:
         """All flows on one line. Denied ones come last, so that "denied" applies up to the end of the line."""
-        return ", ".join(map(str, sorted(self.flows, key=lambda flow: flow.verdict is Verdict.DENY)))
+        return ", ".join(dict.fromkeys(map(str, sorted(self.flows, key=lambda flow: flow.verdict is Verdict.DENY))))
 
 
 class FlowDescriber:
@@ -212,6 +214,7 @@ class Arrow(NamedTuple):
     destination: int
     flows: tuple[ConnectionFlow, ...]
     change: str = ""
+    partial: bool = False
 
 
 class Picture(NamedTuple):
@@ -258,11 +261,13 @@ def _edges(matrix: ReachMatrix, blocks: list[int]) -> Iterator[tuple[int, int, C
 def picture_of_changes(entries: Iterable[ConnectionEntry]) -> Picture:
     """Return the picture of a comparison: the endpoints of its entries, and one arrow per kind of change."""
     nodes: dict[NamedEndpoints, int] = {}
-    arrows: dict[tuple[int, int, str], list[ConnectionFlow]] = {}
+    arrows: dict[tuple[int, int, str, bool], list[ConnectionFlow]] = {}
     for entry in entries:
         source, destination = (nodes.setdefault(named, len(nodes)) for named in (entry.sources, entry.destinations))
-        arrows.setdefault((source, destination, entry.change), []).extend(entry.flows)
+        arrows.setdefault((source, destination, entry.change, entry.partial), []).extend(entry.flows)
         if len(nodes) > MAX_BLOCKS:
             raise TooManyBlocks
-    drawn = (Arrow(source, to, tuple(flows), change) for (source, to, change), flows in arrows.items())
+    drawn = (
+        Arrow(source, to, tuple(flows), change, partial) for (source, to, change, partial), flows in arrows.items()
+    )
     return Picture(tuple(nodes), tuple(drawn))

@@ -1,0 +1,102 @@
+"""Compares the network plane: every group of connections that two snapshots decide differently.
+
+A group is one difference. Its question is about two endpoints of the group and its lowest port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from tierwall.analyze.difference import Change, Difference, SettledVerdict
+from tierwall.core.verdict import Verdict
+from tierwall.network.decide import decide
+from tierwall.network.model.endpoints import Endpoint, address_endpoint
+from tierwall.network.model.model import NetworkModel, network_model
+from tierwall.network.reach.classes import EndpointClass
+from tierwall.network.reach.compare import ADDED, CHANGED, REMOVED, ChangedConnections, differences
+from tierwall.network.reach.naming import EndpointNames
+from tierwall.resources.snapshot import Snapshot
+from tierwall.values.addresses import Address, parse_address
+
+_CHANGES: Mapping[str, Change] = {ADDED: "opens", REMOVED: "closes", CHANGED: "alters"}
+_VERBS = {"opens": "can now reach", "closes": "can no longer reach", "alters": "can reach, by other domain names,"}
+
+
+def network_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference]:
+    """Yield every group of connections that opens, closes or depends on other domain names."""
+    models = network_model(old), network_model(new)
+    taken = {address for model in models for end in (*model.pods, *model.nodes) for address in end.addresses}
+    names: dict[int, EndpointNames] = {}
+    for changed in differences(old, new):
+        classes = changed.side.classes
+        pair = _pair(changed, taken)
+        if pair is None:
+            continue  # every address of the group belongs to a pod or a node
+        describe = names.setdefault(id(classes), EndpointNames(classes)).describe
+        sources, destinations = str(describe(changed.sources)), str(describe(changed.destinations))
+        change = _CHANGES[changed.change]
+        for flow in changed.flows:
+            protocol, port, _ = flow.ranges[0]
+            before, after = (_settled(model, pair, protocol, port) for model in models)
+            yield Difference(
+                plane="network",
+                change=change,
+                question={"from": _written(pair[0]), "to": _written(pair[1]), "protocol": protocol, "port": port},
+                before=before,
+                after=after,
+                words=(f"{sources} {_VERBS[change]} {destinations} on", str(flow), ""),
+                covers={"from": sources, "to": destinations, "ports": flow.ports},
+            )
+
+
+def _pair(changed: ChangedConnections, taken: Collection[Address]) -> tuple[Endpoint, Endpoint] | None:
+    """Return a source and a destination of a group that are not the same endpoint."""
+    classes = changed.side.classes
+    for destination in _ends(classes.members(changed.destinations), taken):
+        for source in _ends(classes.members(changed.sources), taken):
+            if str(source) != str(destination):
+                return source, destination
+    return None
+
+
+def _ends(classes: Iterator[EndpointClass], taken: Collection[Address]) -> Iterator[Endpoint]:
+    """Yield up to two endpoints of each class; addresses that belong to a pod or a node are not outside."""
+    for endpoint_class in classes:
+        if not endpoint_class.spans:
+            yield from endpoint_class.members[:2]
+            continue
+        free = (
+            address
+            for low, high in endpoint_class.spans
+            for address in range(low, min(high, low + len(taken) + 1) + 1)
+            if address not in taken
+        )
+        yield from (address_endpoint(address) for _, address in zip(range(2), free, strict=False))
+
+
+def _written(end: Endpoint) -> Any:
+    """Return an endpoint as a question writes it."""
+    if end.kind == "pod":
+        return f"{end.namespace}/{end.name}"
+    return {"node": end.name} if end.kind == "node" else {"ip": end.name}
+
+
+def _settled(model: NetworkModel, pair: tuple[Endpoint, Endpoint], protocol: str, port: int) -> SettledVerdict | None:
+    """Return the decision about a connection, or None if an endpoint does not exist here."""
+    ends = [_counterpart(model, end) for end in pair]
+    source, destination = ends
+    if source is None or destination is None:
+        return None
+    detail = decide(model, source, destination, protocol, port)
+    domains = detail.domains if detail.verdict is Verdict.CONDITIONAL else ()
+    return SettledVerdict(detail.verdict, detail.decided_by, domains)
+
+
+def _counterpart(model: NetworkModel, end: Endpoint) -> Endpoint | None:
+    if end.kind == "pod":
+        return model.pod(end.namespace, end.name)
+    if end.kind == "node":
+        return model.node(end.name)
+    address = parse_address(end.name)
+    return None if address is None else address_endpoint(address)

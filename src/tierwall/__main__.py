@@ -34,10 +34,8 @@ def _end(code: int) -> None:
     from threading import active_count
 
     if gc.get_threshold()[0] == COLLECT_AFTER and active_count() == 1:
-        # Python sets a stream to None if its descriptor was closed before the process started (`2>&-`).
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
+            stream.flush()
         os._exit(code)
 
 

@@ -47,12 +47,3 @@ def test_a_command_imports_no_more_than_it_needs(arguments: tuple[object, ...], 
 def test_the_package_is_a_command_too() -> None:
     done = subprocess.run([sys.executable, "-m", "tierwall", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("tierwall, version ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [("--version >&-", 0), ("--version >&- 2>&-", 0), ("nope 2>&-", 2), ("check examples/shop/broken 2>&-", 4)],
-)
-def test_a_closed_stream_leaves_the_exit_code_alone(arguments: str, code: int) -> None:
-    done = subprocess.run(["sh", "-c", f"{sys.executable} -m tierwall {arguments}"], cwd=ROOT, check=False)
-    assert done.returncode == code

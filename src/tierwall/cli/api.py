@@ -13,6 +13,7 @@ from tierwall.cli.command import (
     choice,
     exit_code,
     flag,
+    named_values,
     option,
     output,
     print_line,
@@ -50,10 +51,7 @@ class UserParams(Params):
         from tierwall.api.question import ApiQuestion
 
         extra: dict[str, list[str]] = {}
-        for pair in self.extra:
-            key, equals, value = pair.partition("=")
-            if not equals or not key:
-                raise click.UsageError(f"expected KEY=VALUE as `--extra`, found `{pair}`")
+        for key, value in named_values(self.extra, "--extra", "KEY=VALUE"):
             extra.setdefault(key, []).append(value)
         return ApiQuestion(
             user=self.user, groups=self.groups, uid=self.uid, extra=extra, namespace=self.namespace, **request
@@ -185,6 +183,11 @@ def can_i(params: CanIParams) -> int:
     CustomResourceDefinitions.
     """
     question = params.question(**params.request)
+    if not question.user and not params.quiet:
+        # kubectl would ask about the user of the kubeconfig.
+        groups = " and ".join(f"`{group}`" for group in question.groups)
+        who = f"in {'groups' if len(question.groups) > 1 else 'group'} {groups}" if groups else "in no group"
+        print_line(f"note: this is about a user without a name, {who} (name the user with --as)", err=True)
     if params.listed:
         return _list(params, question)
     world = params.world()

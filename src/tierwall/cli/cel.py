@@ -16,6 +16,7 @@ from tierwall.cli.command import (
     argument,
     fail,
     flag,
+    named_values,
     option,
     output,
     print_line,
@@ -134,11 +135,8 @@ def check(params: CelCheckParams) -> None:
     from tierwall.cel.types import TypeNameError, parse_type
 
     variables = {}
-    for declaration in params.declared:
-        name, colon, text = declaration.partition(":")
+    for name, text in named_values(params.declared, "--var", "NAME:TYPE"):
         try:
-            if not colon or not name:
-                raise TypeNameError(f"expected `name:type`, found `{declaration}`")
             variables[name] = parse_type(text)
         except TypeNameError as error:
             raise click.BadParameter(str(error), param_hint="--var") from None

@@ -149,5 +149,8 @@ def test(params: TestParams) -> int:
                 left_out().update(dict.fromkeys(result.answer.not_considered))
             yield result
 
-    print_output("test", params.output, results())
+    cases = results()
+    print_output("test", params.output, cases)
+    for _ in cases:  # Cases that nobody wants to read any more count, too.
+        pass
     return HAS_FINDINGS if failed else 0

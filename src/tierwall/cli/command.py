@@ -177,11 +177,17 @@ def print_output(command: str, output: str, subject: Any) -> None:
 
 
 def print_lines(lines: Iterable[str], err: bool = False, commands: bool = False) -> None:
-    """Print lines; no line from input can fake another one (docs/semantics.md#output-cannot-be-forged)."""
+    """Print lines until nobody reads any more; no line from input can fake another one.
+
+    See docs/semantics.md#output-cannot-be-forged.
+    """
+    from tierwall.cli.streams import failure
     from tierwall.core.unprintable import PrintableLine, escape_unprintable, printable_line
 
     escape = escape_unprintable if commands else printable_line
     for line in lines:
+        if not err and failure(sys.stdout) is not None:
+            break
         click.echo(line if isinstance(line, PrintableLine) else escape(line), err=err)
 
 
@@ -239,3 +245,15 @@ def address(text: str, option: str, default_host: str = "") -> tuple[str, int]:
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise click.BadParameter(f"expected HOST:PORT, found `{text}`", param_hint=option)
     return host, int(port)
+
+
+def named_values(texts: Iterable[str], option: str, form: str = "NAME=VALUE") -> list[tuple[str, str]]:
+    """Read `NAME=VALUE` (or another form with one separator); space around the name and the value does not count."""
+    separator = form.strip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")[0]
+    pairs = []
+    for text in texts:
+        name, sign, value = (part.strip() for part in text.partition(separator))
+        if not sign or not name:
+            raise click.BadParameter(f"expected {form}, found `{text}`", param_hint=option)
+        pairs.append((name, value))
+    return pairs

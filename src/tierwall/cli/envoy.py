@@ -12,6 +12,7 @@ from tierwall.cli.command import (
     address,
     choice,
     flag,
+    named_values,
     option,
     output,
     print_diagnostics,
@@ -208,7 +209,5 @@ def _xds(params: RunParams) -> Path | MutualTlsAddress | None:
 def _named_address(text: str, option: str) -> tuple[str, SocketAddress]:
     from tierwall.engines.envoy.config.options import SocketAddress
 
-    name, sign, where = text.partition("=")
-    if not sign or not name:
-        raise click.BadParameter(f"expected NAME=HOST:PORT, found `{text}`", param_hint=option)
+    ((name, where),) = named_values([text], option, "NAME=HOST:PORT")
     return name, SocketAddress(*address(where, option))

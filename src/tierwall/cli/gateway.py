@@ -6,7 +6,17 @@ from typing import Any
 
 import click
 
-from tierwall.cli.command import argument, choice, flag, option, output, print_output, repeated_option, runs
+from tierwall.cli.command import (
+    argument,
+    choice,
+    flag,
+    named_values,
+    option,
+    output,
+    print_output,
+    repeated_option,
+    runs,
+)
 from tierwall.cli.objects import AnswerParams
 
 
@@ -80,10 +90,7 @@ def _facts(pairs: tuple[str, ...]) -> dict[str, Any]:
     import msgspec
 
     facts: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"expected NAME=VALUE as `--request`, found `{pair}`")
+    for name, value in named_values(pairs, "--request"):
         try:
             facts[name] = msgspec.json.decode(value)
         except msgspec.DecodeError:

@@ -132,13 +132,13 @@ def completion(shell: str) -> None:
 
 
 def main() -> None:
-    """Run the command line; a closed pipe and Ctrl-C end it quietly."""
-    import os
+    """Run the command line. The exit code is that of the answer, even if nobody reads it to the end."""
     import sys
 
+    from tierwall.cli.streams import dropping_streams, exit_code
+
+    dropping_streams()
     try:
         root()
-    except BrokenPipeError:
-        # The reader is gone (`tierwall list | head`); the rest of the buffer has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    except SystemExit as ended:
+        sys.exit(exit_code(ended.code) if isinstance(ended.code, int) else ended.code)

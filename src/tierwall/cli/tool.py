@@ -10,6 +10,7 @@ from tierwall.cli.command import (
     Params,
     exit_code,
     flag,
+    named_values,
     option,
     output,
     print_line,
@@ -78,7 +79,7 @@ def explain(params: ExplainToolParams) -> int:
     """
     from tierwall.tool.question import ToolQuestion
 
-    headers = pairs(params.headers, "--header", ":") or None
+    headers = dict(named_values(params.headers, "--header", "NAME:VALUE")) or None
     http = {"method": params.http_method, "path": params.path, "host": params.host, "headers": headers}
     question = ToolQuestion(
         gateway=params.gateway,
@@ -90,7 +91,7 @@ def explain(params: ExplainToolParams) -> int:
         uri=params.uri,
         arguments=_arguments(params.arguments),
         http={key: value for key, value in http.items() if value is not None},
-        external_auth=pairs(params.answers, "--external-auth", "="),
+        external_auth=dict(named_values(params.answers, "--external-auth", "POLICY=ANSWER")),
         time=params.time,
     )
     world = params.world()
@@ -122,17 +123,6 @@ def _note_missing_route(answer: Answer, world: World) -> None:
     request = answer.detail.request
     if is_unrouted(world.snapshot, request.gateway, request.backend):
         print_line(f"note: no route in the manifests leads from {request.gateway} to {request.backend}", err=True)
-
-
-def pairs(values: tuple[str, ...], option: str, separator: str) -> dict[str, str]:
-    """Read repeated `NAME=VALUE` (or `NAME:VALUE`) options as a map."""
-    entries: dict[str, str] = {}
-    for pair in values:
-        key, sign, value = pair.partition(separator)
-        if not sign or not key.strip():
-            raise click.UsageError(f"expected NAME{separator}VALUE as `{option}`, found `{pair}`")
-        entries[key.strip()] = value.strip()
-    return entries
 
 
 class ToolsParams(CallerParams, AnswerParams):

@@ -40,7 +40,7 @@ class DecisionLog:
         if path is None:
             return cls(None)
         if path == "-":
-            return cls(sys.stdout.buffer)
+            return cls(_standard_output())
         try:
             number = append_private(Path(path))
         except OSError as error:
@@ -64,9 +64,14 @@ class DecisionLog:
 
     def close(self) -> None:
         """Close the log; standard output stays open."""
-        if self._stream is not None and self._stream is not sys.stdout.buffer:
+        if self._stream is not None and self._stream is not _standard_output():
             self._stream.close()
         self._stream = None
+
+
+def _standard_output() -> BinaryIO:
+    # The stream of the process. That of a command drops what cannot be written, and a log must not lose decisions.
+    return (sys.__stdout__ or sys.stdout).buffer
 
 
 def _truncated(value: Any) -> Any:

@@ -1,0 +1,99 @@
+"""All commands have help with an example, read names with values alike, and can be completed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.shell_completion import get_completion_class
+from click.testing import CliRunner
+
+from tests import ROOT
+from tierwall.cli.command import named_values
+from tierwall.cli.main import root
+
+
+def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands and groups, with the words that call them."""
+    yield " ".join(words), command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from commands(below, (*words, name))
+
+
+ALL = dict(commands(root))
+
+
+@pytest.mark.parametrize("words", ALL)
+def test_help_has_an_example_that_calls_the_command(words: str) -> None:
+    shown = " ".join(CliRunner().invoke(root, [*words.split(), "--help"]).stdout.split())
+    _, _, example = shown.partition("Example: ")
+    # `explain gateway` and `effective` are one command.
+    names = [f"tierwall {other}".strip() for other, command in ALL.items() if command is ALL[words]]
+    assert any(name in example for name in names), shown
+
+
+@pytest.mark.parametrize("words", [words for words, command in ALL.items() if not isinstance(command, click.Group)])
+def test_completion_offers_every_option(words: str) -> None:
+    completion = get_completion_class("bash")
+    assert completion is not None
+    items = completion(root, {}, "tierwall", "_TIERWALL_COMPLETE").get_completions(words.split(), "--")
+    offered = {item.value for item in items}
+    options = {
+        name
+        for option in ALL[words].params
+        if isinstance(option, click.Option) and not option.hidden
+        for name in (*option.opts, *option.secondary_opts)
+        if name.startswith("--")
+    }
+    assert options <= offered
+
+
+def test_space_around_names_and_values_does_not_count() -> None:
+    assert named_values(["a=b", " a = b=c ", "a="], "--x") == [("a", "b"), ("a", "b=c"), ("a", "")]
+    assert named_values(["Host: a:1"], "--header", "NAME:VALUE") == [("Host", "a:1")]
+    for text in ("a", "=b", " =b", ""):
+        with pytest.raises(click.BadParameter, match=f"expected NAME=HOST:PORT, found `{text}`"):
+            named_values([text], "--bind", "NAME=HOST:PORT")
+
+
+@pytest.mark.parametrize(
+    ("words", "form"),
+    [
+        ("can-i get pods --extra a", "KEY=VALUE"),
+        ("explain gateway --gateway infra/edge --request a -f examples/gateway/manifests", "NAME=VALUE"),
+        ("explain tool --gateway a/b --backend a/c --header a", "NAME:VALUE"),
+        ("explain tool --gateway a/b --backend a/c --external-auth a", "POLICY=ANSWER"),
+        ("run examples/tool/manifests --bind a", "NAME=HOST:PORT"),
+        ("cel check a --var a", "NAME:TYPE"),
+    ],
+)
+def test_every_name_with_a_value_is_read_alike(words: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    result = CliRunner().invoke(root, words.split())
+    assert result.exit_code == 2
+    assert f"expected {form}, found `a`" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "who"),
+    [
+        ("", "a user without a name, in no group"),
+        ("--list", "a user without a name, in no group"),
+        ("--as-group a", "a user without a name, in group `a`"),
+        ("--as-group a --as-group b", "a user without a name, in groups `a` and `b`"),
+        ("--as alice", ""),
+        ("-q", ""),
+    ],
+)
+def test_can_i_says_whom_it_judges(options: str, who: str) -> None:
+    asked = [] if options == "--list" else ["get", "pods"]
+    result = CliRunner().invoke(root, ["can-i", *asked, *options.split(), "-f", str(ROOT / "examples/api/policies")])
+    expected = f"note: this is about {who} (name the user with --as)\n" if who else ""
+    assert result.stderr.startswith(expected)
+    assert "without a name" not in result.stdout
+    assert who or "without a name" not in result.stderr

@@ -1,0 +1,76 @@
+"""A command whose output cannot be written ends with the exit code of its answer, or with one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import ROOT
+
+SHOP = "examples/shop/manifests"
+COMMANDS = (
+    "cel batch tests/conformance/cel/library.jsonl",
+    f"list {SHOP} -o json",
+    f"yaml {SHOP}/policies.yaml",
+    "--help",
+    "cel eval 1+1",
+    "completion bash",
+)
+QUESTION = f"explain network --from shop/web-0 --to shop/db-0 --port 5432 -f {SHOP}"
+
+
+def shell(script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in which `tierwall` is the command."""
+    tierwall = f'tierwall() {{ "{sys.executable}" -m tierwall "$@"; }}'
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{tierwall}\n{script}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("reader", ["head -1", "true"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_reader_that_has_enough_is_no_error(command: str, reader: str) -> None:
+    done = shell(f"tierwall {command} | {reader}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_exit_code_is_that_of_the_answer_even_if_nobody_reads_it(tmp_path: Path) -> None:
+    assert shell(f"tierwall {QUESTION} | true").returncode == 3
+    assert shell("tierwall check examples/shop/broken | true").returncode == 4
+    case = {"network": {"from": "a/b", "to": "a/c", "port": 1}, "expect": {"verdict": "Allow"}}
+    pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a"}} for name in "bc"]
+    cases = [{"name": f"case {number}", **case} for number in range(5000)]
+    cases[-1] = {**case, "name": "the last", "expect": {"verdict": "Deny"}}
+    test = {
+        "apiVersion": "tierwall.io/v1alpha1",
+        "kind": "PolicyTest",
+        "metadata": {"name": "long"},
+        "spec": {"objects": pods, "cases": cases},
+    }
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(test))
+    done = shell(f"tierwall test {tmp_path} | true")
+    assert (done.returncode, done.stderr) == (4, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_disk_is_one_sentence(command: str) -> None:
+    done = shell(f"tierwall {command} > /dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "error: standard output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, QUESTION])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "2>/dev/full"])
+def test_a_closed_stream_leaves_the_exit_code_alone(command: str, closed: str) -> None:
+    done = shell(f"tierwall {command} {closed}")
+    assert done.returncode == (3 if command == QUESTION else 0)
+    assert done.stderr == ""

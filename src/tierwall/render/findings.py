@@ -111,6 +111,8 @@ def document(checked: CheckResult, view: View) -> dict[str, Any]:
 
 def sarif(checked: CheckResult, view: View) -> dict[str, Any]:
     """Return a SARIF 2.1.0 document, which code hosts show beside the code: the codes found, and each finding."""
+    from tierwall.render.rule_help import rule_help  # only SARIF needs it
+
     chosen = checked.shown
     entries = [*map(AcceptedFinding, chosen.diagnostics), *checked.shown_accepted]
     codes = sorted({entry.finding.code for entry in entries})
@@ -121,6 +123,7 @@ def sarif(checked: CheckResult, view: View) -> dict[str, Any]:
             "name": CATALOGUE[code].title,
             "shortDescription": {"text": CATALOGUE[code].title},
             "defaultConfiguration": {"level": str(CATALOGUE[code].severity)},
+            **rule_help(code),
         }
         for code in codes
     ]

@@ -359,7 +359,7 @@ class World:
         findings = [
             *self._noticed,
             *repeated_keys(self._read.documents),
-            *check(snapshot, progress),
+            *check(snapshot, progress, namespace),
             *engine_findings(snapshot),
         ]
         before = None

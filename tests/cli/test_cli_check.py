@@ -215,8 +215,9 @@ spec: {podSelektor: {}}
 def test_a_developer_sees_who_overrides_a_rule_but_nothing_of_other_namespaces() -> None:
     result = check("-", "--for-namespace", "shop", "-o", "json", text=TEAMS)
     findings = json.loads(result.stdout)["diagnostics"]
-    assert {finding["object"] for finding in findings} == {"NetworkPolicy/shop/np"}
-    (overridden,) = [finding for finding in findings if finding["code"] == "TW202"]
+    no_pods, overridden = findings
+    assert no_pods["code"] == "TW211"
+    assert (overridden["code"], overridden["object"]) == ("TW202", "NetworkPolicy/shop/np")
     assert "AdminNetworkPolicy/fence ingress[0] denies everything" in overridden["message"]
     assert "secret" not in result.stdout
 
@@ -225,3 +226,20 @@ def test_an_empty_namespace_is_reported_with_the_nearest_name() -> None:
     result = check("-", "--for-namespace", "shopp", text=TEAMS)
     assert result.exit_code == 1
     assert "nothing is in namespace `shopp` (did you mean `shop`?)" in result.stderr
+
+
+def test_a_folder_of_policies_alone_is_one_note_and_no_failure(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.yaml").write_text(
+            "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n"
+            f"metadata: {{name: np{number}, namespace: shop}}\n"
+            "spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {}}]}]}\n"
+        )
+    for view in ((), ("--for-namespace", "shop")):
+        result = check(str(tmp_path), *view)
+        assert result.exit_code == 0
+        assert result.stdout == (
+            "note[TW211]: no pods were given, so it was not checked whether policies select any "
+            "(add the workloads to the input)\n"
+        )
+    assert check(str(tmp_path), "-o", "junit").stdout.count("<testcase") == 3

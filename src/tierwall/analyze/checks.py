@@ -38,17 +38,20 @@ class Check(Struct, frozen=True):
     plane: str
     target: str
     groups: tuple[str, ...] = ()
+    # Whether the function wants to know that the snapshot is what the owner of one namespace sees.
+    takes_namespace: bool = False
 
-    def findings(self, snapshot: Snapshot) -> Iterator[Diagnostic]:
-        """Yield the findings of this check."""
+    def findings(self, snapshot: Snapshot, namespace: str | None = None) -> Iterator[Diagnostic]:
+        """Yield the findings of this check; `namespace` is the only one whose objects the snapshot has."""
         if not self.groups or not snapshot.groups.isdisjoint(self.groups):
             module, _, name = self.target.partition(":")
-            yield from getattr(importlib.import_module(f"tierwall.analyze.{module}"), name)(snapshot)
+            function = getattr(importlib.import_module(f"tierwall.analyze.{module}"), name)
+            yield from function(snapshot, namespace) if self.takes_namespace else function(snapshot)
 
 
 CHECKS = (
     Check("admit", "admission:admission_findings"),
-    Check("network", "network:network_findings", _NETWORK),
+    Check("network", "network:network_findings", _NETWORK, takes_namespace=True),
     Check("gateway", "attachment:unattached_policies", (*_SETTINGS, *_ACCESS)),
     Check("gateway", "attachment:unattached_routes", _ROUTES),
     Check("gateway", "gateway:ineffective_settings", _SETTINGS),
@@ -63,10 +66,13 @@ CHECKS = (
 )
 
 
-def check(snapshot: Snapshot, progress: Progress | None = None) -> Iterator[Diagnostic]:
-    """Yield the findings of all checks, in no particular order. `progress` is called after each check."""
+def check(snapshot: Snapshot, progress: Progress | None = None, namespace: str | None = None) -> Iterator[Diagnostic]:
+    """Yield the findings of all checks, in no particular order. `progress` is called after each check.
+
+    With a `namespace`, the snapshot is what its owner sees (`visible_from`).
+    """
     for number, entry in enumerate(CHECKS, 1):
-        yield from entry.findings(snapshot)
+        yield from entry.findings(snapshot, namespace)
         if progress is not None:
             progress(f"check {entry.target.partition(':')[0]}", number, len(CHECKS))
 

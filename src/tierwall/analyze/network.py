@@ -9,30 +9,28 @@ example; `network_shadowed` proves what is said about all connections.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeAlias, assert_never
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from tierwall.analyze.network_cells import cells_with_rules
+from tierwall.analyze.network_selection import SelectionCheck, without_tenancy_label
 from tierwall.analyze.network_shadowed import SettlingPart, ShadowProver
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.outcome import RuleEffect
+from tierwall.core.reference import Reference
+from tierwall.core.source import Position
 from tierwall.core.stack import Stack, Tier, evaluate
 from tierwall.core.words import join_names
 from tierwall.network.model.endpoints import Endpoint
-from tierwall.network.model.model import NetworkModel, network_model
+from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import shadow_notes
 from tierwall.network.model.rules import (
-    AddressPeer,
+    EGRESS,
     Direction,
-    DomainPeer,
     NetworkRule,
-    NodePeer,
-    Peer,
-    PodPeer,
-    Related,
-    Relation,
     RuleAction,
     TieredPolicy,
     TierName,
@@ -40,14 +38,17 @@ from tierwall.network.model.rules import (
 )
 from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.exposure import HypotheticalSnapshot, with_stand_ins
-from tierwall.network.reach.membership import MatchedRule, RuleEffects, port_cells
+from tierwall.network.reach.membership import MatchedRule, RuleEffects
 from tierwall.network.reach.rows import Rows
-from tierwall.network.reach.spaces import bits
+from tierwall.network.reach.spaces import bits, union
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood
 
-# Findings about pairs of policies are capped: a thousand policies of one priority are one mistake, not half a million.
-MAX_PAIRS = 50
+# A thousand policies of one priority are one mistake: so many get a finding of their own, and the others share one.
+MAX_POLICIES = 50
+# The most rules that one rule is said to disagree with, and the comparisons after which one is enough.
+MAX_CLASHES = 200
+MAX_COMPARISONS = 2_000_000
 MAX_NAMED = 5
 # The most hypothetical pods that rules are tried on. The search for shadowed rules proves the rest.
 MAX_STAND_INS = 240
@@ -56,89 +57,23 @@ MAX_STAND_INS = 240
 _Shares: TypeAlias = list[tuple[NetworkRule, int]]
 
 
-def network_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Yield all findings of the network plane."""
+def network_findings(snapshot: Snapshot, alone: str | None = None) -> Iterator[Diagnostic]:
+    """Yield all findings of the network plane. With `alone`, the snapshot has no objects of other namespaces."""
     yield from shadow_notes(snapshot)
     model = network_model(snapshot)
     if not model.policies:
         return
     # Refused policies have no effect, and nothing is certain about policies with unknown parts.
     refused = {policy.reference for policy in model.policies if not is_understood(snapshot, policy.resource)}
-    walk = RuleWalk(with_stand_ins(snapshot, named_ports=True, limit=MAX_STAND_INS))
-    findings = chain(_selecting_nothing(model), _without_tenancy_label(model), walk.findings())
+    declared = [] if alone is not None else [namespace.name for namespace in snapshot.of_kind("", "Namespace")]
+    understood = [policy for policy in model.policies if policy.reference not in refused]
+    selection = SelectionCheck(model, understood, declared, alone)
+    findings: Iterable[Diagnostic] = chain(selection.findings(), without_tenancy_label(model))
+    if any(policy.tier is not TierName.NAMESPACE for policy in model.policies):
+        # NetworkPolicies alone neither override nor shadow each other.
+        walk = RuleWalk(with_stand_ins(snapshot, named_ports=True, limit=MAX_STAND_INS))
+        findings = chain(findings, walk.findings())
     yield from (finding for finding in findings if finding.reference not in refused)
-
-
-def _selecting_nothing(model: NetworkModel) -> Iterator[Diagnostic]:
-    rows = Rows(EndpointClasses(model), False)
-    for policy in model.policies:
-        selected = rows.membership.subjects(policy.namespaces, policy.pods)
-        if not selected:
-            path = ("spec", "podSelector" if policy.tier is TierName.NAMESPACE else "subject")
-            yield policy.resource.diagnostic("TW204", f"{policy.reference} selects no pod that exists", path)
-            continue
-        subjects = [member.representative for member in rows.classes.members(selected)]
-        for rule in policy.all_rules:
-            for number, peer in enumerate(rule.peers or ()):
-                if _selects_endpoints(peer) and not any(
-                    rows.membership.matching(peer, subject) for subject in subjects
-                ):
-                    side = rule.direction.peers_key
-                    message = f"{side}[{number}] of {rule} selects no pod or node that exists"
-                    yield rule.resource.diagnostic("TW205", message, (*rule.path, side, number))
-
-
-def _selects_endpoints(peer: Peer) -> bool:
-    """Whether a peer selects pods or nodes. Addresses and domain names may be outside the cluster."""
-    match peer:
-        case PodPeer() | NodePeer():
-            return True
-        case AddressPeer() | DomainPeer():
-            return False
-        case _:
-            assert_never(peer)
-
-
-def _compared_keys(peer: Peer) -> tuple[str, ...]:
-    """Return the labels that `notSameLabels` of a peer compares; none for other peers."""
-    match peer:
-        case PodPeer(Related(Relation.NOT_SAME_LABELS, keys)):
-            return keys
-        case PodPeer() | NodePeer() | AddressPeer() | DomainPeer():
-            return ()
-        case _:
-            assert_never(peer)
-
-
-def _without_tenancy_label(model: NetworkModel) -> Iterator[Diagnostic]:
-    """Find namespaces that `notSameLabels` never selects, and those that the KEP's other wording would select."""
-    for policy in model.policies:
-        for rule in policy.all_rules:
-            for number, peer in enumerate(rule.peers or ()):
-                keys = _compared_keys(peer)
-                lacking = sorted(
-                    name for name, labels in model.namespaces.items() if any(key not in labels for key in keys)
-                )
-                bare = [name for name in lacking if not any(key in model.namespaces[name] for key in keys)]
-                if lacking:
-                    side = rule.direction.peers_key
-                    shown = ", ".join(f"`{key}`" for key in keys)
-                    named = join_names(lacking, MAX_NAMED)
-                    message = f"notSameLabels of {rule} never selects namespaces without {shown}: {named}"
-                    hint = f"label every namespace with {shown}, or add a rule for those that lack it"
-                    if bare:
-                        bare_named = join_names(bare, MAX_NAMED)
-                        hint += f"; by the KEP's other wording (none of the labels) it would select {bare_named}"
-                    yield rule.resource.diagnostic("TW206", message, (*rule.path, side, number), hint=hint)
-
-
-class Witness(Struct, frozen=True):
-    """A connection that is an example of a finding."""
-
-    subject: Endpoint
-    other: Endpoint
-    direction: Direction
-    port: str
 
 
 class _ConnectionCell(Struct, frozen=True):
@@ -148,6 +83,35 @@ class _ConnectionCell(Struct, frozen=True):
     direction: Direction
     ports: int
     others: int
+
+
+class Witness(NamedTuple):
+    """Connections that are examples of a finding. The widest of several has the most other ends, then ports."""
+
+    width: tuple[int, int]
+    cell: _ConnectionCell
+    others: int
+
+    @classmethod
+    def of(cls, cell: _ConnectionCell, others: int) -> Witness:
+        """Return the connections of a cell with some other ends."""
+        return cls((others.bit_count(), cell.ports.bit_count()), cell, others)
+
+
+# Rules that affect others, each with its widest example.
+_Examples: TypeAlias = dict[NetworkRule, Witness]
+
+
+def _add_example(examples: _Examples, rule: NetworkRule, cell: _ConnectionCell, others: int) -> None:
+    witness = Witness.of(cell, others)
+    known = examples.get(rule)
+    if known is None or known.width < witness.width:
+        examples[rule] = witness
+
+
+def _widest(examples: _Examples) -> list[NetworkRule]:
+    """Return the rules, those with the widest examples first."""
+    return sorted(examples, key=lambda rule: examples[rule].width, reverse=True)
 
 
 class _TakenEndpoints:
@@ -184,10 +148,14 @@ class RuleWalk:
         self.rows = Rows(self.classes, True)
         self.shadows = ShadowProver(self.model)
         self.counted: set[NetworkRule] = set()
-        self.clashes: dict[tuple[NetworkRule, NetworkRule], Witness] = {}
+        # The rules of earlier policies of the same priority that a rule disagrees with.
+        self.clashes: dict[NetworkRule, _Examples] = {}
         self.allowing: set[NetworkRule] = set()
-        self.overridden: dict[NetworkRule, dict[NetworkRule, Witness]] = {}
-        self.opened: dict[tuple[TieredPolicy, NetworkRule], Witness] = {}
+        self.overridden: dict[NetworkRule, _Examples] = {}
+        self.opened: dict[tuple[TieredPolicy, Direction], _Examples] = {}
+        # The policies that still drop a connection with a pod.
+        self.dropping: set[tuple[TieredPolicy, Direction]] = set()
+        self._comparisons_left = MAX_COMPARISONS
 
     def findings(self) -> Iterator[Diagnostic]:
         """Yield everything that the walk finds."""
@@ -198,6 +166,8 @@ class RuleWalk:
                 continue
             for direction in Direction:
                 stack = self.model.stack(subject, direction)
+                if all(map(tier_isolates, stack)):
+                    continue
                 key = direction, *((tier, self.rows.seen_by(tier.policies, subject, direction)) for tier in stack)
                 if key not in seen:
                     seen.add(key)
@@ -210,17 +180,16 @@ class RuleWalk:
         matched = {tier.name: self.rows.membership.matched(tier, subject, direction) for tier in stack}
         alone = len(self.classes.of(subject).members) == 1
         others = self.classes.everybody & ~(1 << self.classes.of(subject).bit if alone else 0)
-        rules = [rule for tier in matched.values() for policy in tier.values() for rule in policy]
-        for ports in port_cells(self.rows.ports.everything, rules):
+        for ports, tiers in cells_with_rules(self.rows.ports.everything, matched):
             cell = _ConnectionCell(subject, direction, ports, others)
-            taken = _TakenEndpoints({name: RuleEffects(policies, ports) for name, policies in matched.items()})
+            taken = _TakenEndpoints({name: RuleEffects(policies, ports) for name, policies in tiers.items()})
             evaluate(stack, others, taken.effects_of, True, taken.record)
             self.counted |= taken.rules
             for tier in stack:
                 if tier.name == TierName.ADMIN:
-                    self._clash(cell, matched[tier.name])
+                    self._clash(cell, tiers[tier.name])
                 if tier_isolates(tier):
-                    self._union(cell, tier, matched[tier.name], taken)
+                    self._union(cell, tier, tiers[tier.name], taken)
 
     def _clash(self, cell: _ConnectionCell, policies: Mapping[TieredPolicy, list[MatchedRule]]) -> None:
         """Find policies of equal priority that decide the same connection differently."""
@@ -230,21 +199,26 @@ class RuleWalk:
         above = 0
         for priority in sorted(by_priority):
             shares = [_shares(rules, cell.ports, cell.others & ~above) for rules in by_priority[priority]]
+            by_action = dict.fromkeys(RuleAction, 0)
             for number, later in enumerate(shares):
-                for earlier in shares[:number]:
-                    self._compare(cell, earlier, later)
-                if len(self.clashes) >= MAX_PAIRS:
-                    break
-            for share in shares:
-                for _, mask in share:
-                    above |= mask
+                for rule, mask in later:
+                    disagreeing = union(other for action, other in by_action.items() if action is not rule.action)
+                    if mask & disagreeing:
+                        self._compare(cell, shares[:number], rule, mask)
+                for rule, mask in later:
+                    by_action[rule.action] |= mask
+            above |= union(by_action.values())
 
-    def _compare(self, cell: _ConnectionCell, earlier: _Shares, later: _Shares) -> None:
-        for first, mask in earlier:
-            for second, other in later:
-                both = mask & other
-                if both and first.action is not second.action and (first, second) not in self.clashes:
-                    self.clashes[first, second] = self._witness(cell, both)
+    def _compare(self, cell: _ConnectionCell, earlier: list[_Shares], rule: NetworkRule, mask: int) -> None:
+        """Record the earlier rules that decide some of the same connections differently: at most some of very many."""
+        clashes = self.clashes.setdefault(rule, {})
+        for share in earlier:
+            for other, other_mask in share:
+                self._comparisons_left -= 1
+                if mask & other_mask and other.action is not rule.action:
+                    _add_example(clashes, other, cell, mask & other_mask)
+            if len(clashes) >= MAX_CLASHES or (clashes and self._comparisons_left < 0):
+                return
 
     def _union(
         self,
@@ -255,70 +229,122 @@ class RuleWalk:
     ) -> None:
         """Find connections that these policies allow and tiers above deny, and those that only tiers above allow."""
         permitted = 0
+        denying = taken.by_action(RuleAction.DENY)
         for matched in (rule for rules in policies.values() for rule in rules):
             allowed = matched.on(cell.ports)[0] & cell.others
             permitted |= allowed
-            for rule, mask in taken.by_action(RuleAction.DENY):
+            for rule, mask in denying:
                 if mask & allowed:
-                    overriding = self.overridden.setdefault(matched.rule, {})
-                    if rule not in overriding:
-                        overriding[rule] = self._witness(cell, mask & allowed)
+                    _add_example(self.overridden.setdefault(matched.rule, {}), rule, cell, mask & allowed)
                     allowed &= ~mask
             if allowed:
                 self.allowing.add(matched.rule)
+        dropped = cell.others & ~permitted
         for rule, mask in taken.by_action(RuleAction.ALLOW):
             opened = mask & cell.others & ~permitted
+            dropped &= ~mask
             if opened:
                 for policy in tier.policies:
-                    if (policy, rule) not in self.opened:
-                        self.opened[policy, rule] = self._witness(cell, opened)
+                    _add_example(self.opened.setdefault((policy, cell.direction), {}), rule, cell, opened)
+        if dropped & self.classes.under_policy:
+            self.dropping |= {(policy, cell.direction) for policy in tier.policies}
 
-    def _witness(self, cell: _ConnectionCell, others: int) -> Witness:
-        (bit,) = bits(others & -others)
+    def _connection(self, witness: Witness) -> str:
+        """Name one connection of an example."""
+        cell = witness.cell
+        (bit,) = bits(witness.others & -witness.others)
         members = self.classes.all[bit].members
         other = next((member for member in members if member is not cell.subject), members[0])
         first = next(self.rows.ports.ranges(cell.ports & -cell.ports))
-        return Witness(cell.subject, other, cell.direction, f"{first.protocol} {first.first}")
-
-    def _connection(self, witness: Witness) -> str:
-        subject, other = self._name(witness.subject), self._name(witness.other)
-        source, destination = witness.direction.connection(subject, other)
-        return f"{source} to {destination} on {witness.port}"
+        source, destination = cell.direction.connection(self._name(cell.subject), self._name(other))
+        return f"{source} to {destination} on {first.protocol} {first.first}"
 
     def _name(self, endpoint: Endpoint) -> str:
         stand_in = self.stand_ins.get((endpoint.namespace, endpoint.name))
         return str(endpoint if stand_in is None else stand_in)
 
     def _equal_priorities(self) -> Iterator[Diagnostic]:
-        for (first, second), witness in list(self.clashes.items())[:MAX_PAIRS]:
+        """Yield one finding for each policy that disagrees with earlier ones; of very many, the last stands for all."""
+        by_policy: dict[Reference, list[NetworkRule]] = {}
+        for rule in self.clashes:
+            by_policy.setdefault(rule.policy, []).append(rule)
+        policies = sorted(by_policy)
+        for policy in policies[: MAX_POLICIES - 1] if len(policies) > MAX_POLICIES else policies:
+            rules = by_policy[policy]
+            second = max(rules, key=lambda rule: max(witness.width for witness in self.clashes[rule].values()))
+            first, *_ = _widest(self.clashes[second])
+            others = {other.policy for rule in rules for other in self.clashes[rule]}
+            more = f" ({len(others)} policies of this priority disagree with it)" if len(others) > 1 else ""
             yield second.resource.diagnostic(
                 "TW201",
                 f"{second} ({second.action}) and {first} ({first.action}) have the same priority and both match "
-                f"{self._connection(witness)}; {first.policy.name} goes first by name",
+                f"{self._connection(self.clashes[second][first])}; {first.policy.name} goes first by name{more}",
                 second.path,
                 hint="give one of the two policies another priority",
-                related=(("the other rule", first.resource.position(first.path)),),
+                related=_positions("the other rule", _widest(self.clashes[second])),
+                places=tuple(sorted(rule.place for rule in rules)),
+                related_objects=_references(others),
             )
+        if len(policies) > MAX_POLICIES:
+            surplus = policies[MAX_POLICIES - 1 :]
+            at = by_policy[surplus[0]][0].resource.position()
+            message = f"{len(surplus)} more policies disagree with others of their priority"
+            related = _references(surplus)
+            yield Diagnostic("TW201", message, at, count=len(surplus), related_objects=related)
 
     def _overridden(self) -> Iterator[Diagnostic]:
-        for rule, overriding in self.overridden.items():
+        """Yield findings about NetworkPolicies, one for all rules of a policy that fare alike."""
+        wholly: dict[Reference, list[NetworkRule]] = {}
+        partly: dict[Reference, list[NetworkRule]] = {}
+        for rule in self.overridden:
             whole = rule not in self.allowing and bool(self.shadows.denied_before(rule))
-            by = ", ".join(str(denying) for denying in list(overriding)[:MAX_NAMED])
-            witness = next(iter(overriding.values()))
-            extent = "everything" if whole else "some of what"
-            yield rule.resource.diagnostic(
-                "TW202" if whole else "TW203",
-                f"{by} denies {extent} {rule} allows, such as {self._connection(witness)}",
-                rule.path,
-                related=tuple(("overridden here", denying.resource.position(denying.path)) for denying in overriding),
-            )
-        for (policy, rule), witness in self.opened.items():
-            yield policy.resource.diagnostic(
-                "TW203",
-                f"{rule} allows what {policy.reference} would drop, such as {self._connection(witness)}",
-                ("spec",),
-                related=(("overridden here", rule.resource.position(rule.path)),),
-            )
+            (wholly if whole else partly).setdefault(rule.policy, []).append(rule)
+        for rules in wholly.values():
+            yield self._denied_finding("TW202", "everything", rules)
+        for rules in partly.values():
+            yield self._denied_finding("TW203", "some of what", rules)
+        for (policy, direction), examples in self.opened.items():
+            yield self._opened_finding(policy, direction, examples)
+
+    def _denied_finding(self, code: str, extent: str, rules: list[NetworkRule]) -> Diagnostic:
+        examples: _Examples = {}
+        for rule in rules:
+            for denying, witness in self.overridden[rule].items():
+                if denying not in examples or examples[denying].width < witness.width:
+                    examples[denying] = witness
+        by = _widest(examples)
+        what = str(rules[0])
+        if len(rules) > 1:
+            what = f"{len(rules)} rules of {rules[0].policy} ({join_names([rule.place for rule in rules])})"
+        verb = "denies" if len(by) == 1 else "deny"
+        message = f"{join_names([str(denying) for denying in by])} {verb} {extent} {what} "
+        message += f"{'allows' if len(rules) == 1 else 'allow'}, such as {self._connection(examples[by[0]])}"
+        return rules[0].resource.diagnostic(
+            code,
+            message,
+            rules[0].path,
+            related=_positions("overridden here", by),
+            places=tuple(sorted(rule.place for rule in rules)),
+            related_objects=_references(denying.policy for denying in by),
+        )
+
+    def _opened_finding(self, policy: TieredPolicy, direction: Direction, examples: _Examples) -> Diagnostic:
+        """Return a warning if nothing is left that the policy keeps from pods, otherwise a note."""
+        by = _widest(examples)
+        whole = (policy, direction) not in self.dropping
+        whose = "to" if direction is EGRESS else "from"
+        what = f"everything {whose} pods that" if whole else "what"
+        names = join_names([str(rule) for rule in by], 1)
+        return policy.resource.diagnostic(
+            "TW212" if whole else "TW203",
+            f"{names} {'allows' if len(by) == 1 else 'allow'} {what} {policy.reference} would drop, "
+            f"such as {self._connection(examples[by[0]])}",
+            ("spec",),
+            hint="let the admin rule Pass, or remove the policy" if whole else "",
+            related=_positions("overridden here", by),
+            places=(str(direction),),
+            related_objects=_references(rule.policy for rule in by),
+        )
 
     def _shadowed(self) -> Iterator[Diagnostic]:
         first_match = (tier for tier in self.model.tiers if not tier_isolates(tier))
@@ -334,10 +360,18 @@ class RuleWalk:
             "TW207",
             f"{rule} can never count: whatever it matches is settled before by {join_names(names, MAX_NAMED)}",
             rule.path,
-            related=tuple(
-                ("settled here", settler.resource.position(settler.path)) for settler in settlers[:MAX_NAMED]
-            ),
+            related=_positions("settled here", settlers),
+            related_objects=_references(settler.policy for settler in settlers),
         )
+
+
+def _positions(words: str, parts: Sequence[SettlingPart]) -> tuple[tuple[str, Position | None], ...]:
+    """Return the positions of the first few rules: to look up a position takes time."""
+    return tuple((words, part.resource.position(part.path)) for part in parts[:MAX_NAMED])
+
+
+def _references(policies: Iterable[Reference]) -> tuple[str, ...]:
+    return tuple(sorted(set(map(str, policies))))
 
 
 def _shares(rules: list[MatchedRule], ports: int, others: int) -> _Shares:

@@ -80,6 +80,10 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW208": CodeInfo(_W, "policy fails closed"),
     "TW209": CodeInfo(_N, "policy is in shadow mode"),
     "TW210": CodeInfo(_N, "future pods are not all told apart"),
+    "TW211": CodeInfo(_N, "pods were not given"),
+    "TW212": CodeInfo(_W, "NetworkPolicy is opened"),
+    "TW213": CodeInfo(_W, "named port matches nothing"),
+    "TW214": CodeInfo(_W, "rules share a name"),
     # 3xx: attachment and gateway
     "TW301": CodeInfo(_W, "policy attaches nowhere"),
     "TW302": CodeInfo(_W, "policy attaches only partly"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from tierwall.core.diagnostics import Diagnostic, Diagnostics
+from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.unprintable import escape_unprintable
 from tierwall.policytest.run import CaseResult
 from tierwall.render.findings import CheckResult
@@ -36,12 +36,12 @@ def findings(checked: CheckResult, view: View) -> str:
     by_file: dict[str, list[Diagnostic]] = {file: [] for file in checked.loaded.read.sources}
     chosen = checked.shown
     more = dict(chosen.more)
-    for finding in chosen.diagnostics:
+    for finding in chosen.diagnostics.at_least(checked.fail_on):
         by_file.setdefault(finding.at.file if finding.at else "", []).append(finding)
     members = []
     for file, diagnostics in by_file.items():
         element = Element("testcase", name=_writable(file or "input"), classname="tierwall.check")
-        for finding in Diagnostics(diagnostics).at_least(checked.fail_on):
+        for finding in diagnostics:
             failure = SubElement(element, "failure", message=_writable(finding.message), type=finding.code)
             failure.text = _writable(f"{finding.at or ''} {finding.message} {finding.hint}".strip())
         if number := more.pop(file, 0):

@@ -34,7 +34,7 @@ from tierwall.network.model.rules import (
     action_verdict,
 )
 from tierwall.network.reach.classes import EndpointClasses
-from tierwall.network.reach.spaces import PortSpace, cut, mask_of, union
+from tierwall.network.reach.spaces import PortSpace, bits, cut, mask_of, union
 
 
 class MatchedRule(Struct, frozen=True):
@@ -132,7 +132,12 @@ class Membership:
                 by_signature.setdefault(classes.space.signature(address), set()).add(endpoint_class.bit)
                 if address in nodes and not endpoint_class.spans:
                     by_address.setdefault(address, set()).add(endpoint_class.bit)
-        self._by_signature = {signature: mask_of(numbers) for signature, numbers in by_signature.items()}
+        by_block: dict[int, list[int]] = {}
+        for signature, numbers in by_signature.items():
+            for block in bits(signature):
+                by_block.setdefault(1 << block, []).extend(numbers)
+        # The classes with an address in a block, by the block's bit.
+        self._by_block = {block: mask_of(numbers) for block, numbers in by_block.items()}
         self._by_address = {address: mask_of(numbers) for address, numbers in by_address.items()}
         self._peers: dict[Peer, int] = {}
         self._named_ports: dict[str, dict[tuple[tuple[str, int], ...], int]] = {}
@@ -169,8 +174,7 @@ class Membership:
                 assert isinstance(peer.namespaces, Selector)
                 return self.subjects(peer.namespaces, peer.pods)
             case AddressPeer():
-                wanted = union(self.classes.space.blocks[block] for block in peer.blocks)
-                return union(mask for signature, mask in self._by_signature.items() if signature & wanted)
+                return union(self._by_block.get(self.classes.space.blocks[block], 0) for block in peer.blocks)
             case NodePeer():
                 addresses = self.classes.model.node_addresses.addresses(peer.nodes)
                 return union(self._by_address.get(address, 0) for address in addresses)

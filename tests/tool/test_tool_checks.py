@@ -170,6 +170,17 @@ def test_a_bare_name_that_two_backends_offer() -> None:
     assert codes(routed(above, grants[0], backends=("bank", "shop"))) == []
 
 
+def test_all_ambiguous_names_of_a_rule_are_one_finding() -> None:
+    tools = [f"t{number}" for number in range(9)]
+    above = v1("g", on_gateway(), {"authorization": base(calls(*tools))})
+    grants = [v1(name, on_backend(name), {"authorization": base(calls(*tools))}) for name in ("bank", "shop")]
+    (finding,) = findings(routed(above, *grants, backends=("bank", "shop")))
+    assert (
+        "names tool `t0`, which 2 backends offer: prod/bank, prod/shop; `t1`, `t2`, `t3` and 5 more" in finding.message
+    )
+    assert finding.places == tuple(f"rules[0]:{tool}" for tool in tools)
+
+
 def test_a_bare_name_that_two_backends_declare() -> None:
     above = v1("g", on_gateway(), {"authorization": base(calls("pay"))})
     objects = routed(above, backends=("bank", "shop"))

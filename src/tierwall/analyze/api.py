@@ -80,9 +80,15 @@ def api_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
 
 
 def _finding(
-    code: str, policy: CelPolicy, message: str, hint: str = "", related: tuple[tuple[str, Position | None], ...] = ()
+    code: str,
+    policy: CelPolicy,
+    message: str,
+    hint: str = "",
+    related: tuple[tuple[str, Position | None], ...] = (),
+    related_objects: tuple[str, ...] = (),
 ) -> Diagnostic:
-    return policy.resource.diagnostic(code, message, ("spec", "expression"), hint=hint, related=related)
+    path = ("spec", "expression")
+    return policy.resource.diagnostic(code, message, path, hint=hint, related=related, related_objects=related_objects)
 
 
 def _expression(policy: CelPolicy) -> Iterator[Diagnostic]:
@@ -185,7 +191,8 @@ def _wider(policy: CelPolicy, tree: Expr, chain: Chain) -> Iterator[Diagnostic]:
             wider = answer.settled_by
             if answer.verdict is ALLOW and wider is not None and wider.policy != policy.reference:
                 message = f"`{verb}` is already allowed without condition by {_named(wider)}"
-                yield _finding("TW507", policy, message, related=(("allowed here", wider.at),))
+                related = (("allowed here", wider.at),)
+                yield _finding("TW507", policy, message, related=related, related_objects=(_named(wider),))
                 return
 
 

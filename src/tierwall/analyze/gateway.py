@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import islice
 
 from tierwall.attach.acceptance import broken_expressions
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
@@ -184,7 +183,9 @@ def _finding(
     code: str, setting: Candidate, message: str, related: Iterable[tuple[str, Candidate]] = (), hint: str = ""
 ) -> Diagnostic:
     """Return a finding about a setting, with the positions of the first few related settings."""
-    places = tuple(
-        (words, other.resource.position(other.path, key=True)) for words, other in islice(related, _MAX_SHOWN)
+    others = list(related)
+    positions = tuple((words, other.resource.position(other.path, key=True)) for words, other in others[:_MAX_SHOWN])
+    names = tuple(sorted({str(other.resource.reference) for _, other in others}))
+    return setting.resource.diagnostic(
+        code, message, setting.path, key=True, hint=hint, related=positions, related_objects=names
     )
-    return setting.resource.diagnostic(code, message, setting.path, key=True, hint=hint, related=places)

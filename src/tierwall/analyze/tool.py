@@ -14,6 +14,7 @@ from tierwall.attach.target import ACCESS_POLICIES, attachments
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import path_of
 from tierwall.core.diagnostics import Diagnostic, near_miss
+from tierwall.core.source import rule_place
 from tierwall.core.stack import Tier
 from tierwall.core.verdict import Verdict
 from tierwall.core.words import join_names
@@ -291,7 +292,19 @@ def _one_level_finding(
     others = {str(way.backend) if on_gateway else str(way.gateway.reference) for way in ways}
     where = "no backend behind the Gateway" if on_gateway else "no Gateway in front of the backend"
     message = f"{rule} grants {names} to {rule.source}, but {where} does: {', '.join(sorted(others)[:MAX_SHOWN])}"
-    return policy.resource.diagnostic(ONE_LEVEL, message, rule.path, hint="grant them at the other level too")
+    return policy.resource.diagnostic(
+        ONE_LEVEL,
+        message,
+        rule.path,
+        hint="grant them at the other level too",
+        places=_tool_places(rule, map(str, denied)),
+        related_objects=tuple(sorted(others)),
+    )
+
+
+def _tool_places(rule: AccessRule, tools: Iterable[str]) -> tuple[str, ...]:
+    """Return the places of tools in a rule, as `rules[0]:pay`."""
+    return tuple(f"{rule_place(rule.path)}:{tool}" for tool in sorted(tools))
 
 
 def name_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
@@ -314,24 +327,39 @@ def name_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
             for backend in behind.get(Place(ref["group"], ref["kind"], resource.namespace, ref["name"]), {})
         )
         for rule in policy.allows.all:
+            ambiguous: dict[str, list[Resource]] = {}
             for tool in _tools(rule):
                 if isinstance(tool, ScopedTool):
                     continue
-                yield from _ambiguous(policy, rule, tool, [backend for backend in reached if tool in offered[backend]])
+                offering = [backend for backend in reached if tool in offered[backend]]
+                if len(offering) > 1:
+                    ambiguous[tool] = offering
                 if "/" in tool and tool not in declared:
                     yield _unknown_scope(snapshot, policy, rule, tool)
+            if ambiguous:
+                yield _ambiguous(policy, rule, ambiguous)
 
 
-def _ambiguous(policy: AccessPolicy, rule: AccessRule, tool: str, offering: list[Resource]) -> Iterator[Diagnostic]:
+def _ambiguous(policy: AccessPolicy, rule: AccessRule, offering: dict[str, list[Resource]]) -> Diagnostic:
+    """Return one finding for all ambiguous tools of a rule; the example is the one that most backends offer."""
+    tool = max(offering, key=lambda name: len(offering[name]))
+    backends = offering[tool]
+    listed = sorted(f"{backend.namespace}/{backend.name}" for backend in backends)
+    message = f"{rule} names tool `{tool}`, which {len(backends)} backends offer: {', '.join(listed[:MAX_SHOWN])}"
     if len(offering) > 1:
-        listed = sorted(f"{backend.namespace}/{backend.name}" for backend in offering)
-        message = f"{rule} names tool `{tool}`, which {len(offering)} backends offer: {', '.join(listed[:MAX_SHOWN])}"
-        first = offering[0]
-        is_near = first.namespace == policy.resource.namespace
-        scope = first.name if is_near else f"{first.namespace}/{first.name}"
-        yield policy.resource.diagnostic(
-            AMBIGUOUS, message, rule.path, hint=f"write `{scope}/{tool}` for the tool of that backend"
-        )
+        others = join_names([f"`{name}`" for name in offering if name != tool])
+        message += f"; {others} {'is' if len(offering) == 2 else 'are'} ambiguous too"
+    first = backends[0]
+    is_near = first.namespace == policy.resource.namespace
+    scope = first.name if is_near else f"{first.namespace}/{first.name}"
+    return policy.resource.diagnostic(
+        AMBIGUOUS,
+        message,
+        rule.path,
+        hint=f"write `{scope}/{tool}` for the tool of that backend",
+        places=_tool_places(rule, offering),
+        related_objects=tuple(sorted({str(backend.reference) for group in offering.values() for backend in group})),
+    )
 
 
 def _unknown_scope(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule, tool: str) -> Diagnostic:
@@ -346,4 +374,5 @@ def _unknown_scope(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule, t
     message = (
         f"{rule} names `{tool}`, but there is no XBackend `{scope}`, so the whole string is read as the name of a tool"
     )
-    return policy.resource.diagnostic(NO_SCOPE, message, rule.path, hint=near_miss(scope, known))
+    hint = near_miss(scope, known)
+    return policy.resource.diagnostic(NO_SCOPE, message, rule.path, hint=hint, places=_tool_places(rule, [tool]))

@@ -16,8 +16,9 @@ from tierwall.core.answer import Answer, Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, input_error, near_miss, sorted_diagnostics
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference, full_name
-from tierwall.resources.load import LoadResult, LoadSettings, load_text, read_objects
+from tierwall.resources.load import LoadResult, LoadSettings, load_text
 from tierwall.resources.load import load as load_paths
+from tierwall.resources.plain_objects import objects_over
 from tierwall.resources.read import NOTHING_READ, ReadResult, repeated_keys
 from tierwall.resources.removal import find_named, without
 from tierwall.resources.resource import Resource
@@ -72,7 +73,7 @@ def loads(
 def _world(loaded: LoadResult, objects: Iterable[Mapping[str, Any]], namespace: str, strict: bool) -> World:
     if loaded.errors:
         raise InputError(loaded.errors)
-    world = World(_with_objects(loaded.snapshot, objects, namespace), loaded.diagnostics, loaded.read, namespace)
+    world = World.of(loaded, namespace).with_snapshot(objects_over(loaded.snapshot, objects, namespace))
     if strict and world.not_considered:
         raise InputError(
             Diagnostic("TW703", f"not considered: {omission}", hint=omission.effect)
@@ -116,31 +117,6 @@ def run_tests(
     return TestReport(tuple(results))
 
 
-def _with_objects(snapshot: Snapshot, objects: Iterable[Any], namespace: str) -> Snapshot:
-    """Put plain objects over a snapshot. They are copied: what the caller does with them later changes nothing."""
-    if isinstance(objects, Mapping | str):
-        raise InputError([Diagnostic("TW006", "expected a list of maps as `objects`, found a single value")])
-    resources: list[Resource] = []
-    problems: list[Diagnostic] = []
-    for index, value in enumerate(objects):
-        try:
-            copied = msgspec.to_builtins(dict(value) if isinstance(value, Mapping) else value, str_keys=True)
-        except (TypeError, ValueError, RecursionError) as error:
-            problems.append(Diagnostic("TW006", f"expected JSON as `objects[{index}]`: {error}"))
-            continue
-        for item in read_objects(copied, namespace):
-            if isinstance(item, Diagnostic):
-                problems.append(msgspec.structs.replace(item, message=f"`objects[{index}]`: {item.message}"))
-            elif not item.version:
-                message = f"`objects[{index}]`: expected a Kubernetes object, found a map without `apiVersion`"
-                problems.append(Diagnostic("TW006", message))
-            else:
-                resources.append(item)
-    if problems:
-        raise InputError(problems)
-    return snapshot.with_changes(put=resources) if resources else snapshot
-
-
 def _strings(values: Iterable[object]) -> tuple[str, ...]:
     """Make a tuple of what a caller lists. A single string counts as one entry: nobody means its letters."""
     return (values,) if isinstance(values, str) else tuple(map(str, values))
@@ -156,7 +132,7 @@ def _naming(read: ReadResult) -> FileNaming:
 class World:
     """An immutable set of objects. Threads may share it, and the same question always has the same answer."""
 
-    __slots__ = ("_namespace", "_noticed", "_read", "_snapshot")
+    __slots__ = ("_namespace", "_noticed", "_read", "_snapshot", "_unread")
 
     def __init__(
         self,
@@ -164,8 +140,10 @@ class World:
         noticed: tuple[Diagnostic, ...] = (),
         read: ReadResult = NOTHING_READ,
         namespace: str = "default",
+        unread: tuple[Omission, ...] = (),
     ) -> None:
         """Make a world of objects that are already read. Programs use `load` and `loads`."""
+        self._unread = unread
         self._snapshot = snapshot
         self._noticed = noticed
         self._read = read
@@ -177,7 +155,7 @@ class World:
 
         `namespace` is that of names without one, and was that of objects without one.
         """
-        return cls(loaded.snapshot, loaded.diagnostics, loaded.read, namespace)
+        return cls(loaded.snapshot, loaded.diagnostics, loaded.read, namespace, loaded.unread)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -200,8 +178,9 @@ class World:
         if loaded.errors:
             raise InputError(loaded.errors)
         snapshot = self._snapshot.with_changes(put=loaded.resources) if loaded.resources else self._snapshot
-        snapshot = _with_objects(snapshot, objects, self._namespace)
-        return World(snapshot, (*self._noticed, *loaded.diagnostics), self._read.plus(loaded.read), self._namespace)
+        snapshot = objects_over(snapshot, objects, self._namespace)
+        noticed, read = (*self._noticed, *loaded.diagnostics), self._read.plus(loaded.read)
+        return World(snapshot, noticed, read, self._namespace, (*self._unread, *loaded.unread))
 
     def without(self, *references: str | Reference) -> World:
         """Return this world without these objects."""
@@ -210,7 +189,7 @@ class World:
 
     def with_snapshot(self, snapshot: Snapshot) -> World:
         """Return a world of other objects that were read together with these, for callers inside Tierwall."""
-        return World(snapshot, self._noticed, self._read, self._namespace)
+        return World(snapshot, self._noticed, self._read, self._namespace, self._unread)
 
     # Asking
 
@@ -356,10 +335,16 @@ class World:
             return (is_wanted or finding.unreadable) and (namespace is None or concerns(finding, namespace))
 
         snapshot = self._snapshot if namespace is None else visible_from(self._snapshot, namespace)
+        # Admission repeats, in the words of an API server, that a name is not a string.
+        wrong_names = {finding.at for finding in self._noticed if finding.code == "TW016"}
         findings = [
             *self._noticed,
             *repeated_keys(self._read.documents),
-            *check(snapshot, progress, namespace),
+            *(
+                problem
+                for problem in check(snapshot, progress, namespace)
+                if problem.code != "TW103" or problem.at not in wrong_names
+            ),
             *engine_findings(snapshot),
         ]
         before = None
@@ -425,6 +410,11 @@ class World:
     def left_out_of(self, namespace: str) -> tuple[Omission, ...]:
         """Return what could change answers about one namespace and was not considered."""
         return self._omissions(_PLANES, (namespace,), every=True)
+
+    @property
+    def unread(self) -> tuple[Omission, ...]:
+        """Files and documents in the given folders that are not objects, by form; only `check` shows them."""
+        return self._unread
 
     def omissions(self, *planes: str) -> tuple[Omission, ...]:
         """Return what could change the answers of some planes; pods and workloads are not judged one by one."""

@@ -100,7 +100,7 @@ def test_a_bomb_of_problems_makes_few_diagnostics_and_all_are_counted(name: str)
 @pytest.mark.parametrize("output", ["text", "json", "sarif", "github", "junit"])
 def test_every_format_shows_the_first_and_counts_the_rest(tmp_path: Path, output: str) -> None:
     (tmp_path / "bad.yaml").write_text(BOMBS["maps.yaml"])
-    done = CliRunner().invoke(root, ["check", str(tmp_path), "-o", output])
+    done = CliRunner().invoke(root, ["check", str(tmp_path / "bad.yaml"), "-o", output])
     assert done.exit_code == 4
     assert len(done.stdout) < 100_000
     more = f"{MANY - MAX_OF_FILE:,} more"

@@ -165,7 +165,7 @@ def test_admit_says_whether_an_api_server_would_accept_an_object(
         ("- {apiVersion: v1, kind: Namespace, metadata: {name: BAD}}", "", "t.yaml:8:56: error[TW105]: metadata.name"),
         ("- {kind: Namespace, metadata: {name: two}}", "", "t.yaml:8:5: error[TW006]: expected a Kubernetes object"),
         ("", REFUSED, "manifests/more.yaml:3:18: error[TW105]: metadata.name: Invalid value"),
-        ("", "just: text\n", "manifests/more.yaml:1:1: error[TW006]: expected a Kubernetes object"),
+        ("", "kind: Text\n", "manifests/more.yaml:1:1: error[TW006]: expected a Kubernetes object"),
         ("", f"{POD}---\n{POD}", "manifests/more.yaml:6:1: warning[TW007]: Pod/one/a is defined twice"),
     ],
 )

@@ -73,7 +73,7 @@ def test_a_verdict_has_no_truth_value(shop: tierwall.World) -> None:
 
 def test_unreadable_input_raises_with_every_problem_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a: [")
-    (tmp_path / "b.yaml").write_text("- 1")
+    (tmp_path / "b.yaml").write_text("kind: Pod")
     with pytest.raises(tierwall.InputError) as caught:
         tierwall.load(tmp_path, tmp_path / "missing")
     assert {diagnostic.code for diagnostic in caught.value.diagnostics} == {"TW001", "TW002", "TW006"}

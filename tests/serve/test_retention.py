@@ -100,6 +100,48 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(manifests)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{- if .Values.on }}\nkind: Namespace\n{{- end }}\n",
+        "metadata: {name: a}\n",
+        "resources: [a.yaml]\n",
+        "- a\n",
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n",
+    ],
+)
+def test_objects_that_turn_into_something_else_stay(folder: Folder, text: str) -> None:
+    assert folder.write("a.yaml", text) == {"a": "v0", "b": "v0", "z": "v0"}
+    assert "TW010" in folder.codes()
+    assert folder.wait(1000) == {"a": "v0", "b": "v0", "z": "v0"}
+    assert folder.write("a.yaml", namespaces("b", version=1)) == {"b": "v1", "z": "v0"}
+
+
+def test_a_form_that_was_there_before_is_no_lost_object(folder: Folder) -> None:
+    text = "---\nreplicas: 1\n"
+    assert folder.write("a.yaml", namespaces("a", "b") + text) == {"a": "v0", "b": "v0", "z": "v0"}
+    assert folder.write("a.yaml", namespaces("a") + text) == {"a": "v0", "z": "v0"}
+    assert "TW010" not in folder.codes()
+    assert folder.write("values.yaml", "replicas: 1\n") == {"a": "v0", "z": "v0"}
+    assert folder.write("t.yaml", "{{ a }}: [\n") == {"a": "v0", "z": "v0"}
+    assert folder.engine.refusal == ()
+
+
+def test_a_file_that_is_left_out_counts_as_removed(folder: Folder) -> None:
+    assert folder.write(".tierwallignore", "a.yaml\n") == {"z": "v0"}
+    assert folder.write(".tierwallignore", "") == {"a": "v0", "b": "v0", "z": "v0"}
+    assert folder.write(".tierwallignore", "*x*\n" * 5000) == {"a": "v0", "b": "v0", "z": "v0"}
+    assert "TW011" in folder.codes()
+
+
+def test_a_changed_ignore_file_counts_when_it_has_settled(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(namespaces("a", "b"))
+    folder = Folder(tmp_path, settles=True)
+    assert folder.write(".tierwallignore", "*\n") == {"a": "v0", "b": "v0"}
+    assert folder.wait(0.2) == {"a": "v0", "b": "v0"}, "the file that is gone settles in its turn"
+    assert folder.wait(0.2) == {}
+
+
 @pytest.mark.parametrize("text", BROKEN)
 def test_a_file_that_cannot_be_parsed_keeps_its_objects_and_holds_up_nothing_else(folder: Folder, text: str) -> None:
     assert folder.write("a.yaml", text) == {"a": "v0", "b": "v0", "z": "v0"}

@@ -136,6 +136,8 @@ GRID: dict[str, Row] = {
     "TW005": Row("TW005", b"a: \xff\n"),
     "TW006": Row("TW006", b"a: 1\n"),
     "TW007": Row("TW007", [namespace("one"), namespace("one")]),
+    "TW015": Row("TW015", b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nkind: Pod\n"),
+    "TW016": Row("TW016", b"apiVersion: v1\nkind: Namespace\nmetadata: {name: y}\n"),
     "TW032": Row("TW032", b"apiVersion: v1\nkind: Namespace\nmetadata: {name: one}  # tierwall: ignore TW105\n"),
     "TW033": Row("TW033", b"apiVersion: v1\nkind: Namespace\nmetadata: {name: one}  # tierwall: ignore TW105 why\n"),
     "TW101": Row("TW101", [*SHOP, network_policy("np", ANYBODY, podSelectors={})]),

@@ -22,7 +22,15 @@ from tierwall.cli.command import (
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import PathParams, SourceParams, files, refused_namespace, strict, take_stdin
+from tierwall.cli.objects import (
+    PathParams,
+    SourceParams,
+    files,
+    refused_namespace,
+    skip_non_manifests,
+    strict,
+    take_stdin,
+)
 from tierwall.engines.table import engine, offered_by
 
 if TYPE_CHECKING:
@@ -47,6 +55,7 @@ class CheckParams(PathParams):
     against: tuple[str, ...] = repeated_option(
         metavar="PATH", help="Report only what these older manifests do not have yet. Repeatable."
     )
+    skip_non_manifests: bool = skip_non_manifests()
     output: str = output("check")
 
 
@@ -86,7 +95,7 @@ def check(params: CheckParams) -> int:
         reviewed = write_baseline(reviewed, params.write_baseline)
     compared = baseline is not None or bool(older) or params.write_baseline is not None
     left_out_here = world.not_considered if params.for_namespace is None else world.left_out_of(params.for_namespace)
-    checked = CheckResult(reviewed, loaded, Severity(params.fail_on), compared, left_out_here)
+    checked = CheckResult(reviewed, loaded, Severity(params.fail_on), compared, (*left_out_here, *world.unread))
     print_output("check", params.output, checked)
     if params.output == "text":
         print_line(checked.summary, err=True)
@@ -110,6 +119,7 @@ def _refuse_unknown_codes(name: str, codes: tuple[str, ...]) -> None:
 class TestParams(SourceParams):
     """The options of `test`."""
 
+    skip_non_manifests: bool = skip_non_manifests()
     paths: tuple[str, ...] = argument(nargs=-1, required=True, metavar="PATH...")
     engine: str = choice(
         *offered_by("test"),

@@ -126,7 +126,7 @@ def runs(params: type[P]) -> Callable[[Callable[[P], int | None]], Callable[...,
                     error = missing_extra(error)
                 print_diagnostics(error.diagnostics, *([error.read] if error.read is not None else worlds_read()))
                 code = FAILED
-            if given.get("strict") and code in (None, 0, DENIED, HAS_FINDINGS, CONDITIONAL) and left_out():
+            if given.get("strict") and code in (None, 0, DENIED, HAS_FINDINGS, CONDITIONAL) and _is_incomplete():
                 code = INCOMPLETE
             if code:
                 sys.exit(code)
@@ -152,6 +152,11 @@ def left_out() -> dict[Omission, None]:
     """Return what the running command has left out so far, in order."""
     context = click.get_current_context(silent=True)
     return context.meta.setdefault("tierwall.omissions", {}) if context is not None else {}
+
+
+def _is_incomplete() -> bool:
+    """Tell whether something was left out that could change an answer; a document that is not an object could not."""
+    return any(omission.reason != "unread" for omission in left_out())
 
 
 def print_output(command: str, output: str, subject: Any) -> None:

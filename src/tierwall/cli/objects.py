@@ -42,6 +42,9 @@ class SourceParams(Params):
         help="Leave files and folders that match out of given folders, as `.gitignore` would. Repeatable.",
     )
 
+    # Only `check` and `test` have this as an option: a hook names all files, whatever is in them.
+    skip_non_manifests: bool = False
+
     @property
     def object_namespace(self) -> str:
         """The namespace of objects in files that have none, and of names that have none."""
@@ -66,7 +69,7 @@ class SourceParams(Params):
         """How files are read."""
         from tierwall.resources.load import LoadSettings
 
-        return LoadSettings(self.object_namespace, self.exclude, self.without)
+        return LoadSettings(self.object_namespace, self.exclude, self.without, self.skip_non_manifests)
 
     def worlds(self, *sources: Iterable[str]) -> list[World]:
         """Read a world from each set of paths. Errors in all of them are printed before the command ends.
@@ -156,6 +159,12 @@ class StateParams(Params):
         metavar="FOLDER",
         help="Keep the last good copy of each file here, for a start that finds one broken.",
     )
+
+
+def skip_non_manifests() -> Any:
+    """Declare `--skip-non-manifests`."""
+    help = "Skip named files that hold no manifests, also those that are not YAML."
+    return option(is_flag=True, last=True, help=help)
 
 
 def strict() -> Any:

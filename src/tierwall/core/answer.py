@@ -127,7 +127,8 @@ class Omission(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """Say in one line what was left out, what it may mean, and where the first of it stands."""
         kind = self.kind or self.form or self.reason
-        plural = kind if self.count == 1 else f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+        stays = self.count == 1 or (self.form is not None and kind.endswith("s"))
+        plural = kind if stays else f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
         owner = self.owner or ""
         effect = f"{owner[:1].upper()}{owner[1:]} may decide otherwise" if self.reason == "foreign" else self.effect
         first = f", first {self.at.file}:{self.at.line}" if self.at is not None else ""

@@ -66,7 +66,7 @@ def suites(
     diagnostics = [
         diagnostic for diagnostic in loaded.diagnostics if diagnostic.at is None or diagnostic.at.file in files
     ]
-    if not tests and not diagnostics:
+    if not tests and not diagnostics and not settings.skip_non_manifests:
         diagnostics = [
             *loaded.diagnostics,
             Diagnostic("TW701", "no PolicyTest in " + ", ".join(f"`{path}`" for path in paths)),

@@ -7,7 +7,7 @@ the last few documents are cached. Threads may ask at the same time.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate, islice
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -22,13 +22,15 @@ _BOM = b"\xef\xbb\xbf"
 class SourceText:
     """A file's name and bytes; converts byte offsets to lines and columns. A byte order mark has no column.
 
-    All files of one reading share `locators`.
+    All files of one reading share `locators`. `is_named` says whether the user named the file, which must then hold
+    objects; a folder may hold anything.
     """
 
-    __slots__ = ("_breaks", "data", "locators", "name")
+    __slots__ = ("_breaks", "data", "is_named", "locators", "name")
 
-    def __init__(self, name: str, data: bytes, locators: LocatorCache | None = None) -> None:
+    def __init__(self, name: str, data: bytes, locators: LocatorCache | None = None, *, is_named: bool = True) -> None:
         self.name = name
+        self.is_named = is_named
         self.data = data
         self.locators = LocatorCache() if locators is None else locators
         self._breaks: tuple[int, ...] = ()
@@ -160,6 +162,22 @@ class Document:
 
             self._repeats = repeats_keys(self.source.data[self.start : self.end])
         return self._repeats
+
+    def second_key(self, keys: Collection[str]) -> Position | None:
+        """Return the position of the second of two equal keys at the top, if it is one of `keys`."""
+        if not isinstance(self.value, dict):
+            return None
+        if self.is_json:
+            # To look for repeated keys takes longer than reading. The keys of an object that is alone occur once.
+            count = self.source.data.count
+            if all(count(b'"%b"' % key.encode(), self.start, self.end) < 2 for key in keys):
+                return None
+        elif not self.repeats_keys:
+            return None
+        for path, offset in self.source.locators.locator(self).repeats():
+            if len(path) == 1 and path[0] in keys:
+                return self._position(offset)
+        return None
 
     @property
     def repeated_keys(self) -> tuple[RepeatedKey, ...]:

@@ -36,12 +36,16 @@ def stamp(status: os.stat_result) -> Stamp:
 
 
 class CachedFile(Struct, frozen=True):
-    """A file as it was read. `stamp` is None if only the bytes can tell whether it has changed."""
+    """A file as it was read. `stamp` is None if only the bytes can tell whether it has changed.
+
+    `form` is set if the file as a whole is not read, because it does not hold objects (`resources.forms`).
+    """
 
     stamp: Stamp | None
     source: SourceText
     documents: tuple[Document, ...]
     problems: tuple[Diagnostic, ...]
+    form: str = ""
 
 
 class FileCache:
@@ -54,6 +58,8 @@ class FileCache:
 
     def __init__(self) -> None:
         self.files: dict[str | None, CachedFile] = {}
+        # The patterns of `.tierwallignore` files that count, by path.
+        self.ignored: dict[str, bytes] = {}
         self.unrepeatable: dict[tuple[int, int] | None, bytes | Diagnostic] = {}
         self.locators = LocatorCache()
         self.settlement: FileSettlement | None = None

@@ -1,8 +1,8 @@
 """Load files into a snapshot: documents become objects, and lists become their items.
 
 An object of a namespaced kind without a namespace gets the caller's namespace, which is `default` as for kubectl. If an
-object is defined twice, the later definition counts, with a warning. A document that is not an object is an error.
-Admission does not happen here.
+object is defined twice, the later definition counts, with a warning. A document that is not an object is counted
+(`resources.unread`), or is an error in a file that the user named. Admission does not happen here.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from tierwall.core.answer import Omission
 from tierwall.core.diagnostics import MAX_OF_FILE, Diagnostic, Diagnostics, InputError, sorted_diagnostics
 from tierwall.core.source import Origin
 from tierwall.resources.document import Document, SourceText
 from tierwall.resources.file_cache import CachedFile, FileCache
-from tierwall.resources.kinds.served import scope_of
-from tierwall.resources.read import ReadResult, read_paths, read_text
+from tierwall.resources.object_reader import ObjectFailure, objects_in
+from tierwall.resources.read import ReadResult, ReadSettings, read_paths, read_text
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.unread import UnreadSet, document_form
 
 
 class LoadResult(Struct, frozen=True):
@@ -35,6 +37,8 @@ class LoadResult(Struct, frozen=True):
     diagnostics: Diagnostics
     read: ReadResult
     lost: tuple[Diagnostic, ...] = ()
+    # Files and documents that are not objects, by form.
+    unread: tuple[Omission, ...] = ()
 
     @property
     def errors(self) -> Diagnostics:
@@ -52,6 +56,12 @@ class LoadSettings(Struct, frozen=True):
     namespace: str = "default"
     exclude: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    skip_non_manifests: bool = False
+
+    @property
+    def reading(self) -> ReadSettings:
+        """How to read the files."""
+        return ReadSettings(self.exclude, self.skip_non_manifests)
 
 
 DEFAULT_SETTINGS = LoadSettings()
@@ -78,20 +88,18 @@ def read_document(path: str) -> Any:
     return read.documents[0].value
 
 
-class ObjectFailure(NamedTuple):
-    """A part of a document that should be an object and is not: its path, and a description."""
-
-    prefix: tuple[str | int, ...]
-    description: str
-
-
 class DocumentResult(Struct, frozen=True):
-    """The objects of a document, and what in it is not an object: the first of these, and how many they are."""
+    """The objects of a document, and what in it is not an object: the first of these, and how many they are.
+
+    `form` is set if the document as a whole is not an object; `form_count` documents of this form are meant.
+    """
 
     document: Document
     resources: tuple[Resource, ...]
     failures: tuple[ObjectFailure, ...] = ()
     failure_count: int = 0
+    form: str = ""
+    form_count: int = 1
 
 
 class RetainedFile(Struct, frozen=True):
@@ -100,6 +108,8 @@ class RetainedFile(Struct, frozen=True):
     name: str
     documents: tuple[DocumentResult, ...]
     problems: tuple[Diagnostic, ...] = ()
+    # Set if the file as a whole does not hold objects.
+    form: str = ""
 
 
 class RetainedResult(NamedTuple):
@@ -139,7 +149,7 @@ class Loader:
 
     def load(self) -> LoadResult:
         """Load everything as it is now. Problems become diagnostics and are never raised."""
-        return self.load_documents(read_paths(self.paths, cache=self.cache, exclude=self.settings.exclude))
+        return self.load_documents(read_paths(self.paths, cache=self.cache, settings=self.settings.reading))
 
     @property
     def has_loaded(self) -> bool:
@@ -170,8 +180,11 @@ class Loader:
                 diagnostics += file.problems
             contents = chain.from_iterable([file.documents for file in files])
         failed: dict[SourceText, list[DocumentResult]] = {}
+        unread = UnreadSet()
         for content in contents:
             listed += content.resources
+            if content.form:
+                unread.add(content.form, content.document.source, content.document.start, content.form_count)
             if content.failure_count:
                 failed.setdefault(content.document.source, []).append(content)
         for documents in failed.values():
@@ -197,7 +210,12 @@ class Loader:
             others = of_file[source] - MAX_OF_FILE
             message = f"{others:,} more objects of this file are defined twice"
             diagnostics.append(Diagnostic("TW007", message, resource.position(), count=others))
-        self._last = LoadResult(resources, snapshot, sorted_diagnostics(diagnostics), read, lost)
+        for cached in read.files:
+            if cached.form:
+                unread.add(cached.form, cached.source)
+        if read.leaving:
+            unread.add_links(read.leaving)
+        self._last = LoadResult(resources, snapshot, sorted_diagnostics(diagnostics), read, lost, unread.omissions)
         return self._last
 
     def _left_of(self, resources: Sequence[Resource]) -> list[Resource]:
@@ -230,21 +248,24 @@ class Loader:
             if len(file.documents) > MAX_OF_FILE
             else [self._objects(document, known) for document in file.documents]
         )
-        return RetainedFile(file.source.name, tuple(contents), file.problems)
+        return RetainedFile(file.source.name, tuple(contents), file.problems, file.form)
 
     def _contents(
         self, documents: Iterable[Document], known: Mapping[object, DocumentResult]
     ) -> Iterator[DocumentResult]:
         """Yield the objects of documents; of a file with many documents that are not objects, most are only counted."""
         useless: Counter[SourceText] = Counter()
-        surplus: dict[SourceText, DocumentResult] = {}
+        surplus: dict[tuple[SourceText, str], DocumentResult] = {}
         for document in documents:
             content, source = self._objects(document, known), document.source
-            if content.failures and not content.resources:
+            if (content.failures or content.form) and not content.resources:
                 useless[source] += 1
                 if useless[source] > MAX_OF_FILE:
-                    count = content.failure_count + (surplus[source].failure_count if source in surplus else 0)
-                    surplus[source] = DocumentResult(document, (), (), count)
+                    before = surplus.get((source, content.form))
+                    counts = content.failure_count, content.form_count
+                    if before is not None:
+                        counts = before.failure_count + counts[0], before.form_count + counts[1]
+                    surplus[source, content.form] = DocumentResult(document, (), (), counts[0], content.form, counts[1])
                     del self._known[document.content]
                     continue
             yield content
@@ -253,12 +274,14 @@ class Loader:
 
 def _document_objects(document: Document, before: DocumentResult | None, namespace: str) -> DocumentResult:
     """Return the objects of a document; `before` are those of the same document at its previous place."""
-    if before is not None and not before.failures:
+    if before is not None and not before.failures and not before.form:
         return DocumentResult(document, tuple([resource.at_origin(document) for resource in before.resources]))
+    if form := document_form(document):
+        return DocumentResult(document, (), form=form)
     resources: list[Resource] = []
     failures: list[ObjectFailure] = []
     count = 0
-    for item in _objects(document.value, document, (), "", "", namespace):
+    for item in objects_in(document.value, document, (), namespace):
         if isinstance(item, Resource):
             resources.append(item)
         else:
@@ -272,7 +295,7 @@ def _failure_diagnostics(documents: Sequence[DocumentResult]) -> Iterator[Diagno
     """Yield a diagnostic for the first parts of a file that are not objects, and one for all the others."""
     failures = ((failure, content.document) for content in documents for failure in content.failures)
     for failure, document in islice(failures, MAX_OF_FILE):
-        yield _not_an_object(failure, document)
+        yield failure.diagnostic(document)
     others = sum(content.failure_count for content in documents) - MAX_OF_FILE
     if others > 0:
         message = f"{others:,} more parts of this file are not Kubernetes objects"
@@ -289,76 +312,17 @@ def load_objects(
     return tuple(
         resource
         for index, value in enumerate(values)
-        for resource in _objects(value, origin, (*prefix, index), "", "", namespace)
+        for resource in objects_in(value, origin, (*prefix, index), namespace)
         if isinstance(resource, Resource)
     )
 
 
-def read_objects(value: Any, namespace: str = "default") -> Iterator[Resource | Diagnostic]:
+def read_objects(
+    value: Any, namespace: str = "default", origin: Origin | None = None, prefix: tuple[str | int, ...] = ()
+) -> Iterator[Resource | Diagnostic]:
     """Yield the objects in a plain value, which may be a list; yield a diagnostic for what is not an object."""
-    for item in _objects(value, None, (), "", "", namespace):
-        yield item if isinstance(item, Resource) else _not_an_object(item, None)
-
-
-def _objects(
-    value: Any,
-    origin: Origin | None,
-    prefix: tuple[str | int, ...],
-    api_version: Any,
-    kind: Any,
-    default_namespace: str,
-) -> Iterator[Resource | ObjectFailure]:
-    """Yield the objects in a value. Items of a typed list may lack `api_version` and `kind`: the list supplies them."""
-    if isinstance(value, dict):
-        api_version = value.get("apiVersion", api_version)
-        kind = value.get("kind", kind)
-    if not isinstance(value, dict) or not isinstance(kind, str) or not isinstance(api_version, str) or not kind:
-        yield ObjectFailure(prefix, _describe_map(value) if isinstance(value, dict) else _describe(value))
-        return
-    items = value.get("items")
-    if kind.endswith("List") and isinstance(items, list):
-        of_kind = kind[:-4]
-        of_version = api_version if of_kind else ""
-        for index, item in enumerate(items):
-            yield from _objects(item, origin, (*prefix, "items", index), of_version, of_kind, default_namespace)
-        return
-    group, _, version = api_version.rpartition("/")
-    metadata = value.get("metadata")
-    name = namespace = ""
-    if isinstance(metadata, dict):
-        name = metadata.get("name") or ""
-        namespace = metadata.get("namespace") or ""
-    scope = scope_of(api_version, kind)
-    if scope is not None:
-        if scope != "Namespaced":
-            namespace = ""
-        elif not namespace:
-            namespace = default_namespace
-    yield Resource(group, version, kind, str(namespace), str(name), value, origin, prefix)
-
-
-def _not_an_object(failure: ObjectFailure, origin: Origin | None) -> Diagnostic:
-    return Diagnostic(
-        "TW006",
-        f"expected a Kubernetes object, found {failure.description}",
-        origin.position(failure.prefix) if origin else None,
-        expected="an object with `apiVersion` and `kind`",
-        actual=failure.description,
-    )
-
-
-def _describe_map(value: dict[str, Any]) -> str:
-    lacking = [f"`{key}`" for key in ("apiVersion", "kind") if not value.get(key)]
-    if lacking:
-        return f"a map without {' and '.join(lacking)}"
-    wrong = [f"`{value[key]}` as `{key}`" for key in ("apiVersion", "kind") if not isinstance(value[key], str)]
-    return f"a map with {' and '.join(wrong)}"
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, list):
-        return "a list"
-    return "a string" if isinstance(value, str) else f"`{str(value).lower()}`"
+    for item in objects_in(value, origin, prefix, namespace):
+        yield item if isinstance(item, Resource) else item.diagnostic(origin)
 
 
 def _replacements(resources: Iterable[Resource], snapshot: Snapshot) -> Iterator[tuple[Resource, Resource]]:

@@ -1,8 +1,7 @@
 """Read files, folders and standard input into documents and diagnostics.
 
-Nothing here raises on bad input. Folders are walked recursively in the order of names. Files ending in .yaml, .yml and
-.json are read; names that start with a dot are ignored. A file that is reached twice is read once. With a cache
-(`resources.file_cache`) only files that have changed since the last reading are parsed.
+Nothing here raises on bad input. `resources.folder` says which files of a folder are read. A file that is reached twice
+is read once. With a cache (`resources.file_cache`) only files that have changed since the last reading are parsed.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from operator import attrgetter
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec import Struct
@@ -22,14 +20,13 @@ from tierwall.core.diagnostics import MAX_OF_FILE, Diagnostic, near_miss, sorted
 from tierwall.core.source import Position
 from tierwall.resources.document import Document, SourceText
 from tierwall.resources.file_cache import CachedFile, FileCache, Stamp, now, put_back, reliable_stamp, stamp
-from tierwall.resources.yaml.read import StreamReader
+from tierwall.resources.file_reader import FileReader
+from tierwall.resources.folder import FolderSearch, exclude_patterns
 
 if TYPE_CHECKING:
     from tierwall.resources.settling import FileSettlement
 
-ENDINGS = (".yaml", ".yml", ".json")
 STDIN_NAME = "stdin"
-_PROBE = 8192
 
 
 class Limits(Struct, frozen=True):
@@ -40,6 +37,13 @@ class Limits(Struct, frozen=True):
     # Kubernetes accepts 10,000 levels; no meaningful object comes near 256.
     depth: int = 256
     files: int = 200_000
+
+
+class ReadSettings(Struct, frozen=True):
+    """Files to leave out: of folders those that match `exclude`, and with `skip_non_manifests` all without objects."""
+
+    exclude: tuple[str, ...] = ()
+    skip_non_manifests: bool = False
 
 
 class ReadResult(Struct, frozen=True):
@@ -57,6 +61,8 @@ class ReadResult(Struct, frozen=True):
     unread: Mapping[str, Diagnostic] = {}
     absent: Mapping[str, Diagnostic] = {}
     waiting: Set[str] = frozenset()
+    # Links out of a given folder, which are not followed.
+    leaving: tuple[str, ...] = ()
 
     def line(self, file: str, number: int) -> str | None:
         """Return a line of a file as it was read, to show it with a diagnostic."""
@@ -71,6 +77,7 @@ class ReadResult(Struct, frozen=True):
 
 NOTHING_READ = ReadResult((), (), {})
 _DEFAULT = Limits()
+_NO_SETTINGS = ReadSettings()
 
 
 def read_paths(
@@ -78,15 +85,14 @@ def read_paths(
     stdin: BinaryIO | None = None,
     limits: Limits = _DEFAULT,
     cache: FileCache | None = None,
-    exclude: Sequence[str] = (),
+    settings: ReadSettings = _NO_SETTINGS,
 ) -> ReadResult:
     """Read files, folders, glob patterns and `-` (standard input).
 
-    `exclude` has patterns of files to leave out of folders: each is matched with a file's name and with its path below
-    the folder. `cache` holds the files of the last reading, for further readings with the same limits.
+    `cache` holds the files of the last reading, for further readings with the same limits.
     """
     cache = FileCache() if cache is None else cache
-    reader = _Reader(limits, stdin, cache, exclude)
+    reader = _Reader(limits, stdin, cache, settings)
     if cache.settlement is not None:
         cache.settlement.begin()
     for path in paths:
@@ -94,16 +100,15 @@ def read_paths(
     if cache.settlement is not None:
         reader.hold_vanished(cache.settlement)
         cache.settlement.end()
-    cache.files = reader.files
+    cache.files, cache.ignored = reader.files, reader.ignored
     return reader.result()
 
 
 def read_text(text: str | bytes, name: str = "input", limits: Limits = _DEFAULT) -> ReadResult:
     """Read a text that is already in memory."""
     source = SourceText(name, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
-    documents, problems = StreamReader(limits.depth).read(source)
-    file = CachedFile(None, source, tuple(documents), tuple(problems))
-    return ReadResult(file.documents, sorted_diagnostics(problems), {name: source}, (file,))
+    file = FileReader(limits.depth).parse_text(source)
+    return ReadResult(file.documents, sorted_diagnostics(file.problems), {name: source}, (file,))
 
 
 def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
@@ -133,7 +138,7 @@ def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
 
 
 class _Reader:
-    def __init__(self, limits: Limits, stdin: BinaryIO | None, cache: FileCache, exclude: Sequence[str]) -> None:
+    def __init__(self, limits: Limits, stdin: BinaryIO | None, cache: FileCache, settings: ReadSettings) -> None:
         self.files: dict[str | None, CachedFile] = {}
         self._unread: dict[str, Diagnostic] = {}
         self._absent: dict[str, Diagnostic] = {}
@@ -142,8 +147,11 @@ class _Reader:
         self._limits = limits
         self._stdin = stdin
         self._cache = cache
-        self._exclude = exclude
-        self._stream = StreamReader(limits.depth)
+        self._exclude = exclude_patterns(settings.exclude)
+        self._skips = settings.skip_non_manifests
+        self.ignored: dict[str, bytes] = {}
+        self._leaving: list[str] = []
+        self._parser = FileReader(limits.depth, settings.skip_non_manifests)
         self._seen: set[tuple[int, int]] = set()
         self._bytes_read = 0
         self._files = 0
@@ -163,6 +171,7 @@ class _Reader:
             self._unread,
             self._absent,
             self._waiting,
+            tuple(self._leaving),
         )
 
     def hold_vanished(self, settlement: FileSettlement) -> None:
@@ -210,33 +219,26 @@ class _Reader:
             self._read_file(path, named)
 
     def _files_under(self, folder: str) -> Iterator[str]:
-        """Yield the manifests in a folder in the order of names. Links to folders are not followed: they could loop."""
-        todo = [folder]
-        while todo:
-            directory = todo.pop()
-            try:
-                with os.scandir(directory) as entries:
-                    sorted_entries = sorted(entries, key=attrgetter("name"))
-            except OSError as error:
-                self._refuse_os(directory, error)
-                continue
-            folders: list[str] = []
-            for entry in sorted_entries:
-                if entry.name.startswith(".") or self._is_excluded(entry.path, folder):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                elif entry.name.endswith(ENDINGS):
-                    yield entry.path
-            todo += reversed(folders)
+        """Yield the files of a folder that may hold objects."""
+        walk = FolderSearch(folder, self._exclude, self._refuse_folder, self._settled_patterns)
+        yield from walk.files()
+        self._leaving += walk.leaving
 
-    def _is_excluded(self, path: str, folder: str) -> bool:
-        if not self._exclude:
-            return False
-        names = os.path.relpath(path, folder), os.path.basename(path)
-        from fnmatch import fnmatchcase
+    def _refuse_folder(self, path: str, error: OSError | Diagnostic) -> None:
+        if isinstance(error, Diagnostic):
+            # What is below the folder is not known, so the folder counts as one that cannot be read.
+            self._unread[path] = error
+        else:
+            self._refuse_os(path, error)
 
-        return any(fnmatchcase(name, pattern) for pattern in self._exclude for name in names)
+    def _settled_patterns(self, name: str, data: bytes) -> bytes | None:
+        """Return the content of an ignore file that counts: as with any file, only what has settled does."""
+        settlement, before = self._cache.settlement, self._cache.ignored.get(name)
+        if settlement is not None and data != before:
+            settled = settlement.settled(name, data, before)
+            data = settled if settled is not None else before if before is not None else b""
+        self.ignored[name] = data
+        return data
 
     def _read_file(self, path: str, named: bool) -> None:
         self._files += 1
@@ -268,7 +270,7 @@ class _Reader:
                 return
             with open(path, "rb", buffering=0) as file:
                 lasting = reliable_stamp(os.fstat(file.fileno()), self._read_start)
-                self._take(path, path, self._bytes_of(path, file), lasting)
+                self._take(path, path, self._bytes_of(path, file), lasting, named=named)
         except (OSError, ValueError) as error:
             if os.path.lexists(path):
                 self._refuse_os(path, error)
@@ -294,7 +296,9 @@ class _Reader:
                 return self._too_large(name, size)
         return b"".join(parts)
 
-    def _take(self, key: str | None, name: str, data: bytes | Diagnostic, lasting: Stamp | None = None) -> None:
+    def _take(
+        self, key: str | None, name: str, data: bytes | Diagnostic, lasting: Stamp | None = None, *, named: bool = True
+    ) -> None:
         if isinstance(data, Diagnostic):
             self._unread[name] = data
         elif self._fits(name, len(data)):
@@ -313,8 +317,8 @@ class _Reader:
                     return
                 # If the file changes all the time, what counts may not be what it holds by now.
                 data, lasting = settled, lasting if settled is data else None
-            source = SourceText(name, data, self._cache.locators)
-            self._add(key, self._parse(source, known.documents if known is not None else (), lasting))
+            source = SourceText(name, data, self._cache.locators, is_named=named and not self._skips)
+            self._add(key, self._parser.parse(source, known.documents if known is not None else (), lasting))
 
     def _fits(self, name: str, size: int) -> bool:
         self._bytes_read += size
@@ -322,12 +326,6 @@ class _Reader:
             return True
         self._problem("TW003", f"all files together have more than {_size(self._limits.total_bytes)}", name)
         return False
-
-    def _parse(self, source: SourceText, known: Sequence[Document], lasting: Stamp | None) -> CachedFile:
-        if problem := _binary(source):
-            return CachedFile(lasting, source, (), (problem,))
-        documents, problems = self._stream.read(source, known)
-        return CachedFile(lasting, source, tuple(documents), tuple(problems))
 
     def _add(self, key: str | None, file: CachedFile) -> None:
         self.files[key] = file
@@ -357,17 +355,6 @@ class _Reader:
     ) -> None:
         refused = self._unread if refused is None else refused
         refused[path] = Diagnostic(code, message, Position(path, 1, 1), hint=hint)
-
-
-def _binary(source: SourceText) -> Diagnostic | None:
-    """Return a diagnostic if the file is not UTF-8 text at all, which says more than the first parse error."""
-    probe = source.data[:_PROBE]
-    if probe.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return Diagnostic("TW005", "text is UTF-16", source.position(0), hint="save the file as UTF-8")
-    at = probe.find(b"\0")
-    if at < 0:
-        return None
-    return Diagnostic("TW005", "file is binary: it has a zero byte", source.position(at))
 
 
 def _kind_of(mode: int) -> str:

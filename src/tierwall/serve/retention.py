@@ -127,6 +127,9 @@ class Retention:
             return before
         if before is not None and not before.was_read:
             before = None
+        if current.form and before is not None and not _is_empty(before.counts):
+            problem = Diagnostic("TW002", f"file is a {current.form} now", Position(current.name, 1, 1))
+            current = RetainedFile(current.name, (), (problem,))
         if any(problem.unreadable for problem in current.problems):
             return self._unreadable(file, current, before)
         if before is None:
@@ -233,7 +236,7 @@ def _is_good(file: RetainedFile) -> bool:
 
 def _is_empty(file: RetainedFile) -> bool:
     """Tell whether nothing is in a file: no document, or only lists without items."""
-    return not any(document.resources or document.failure_count for document in file.documents)
+    return not any(document.resources or document.failure_count or document.form for document in file.documents)
 
 
 def _is_faulty(document: DocumentResult, known: Set[Identity]) -> bool:
@@ -242,6 +245,10 @@ def _is_faulty(document: DocumentResult, known: Set[Identity]) -> bool:
         _identity(resource) not in known and (not resource.name or not resource.version or _is_misspelled(resource))
         for resource in document.resources
     )
+
+
+def _form_count(file: RetainedFile) -> int:
+    return sum(document.form_count for document in file.documents if document.form)
 
 
 def _is_misspelled(resource: Resource) -> bool:
@@ -263,7 +270,10 @@ def _missing(current: RetainedFile, good: RetainedFile | None) -> tuple[Document
     if known <= present:
         return ()
     lost = LostObjects(current, known)
-    is_faulty = any(_is_faulty(document, known) for document in current.documents)
+    # An object that loses `apiVersion` and `kind` looks like any other document.
+    is_faulty = _form_count(current) > _form_count(good) or any(
+        _is_faulty(document, known) for document in current.documents
+    )
     return tuple(
         DocumentResult(document.document, left)
         for document in good.documents

@@ -33,7 +33,8 @@ class Span(NamedTuple):
     high: Address
 
     def __str__(self) -> str:
-        return f"{format_address(self.low)}-{format_address(self.high)}"
+        low = format_address(self.low)
+        return low if self.low == self.high else f"{low}-{format_address(self.high)}"
 
 
 class Block(NamedTuple):

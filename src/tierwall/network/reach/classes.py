@@ -196,7 +196,7 @@ class EndpointClasses:
             namespace = namespaces[pod.namespace]
             key = (
                 namespace,
-                attributes.pods.relevant(pod.labels) if pod.under_policy else (),
+                attributes.pods.relevant(pod.labels),
                 pod.under_policy,
                 self._ports(pod),
                 self._addresses(pod),

@@ -7,21 +7,19 @@ arrow for them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from tierwall.core.answer import Decider
-from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.core.outcome import Outcome
 from tierwall.core.verdict import Verdict
 from tierwall.network.detail import decided_by, whole_verdict
 from tierwall.network.model.endpoints import Endpoint
-from tierwall.network.model.rules import Direction, PodPeer, PortRange, Relation, peers_by_kind
-from tierwall.network.reach.matrix import ConnectionPassages, DestinationGroup, ReachMatrix
-from tierwall.network.reach.naming import LARGE, MAX_SELECTORS, EndpointNames, NamedEndpoints, NamedMask
+from tierwall.network.model.rules import PortRange
+from tierwall.network.reach.matrix import ConnectionPassages, ReachMatrix
+from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
 from tierwall.network.reach.spaces import PortSpace, bits, cut, union
 
 # A picture with more blocks than this would be unreadable.
@@ -102,68 +100,20 @@ class FlowDescriber:
         )
 
 
-def connection_entries(matrix: ReachMatrix, explain: bool = False) -> Iterator[ConnectionEntry]:
+def connection_entries(
+    matrix: ReachMatrix, explain: bool = False, names: EndpointNames | None = None
+) -> Iterator[ConnectionEntry]:
     """Yield the groups of a matrix, destination by destination, however many pairs they have."""
-    names, flows, by_selector = EndpointNames(matrix.classes), FlowDescriber(matrix.ports, explain), _cuts(matrix)
-    cuts = tuple(by_selector.values())
+    names, flows = names or EndpointNames(matrix.classes), FlowDescriber(matrix.ports, explain)
     for group in matrix.groups:
-        destinations = names.describe(group.destinations, cuts=cuts)
-        hints = _hints(matrix, group, by_selector)
+        destinations, near = names.describe(group.destinations), names.unit(group.destinations)
         for sources, passages in group.sources:
             if not only_itself(matrix, group.destinations, sources):
-                named = names.describe(sources, group.possible, hints, cuts)
+                # Pairs that policies do not affect are left out. They are allowed, so an entry may seem to include
+                # them, unless it says that something is denied.
+                is_denied = any(passage.verdict is Verdict.DENY for passage in passages)
+                named = names.describe(sources, -1 if is_denied else group.possible, near)
                 yield ConnectionEntry(named, destinations, flows.of(passages))
-
-
-def _cuts(matrix: ReachMatrix) -> dict[Selector, NamedMask]:
-    """Return the sets of pods that most policies select, by selector. Exceptions often consist of such sets."""
-    counted = Counter(policy.pods for policy in matrix.classes.model.policies if policy.pods.requirements)
-    common = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MAX_SELECTORS]
-    return {pods: NamedMask(_name(EVERYTHING, pods), matrix.membership.pods(pods)) for pods, _ in common}
-
-
-def _hints(matrix: ReachMatrix, group: DestinationGroup, cuts: dict[Selector, NamedMask]) -> list[NamedMask]:
-    """Return the sets that ingress rules of a group select, named by their selectors, alone and within the cuts."""
-    if max(sources.bit_count() for sources, _ in group.sources) <= LARGE:
-        return []
-    (bit,) = bits(group.destinations & -group.destinations)
-    subject = matrix.classes.all[bit].representative
-    if not subject.under_policy:
-        return []
-    stack = matrix.classes.model.stack(subject, Direction.INGRESS)
-    rules = (rule for tier in stack for policy in tier.policies for rule in policy.rules(Direction.INGRESS) or ())
-    # Only sets of pods are that large, and only pod peers have selectors that can name them.
-    pods, _addresses, _nodes, _domains = peers_by_kind(peer for rule in rules for peer in rule.peers or ())
-    peers = dict.fromkeys(pods)
-    hints: list[NamedMask] = []
-    for peer in list(peers)[:MAX_SELECTORS]:
-        namespaces = _namespaces(peer, subject)
-        mask = matrix.membership.matching(peer, subject) & group.possible
-        if namespaces is not None and mask.bit_count() > LARGE:
-            hints.append(NamedMask(_name(namespaces, peer.pods), mask))
-            if peer.pods == EVERYTHING:
-                hints += [NamedMask(_name(namespaces, pods), mask & cut.mask) for pods, cut in cuts.items()]
-    return hints
-
-
-def _namespaces(peer: PodPeer, subject: Endpoint) -> Selector | None:
-    """Return the namespaces of a peer as a selector, or None if a selector cannot express them."""
-    namespaces = peer.namespaces
-    if isinstance(namespaces, Selector):
-        return namespaces
-    match namespaces.relation:
-        case Relation.SAME_LABELS if namespaces.keys:
-            labels = subject.namespace_labels
-            return Selector(tuple(Requirement(key, "In", (labels.get(key, ""),)) for key in namespaces.keys))
-        case Relation.SAME_LABELS | Relation.SELF | Relation.NOT_SELF | Relation.NOT_SAME_LABELS:
-            return None
-        case _:
-            assert_never(namespaces.relation)
-
-
-def _name(namespaces: Selector, pods: Selector) -> str:
-    """Return a name such as `[team=red]/*`."""
-    return "/".join(f"[{selector}]" if selector.requirements else "*" for selector in (namespaces, pods))
 
 
 def pair_entries(matrix: ReachMatrix, explain: bool = False) -> Iterator[ConnectionEntry]:
@@ -233,7 +183,7 @@ def picture(matrix: ReachMatrix, explain: bool = False) -> Picture:
         for source, destination, passages in sorted(_edges(matrix, blocks), key=lambda edge: edge[:2])
         if not only_itself(matrix, blocks[destination], blocks[source])
     ]
-    return Picture(tuple(map(names.spelled, blocks)), tuple(arrows))
+    return Picture(tuple(map(names.describe, blocks)), tuple(arrows))
 
 
 def _blocks(matrix: ReachMatrix) -> list[int]:

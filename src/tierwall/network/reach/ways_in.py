@@ -224,12 +224,12 @@ class _Judge:
 
     def _places(self, sources: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Name the pods and the addresses of a set of sources."""
-        pods = list(self._names.spelled(sources & ~self._stand_ins & ~self._outside & ~self._nodes).ends)
+        pods = list(self._names.spelled(sources & ~self._stand_ins & ~self._outside & ~self._nodes).parts)
         if sorts := [
             self._future[_key(self._classes.all[bit].representative)] for bit in bits(sources & self._stand_ins)
         ]:
             pods += sorts[0].space.names(sorts)
-        return tuple(pods), self._names.spelled(sources & (self._outside | self._nodes)).ends
+        return tuple(pods), self._names.spelled(sources & (self._outside | self._nodes)).parts
 
 
 def _sets_of_pods(way: IncomingWay) -> Iterator[tuple[Endpoint, ...]]:

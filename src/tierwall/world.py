@@ -224,15 +224,26 @@ class World:
         sources: Sequence[str] = (),
         destinations: Sequence[str] = (),
         ports: Sequence[str] = (),
+        focus: Sequence[str] = (),
         explain: bool = False,
         denied: bool = False,
+        names: bool = False,
         progress: Progress | None = None,
     ) -> Connections:
-        """List who can reach whom on which ports, for all endpoints or for those named."""
+        """List who can reach whom on which ports, for all endpoints or for those named.
+
+        With a focus, list what begins or ends there. With `names`, entries name every endpoint of a group.
+        """
         from tierwall.network.reach.connections import connections
 
-        endpoints = _strings(sources), _strings(destinations)
-        return connections(self._snapshot, *endpoints, _strings(ports), explain, denied, progress)
+        return connections(
+            self._snapshot,
+            *(_strings(part) for part in (sources, destinations, ports, focus)),
+            explain=explain,
+            denied=denied,
+            names=names,
+            progress=progress,
+        )
 
     def ways_in(
         self, destinations: Sequence[str] = (), ports: Sequence[str] = (), *, explain: bool = False

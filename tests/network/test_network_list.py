@@ -127,6 +127,46 @@ def test_filters_select_endpoints_addresses_and_ports(folder: str) -> None:
     assert run(folder, "--to", "pay", "--port", "80") == ""
 
 
+def test_the_outside_is_a_reserved_word(folder: str) -> None:
+    assert run(folder, "--from", "outside").splitlines() == ["outside => shop/web[Deployment] : all"]
+    assert run(folder, "--to", "outside", "--from", "pay").splitlines() == [
+        "pay/db[StatefulSet] => outside : TCP 443 if api.example.org"
+    ]
+
+
+def test_a_focus_shows_both_directions(folder: str) -> None:
+    assert run(folder, "--focus", "pay/db").splitlines() == [
+        "shop/web[Deployment] => pay/db[StatefulSet] : TCP 5432",
+        "pay/db[StatefulSet] => outside : TCP 443 if api.example.org",
+    ]
+    done = CliRunner().invoke(root, ["list", folder, "--focus", "shpo"])
+    assert "there is no namespace, pod, workload or node `shpo` for `focus` (did you mean `shop`?)" in done.output
+
+
+def test_json_has_the_members_of_each_group_once(folder: str) -> None:
+    document = json.loads(run(folder, "-o", "json"))
+    assert document["groups"] == {
+        "*/*": ["pay/db-0", "shop/web-0", "shop/web-1"],
+        "pay/db[StatefulSet]": ["pay/db-0"],
+        "shop/web[Deployment]": ["shop/web-0", "shop/web-1"],
+    }
+    assert document["connections"][2]["from"] == {"all": ["*/*"]}
+    assert document["connections"][2]["to"] == {"ends": ["outside"]}
+
+
+def test_all_names_are_given_on_request(folder: str) -> None:
+    assert run(folder, "--names").splitlines()[1] == "shop/web-0, shop/web-1, outside => shop/web-0, shop/web-1 : all"
+    assert json.loads(run(folder, "--names", "-o", "json"))["groups"] == {}
+    assert 'label="shop/web-0, shop/web-1"' in run(folder, "--names", "-o", "dot")
+
+
+def test_pairs_have_the_whole_outside_as_one_end(folder: str) -> None:
+    assert run(folder, "--pairs", "--from", "outside").splitlines() == [
+        "outside => shop/web-0 : all",
+        "outside => shop/web-1 : all",
+    ]
+
+
 def test_unknown_endpoints_and_ports_are_reported_with_hints(folder: str) -> None:
     done = CliRunner().invoke(root, ["list", folder, "--from", "shp", "--to", "pay/dd", "--port", "99999"])
     assert done.exit_code == 1
@@ -167,6 +207,7 @@ def test_an_empty_cluster_lists_nothing(tmp_path: Path) -> None:
     assert run(str(tmp_path)) == ""
     assert json.loads(run(str(tmp_path), "-o", "json")) == {
         "connections": [],
+        "groups": {},
         "waysIn": [],
         "unprotected": {},
         "notConsidered": [],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tests.worlds.network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
@@ -91,14 +92,17 @@ def test_the_matrix_agrees_with_deciding_each_pair(objects: list[Object]) -> Non
 
 
 @settings(max_examples=examples(100))
-@given(clusters(most_policies=6))
-def test_a_part_of_the_matrix_equals_that_part_of_the_whole(objects: list[Object]) -> None:
+@given(clusters(most_policies=6), st.data())
+def test_a_part_of_the_matrix_equals_that_part_of_the_whole(objects: list[Object], data: st.DataObject) -> None:
     classes = EndpointClasses(NetworkModel(snapshot(objects)))
-    whole = expanded(reach_matrix(classes))
-    some = sum(1 << endpoint_class.bit for endpoint_class in classes.all if endpoint_class.bit % 2)
-    part = expanded(reach_matrix(classes, sources=some, destinations=~some))
+    denied = data.draw(st.booleans())
+    whole = expanded(reach_matrix(classes, denied=denied))
+    sources, destinations, focus = (
+        data.draw(st.one_of(st.just(-1), st.integers(0, classes.everybody))) for _ in range(3)
+    )
+    part = expanded(reach_matrix(classes, denied=denied, sources=sources, destinations=destinations, focus=focus))
     assert part == {
         (source, destination): passages
         for (source, destination), passages in whole.items()
-        if some >> source & 1 and not some >> destination & 1
+        if sources >> source & 1 and destinations >> destination & 1 and (focus >> source | focus >> destination) & 1
     }

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from tierwall.network.reach.listing import Picture
 
 ENDPOINT = "`namespace/name` of a pod or workload, `Kind/namespace/name`, `outside`, an IP address, or `node:NAME`"
-ENDPOINTS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
+ENDPOINTS = (
+    "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, `outside`, an IP address, `node:NAME`"
+)
 
 
 class ExplainNetworkParams(AnswerParams):
@@ -93,11 +95,15 @@ class ListParams(PathParams):
     destinations: tuple[str, ...] = repeated_option(
         "--to", metavar="ENDPOINT", help="Only connections to these, in the same form."
     )
+    focus: tuple[str, ...] = repeated_option(
+        "--focus", metavar="ENDPOINT", help="Only connections to or from these, in the same form."
+    )
     ports: tuple[str, ...] = repeated_option(
         "--port", metavar="PORT", help="Only these ports: `80`, `53/UDP`, `8000-8080/TCP`."
     )
     explain: bool = flag("Name the rules that decide each direction.")
     denied: bool = flag("Also show what is denied.")
+    names: bool = flag("Name every pod and node of a group.")
     pairs: bool = flag("Print one entry for each pair of endpoints instead of groups.")
     exposure: bool = flag("Show what future pods could reach, and what could reach them, by label.")
     hits: bool = option(is_flag=True, hidden=True)
@@ -134,23 +140,24 @@ def list_connections(params: ListParams) -> None:
         sources=params.sources,
         destinations=params.destinations,
         ports=params.ports,
+        focus=params.focus,
         explain=params.explain or whole,
         denied=params.denied or whole,
+        names=params.names,
     )
     if params.output in PICTURES:
-        from tierwall.network.reach.listing import picture
-
-        drawn = draw(lambda: picture(connections.matrix, connections.explain), "narrow it with --from, --to, --port")
+        drawn = draw(connections.picture, "narrow it with --focus, --from, --to, --port")
         print_output("list", params.output, drawn)
         return
     from tierwall.render.listing import ConnectionReport
 
     # The ways in and the summary are about everybody: a list of what some pods reach does not ask for them.
-    ways_in = () if params.sources else world.ways_in(params.destinations, params.ports, explain=params.explain)
-    narrowed = params.sources or params.destinations or params.ports
+    destinations = params.destinations or params.focus
+    ways_in = () if params.sources else world.ways_in(destinations, params.ports, explain=params.explain)
+    narrowed = params.sources or destinations or params.ports
     unprotected = () if narrowed else connections.unprotected()
     entries = connections.pairs() if params.pairs else connections
-    print_output("list", params.output, ConnectionReport(entries, ways_in, unprotected))
+    print_output("list", params.output, ConnectionReport(entries, ways_in, unprotected, connections.members))
     if params.output in ("text", "md"):
         # Scripts read the connections line by line; the summary is for people.
         print_lines(map(str, unprotected), err=True)
@@ -161,8 +168,9 @@ def _check_options(params: ListParams) -> None:
         raise click.UsageError("--hits is an option of `tierwall audit`: tierwall audit --hits")
     if params.pairs and params.output in PICTURES:
         raise click.UsageError(f"--pairs cannot be combined with -o {params.output}")
-    narrowed = params.sources or params.destinations or params.ports or params.pairs or params.denied
-    if params.exposure and (narrowed or params.output not in LISTS):
+    narrowed = any((params.sources, params.destinations, params.focus, params.ports))
+    changed = params.pairs or params.denied or params.names
+    if params.exposure and (narrowed or changed or params.output not in LISTS):
         raise click.UsageError("--exposure can be combined only with --explain and with -o text, json, csv or md")
 
 

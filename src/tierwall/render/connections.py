@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tierwall.network.reach.compare import ChangedFlow
@@ -28,24 +28,66 @@ def text(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
                 yield f"    {flow}: {deciders}"
 
 
-def json(entries: Iterable[ConnectionEntry], view: View, more: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Write a document with one entry per line, so that a large matrix is never in memory as text.
+class GroupTable:
+    """The members of the groups that were named, each once."""
+
+    def __init__(self, members: Callable[[str], list[str] | None], named: Iterable[NamedEndpoints] = ()) -> None:
+        self._members = members
+        self._names: dict[str, None] = {}
+        for endpoints in named:
+            self.add(endpoints)
+
+    def add(self, named: NamedEndpoints) -> None:
+        """Add the groups of a name."""
+        self._names.update(dict.fromkeys(named.parts))
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield a line of JSON for each group, in the order of their names."""
+        for name in sorted(self._names):
+            members = self._members(name)
+            if members is not None:
+                yield f"{json_line(name)}: {json_line(members)}"
+
+
+def json(
+    entries: Iterable[ConnectionEntry],
+    view: View,
+    more: Mapping[str, Any] | None = None,
+    groups: GroupTable | None = None,
+) -> Iterator[str]:
+    """Write a document with one entry or group per line, so that a large matrix is never in memory as text.
 
     `more` has further keys of the document.
     """
+
+    def rows() -> Iterator[str]:
+        for entry in entries:
+            if groups is not None:
+                groups.add(entry.sources)
+                groups.add(entry.destinations)
+            yield json_line(_entry(entry))
+
     yield '{"connections": ['
-    before = ""
-    for entry in entries:
-        if before:
-            yield f"{before},"
-        before = f"  {json_line(_entry(entry))}"
-    if before:
-        yield before
+    yield from _separated(rows())
     last = "]"
+    if groups is not None:
+        yield f'{last}, "groups": {{'
+        yield from _separated(groups)
+        last = "}"
     for key, value in (more or {}).items():
         yield f"{last},"
         last = f"{json_line(key)}: {json_line(value)}"
     yield f'{last}, "notConsidered": {json_line(omission_documents(view.not_considered))}}}'
+
+
+def _separated(lines: Iterable[str]) -> Iterator[str]:
+    before = ""
+    for line in lines:
+        if before:
+            yield f"{before},"
+        before = f"  {line}"
+    if before:
+        yield before
 
 
 def _entry(entry: ConnectionEntry) -> dict[str, Any]:

@@ -5,7 +5,7 @@ docs/network.md#ways-in-from-outside, docs/network.md#pods-that-no-policy-protec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -22,12 +22,18 @@ from tierwall.render.formats import View
 MAX_HOSTS = 3
 
 
+def no_members(name: str) -> None:
+    """Return None: every name is of one endpoint."""
+
+
 class ConnectionReport(Struct, frozen=True, eq=False):
     """Everything that `list` shows."""
 
     entries: Iterable[ConnectionEntry]
     ways_in: tuple[JudgedWay, ...] = ()
     unprotected: tuple[UnprotectedPods, ...] = ()
+    # Returns the members of a group by its name; None for one endpoint.
+    members: Callable[[str], list[str] | None] = no_members
 
 
 def text(report: ConnectionReport, view: View) -> Iterator[str]:
@@ -42,7 +48,9 @@ def text(report: ConnectionReport, view: View) -> Iterator[str]:
 
 
 def json(report: ConnectionReport, view: View) -> Iterator[str]:
-    """Write the document of the connections, with `waysIn` and `unprotected`."""
+    """Write the document of the connections, with the members of `groups`, `waysIn` and `unprotected`."""
+    named = [pods.pods for pods in report.unprotected]
+    named += [connection.destinations for judged in report.ways_in for connection in judged.connections]
     more = {
         "waysIn": [_document(judged) for judged in report.ways_in],
         "unprotected": {
@@ -50,7 +58,7 @@ def json(report: ConnectionReport, view: View) -> Iterator[str]:
             for pods in report.unprotected
         },
     }
-    return connections.json(report.entries, view, more)
+    return connections.json(report.entries, view, more, connections.GroupTable(report.members, named))
 
 
 def comma_separated(report: ConnectionReport, view: View) -> Iterator[str]:

@@ -174,6 +174,7 @@ class EndpointClasses:
         self.under_policy = mask_of(
             endpoint_class.bit for endpoint_class in self.all if endpoint_class.representative.under_policy
         )
+        self.outside = mask_of(endpoint_class.bit for endpoint_class in self.all if endpoint_class.spans)
         self.addressed = mask_of(
             endpoint_class.bit for endpoint_class in self.all if endpoint_class.representative.addresses
         )

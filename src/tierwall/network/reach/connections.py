@@ -1,8 +1,8 @@
 """The connections of a snapshot, all of them or those of some endpoints and ports, as a value that can be reused.
 
 An endpoint is written as `namespace`, `namespace/name` (a pod or a workload), with `*` for any part of a name, as an IP
-address, or as `node:NAME`. A port is written as `80`, `53/UDP` or `8000-8080/TCP`; without a protocol it means that
-port of every protocol.
+address, as `node:NAME`, or as `outside`, which is every address outside the cluster. A port is written as `80`,
+`53/UDP` or `8000-8080/TCP`; without a protocol it means that port of every protocol.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS, Endpoint
 from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.rules import PortRange
 from tierwall.network.reach.classes import EndpointClasses
-from tierwall.network.reach.listing import ConnectionEntry, connection_entries, pair_entries
+from tierwall.network.reach.listing import ConnectionEntry, Picture, connection_entries, pair_entries, picture
 from tierwall.network.reach.matrix import ReachMatrix, reach_matrix
+from tierwall.network.reach.naming import OUTSIDE, EndpointNames
 from tierwall.network.reach.spaces import mask_of, union
 from tierwall.network.reach.unprotected import UnprotectedPods, unprotected_pods
 from tierwall.network.reach.ways_in import JudgedWay, judge_ways
@@ -42,9 +43,19 @@ class Connections(Struct, frozen=True, eq=False):
     # Whether entries name the deciders of each direction.
     explain: bool = False
     not_considered: tuple[Omission, ...] = ()
+    # Names of groups, each with its members. Given once, because names may be numbered.
+    names: EndpointNames | None = None
 
     def __iter__(self) -> Iterator[ConnectionEntry]:
-        return connection_entries(self.matrix, self.explain)
+        return connection_entries(self.matrix, self.explain, self.names)
+
+    def members(self, name: str) -> list[str] | None:
+        """Return the members of a group in an entry that was iterated over; None for the name of one endpoint."""
+        return None if self.names is None else self.names.members(name)
+
+    def picture(self) -> Picture:
+        """Return the picture of the connections. Raise TooManyBlocks if it would be too large to read."""
+        return picture(self.matrix, self.explain, self.names)
 
     def pairs(self) -> Iterator[ConnectionEntry]:
         """Yield one entry per pair of endpoints."""
@@ -52,7 +63,7 @@ class Connections(Struct, frozen=True, eq=False):
 
     def unprotected(self) -> tuple[UnprotectedPods, ...]:
         """Return the pods that no policy protects, by direction, and pods on their host's network."""
-        return unprotected_pods(self.matrix.classes)
+        return unprotected_pods(self.matrix.classes, self.names)
 
 
 def connections(
@@ -60,38 +71,45 @@ def connections(
     sources: Sequence[str] = (),
     destinations: Sequence[str] = (),
     ports: Sequence[str] = (),
+    focus: Sequence[str] = (),
+    *,
     explain: bool = False,
     denied: bool = False,
+    names: bool = False,
     progress: Progress | None = None,
 ) -> Connections:
-    """Return the connections between some endpoints, or all of them.
+    """Return the connections between some endpoints, or all of them; with a focus, those that begin or end there.
 
-    InputError lists every endpoint that does not exist and every port that is not valid.
+    With `names`, entries name every endpoint of a group. InputError lists every endpoint that does not exist and every
+    port that is not valid.
     """
     network = network_model(snapshot)
     problems: list[Diagnostic] = []
-    selected_sources = _select_endpoints(network, sources, "from", problems)
-    selected_destinations = _select_endpoints(network, destinations, "to", problems)
+    given = {"from": sources, "to": destinations, "focus": focus}
+    selected = [_select_endpoints(network, endpoints, key, problems) for key, endpoints in given.items()]
     ranges = [numbers for text in ports for numbers in _port_ranges(text, problems)]
     if problems:
         raise input_error(problems)
-    blocks = (*selected_sources.blocks, *selected_destinations.blocks)
     classes = EndpointClasses(
         network,
-        lambda endpoint: (endpoint in selected_sources.endpoints, endpoint in selected_destinations.endpoints),
-        blocks,
+        lambda endpoint: tuple([endpoint in part.endpoints for part in selected]),
+        [block for part in selected for block in part.blocks],
         ranges,
+    )
+    senders, receivers, focused = (
+        _mask(classes, part) if endpoints else -1 for part, endpoints in zip(selected, given.values(), strict=True)
     )
     matrix = reach_matrix(
         classes,
         explain=explain,
         denied=denied,
-        sources=_mask(classes, selected_sources) if sources else -1,
-        destinations=_mask(classes, selected_destinations) if destinations else -1,
+        sources=senders,
+        destinations=receivers,
+        focus=focused,
         ports=ranges or None,
         progress=progress,
     )
-    return Connections(matrix, explain)
+    return Connections(matrix, explain, names=EndpointNames(classes, names))
 
 
 def ways_in(
@@ -110,10 +128,11 @@ def ways_in(
 
 
 class _SelectedEndpoints(NamedTuple):
-    """The selected endpoints: pods and nodes, and plain addresses as blocks."""
+    """The selected endpoints: pods and nodes, plain addresses as blocks, and whether all addresses outside are."""
 
     endpoints: set[Endpoint]
     blocks: list[Block]
+    outside: bool
 
 
 def _select_endpoints(
@@ -130,12 +149,14 @@ def _select_endpoints(
             else:
                 blocks.append(Block(Span(address, address)))
             continue
+        if name == OUTSIDE:
+            continue
         named = set(_named(network, name))
         if not named:
             message = f"there is no namespace, pod, workload or node `{name}` for `{key}`"
             problems.append(unknown_name_diagnostic(message, _hint(network, name)))
         endpoints |= named
-    return _SelectedEndpoints(endpoints, blocks)
+    return _SelectedEndpoints(endpoints, blocks, OUTSIDE in names)
 
 
 def _port_ranges(text: str, problems: list[Diagnostic]) -> list[PortRange]:
@@ -183,7 +204,7 @@ def _mask(classes: EndpointClasses, selected: _SelectedEndpoints) -> int:
         endpoint_class.bit
         for endpoint_class in classes.all
         if (
-            classes.space.signature(endpoint_class.spans[0].low) & wanted
+            selected.outside or classes.space.signature(endpoint_class.spans[0].low) & wanted
             if endpoint_class.spans
             else endpoint_class.representative in selected.endpoints
         )

@@ -19,7 +19,7 @@ from tierwall.network.detail import decided_by, whole_verdict
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.rules import PortRange
 from tierwall.network.reach.matrix import ConnectionPassages, ReachMatrix
-from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
+from tierwall.network.reach.naming import OUTSIDE, EndpointNames, NamedEndpoints
 from tierwall.network.reach.spaces import PortSpace, bits, cut, union
 
 # A picture with more blocks than this would be unreadable.
@@ -133,12 +133,15 @@ def pair_entries(matrix: ReachMatrix, explain: bool = False) -> Iterator[Connect
 
 
 def _members(matrix: ReachMatrix, mask: int) -> Iterable[tuple[Endpoint | None, str]]:
-    for bit in bits(mask):
-        endpoint_class = matrix.classes.all[bit]
+    outside = matrix.classes.outside
+    is_everything = mask & outside == outside
+    for endpoint_class in matrix.classes.members(mask & ~outside if is_everything else mask):
         if endpoint_class.spans:
             yield from ((None, str(span)) for span in endpoint_class.spans)
         else:
             yield from ((endpoint, str(endpoint)) for endpoint in endpoint_class.members)
+    if is_everything:
+        yield None, OUTSIDE
 
 
 def only_itself(matrix: ReachMatrix, destinations: int, sources: int) -> bool:
@@ -174,9 +177,9 @@ class Picture(NamedTuple):
     arrows: tuple[Arrow, ...]
 
 
-def picture(matrix: ReachMatrix, explain: bool = False) -> Picture:
+def picture(matrix: ReachMatrix, explain: bool = False, names: EndpointNames | None = None) -> Picture:
     """Return the picture of a matrix. Raise TooManyBlocks if it would be too large to read."""
-    names, flows = EndpointNames(matrix.classes), FlowDescriber(matrix.ports, explain)
+    names, flows = names or EndpointNames(matrix.classes), FlowDescriber(matrix.ports, explain)
     blocks = _blocks(matrix)
     arrows = [
         Arrow(source, destination, flows.of(passages))

@@ -169,15 +169,20 @@ def reach_matrix(
     denied: bool = False,
     sources: int = -1,
     destinations: int = -1,
+    focus: int = -1,
     ports: Sequence[PortRange] | None = None,
     progress: Progress | None = None,
 ) -> ReachMatrix:
-    """Return the matrix of all classes, or of some sources, destinations and ports.
+    """Return the matrix of all classes, or of some sources, destinations and ports; with a focus, to and from it.
 
     With `explain`, passages also differ by the rules that decide them. With `denied`, denied passages are included.
     """
     rows = Rows(classes, explain)
+    wanted = rows.ports.everything if ports is None else union(map(rows.ports.mask, ports))
     senders, receivers = classes.everybody & sources, classes.everybody & destinations
+    focus &= classes.everybody
+    if not denied:
+        senders, receivers = _involved(rows, senders, receivers, focus, wanted)
     total = senders.bit_count() + receivers.bit_count()
     by_row: dict[Row, list[int]] = {}
     for number, bit in enumerate(bits(senders), 1):
@@ -185,23 +190,51 @@ def reach_matrix(
         if progress is not None:
             progress("connections", number, total)
     columns = Columns(((row, mask_of(numbers)) for row, numbers in by_row.items()), classes.everybody, denied)
-    wanted = rows.ports.everything if ports is None else union(map(rows.ports.mask, ports))
-    alike: dict[tuple[Row, Column, bool], list[int]] = {}
+    alike: dict[tuple[Row, Column, bool, bool], list[int]] = {}
     for number, bit in enumerate(bits(receivers), 1 + senders.bit_count()):
         receiver = classes.all[bit]
-        key = rows.row(receiver, Direction.INGRESS), columns.column(bit), receiver.representative.under_policy
+        row, column = rows.row(receiver, Direction.INGRESS), columns.column(bit)
+        key = row, column, receiver.representative.under_policy, bool(focus >> bit & 1)
         alike.setdefault(key, []).append(bit)
         if progress is not None:
             progress("connections", number, total)
     by_entry: dict[tuple[int, tuple[tuple[int, ConnectionPassages], ...]], list[int]] = {}
-    for (row, column, under_policy), numbers in alike.items():
+    for (row, column, under_policy, in_focus), numbers in alike.items():
         possible = classes.everybody if under_policy else classes.under_policy
-        entry = _intersect(row, column, possible & senders, wanted, denied)
+        among = possible & senders if in_focus else possible & senders & focus
+        entry = _intersect(row, column, among, wanted, denied)
         if entry:
             by_entry.setdefault((possible, entry), []).extend(numbers)
     in_order = sorted(by_entry.items(), key=lambda item: min(item[1]))
     groups = tuple(DestinationGroup(mask_of(numbers), entry, possible) for (possible, entry), numbers in in_order)
     return ReachMatrix(classes, rows.membership, rows.ports, groups)
+
+
+def _involved(rows: Rows, senders: int, receivers: int, focus: int, ports: int) -> tuple[int, int]:
+    """Leave out classes that no connection asked for can have, so that a question about few costs little.
+
+    The rows of the fewer endpoints say which of the others can be on the other end.
+    """
+    ingress, egress = Direction.INGRESS, Direction.EGRESS
+    if focus != rows.classes.everybody:
+        to_focus = _others(rows, receivers & focus, ingress, ports)
+        from_focus = _others(rows, senders & focus, egress, ports)
+        return senders & (focus | to_focus), receivers & (focus | from_focus)
+    if receivers.bit_count() < senders.bit_count():
+        return senders & _others(rows, receivers, ingress, ports), receivers
+    if senders.bit_count() < receivers.bit_count():
+        return senders, receivers & _others(rows, senders, egress, ports)
+    return senders, receivers
+
+
+def _others(rows: Rows, endpoints: int, direction: Direction, ports: int) -> int:
+    """Return the classes with which the policies of some endpoints allow connections in one direction."""
+    whole = 0
+    for row in {rows.row(rows.classes.all[bit], direction) for bit in bits(endpoints)}:
+        for cell, parts in row.cells:
+            if cell & ports:
+                whole |= union(mask for outcome, mask in parts if outcome.verdict is not DENY)
+    return whole
 
 
 def _intersect(

@@ -82,7 +82,7 @@ class EndpointNames:
         self._unit_names: dict[tuple[int, int], tuple[str, ...]] = {}
         # What names stand for: classes, or numbered pods.
         self._masks = {EVERYONE: classes.everybody, EVERY_POD: self.pods, EVERY_NODE: self._nodes}
-        self._masks |= {HOST_NETWORK: self._on_host, OUTSIDE: self._outside, **self._families}
+        self._masks[HOST_NETWORK] = self._on_host
         self._numbers: dict[str, list[str]] = {}
 
     @cached_property
@@ -284,7 +284,8 @@ class EndpointNames:
         """Yield the name of every member of a set."""
         yield from map(str, self._pods_of(mask & self.pods))
         yield from sorted(str(node) for each in self._classes.members(mask & self._nodes) for node in each.members)
-        yield from map(str, self._spans(mask & self._outside))
+        outside = mask & self._outside
+        yield from (OUTSIDE,) if outside and outside == self._outside else map(str, self._spans(outside))
 
     def _name_others(self, mask: int, with_exceptions: bool = True) -> NamedEndpoints:
         """Name nodes and outside addresses."""

@@ -34,7 +34,7 @@ class UnprotectedPods(Struct, frozen=True):
         return f"no policy protects {self.where} of {self.count:,} of {_count(self.of)}: {self.pods}"
 
 
-def unprotected_pods(classes: EndpointClasses) -> tuple[UnprotectedPods, ...]:
+def unprotected_pods(classes: EndpointClasses, names: EndpointNames | None = None) -> tuple[UnprotectedPods, ...]:
     """Return what is unprotected: ingress, egress, host network, each only if there are such pods."""
     model = classes.model
     pods = [pod_class for pod_class in classes.all if pod_class.representative.kind == "pod"]
@@ -47,7 +47,7 @@ def unprotected_pods(classes: EndpointClasses) -> tuple[UnprotectedPods, ...]:
         for direction in (INGRESS, EGRESS)
     }
     selected[HOST_NETWORK] = [pod_class for pod_class in pods if not pod_class.representative.under_policy]
-    names, total = EndpointNames(classes), _members(under_policy)
+    names, total = names or EndpointNames(classes), _members(under_policy)
     return tuple(
         UnprotectedPods(
             where,

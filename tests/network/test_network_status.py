@@ -42,8 +42,8 @@ def test_policies_of_one_priority_that_answer_otherwise_name_each_other() -> Non
     ]
     got = conditions(objects)
     assert {
-        name: (found["tierwall.io/Conflicted"]["status"], found["tierwall.io/Conflicted"]["reason"])
-        for name, found in got.items()
+        name: (by_type["tierwall.io/Conflicted"]["status"], by_type["tierwall.io/Conflicted"]["reason"])
+        for name, by_type in got.items()
     } == {
         "open": ("True", "SamePriority"),
         "shut": ("True", "SamePriority"),
@@ -54,8 +54,8 @@ def test_policies_of_one_priority_that_answer_otherwise_name_each_other() -> Non
         "AdminNetworkPolicy/shut has the same priority and answers some connections otherwise, such as "
     )
     assert "AdminNetworkPolicy/open" in got["shut"]["tierwall.io/Conflicted"]["message"]
-    assert {found["tierwall.io/Accepted"]["reason"] for found in got.values()} == {"Accepted"}
-    assert not any("tierwall.io/Programmed" in found for found in got.values())
+    assert {by_type["tierwall.io/Accepted"]["reason"] for by_type in got.values()} == {"Accepted"}
+    assert not any("tierwall.io/Programmed" in by_type for by_type in got.values())
 
 
 def test_a_connection_that_an_earlier_priority_settles_is_not_a_conflict() -> None:
@@ -84,7 +84,9 @@ def test_baseline_policies_conflict_in_their_tier_and_the_single_baseline_does_n
         baseline,
     ]
     got = conditions(objects)
-    assert {name: found["tierwall.io/Conflicted"]["status"] for name, found in got.items() if name != "default"} == {
+    assert {
+        name: by_type["tierwall.io/Conflicted"]["status"] for name, by_type in got.items() if name != "default"
+    } == {
         "a": "True",
         "b": "True",
         "c": "False",
@@ -105,7 +107,7 @@ def test_messages_fit_into_a_condition() -> None:
     objects = [*SHOP, admin("open", rule("Allow"), priority=5)]
     objects += [admin(f"{name}-{number:03}", rule("Deny"), priority=5) for number in range(40)]
     got = conditions(objects)
-    messages = [condition["message"] for found in got.values() for condition in found.values()]
+    messages = [condition["message"] for by_type in got.values() for condition in by_type.values()]
     assert max(len(message.encode()) for message in messages) <= MAX_MESSAGE_BYTES
     message = got["open"]["tierwall.io/Conflicted"]["message"]
     assert f"{MAX_RIVALS + 1 - message.count(name)} more have the same priority" in message
@@ -150,8 +152,8 @@ def test_every_conflict_about_a_connection_of_the_cluster_is_found(objects: list
             continue
         for tier in (reference.admin, reference.baseline):
             policies = [policy for policy in tier(cluster, which, subject) if "priority" in policy["spec"]]
-            for one, two in conflicting(cluster, policies, which, subject, other, (second, protocol, port)):
-                assert reference.ref(two) in named.get(reference.ref(one), set())
+            for policy, rival in conflicting(cluster, policies, which, subject, other, (second, protocol, port)):
+                assert reference.ref(rival) in named.get(reference.ref(policy), set())
 
 
 def connections(cluster: Cluster, objects: list[Object]) -> list[tuple[Object, Object, str]]:
@@ -167,7 +169,7 @@ def conflicting(cluster: Cluster, policies: list[Object], which: str, *rest: Any
         if action:
             answers.setdefault(policy["spec"]["priority"], []).append((policy, action))
     first = answers[min(answers)] if answers else []
-    return [(one, two) for (one, one_action), (two, two_action) in combinations(first, 2) if one_action != two_action]
+    return [(policy, other) for (policy, action), (other, different) in combinations(first, 2) if action != different]
 
 
 def answer(cluster: Cluster, policy: Object, which: str, subject: Object, other: Object, packet: Any) -> str:

@@ -207,7 +207,7 @@ class _RivalSearch:
 def _shares_priorities(tiers: Iterable[Tier[TieredPolicy]]) -> bool:
     """Whether two policies that have a priority share it, in a tier where the first match decides."""
     for tier in tiers:
-        priorities = [policy.priority for policy in tier.policies if policy.resource.kind != BASELINE]
+        priorities = [policy.priority for policy in tier.policies if policy.has_priority]
         if not tier_isolates(tier) and len(set(priorities)) < len(priorities):
             return True
     return False

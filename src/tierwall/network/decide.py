@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from tierwall.core.answer import Reason
 from tierwall.core.outcome import DENY, Outcome, RuleEffect
-from tierwall.core.stack import CombiningRule, Tier, evaluate
+from tierwall.core.stack import CombiningRule, Stack, Tier, evaluate
 from tierwall.core.verdict import StepVerdict
 from tierwall.network.detail import NOT_APPLICABLE, ConnectionDecision, ConsultedPart, DirectionDecision
 from tierwall.network.model.endpoints import Endpoint
@@ -45,15 +45,16 @@ def decide(
     elif source is not destination:
         rest = destination, protocol, port, model.node_addresses
         if source.under_policy:
-            egress = _decide_direction(model, EGRESS, (source, destination, *rest))
+            egress = decide_direction(model.stack(source, EGRESS), EGRESS, (source, destination, *rest))
         if destination.under_policy:
-            ingress = _decide_direction(model, INGRESS, (destination, source, *rest))
+            ingress = decide_direction(model.stack(destination, INGRESS), INGRESS, (destination, source, *rest))
     return ConnectionDecision(source, destination, protocol, port, egress, ingress)
 
 
-def _decide_direction(model: NetworkModel, direction: Direction, connection: Connection) -> DirectionDecision:
+def decide_direction(stack: Stack[TieredPolicy], direction: Direction, connection: Connection) -> DirectionDecision:
+    """Decide one direction of a connection by the tiers that apply to its subject."""
     walk = _DirectionWalk(direction, connection)
-    ((outcome, _),) = evaluate(model.stack(connection[0], direction), 1, walk.ask, True, walk.watch)
+    ((outcome, _),) = evaluate(stack, 1, walk.ask, True, walk.watch)
     return DirectionDecision(direction, outcome, tuple(walk.consulted))
 
 

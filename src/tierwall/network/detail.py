@@ -18,6 +18,8 @@ from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.rules import Direction, NetworkRule, RuleAction, TieredPolicy
 
+# INVARIANT: `gc=False` is safe because nothing that a decision refers to refers back to it.
+
 # Looking up an enum member takes longer than comparing with it, and every decision does so many times.
 _ALLOW, _DENY, _CONDITIONAL = Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL
 
@@ -46,7 +48,7 @@ class ObservedPacket(Struct, frozen=True):
 ConsultedPart: TypeAlias = tuple[DecidingPart, StepVerdict, Reason]
 
 
-class DirectionDecision(Struct, frozen=True, eq=False):
+class DirectionDecision(Struct, frozen=True, eq=False, gc=False):
     """The decision of one direction: its outcome, and the parts that were consulted on the way."""
 
     direction: Direction
@@ -71,7 +73,7 @@ class DirectionDecision(Struct, frozen=True, eq=False):
         return decided_by(self.outcome)
 
 
-class ConnectionDecision(Struct, frozen=True, eq=False):
+class ConnectionDecision(Struct, frozen=True, eq=False, gc=False):
     """The decision about a connection between two endpoints: both directions and the combined verdict."""
 
     source: Endpoint
@@ -97,7 +99,7 @@ class ConnectionDecision(Struct, frozen=True, eq=False):
         return tuple(sorted({*self.egress.outcome.conditions, *self.ingress.outcome.conditions}))
 
 
-class EndpointGroup(Struct, frozen=True, eq=False):
+class EndpointGroup(Struct, frozen=True, eq=False, gc=False):
     """Sources and destinations whose connections are decided alike, and the decisions of which they are examples."""
 
     sources: tuple[str, ...]
@@ -121,7 +123,7 @@ class EndpointGroup(Struct, frozen=True, eq=False):
         return self.decision.decided_by
 
 
-class ShadowDecision(Struct, frozen=True, eq=False):
+class ShadowDecision(Struct, frozen=True, eq=False, gc=False):
     """How policies in shadow mode would change the decision about a connection."""
 
     policies: tuple[str, ...]
@@ -129,7 +131,7 @@ class ShadowDecision(Struct, frozen=True, eq=False):
     sentence: str
 
 
-class NetworkDetail(Struct, frozen=True, eq=False):
+class NetworkDetail(Struct, frozen=True, eq=False, gc=False):
     """The decisions about all connections that a question asks about, and what they amount to.
 
     The ends of most questions are single endpoints, and there is one decision. A workload, a Service or `outside`
@@ -154,6 +156,8 @@ class NetworkDetail(Struct, frozen=True, eq=False):
     @property
     def decisions(self) -> tuple[ConnectionDecision, ...]:
         """The decisions of all groups, in order."""
+        if len(self.ends) == 1:
+            return self.ends[0].decisions
         return tuple(decision for group in self.ends for decision in group.decisions)
 
     @property
@@ -169,12 +173,14 @@ class NetworkDetail(Struct, frozen=True, eq=False):
     @property
     def verdict(self) -> Verdict:
         """The verdict of all connections; Conditional if they differ."""
-        verdict, *others = dict.fromkeys(group.verdict for group in self.ends)
-        return _CONDITIONAL if others else verdict
+        verdict = self.ends[0].verdict
+        return verdict if all(group.verdict is verdict for group in self.ends[1:]) else _CONDITIONAL
 
     @property
     def decided_by(self) -> tuple[Decider, ...]:
         """The deciders of all connections, each once."""
+        if len(self.ends) == 1:
+            return self.ends[0].decided_by
         return unique_deciders(decider for group in self.ends for decider in group.decided_by)
 
     @property

@@ -52,6 +52,14 @@ class AskedEndpoints(Struct, frozen=True, eq=False):
     notes: tuple[str, ...] = ()
 
 
+def plain_pod(network: NetworkModel, value: object) -> Endpoint | None:
+    """Return the pod of an end that is written as `namespace/pod`, as most are; None for all other ends."""
+    if type(value) is not str:
+        return None
+    namespace, _, name = value.partition("/")
+    return network.pod(namespace, name)
+
+
 class EndFinder:
     """Finds the endpoints that the ends of a question name. Everything wrong with them is added to `problems`."""
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from msgspec import field, structs
 
-from tierwall.core.answer import Answer, Reason, Step
+from tierwall.core.answer import Answer, Omission, Reason, Step
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss
 from tierwall.core.expectation import Expectation, one_of
 from tierwall.core.question import Question
@@ -26,14 +26,16 @@ from tierwall.network.detail import (
     ShadowDecision,
     single_detail,
 )
-from tierwall.network.ends import OUTSIDE, EndFinder
-from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS, objects_behind
+from tierwall.network.ends import OUTSIDE, EndFinder, plain_pod
+from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS, Endpoint, objects_behind
 from tierwall.network.model.model import NetworkModel, network_model, network_model_with_shadow
 from tierwall.network.model.policies import is_shadow
 from tierwall.network.model.rules import EGRESS, NetworkRule, peers_by_kind
+from tierwall.network.otherwise import with_notes
 from tierwall.network.pairs import decide_pairs
 from tierwall.network.sentence import sentence, shadow_sentence
 from tierwall.resources.foreign import omissions
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import parse_address
 
@@ -76,10 +78,30 @@ def ask(snapshot: Snapshot, question: NetworkQuestion, problems: Iterable[Diagno
     detail = _decide(snapshot, network, question, problems)
     if everything is not network:
         detail = structs.replace(detail, shadow=_shadow(detail, _decide(snapshot, everything, question)))
-    ends = {end: None for decision in detail.decisions for end in (decision.source, decision.destination)}
-    named = [resource for end in ends for resource in objects_behind(snapshot, end)]
-    left_out = omissions(snapshot, "network", {end.namespace for end in ends if end.kind == "pod"}, named=named)
+    left_out = _left_out(snapshot, detail)
     return structs.replace(answer(detail), not_considered=left_out) if left_out else answer(detail)
+
+
+def _left_out(snapshot: Snapshot, detail: NetworkDetail) -> tuple[Omission, ...]:
+    """Return what was not considered about all ends; mostly nothing, which is known for each end alone."""
+    decisions = detail.decisions
+    for decision in decisions:
+        for end in (decision.source, decision.destination):
+            if _has_omissions(snapshot, end if end.kind != "address" else None):
+                ends = (end for decision in decisions for end in (decision.source, decision.destination))
+                return _omissions(snapshot, tuple(dict.fromkeys(ends)))
+    return ()
+
+
+@per_snapshot
+def _has_omissions(snapshot: Snapshot, end: Endpoint | None) -> bool:
+    """Whether something is left out of answers about an endpoint; None stands for any address."""
+    return bool(_omissions(snapshot, () if end is None else (end,)))
+
+
+def _omissions(snapshot: Snapshot, ends: Iterable[Endpoint]) -> tuple[Omission, ...]:
+    named = [resource for end in ends for resource in objects_behind(snapshot, end)]
+    return omissions(snapshot, "network", {end.namespace for end in ends if end.kind == "pod"}, named=named)
 
 
 def answer(detail: NetworkDetail) -> Answer:
@@ -99,7 +121,10 @@ def _decide(
 ) -> NetworkDetail:
     problems = list(known)
     protocol, port = question.protocol, question.port
+    here, there = plain_pod(network, question.source), plain_pod(network, question.to)
     wrong = _wrong_protocol_or_port(question)
+    if here is not None and there is not None and type(port) is int and not (wrong or problems):
+        return single_detail(with_notes(network, decide(network, here, there, protocol, port)))
     finder = EndFinder(snapshot, network, problems)
     source = finder.find(question.source, "from", protocol, 0)
     to = None
@@ -112,8 +137,13 @@ def _decide(
         raise input_error(problems)
     number = port if isinstance(port, int) else 0
     if not source.several and not to.several:
-        return single_detail(decide(network, source.groups[0].members[0], to.groups[0].members[0], protocol, number))
-    groups = decide_pairs(source, to, number, lambda here, there, at: decide(network, here, there, protocol, at))
+        decision = decide(network, source.groups[0].members[0], to.groups[0].members[0], protocol, number)
+        return single_detail(with_notes(network, decision))
+
+    def decide_pair(here: Endpoint, there: Endpoint, at: int) -> ConnectionDecision:
+        return with_notes(network, decide(network, here, there, protocol, at))
+
+    groups = decide_pairs(source, to, number, decide_pair)
     return NetworkDetail(
         source.name,
         to.name,
@@ -194,7 +224,7 @@ def _direction_steps(connection: ConnectionDecision, decision: DirectionDecision
         )
         return
     own_node = "Kubernetes exempts traffic between a pod and its own node" if _same_node(connection) else ""
-    closing = "; ".join(note for note in (own_node, *decision.notes) if note)
+    closing = "; ".join([*([own_node] if own_node else ()), *decision.notes]) if decision.notes else own_node
     for number, (part, verdict, reason) in enumerate(decision.consulted, 1):
         last = closing if number == len(decision.consulted) else ""
         if part is None:

@@ -57,6 +57,8 @@ class NetworkModel:
         self._by_workload: dict[Reference, list[Endpoint]] | None = None
         self._namespaces_by_label: dict[tuple[str, str], list[str]] | None = None
         self._index = _SubjectIndex(tuple(policy for tier in self.tiers for policy in tier.policies))
+        # The policies that share their tier and priority with others. Implementations may ask these in any order.
+        self.tied_policies = _tied_policies(self._index.policies)
         self._tiers: dict[Tier[TieredPolicy], Tier[TieredPolicy]] = {}
         # The stacks of a pod: egress, ingress. Pods of a namespace with equal labels share them.
         self._stacks: dict[Endpoint, tuple[Stack[TieredPolicy], Stack[TieredPolicy]]] = {}
@@ -147,6 +149,14 @@ def network_model(snapshot: Snapshot) -> NetworkModel:
 def network_model_with_shadow(snapshot: Snapshot) -> NetworkModel:
     """Return the network model of all policies, including those in shadow mode."""
     return NetworkModel(snapshot) if shadow_policies(snapshot) else network_model(snapshot)
+
+
+def _tied_policies(policies: Iterable[TieredPolicy]) -> frozenset[Reference]:
+    by_priority: dict[tuple[TierName, int], list[Reference]] = {}
+    for policy in policies:
+        if policy.has_priority:
+            by_priority.setdefault((policy.tier, policy.priority), []).append(policy.reference)
+    return frozenset(reference for tied in by_priority.values() if len(tied) > 1 for reference in tied)
 
 
 def _by_label(namespaces: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], list[str]]:

@@ -41,6 +41,8 @@ class TierName(StrEnum):
     BASELINE = "Baseline"
 
 
+_NAMESPACE: Final = TierName.NAMESPACE
+
 # The tiers in order of precedence, and how each combines its policies. A new tier is a new line here.
 TIERS = {
     TierName.ADMIN: CombiningRule.FIRST_MATCH,
@@ -255,6 +257,11 @@ class TieredPolicy(Struct, frozen=True, eq=False, gc=False):
 
     def __str__(self) -> str:
         return str(self.reference)
+
+    @property
+    def has_priority(self) -> bool:
+        """Whether the policy has its place by priority; the BaselineAdminNetworkPolicy always comes last."""
+        return self.tier is not _NAMESPACE and self.resource.kind != "BaselineAdminNetworkPolicy"
 
     @property
     def all_rules(self) -> tuple[NetworkRule, ...]:

@@ -26,6 +26,7 @@ from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from tierwall.analyze.baseline import BaselineSet, FileNaming
+    from tierwall.analyze.conversion import ConversionResult
     from tierwall.analyze.difference import Difference
     from tierwall.analyze.review import ReviewResult
     from tierwall.analyze.statuses import AnyStatus
@@ -300,6 +301,18 @@ class World:
         from tierwall.api.permissions import permissions
 
         return permissions(self._snapshot, user, _strings(groups), namespace, uid=uid, extra=extra).listed
+
+    def convert(self, to: str) -> ConversionResult:
+        """Convert admin network policies to the kind ClusterNetworkPolicy or NetworkPolicy.
+
+        The result has the manifests, what could not be converted, and a comparison of what policies decide.
+        """
+        from tierwall.analyze.conversion import KINDS, convert
+
+        if to not in KINDS:
+            message = f"expected one of {', '.join(KINDS)} as kind to convert to, found `{to}`"
+            raise InputError([Diagnostic("TW703", message, hint=near_miss(str(to), KINDS))])
+        return convert(self._snapshot, to)
 
     # Looking
 

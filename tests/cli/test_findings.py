@@ -21,6 +21,7 @@ NOT_BY_CHECK = {
     **dict.fromkeys(("TW030", "TW031"), "only `--baseline` reads a baseline"),
     "TW208": "admission says what is wrong; `explain` and `list` say that it fails closed",
     "TW210": "only `list --exposure` asks about future pods",
+    "TW710": "only `convert` converts policies",
 }
 
 

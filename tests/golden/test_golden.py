@@ -100,6 +100,8 @@ COMMANDS = (
     GoldenCommand("list", "ways-in", "list examples/ways-in --explain"),
     GoldenCommand("diff", "changed", f"diff examples/shop/manifests {WORLDS}/changed", 4),
     GoldenCommand("diff", "all-planes", "diff examples/compare/old examples/compare/new", 4),
+    GoldenCommand("convert", "cluster", "convert examples/shop/manifests --to ClusterNetworkPolicy", 4),
+    GoldenCommand("convert", "namespaced", "convert examples/shop/manifests --to NetworkPolicy", 4),
     GoldenCommand("diff", "same", "diff examples/shop/manifests examples/shop/manifests"),
     GoldenCommand("compile envoy", "plain", f"compile envoy -f {WORLDS}/plain-gateway.yaml"),
     GoldenCommand("compile envoy", "without-certificate", "compile envoy -f examples/tool/manifests", 1),

@@ -35,6 +35,7 @@ ANSWERS = {
     "can-i": f"create persistentvolumeclaims --as alice -n dev -f {API}/policies",
     "list": f"{SHOP}/manifests -o html",
     "diff": f"{SHOP}/manifests {SHOP}/manifests",
+    "convert": f"{SHOP}/manifests --to ClusterNetworkPolicy",
     "effective": f"--gateway infra/edge --listener web -f {GATEWAY}/manifests",
     "status": f"-f {GATEWAY}/manifests",
     "compile nft": f"-f {SHOP}/manifests",

@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "can-i": ("tierwall.cli.api:can_i", "May this user do this? Works like `kubectl auth can-i`."),
     "list": ("tierwall.cli.network:list_connections", "List which endpoints can reach which, on which ports."),
     "diff": ("tierwall.cli.compare:diff", "Compare what two folders allow, on every plane."),
+    "convert": ("tierwall.cli.convert:convert", "Convert network policies to another kind, and say what changes."),
     "effective": ("tierwall.cli.gateway:effective", "See the gateway settings in force, and who set them."),
     "status": ("tierwall.cli.gateway:status", "Print the conditions a controller would write on each policy."),
     "run": ("tierwall.cli.envoy:run", "Enforce the tool policies of a folder with Envoy."),

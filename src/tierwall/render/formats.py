@@ -72,6 +72,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     "audit": {"text": "engines:events", "json": "engines:events_json"},
     "audit --hits": {"text": "engines:hits", "json": "engines:hits_json", "prometheus": "engines:metrics"},
     "compile envoy": {"yaml": "envoy:text", "json": "envoy:document"},
+    "convert": {"yaml": "manifests:crds_yaml", "json": "manifests:crds_json"},
     "crds": {"yaml": "manifests:crds_yaml", "json": "manifests:crds_json"},
     "cel partial": {"text": "cel:residual", "json": "cel:residual_line"},
 }

@@ -85,6 +85,7 @@ docs: install ## build the documentation site into site/
 lock: $(BIN)/uv ## compile the hash-pinned requirement files anew
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) pyproject.toml --all-extras -o requirements/run.txt
+	$(COMPILE) pyproject.toml -c requirements/run.txt -o requirements/plain.txt
 	$(COMPILE) requirements/build.in -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml --all-extras requirements/dev.in -c requirements/run.txt -c requirements/build.txt -o requirements/dev.txt
 	$(COMPILE) requirements/docs.in -o requirements/docs.txt

@@ -17,7 +17,14 @@ from packaging.utils import canonicalize_name
 from supply.locks import Pin, read_go_modules, read_lock
 
 # What each lock is for, the purpose that matters most to users first.
-LOCKS = {"run": "run.txt", "build": "build.txt", "develop": "dev.txt", "document": "docs.txt", "install": "uv.txt"}
+LOCKS = {
+    "run": "run.txt",
+    "run without extras": "plain.txt",
+    "build": "build.txt",
+    "develop": "dev.txt",
+    "document": "docs.txt",
+    "install": "uv.txt",
+}
 GO_TOOLS = Path("deploy", "cluster-tools")
 # Licences that a classifier names without doubt. `BSD License`, say, leaves open which one.
 _CLASSIFIED = {

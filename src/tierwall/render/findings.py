@@ -172,10 +172,15 @@ def _location(position: Position) -> dict[str, Any]:
 
     return {
         "physicalLocation": {
-            "artifactLocation": {"uri": quote(position.file.replace("\\", "/"), safe="/:@!$&'()*+,;=~")},
+            "artifactLocation": {"uri": quote(_file(position).replace("\\", "/"), safe="/:@!$&'()*+,;=~")},
             "region": {"startLine": position.line, "startColumn": position.column},
         }
     }
+
+
+def _file(position: Position) -> str:
+    # Code hosts know files by their path in the repository, and `check .` begins each path with `./`.
+    return position.file.removeprefix("./")
 
 
 def github(checked: CheckResult, view: View) -> Iterator[str]:
@@ -184,7 +189,11 @@ def github(checked: CheckResult, view: View) -> Iterator[str]:
     for finding in chosen.diagnostics:
         where = []
         if finding.at is not None:
-            where = [f"file={_escape_property(finding.at.file)}", f"line={finding.at.line}", f"col={finding.at.column}"]
+            where = [
+                f"file={_escape_property(_file(finding.at))}",
+                f"line={finding.at.line}",
+                f"col={finding.at.column}",
+            ]
         attributes = ",".join([*where, f"title={_escape_property(finding.code)}"])
         yield f"::{_GITHUB[finding.severity]} {attributes}::{_escape_data(finding.message_with_hint)}"
     for line in chosen.lines:

@@ -40,7 +40,7 @@ _PLANES = {
     "can-i --list": ("api",),
 }
 # Where omissions are lines on standard output, and where they would spoil it. JSON has them inside.
-_LINES, _DATA = ("text", "md"), ("csv", "dot", "mermaid", "junit", "github")
+_LINES, _DATA = ("text", "md"), ("csv", "svg", "dot", "mermaid", "junit", "github")
 
 
 class ParamField(NamedTuple):

@@ -145,15 +145,17 @@ def list_connections(params: ListParams) -> None:
         denied=params.denied or whole,
         names=params.names,
     )
-    if params.output in PICTURES:
-        drawn = draw(connections.picture, "narrow it with --focus, --from, --to, --port")
-        print_output("list", params.output, drawn)
-        return
-    from tierwall.render.listing import ConnectionReport
-
     # The ways in and the summary are about everybody: a list of what some pods reach does not ask for them.
     destinations = params.destinations or params.focus
     ways_in = () if params.sources else world.ways_in(destinations, params.ports, explain=params.explain)
+    if params.output in PICTURES:
+        from tierwall.network.reach.ways_in import with_ways
+
+        drawn = draw(connections.picture, "narrow it with --focus, --from, --to, --port")
+        print_output("list", params.output, drawn if whole else with_ways(drawn, connections.matrix, ways_in))
+        return
+    from tierwall.render.listing import ConnectionReport
+
     narrowed = params.sources or destinations or params.ports
     unprotected = () if narrowed else connections.unprotected()
     entries = connections.pairs() if params.pairs else connections

@@ -41,7 +41,7 @@ LISTS = {
     "csv": "connections:comma_separated",
     "md": "connections:markdown",
 }
-PICTURES = {"dot": "pictures:dot", "mermaid": "pictures:mermaid", "html": "pictures:page"}
+PICTURES = {"svg": "svg:drawing", "dot": "pictures:dot", "mermaid": "pictures:mermaid", "html": "pictures:page"}
 
 # `module:function` below `render`, by command, or by command and the option that changes its output.
 FORMATS: Mapping[str, Mapping[str, str]] = {
@@ -67,6 +67,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "text": "differences:text",
         "json": "differences:document",
         "md": "differences:markdown",
+        "svg": "svg:drawing_of_changes",
         "html": "differences:page",
     },
     "audit": {"text": "engines:events", "json": "engines:events_json"},

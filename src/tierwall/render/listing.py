@@ -10,11 +10,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from tierwall.network.model.ways import IncomingWay
 from tierwall.network.reach.listing import ConnectionEntry, ConnectionFlow
 from tierwall.network.reach.naming import EVERYONE
 from tierwall.network.reach.unprotected import UnprotectedPods
-from tierwall.network.reach.ways_in import JudgedWay, WayConnection
+from tierwall.network.reach.ways_in import JudgedWay, WayConnection, way_condition
 from tierwall.render import connections
 from tierwall.render.formats import View
 
@@ -93,22 +92,10 @@ def _rows(judged: JudgedWay) -> Iterator[tuple[str, str, str, str, tuple[Connect
         objects[-1] += f":{way.port} ({way.offered})"
     through = ", ".join(objects)
     for connection in judged.connections:
-        ports, condition = ", ".join(map(str, connection.flows)), _condition(way, connection)
+        ports, condition = ", ".join(map(str, connection.flows)), way_condition(way, connection)
         yield through, str(connection.destinations), ports, condition, connection.flows
     if way.problem:
         yield through, "nobody", way.problem, "", ()
-
-
-def _condition(way: IncomingWay, connection: WayConnection) -> str:
-    """Say from where a way is open; nothing if that is wherever it may come from."""
-    if not connection.pods and not connection.addresses:
-        return ""
-    if not way.controller_is_unknown:
-        return f"from {', '.join((*connection.pods, *connection.addresses))}"
-    may_be = [f"is {' or '.join(connection.pods)}"] if connection.pods else []
-    if connection.addresses:
-        may_be.append(f"has an address in {', '.join(connection.addresses)}")
-    return f"if the controller {' or '.join(may_be)}"
 
 
 def _document(judged: JudgedWay) -> dict[str, Any]:

@@ -171,16 +171,20 @@ class Arrow(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """Named nodes and arrows between them. A node that is a single endpoint has no arrow to itself."""
+    """Named nodes and arrows between them. A node that is a single endpoint has no arrow to itself.
+
+    The last nodes are ways in from outside; `ways` counts them.
+    """
 
     nodes: tuple[NamedEndpoints, ...]
     arrows: tuple[Arrow, ...]
+    ways: int = 0
 
 
 def picture(matrix: ReachMatrix, explain: bool = False, names: EndpointNames | None = None) -> Picture:
     """Return the picture of a matrix. Raise TooManyBlocks if it would be too large to read."""
     names, flows = names or EndpointNames(matrix.classes), FlowDescriber(matrix.ports, explain)
-    blocks = _blocks(matrix)
+    blocks = endpoint_blocks(matrix)
     arrows = [
         Arrow(source, destination, flows.of(passages))
         for source, destination, passages in sorted(_edges(matrix, blocks), key=lambda edge: edge[:2])
@@ -189,7 +193,7 @@ def picture(matrix: ReachMatrix, explain: bool = False, names: EndpointNames | N
     return Picture(tuple(map(names.describe, blocks)), tuple(arrows))
 
 
-def _blocks(matrix: ReachMatrix) -> list[int]:
+def endpoint_blocks(matrix: ReachMatrix) -> list[int]:
     """Return disjoint sets of endpoints, in order, such that a group of the matrix has all of a set or none of it."""
     sets = dict.fromkeys(group.destinations for group in matrix.groups)
     sets |= dict.fromkeys(sources for group in matrix.groups for sources, _ in group.sources)

@@ -26,8 +26,14 @@ from tierwall.network.model.rules import PortRange
 from tierwall.network.model.ways import IncomingWay, WayTarget, incoming_ways
 from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.exposure import HypotheticalPod, HypotheticalSnapshot, with_stand_ins
-from tierwall.network.reach.listing import ConnectionFlow, FlowDescriber
-from tierwall.network.reach.matrix import ConnectionPassage, ConnectionPassages, DestinationGroup, reach_matrix
+from tierwall.network.reach.listing import Arrow, ConnectionFlow, FlowDescriber, Picture, endpoint_blocks
+from tierwall.network.reach.matrix import (
+    ConnectionPassage,
+    ConnectionPassages,
+    DestinationGroup,
+    ReachMatrix,
+    reach_matrix,
+)
 from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
 from tierwall.network.reach.spaces import bits, mask_of, union
 from tierwall.resources.once import per_snapshot
@@ -235,3 +241,52 @@ class _Judge:
 def _sets_of_pods(way: IncomingWay) -> Iterator[tuple[Endpoint, ...]]:
     yield way.controllers
     yield from (pods for _, _, pods in way.targets)
+
+
+def with_ways(picture: Picture, matrix: ReachMatrix, ways: Iterable[JudgedWay]) -> Picture:
+    """Return a picture with a node for each way in that is open, and arrows to the blocks that it reaches."""
+    classes, blocks = matrix.classes, endpoint_blocks(matrix)
+    number_of = {bit: number for number, block in enumerate(blocks) for bit in bits(block)}
+    sizes = [sum(len(member.members) for member in classes.members(block)) for block in blocks]
+    nodes, arrows = list(picture.nodes), list(picture.arrows)
+    numbers: dict[str, int] = {}
+    for judged in ways:
+        reached: dict[int, set[Endpoint]] = {}
+        for _, _, pods in judged.way.targets:
+            for pod in pods:
+                reached.setdefault(number_of.get(classes.of(pod).bit, -1), set()).add(pod)
+        flows = tuple(_flows_under_conditions(judged))
+        if flows and reached.keys() - {-1}:
+            name = ", ".join(judged.way.through)
+            number = numbers.setdefault(name, len(nodes))
+            if number == len(nodes):
+                nodes.append(NamedEndpoints((), (), (name,)))
+            arrows += [
+                Arrow(number, block, flows if len(reached[block]) == sizes[block] else tuple(map(_to_some, flows)))
+                for block in sorted(reached.keys() - {-1})
+            ]
+    return Picture(tuple(nodes), tuple(arrows), len(numbers))
+
+
+def _flows_under_conditions(judged: JudgedWay) -> Iterator[ConnectionFlow]:
+    for connection in judged.connections:
+        condition = way_condition(judged.way, connection).removeprefix("if ")
+        for flow in connection.flows:
+            if flow.verdict is not Verdict.DENY:
+                yield replace(flow, verdict=Verdict.CONDITIONAL, domains=(condition,)) if condition else flow
+
+
+def _to_some(flow: ConnectionFlow) -> ConnectionFlow:
+    return replace(flow, ports=f"{flow.ports} of some")
+
+
+def way_condition(way: IncomingWay, connection: WayConnection) -> str:
+    """Say from where a way is open; nothing if that is wherever it may come from."""
+    if not connection.pods and not connection.addresses:
+        return ""
+    if not way.controller_is_unknown:
+        return f"from {', '.join((*connection.pods, *connection.addresses))}"
+    may_be = [f"is {' or '.join(connection.pods)}"] if connection.pods else []
+    if connection.addresses:
+        may_be.append(f"has an address in {', '.join(connection.addresses)}")
+    return f"if the controller {' or '.join(may_be)}"

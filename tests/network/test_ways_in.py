@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
 from tests.worlds.network_snapshots import resource, snapshot
+from tierwall.cli.main import root
 from tierwall.render.formats import View
 from tierwall.render.listing import ConnectionReport, text
 from tierwall.resources.snapshot import Snapshot
@@ -329,3 +333,21 @@ def test_pods_without_any_policy_are_counted_by_direction() -> None:
     both = an_object("networking.k8s.io/v1", "NetworkPolicy", "all")
     both["spec"] = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     assert world(pod("a"), both).connections().unprotected() == ()
+
+
+def test_a_list_of_policies_alone_says_that_there_are_no_pods(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy("web")))
+    done = CliRunner().invoke(root, ["list", str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == "no pods are among the objects: --exposure shows what policies let future pods do\n"
+
+
+def test_too_many_sorts_of_controllers_are_noted(tmp_path: Path) -> None:
+    rules = [{"podSelector": {"matchLabels": {f"key-{number}": "x"}}} for number in range(12)]
+    policies = [policy("web", rule) for rule in rules]
+    for number, value in enumerate(policies):
+        value["metadata"]["name"] = f"policy-{number}"
+    (tmp_path / "world.yaml").write_text(yaml.safe_dump_all([*WEB, ingress(backend("web")), *policies]))
+    done = CliRunner().invoke(root, ["list", str(tmp_path)])
+    assert "TW210" in done.stderr
+    assert "TW210" not in CliRunner().invoke(root, ["list", str(tmp_path), "--from", "shop"]).stderr

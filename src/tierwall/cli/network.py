@@ -121,6 +121,7 @@ def list_connections(params: ListParams) -> None:
     from tierwall.core.diagnostics import sorted_diagnostics
     from tierwall.network.model.model import network_model
     from tierwall.network.model.policies import fail_closed_warnings, shadow_notes
+    from tierwall.network.reach.exposure import exposure_limits
 
     _check_options(params)
     world = params.world()
@@ -130,8 +131,6 @@ def list_connections(params: ListParams) -> None:
         )
     )
     if params.exposure:
-        from tierwall.network.reach.exposure import exposure_limits
-
         print_diagnostics(sorted_diagnostics(exposure_limits(world.snapshot)))
         print_output("list --exposure", params.output, world.exposure(explain=params.explain))
         return
@@ -148,6 +147,8 @@ def list_connections(params: ListParams) -> None:
     # The ways in and the summary are about everybody: a list of what some pods reach does not ask for them.
     destinations = params.destinations or params.focus
     ways_in = () if params.sources else world.ways_in(destinations, params.ports, explain=params.explain)
+    if any(judged.way.controller_is_unknown for judged in ways_in):
+        print_diagnostics(sorted_diagnostics(exposure_limits(world.snapshot)))
     if params.output in PICTURES:
         from tierwall.network.reach.ways_in import with_ways
 
@@ -163,6 +164,9 @@ def list_connections(params: ListParams) -> None:
     if params.output in ("text", "md"):
         # Scripts read the connections line by line; the summary is for people.
         print_lines(map(str, unprotected), err=True)
+        model = network_model(world.snapshot)
+        if model.policies and not model.pods:
+            print_line("no pods are among the objects: --exposure shows what policies let future pods do", err=True)
 
 
 def _check_options(params: ListParams) -> None:

@@ -9,6 +9,7 @@ the exposure. Each sort is named by selectors that are true of all of it and of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
@@ -109,7 +110,7 @@ class _SortSpace:
         parts, is_complete = regions(whole, cuts, limit)
         return [HypotheticalPod(self, names, tuple(boxes)) for boxes in parts], is_complete
 
-    @property
+    @cached_property
     def new_namespaces(self) -> LabelBox:
         """All pods in namespaces that do not exist."""
         return (*self.of_namespaces.without(NAMESPACE_NAME, self.network.namespaces), *self.of_pods.everything)
@@ -195,13 +196,13 @@ class HypotheticalSnapshot(Struct, frozen=True):
 
 def exposure_limits(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Yield a note if the exposure leaves sorts of future pods out."""
-    if not _future_pods(snapshot).is_complete:
+    if not future_pods(snapshot).is_complete:
         yield Diagnostic("TW210", f"policies tell more than {MAX_SORTS} sorts of future pods apart; not all are shown")
 
 
 def exposure(snapshot: Snapshot, explain: bool = False) -> Iterator[ConnectionEntry]:
     """Yield the connections between existing pods and hypothetical pods, in both directions."""
-    hypothetical = _future_pods(snapshot)
+    hypothetical = future_pods(snapshot)
     pods = hypothetical.pods
     model = network_model(hypothetical.snapshot)
 
@@ -233,7 +234,8 @@ def exposure(snapshot: Snapshot, explain: bool = False) -> Iterator[ConnectionEn
 
 
 @per_snapshot
-def _future_pods(snapshot: Snapshot) -> HypotheticalSnapshot:
+def future_pods(snapshot: Snapshot) -> HypotheticalSnapshot:
+    """Return the snapshot with a hypothetical pod of every sort."""
     return with_stand_ins(snapshot)
 
 

@@ -60,7 +60,7 @@ class LabelSpace:
         """Return all labels in which a key is present and has none of some values; everything if it is not an axis."""
         if key not in self._values:
             return self.everything
-        mentioned = tuple(value for value in values if value in self._values[key])
+        mentioned = tuple(value for value in values if value in self._places[key])
         return self.box(Selector((Requirement(key, "Exists"), Requirement(key, "NotIn", mentioned))))
 
     def labels(self, box: LabelBox) -> dict[str, str]:

@@ -25,7 +25,7 @@ from tierwall.network.model.model import network_model
 from tierwall.network.model.rules import PortRange
 from tierwall.network.model.ways import IncomingWay, WayTarget, incoming_ways
 from tierwall.network.reach.classes import EndpointClasses
-from tierwall.network.reach.exposure import HypotheticalPod, HypotheticalSnapshot, with_stand_ins
+from tierwall.network.reach.exposure import HypotheticalPod, HypotheticalSnapshot, future_pods
 from tierwall.network.reach.listing import Arrow, ConnectionFlow, FlowDescriber, Picture, endpoint_blocks
 from tierwall.network.reach.matrix import (
     ConnectionPassage,
@@ -36,7 +36,6 @@ from tierwall.network.reach.matrix import (
 )
 from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
 from tierwall.network.reach.spaces import bits, mask_of, union
-from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 
 
@@ -74,16 +73,11 @@ def judge_ways(
     known = [way for way in ways if way.targets and not way.controller_is_unknown]
     judged: dict[IncomingWay, JudgedWay] = {}
     if unknown:
-        future = _future_pods(snapshot)
+        future = future_pods(snapshot)
         judged |= _Judge(future.snapshot, unknown, explain, future).judged
     if known:
         judged |= _Judge(snapshot, known, explain).judged
     return tuple(judged.get(way) or JudgedWay(way) for way in ways)
-
-
-@per_snapshot
-def _future_pods(snapshot: Snapshot) -> HypotheticalSnapshot:
-    return with_stand_ins(snapshot)
 
 
 def _narrowed(
@@ -150,6 +144,7 @@ class _Judge:
         self._matrix = reach_matrix(
             classes, explain=explain, denied=explain, sources=sources, destinations=destinations, ports=list(ranges)
         )
+        self._named_places: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._flows = FlowDescriber(self._matrix.ports, explain)
         self._groups: dict[int, DestinationGroup] = {
             bit: group for group in self._matrix.groups for bit in bits(group.destinations)
@@ -230,6 +225,12 @@ class _Judge:
 
     def _places(self, sources: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Name the pods and the addresses of a set of sources."""
+        known = self._named_places.get(sources)
+        if known is None:
+            known = self._named_places[sources] = self._name_places(sources)
+        return known
+
+    def _name_places(self, sources: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         pods = list(self._names.spelled(sources & ~self._stand_ins & ~self._outside & ~self._nodes).parts)
         if sorts := [
             self._future[_key(self._classes.all[bit].representative)] for bit in bits(sources & self._stand_ins)

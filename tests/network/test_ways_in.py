@@ -184,6 +184,20 @@ def test_external_addresses_are_a_way_and_a_cluster_address_is_none() -> None:
     assert line.startswith("Service/shop/web:80 (externalIPs) =>")
 
 
+def test_a_port_of_the_node_is_a_way_to_a_pod_of_a_workload_or_to_a_pod_alone() -> None:
+    ports = [{"containerPort": 8080, "hostPort": 80}, {"containerPort": 9, "hostPort": 9, "hostIP": "127.0.0.1"}]
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "ports": ports}]}}
+    agents = an_object("apps/v1", "DaemonSet", "web", spec={"template": template})
+    assert lines(agents) == ["DaemonSet/shop/web:80 (hostPort) => shop/web[DaemonSet] : TCP 8080"]
+    assert lines(agents, policy("web")) == ["DaemonSet/shop/web:80 (hostPort) => shop/web[DaemonSet] : denied TCP 8080"]
+    alone = an_object("v1", "Pod", "web", metadata={"labels": {"app": "web"}}, spec=template["spec"])
+    assert lines(alone) == ["Pod/shop/web:80 (hostPort) => shop/web : TCP 8080"]
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "web", "controller": True, "uid": "u"}
+    alone["metadata"]["ownerReferences"] = [owner]
+    assert len(lines(alone, agents)) == 1
+    assert lines(an_object("v1", "Pod", "x", spec={**template["spec"], "hostNetwork": True})) == []
+
+
 def test_a_pod_on_its_nodes_network_is_reached_whatever_policies_say() -> None:
     (line,) = lines(pod("web", hostNetwork=True), service("web", type="NodePort"), policy("web"))
     assert line.endswith("=> shop/web : TCP 8080")

@@ -213,6 +213,11 @@ def _replicas(
         yield pod_endpoint(resource.namespace, name, labels, metadata, spec, {}, resource.reference)
 
 
+def pod_spec(resource: Resource) -> Mapping[str, Any]:
+    """Return the spec of a Pod, or that of the pods of a workload."""
+    return resource.spec if resource.kind == "Pod" else nested_map(_job(resource), "template", "spec")
+
+
 def _job(resource: Resource) -> Mapping[str, Any]:
     """Return the part of a workload that has the pod template: its spec, or the spec of a CronJob's Jobs."""
     return nested_map(resource.spec, "jobTemplate", "spec") if resource.kind == "CronJob" else resource.spec

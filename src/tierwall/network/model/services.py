@@ -10,6 +10,7 @@ Service of type ExternalName leads to a DNS name. Without a selector, it leads t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeGuard
 
 from msgspec import Struct
 
@@ -99,8 +100,13 @@ def _port(value: Mapping[str, object], pods: Iterable[Endpoint]) -> ServicePort 
     )
 
 
+def is_port(value: object) -> TypeGuard[int]:
+    """Whether a value is the number of a port."""
+    return type(value) is int and 1 <= value <= LAST_PORT
+
+
 def _number(value: object) -> int | None:
-    return value if type(value) is int and 1 <= value <= LAST_PORT else None
+    return value if is_port(value) else None
 
 
 def labelled_pods(snapshot: Snapshot, namespace: str, labels: Mapping[str, str]) -> tuple[Endpoint, ...]:

@@ -1,9 +1,9 @@
-"""The ways in from outside: Services that nodes or load balancers offer, Ingresses, Routes, and routes of Gateways.
+"""The ways in from outside: Ingresses, Routes, routes of Gateways, and what nodes and load balancers offer themselves.
 
 docs/network.md#ways-in-from-outside.
 
-A way leads through objects to the pods of a Service port. Who then connects to the pods differs. A Service of type
-LoadBalancer or NodePort passes on connections of clients, from their own address or from that of a node. An Ingress, an
+A way leads through objects to ports of pods. Who then connects to the pods differs. A Service of type LoadBalancer or
+NodePort and a `hostPort` pass on connections of clients, from their own address or from that of a node. An Ingress, an
 OpenShift Route and a route of a Gateway are served by a controller, which opens connections of its own. The pods of a
 Gateway are known by the label `gateway.networking.k8s.io/gateway-name` (GEP-1762); other controllers are not known. A
 backend that leads to no pod is a way as well, with the reason why it ends.
@@ -11,7 +11,7 @@ backend that leads to no pod is a way as well, with the reason why it ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -21,8 +21,9 @@ from tierwall.attach.backend import BackendRef, backend_refs, is_permitted
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, SERVICE, X_LISTENER_SET, Place
 from tierwall.attach.reach import MAX_CHAIN
 from tierwall.attach.route import attach_route
-from tierwall.network.model.endpoints import Endpoint
-from tierwall.network.model.services import ServicePort, labelled_pods, service_targets
+from tierwall.network.model.endpoints import PROTOCOLS, WORKLOADS, Endpoint, pod_spec
+from tierwall.network.model.model import network_model
+from tierwall.network.model.services import ServicePort, is_port, labelled_pods, service_targets
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
@@ -60,7 +61,7 @@ class IncomingWay(Struct, frozen=True, eq=False):
     controllers: tuple[Endpoint, ...] = ()
     # The addresses from which a load balancer takes connections; empty for all addresses.
     ranges: tuple[Block, ...] = ()
-    # How the Service itself is offered: "LoadBalancer", "NodePort" or "externalIPs".
+    # How the first object itself is offered: "LoadBalancer", "NodePort", "externalIPs" or "hostPort".
     offered: str = ""
     # Whether the first object, a Gateway, is not among the objects. The route is then taken to attach to it.
     is_elsewhere: bool = False
@@ -98,6 +99,9 @@ def _all_ways(snapshot: Snapshot) -> Iterator[IncomingWay]:
             yield from _of_route(snapshot, route)
     for service in _in_order(snapshot, *SERVICE):
         yield from _of_service(snapshot, service)
+    for group, kind in (("", "Pod"), *WORKLOADS):
+        for resource in _in_order(snapshot, group, kind):
+            yield from _of_host_ports(snapshot, resource)
 
 
 def _in_order(snapshot: Snapshot, group: str, kind: str) -> list[Resource]:
@@ -185,6 +189,33 @@ def _of_service(snapshot: Snapshot, service: Resource) -> Iterator[IncomingWay]:
         yield IncomingWay(through, *end[:2], (), *end[2:], by_controller=False, ranges=ranges, offered=offered)
     if not behind.ports:
         yield IncomingWay(through, str(service.reference), problem=behind.problem, by_controller=False, offered=offered)
+
+
+def _of_host_ports(snapshot: Snapshot, resource: Resource) -> Iterator[IncomingWay]:
+    """Yield the ways of the ports that a pod or the pods of a workload open on their nodes."""
+    spec = pod_spec(resource)
+    for container in list_of_maps(spec.get("containers")):
+        for port in list_of_maps(container.get("ports")):
+            number, target = port.get("hostPort"), port.get("containerPort")
+            protocol = port.get("protocol") or "TCP"
+            is_local = str(port.get("hostIP") or "").startswith(("127.", "::1"))
+            if not (is_port(number) and is_port(target)) or protocol not in PROTOCOLS or is_local:
+                continue
+            # A pod on its node's network is its node, and policies do not apply to it.
+            if pods := tuple(pod for pod in _pods(snapshot, resource) if pod.under_policy):
+                targets = (WayTarget(str(protocol), target, pods),)
+                yield IncomingWay(
+                    (str(resource.reference),), "", number, (), targets, by_controller=False, offered="hostPort"
+                )
+
+
+def _pods(snapshot: Snapshot, resource: Resource) -> Sequence[Endpoint]:
+    """Return the pods of a workload, or a pod that no workload owns."""
+    model = network_model(snapshot)
+    if resource.kind != "Pod":
+        return model.pods_of(resource.reference)
+    pod = model.pod(resource.namespace, resource.name)
+    return (pod,) if pod is not None and pod.workload is None else ()
 
 
 def _of_route(snapshot: Snapshot, route: Resource) -> Iterator[IncomingWay]:

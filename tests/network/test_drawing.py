@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import xml.etree.ElementTree as ElementTree
 from itertools import combinations
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from tests.network.test_network_list import hostile
@@ -73,7 +73,7 @@ def test_a_drawing_of_changes_marks_what_appears_and_vanishes() -> None:
 
 
 def test_names_from_objects_are_only_text(tmp_path: Path) -> None:
-    (tmp_path / "world.yaml").write_text(yaml.safe_dump_all(hostile()))
+    (tmp_path / "world.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": hostile()}))
     svg = drawn("list", str(tmp_path))
     tags = {element.tag.removeprefix(SVG) for element in svg.iter()}
     assert tags <= {"svg", "title", "desc", "style", "defs", "marker", "path", "rect", "text", "g"}

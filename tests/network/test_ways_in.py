@@ -186,7 +186,7 @@ def test_external_addresses_are_a_way_and_a_cluster_address_is_none() -> None:
 
 def test_a_port_of_the_node_is_a_way_to_a_pod_of_a_workload_or_to_a_pod_alone() -> None:
     ports = [{"containerPort": 8080, "hostPort": 80}, {"containerPort": 9, "hostPort": 9, "hostIP": "127.0.0.1"}]
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "ports": ports}]}}
+    template: Object = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "ports": ports}]}}
     agents = an_object("apps/v1", "DaemonSet", "web", spec={"template": template})
     assert lines(agents) == ["DaemonSet/shop/web:80 (hostPort) => shop/web[DaemonSet] : TCP 8080"]
     assert lines(agents, policy("web")) == ["DaemonSet/shop/web:80 (hostPort) => shop/web[DaemonSet] : denied TCP 8080"]

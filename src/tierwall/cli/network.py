@@ -14,6 +14,7 @@ from tierwall.cli.command import (
     option,
     output,
     print_diagnostics,
+    print_line,
     print_lines,
     print_output,
     repeated_option,

@@ -56,7 +56,7 @@ class PlacedSpan(NamedTuple):
     bottom: float
 
 
-class Placement(Struct, frozen=True):
+class PicturePlacement(Struct, frozen=True):
     """The places of everything; a route has the points through which an arrow passes, two for each gutter."""
 
     width: float
@@ -77,7 +77,7 @@ class _Item:
         self.neighbours: list[_Item] = []
 
 
-def place(boxes: Sequence[BoxSpec], links: Sequence[LinkSpec], headings: Sequence[bool]) -> Placement:
+def place(boxes: Sequence[BoxSpec], links: Sequence[LinkSpec], headings: Sequence[bool]) -> PicturePlacement:
     """Place boxes and route links; each lane has a heading or not."""
     columns = _columns(len(boxes), links)
     items = [_Item(at, columns[at], box.lane, box.width, box.height) for at, box in enumerate(boxes)]
@@ -91,7 +91,7 @@ def place(boxes: Sequence[BoxSpec], links: Sequence[LinkSpec], headings: Sequenc
         item.x = lefts[item.column]
     routes = _routes(links, chains, lefts, everything)
     placed = tuple(PlacedNode(item.x, item.y, item.width, item.height) for item in items)
-    return Placement(width, height, placed, tuple(spans), tuple(routes))
+    return PicturePlacement(width, height, placed, tuple(spans), tuple(routes))
 
 
 def _columns(count: int, links: Sequence[LinkSpec]) -> list[int]:

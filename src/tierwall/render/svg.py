@@ -16,7 +16,7 @@ from tierwall.network.reach.listing import Picture
 from tierwall.network.reach.naming import NamedEndpoints
 from tierwall.render.connections import SIGNS
 from tierwall.render.formats import View
-from tierwall.render.layout import IMPORTANT, PADDING, BoxSpec, LinkSpec, PlacedNode, Placement, place
+from tierwall.render.layout import IMPORTANT, PADDING, BoxSpec, LinkSpec, PicturePlacement, PlacedNode, place
 
 # The most nodes and arrows that are drawn, names in a node, characters of a name and of a label, and connections in the
 # description.
@@ -160,7 +160,7 @@ def _markers() -> Iterator[str]:
     yield "</defs>"
 
 
-def _lane_boxes(lanes: dict[str, int], placed: Placement) -> Iterator[str]:
+def _lane_boxes(lanes: dict[str, int], placed: PicturePlacement) -> Iterator[str]:
     for name, lane in lanes.items():
         top, bottom = placed.lanes[lane]
         x, width = PADDING, placed.width - 2 * PADDING
@@ -187,7 +187,7 @@ def _node(lines: Sequence[str], node: PlacedNode, full: str, is_way: bool) -> It
     yield "</g>"
 
 
-def _links(links: Sequence[_DrawnArrow], placed: Placement) -> Iterator[str]:
+def _links(links: Sequence[_DrawnArrow], placed: PicturePlacement) -> Iterator[str]:
     labels: list[str] = []
     taken: list[tuple[float, float, float]] = []
     for link, points in zip(links, placed.routes, strict=True):

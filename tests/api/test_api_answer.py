@@ -19,13 +19,14 @@ from tierwall.api.decide import decide
 from tierwall.api.model import chain_of
 from tierwall.api.permissions import permissions
 from tierwall.api.question import ApiQuestion, answer, ask, attributes_of, data_of
-from tierwall.api.resource_names import resolve
+from tierwall.api.resource_names import JUDGED, resolve
 from tierwall.core.answer import DEFAULT, Decider, Reason
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.render import text
 from tierwall.render.api import yes_or_no
 from tierwall.render.formats import View
+from tierwall.resources.kinds.registry import all_kinds, built_in_definition
 from tierwall.resources.snapshot import Snapshot
 
 CA = [condition("Allow", "a")]
@@ -300,3 +301,42 @@ def test_an_unreachable_webhook_that_denies_is_listed_as_that() -> None:
     (line,) = permissions(Snapshot.of([setup]), "alice").listed
     assert (line.authorizer, str(line.effect)) == ("hook", "Deny")
     assert "cannot be called from here" in line.error
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "version"),
+    [
+        ("adminnetworkpolicies", "policy.networking.k8s.io", "v1alpha1"),
+        ("cnp", "policy.networking.k8s.io", "v1alpha2"),
+        ("gateway", "gateway.networking.k8s.io", "v1"),
+        ("AdminNetworkPolicy", "policy.networking.k8s.io", "v1alpha1"),
+        ("xaccesspolicies", "agentic.networking.x-k8s.io", "v1alpha1"),
+        ("xaccesspolicies.agentic.prototype.x-k8s.io", "agentic.prototype.x-k8s.io", "v0alpha0"),
+    ],
+)
+def test_the_kinds_that_tierwall_judges_need_no_definitions(name: str, group: str, version: str) -> None:
+    question, doubts = resolve(objects(), ApiQuestion(verb="create", resource=name))
+    assert (question.group, question.version, doubts) == (group, version, ())
+
+
+def test_a_definition_among_the_objects_goes_before_the_built_in_one() -> None:
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gateways.gateway.networking.k8s.io"},
+        "spec": {
+            "group": "gateway.networking.k8s.io",
+            "names": {"plural": "gateways", "singular": "gateway", "kind": "Gateway"},
+            "versions": [{"name": "v2", "storage": True}],
+        },
+    }
+    assert resolve(objects(definition), ApiQuestion(verb="get", resource="gateways")).question.version == "v2"
+
+
+def test_every_definition_of_tierwall_is_a_resource() -> None:
+    defined = set()
+    for kind in all_kinds():
+        if kind.is_crd and kind.storage:
+            singular = built_in_definition(kind.group, kind.kind)["spec"]["names"]["singular"]
+            defined.add((kind.plural, kind.group, kind.version, (singular, *kind.short_names)))
+    assert {(entry.plural, entry.group, entry.version, entry.other_names) for entry in JUDGED} == defined

@@ -1,9 +1,10 @@
 """Complete questions that are written as for kubectl to what an API server is asked.
 
 `deploy`, `deployments.apps` and `pods/exec` name a resource. Its group and version come from Kubernetes
-(`kubectl api-resources`) or from a CustomResourceDefinition of the snapshot. Every question is read like this
-(`expand_short_name`), except that a plural is asked as written: `resource: deployments` without a group is about the
-core group. `explain api` and `can-i` complete plurals too (`resolve`), and programs may do the same.
+(`kubectl api-resources`), from a CustomResourceDefinition of the snapshot, or from Tierwall's own definitions. Every
+question is read like this (`expand_short_name`), except that a plural is asked as written: `resource: deployments`
+without a group is about the core group. `explain api` and `can-i` complete plurals too (`resolve`), and programs may do
+the same.
 """
 
 from __future__ import annotations
@@ -41,13 +42,15 @@ class ApiResource(msgspec.Struct, frozen=True):
 
 
 # Group and version, then `plural=singular,short,…`.
-_TABLE: Final = """
+_OF_KUBERNETES: Final = """
 /v1 bindings=binding componentstatuses=componentstatus,cs configmaps=configmap,cm endpoints=ep events=event,ev
  limitranges=limitrange,limits namespaces=namespace,ns nodes=node,no persistentvolumeclaims=persistentvolumeclaim,pvc
  persistentvolumes=persistentvolume,pv pods=pod,po podtemplates=podtemplate
  replicationcontrollers=replicationcontroller,rc resourcequotas=resourcequota,quota secrets=secret
  serviceaccounts=serviceaccount,sa services=service,svc
-admissionregistration.k8s.io/v1 mutatingwebhookconfigurations=mutatingwebhookconfiguration
+admissionregistration.k8s.io/v1 mutatingadmissionpolicies=mutatingadmissionpolicy
+ mutatingadmissionpolicybindings=mutatingadmissionpolicybinding
+ mutatingwebhookconfigurations=mutatingwebhookconfiguration
  validatingadmissionpolicies=validatingadmissionpolicy
  validatingadmissionpolicybindings=validatingadmissionpolicybinding
  validatingwebhookconfigurations=validatingwebhookconfiguration
@@ -76,13 +79,29 @@ resource.k8s.io/v1 deviceclasses=deviceclass resourceclaims=resourceclaim
  resourceclaimtemplates=resourceclaimtemplate resourceslices=resourceslice
 scheduling.k8s.io/v1 priorityclasses=priorityclass,pc
 storage.k8s.io/v1 csidrivers=csidriver csinodes=csinode csistoragecapacities=csistoragecapacity
- storageclasses=storageclass,sc volumeattachments=volumeattachment
+ storageclasses=storageclass,sc volumeattachments=volumeattachment volumeattributesclasses=volumeattributesclass,vac
+"""
+# The custom resources that Tierwall judges, in the versions in which they are stored.
+_OF_TIERWALL: Final = """
+policy.networking.k8s.io/v1alpha1 adminnetworkpolicies=adminnetworkpolicy,anp
+ baselineadminnetworkpolicies=baselineadminnetworkpolicy,banp
+policy.networking.k8s.io/v1alpha2 clusternetworkpolicies=clusternetworkpolicy,cnp
+gateway.networking.k8s.io/v1 gatewayclasses=gatewayclass,gc gateways=gateway,gtw listenersets=listenerset,lset
+ httproutes=httproute grpcroutes=grpcroute
+gateway.networking.k8s.io/v1beta1 referencegrants=referencegrant,refgrant
+gateway.networking.x-k8s.io/v1alpha1 xlistenersets=xlistenerset,lset
+agentic.networking.x-k8s.io/v1alpha1 xaccesspolicies=xaccesspolicy accesspolicies=accesspolicy
+agentic.networking.x-k8s.io/v0alpha0 xbackends=xbackend
+agentic.prototype.x-k8s.io/v0alpha0 xaccesspolicies=xaccesspolicy accesspolicies=accesspolicy xbackends=xbackend
+agentgateway.dev/v1alpha1 agentgatewaypolicies=agentgatewaypolicy,agpol agentgatewaybackends=agentgatewaybackend,agbe
+ agentgatewaymodels=agentgatewaymodel,agmodel
+tierwall.io/v1alpha1 clusterauthorizationpolicies=clusterauthorizationpolicy authorizationpolicies=authorizationpolicy
 """
 
 
-def _built_in() -> Iterator[ApiResource]:
+def _read_table(table: str) -> Iterator[ApiResource]:
     group = version = ""
-    for word in _TABLE.split():
+    for word in table.split():
         plural, equals, other_names = word.partition("=")
         if equals:
             yield ApiResource(plural, group, version, tuple(other_names.split(",")))
@@ -90,15 +109,15 @@ def _built_in() -> Iterator[ApiResource]:
             group, _, version = word.rpartition("/")
 
 
-BUILT_IN: Final = tuple(_built_in())
+BUILT_IN: Final = tuple(_read_table(_OF_KUBERNETES))
+JUDGED: Final = tuple(_read_table(_OF_TIERWALL))
 
 
 def api_resources(snapshot: Snapshot) -> tuple[ApiResource, ...]:
-    """Return all resources: those of Kubernetes first, then those of CustomResourceDefinitions."""
+    """Return all resources: those of Kubernetes first, then those of CustomResourceDefinitions, then Tierwall's."""
     definitions = snapshot.of_kind("apiextensions.k8s.io", "CustomResourceDefinition")
-    return BUILT_IN + tuple(
-        resource for definition in definitions for resource in _defined_resources(definition.value.get("spec"))
-    )
+    defined = [resource for definition in definitions for resource in _defined_resources(definition.value.get("spec"))]
+    return (*BUILT_IN, *defined, *JUDGED)
 
 
 def _defined_resources(spec: Any) -> Iterator[ApiResource]:
@@ -153,7 +172,7 @@ def resolve(snapshot: Snapshot, question: ApiQuestion) -> ResolvedQuestion:
 def _complete(question: ApiQuestion, known: Iterable[ApiResource]) -> ApiQuestion | None:
     """Complete a question about a known resource; None if the resource is unknown."""
     split = _split_name(question)
-    name = split.resource
+    name = split.resource.lower()  # as kubectl does: `Deployment` is `deployment`
     for served in known:
         if (name == served.plural or name in served.other_names) and split.group in (None, served.group):
             version = split.version if split.version is not None else served.version

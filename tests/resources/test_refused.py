@@ -147,3 +147,13 @@ def test_every_kind_of_ours_is_read_by_a_plane() -> None:
     table = {(line["group"], kind) for line in read_data("planes.json") for kind in line["kinds"]}
     kinds = {(kind.group, kind.kind) for kind in all_kinds()} - {("tierwall.io", "PolicyTest")}
     assert table == kinds
+
+
+@pytest.mark.parametrize("engine", ["nft", "envoy"])
+def test_compiling_says_what_an_api_server_would_refuse(tmp_path: Path, engine: str) -> None:
+    typo = named("networking.k8s.io/v1", "NetworkPolcy", "a", "shop")
+    old = {**network_policy("old", podSelector={}), "apiVersion": "extensions/v1beta1"}
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([*PODS, network_policy(podSelectr={}), typo, old]))
+    result = CliRunner().invoke(root, ["compile", engine, "-f", str(tmp_path)])
+    assert result.exit_code == 0
+    assert [code for code in ("TW101", "TW110", "TW115") if f"[{code}]" in result.stderr] == ["TW101", "TW110", "TW115"]

@@ -52,10 +52,11 @@ def compile(params: CompileEnvoyParams) -> int:
 
     Private keys are left out. Exit code 1 if a Gateway cannot be served as declared.
     """
-    from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, near_miss
+    from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, near_miss, sorted_diagnostics
     from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
 
-    snapshot = params.world().snapshot
+    world = params.world()
+    snapshot = world.snapshot
     gateways = snapshot.of_kind("gateway.networking.k8s.io", "Gateway")
     known = [f"{gateway.namespace}/{gateway.name}" for gateway in gateways]
     chosen = params.full_names(params.gateways)
@@ -70,7 +71,7 @@ def compile(params: CompileEnvoyParams) -> int:
         gateways=frozenset(chosen) or None, denial=Denial(params.denial), reveal=DenialDetail(params.reveal)
     )
     compiled = engine("envoy", options=wanted).compile(snapshot)
-    print_diagnostics(compiled.diagnostics)
+    print_diagnostics(sorted_diagnostics((*Diagnostics(world.diagnostics).serious, *compiled.diagnostics)), world)
     print_output("compile envoy", params.output, compiled)
     return FAILED if Diagnostics(compiled.diagnostics).errors else 0
 

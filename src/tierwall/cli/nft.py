@@ -55,11 +55,16 @@ class CompileNftParams(TableParams, ObjectParams):
 @click.command("nft", epilog="Example: tierwall compile nft -f manifests/ | sudo nft -f -")
 @runs(CompileNftParams)
 def compile(params: CompileNftParams) -> None:
-    """Print the nftables table that enforces the network policies on the pods."""
+    """Print the nftables table that enforces the network policies on the pods.
+
+    A policy that an API server would refuse (see `tierwall check`) fails closed, and standard error says so.
+    """
+    from tierwall.core.diagnostics import Diagnostics, sorted_diagnostics
     from tierwall.engines.nftables.table.table import table_script
 
-    compiled = engine("nft", options=params.table).compile(params.world().snapshot)
-    print_diagnostics(compiled.diagnostics)
+    world = params.world()
+    compiled = engine("nft", options=params.table).compile(world.snapshot)
+    print_diagnostics(sorted_diagnostics((*Diagnostics(world.diagnostics).serious, *compiled.diagnostics)), world)
     _print_script(table_script(compiled.table))
 
 

@@ -97,7 +97,8 @@ def test_effective_everywhere_lists_each_place(manifests: Path) -> None:
     code, out, _ = run("effective", "--all", "-f", str(manifests), "-o", "json")
     assert code == 0
     document = msgspec.json.decode(out)
-    assert (document.keys(), document["notConsidered"]) == ({"items", "notConsidered"}, [])
+    assert document.keys() == {"items", "notConsidered"}
+    assert [entry["examples"] for entry in document["notConsidered"]] == [["AgentgatewayPolicy/ns/wrong"]]
     places = [item["place"] for item in document["items"]]
     assert len(places) == len(set(places))
     assert "Gateway/ns/gw#web, HTTPRoute/ns/route rule rule, Service/ns/svc#80" in places

@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 import tierwall
+from tests.worlds import tool_objects as tool
 from tests.worlds.network_objects import namespace, pod
 from tierwall.cli.main import root
 from tierwall.resources.kinds.registry import read_data
@@ -74,6 +75,8 @@ def test_a_kind_of_the_same_name_in_another_group_is_not_foreign() -> None:
 def test_every_line_of_the_table_names_its_objects(line: Object) -> None:
     kinds = [kind if kind != "*" else "Anything" for key in ("namespaced", "everywhere") for kind in line.get(key, ())]
     objects = [foreign(f"{line['group']}/v1".removeprefix("/"), kind, "x", "shop") for kind in kinds]
+    if line.get("fields"):
+        objects = [agentgateway(traffic={"authorization": {}}), tool.backend()]
     if line.get("bound"):
         bindings = [f"{kind}Binding" for kind in kinds]
         objects += [foreign(f"{line['group']}/v1", kind, "x", spec={"policyName": "x"}) for kind in bindings]
@@ -81,6 +84,52 @@ def test_every_line_of_the_table_names_its_objects(line: Object) -> None:
     assert {omission.kind for omission in omissions} == set(kinds)
     assert {omission.owner for omission in omissions} == {line["owner"]}
     assert {omission.reason for omission in omissions} == {line.get("reason", "foreign")}
+
+
+def attached(kind: str, name: str, target: str = "Gateway", **more: Any) -> Object:
+    ref = {"group": "gateway.networking.k8s.io", "kind": target, "name": name}
+    return foreign("gateway.envoyproxy.io/v1alpha1", kind, f"on-{name}", "prod", spec={"targetRefs": [ref], **more})
+
+
+def tool_kinds(*objects: Object) -> list[str | None]:
+    world = tierwall.load(objects=[*tool.guarded(), *objects])
+    question = tierwall.ToolQuestion(gateway="prod/prod-gateway", backend="prod/payment-service")
+    return [omission.kind for omission in world.ask(question).not_considered]
+
+
+def test_a_policy_on_another_gateway_does_not_matter() -> None:
+    assert tool_kinds(attached("SecurityPolicy", "prod-gateway")) == ["SecurityPolicy"]
+    assert tool_kinds(attached("SecurityPolicy", "other")) == []
+    assert tool_kinds(attached("SecurityPolicy", "other", targetSelectors=[{}])) == ["SecurityPolicy"]
+    # The question does not say which route it takes.
+    assert tool_kinds(attached("SecurityPolicy", "route", "HTTPRoute")) == ["SecurityPolicy"]
+    istio = {"targetRef": {"kind": "Gateway", "name": "other"}}
+    assert tool_kinds(foreign("security.istio.io/v1", "AuthorizationPolicy", "a", "prod", spec=istio)) == []
+    assert tool_kinds(foreign("security.istio.io/v1", "AuthorizationPolicy", "a", "prod")) == ["AuthorizationPolicy"]
+
+
+def agentgateway(name: str = "prod-gateway", **spec: Any) -> Object:
+    ref = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}
+    return foreign("agentgateway.dev/v1alpha1", "AgentgatewayPolicy", "p", "prod", spec={"targetRefs": [ref], **spec})
+
+
+def test_authorization_of_agentgateway_matters_to_tool_calls() -> None:
+    rules = {"policy": {"matchExpressions": ["true"]}}
+    assert tool_kinds(agentgateway(traffic={"authorization": rules})) == ["AgentgatewayPolicy"]
+    assert tool_kinds(agentgateway(backend={"mcp": {"authorization": rules}})) == ["AgentgatewayPolicy"]
+    assert tool_kinds(agentgateway(traffic={"timeouts": {"request": "5s"}})) == []
+    assert tool_kinds(agentgateway("other", traffic={"authorization": rules})) == []
+    # Where nobody asks about tools, it is a policy like any other that Tierwall reads.
+    assert tierwall.load(objects=[agentgateway(traffic={"authorization": rules})]).omissions("tool") == ()
+
+
+def test_settings_that_others_make_matter_where_they_are_made() -> None:
+    gateway = tool.gateway("gw")
+    policies = [attached("ClientTrafficPolicy", "gw"), attached("BackendTrafficPolicy", "other")]
+    world = tierwall.load(objects=[gateway, *policies])
+    answer = world.effective(gateway="prod/gw")
+    assert [omission.kind for omission in answer.not_considered] == ["ClientTrafficPolicy"]
+    assert {omission.kind for omission in world.not_considered} == {"ClientTrafficPolicy", "BackendTrafficPolicy"}
 
 
 def api_kinds(*objects: Object, **question: Any) -> list[str | None]:

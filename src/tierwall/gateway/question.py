@@ -25,7 +25,7 @@ from tierwall.attach.place import (
     service_port,
 )
 from tierwall.attach.section import WORDS, rule_name, rules, sections
-from tierwall.core.answer import Answer, Decider, unique_deciders
+from tierwall.core.answer import Answer, Decider, Omission, unique_deciders
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss
 from tierwall.core.expectation import Expectation, malformed_expectation
 from tierwall.core.question import Question
@@ -114,12 +114,14 @@ def _answer(mergers: Mapping[Profile, Merger], chosen: Merger, place: RequestPla
         decided_by=unique_deciders(Decider(source) for setting in effective.values() for source in setting.sources),
         steps=tuple(field_steps(place, chosen.profile, details)),
         detail=detail,
-        not_considered=omissions(chosen.snapshot, "gateway", _namespaces(place)),
+        not_considered=_omissions(chosen.snapshot, place),
     )
 
 
-def _namespaces(place: RequestPlace) -> list[str]:
-    return [part.namespace for part in (place.gateway, place.listener_set, place.route, place.backend) if part]
+def _omissions(snapshot: Snapshot, place: RequestPlace) -> tuple[Omission, ...]:
+    named = [part for part in (place.gateway, place.listener_set, place.route, place.backend) if part is not None]
+    targets = [part.reference for part in named]
+    return omissions(snapshot, "gateway", {part.namespace for part in named}, targets=targets, named=named)
 
 
 def _answerer(

@@ -4,13 +4,15 @@ Other systems decide about the same traffic, calls, settings or requests. Tierwa
 every answer that they could change says so (docs/reference/sources.md#what-is-not-considered).
 `kinds/data/foreign.json` is the table: one line per plane and group. `namespaced` kinds concern only their own
 namespace, unless it is the `rootNamespace` of their system; kinds in `everywhere` concern all of them. `bound` kinds
-count only with a binding, and kinds with `verbs: write` only for requests that admission sees.
+count only with a binding, kinds with `fields` only if they set one of them, and kinds with `verbs: write` only for
+requests that admission sees. A policy whose targets are all other objects than those of the question does not matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -18,9 +20,10 @@ from tierwall.core.answer import Omission
 from tierwall.core.reference import Reference
 from tierwall.resources.kinds.registry import is_built_in, read_data
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.refused import MAX_EXAMPLES, refusals
+from tierwall.resources.refused import MAX_EXAMPLES, place_and_name, refusals
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.target_refs import targets_others
 
 _EFFECTS = {
     "network": "{owner} may deny what is allowed here, or allow what is denied",
@@ -36,6 +39,10 @@ _BINDINGS = {
     "MutatingAdmissionPolicy": "MutatingAdmissionPolicyBinding",
 }
 _WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+# A kind that one plane reads and another does not.
+_READ_ELSEWHERE = (("agentgateway.dev", "AgentgatewayPolicy"),)
+# Without objects of these groups, nobody asks about tools. A single question is asked.
+_AGENTIC = ("agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io")
 _POD_SECURITY = "pod-security.kubernetes.io/enforce"
 
 
@@ -50,6 +57,7 @@ class ForeignKind(msgspec.Struct, frozen=True, rename="camel"):
     everywhere: tuple[str, ...] = ()
     root_namespace: str = ""
     bound: bool = False
+    fields: tuple[str, ...] = ()
     verbs: str = ""
 
     @property
@@ -61,6 +69,12 @@ class ForeignKind(msgspec.Struct, frozen=True, rename="camel"):
     def covers(self, kind: str) -> bool:
         """Whether this line is about a kind of its group."""
         return kind in self.namespaced or kind in self.everywhere or "*" in self.everywhere
+
+    def counts(self, snapshot: Snapshot, resource: Resource) -> bool:
+        """Whether an object of a kind that this line covers can decide something."""
+        if _is_ours(resource) or (self.bound and not _is_bound(snapshot, resource)):
+            return False
+        return not self.fields or any(_has_field(resource.spec, field.split(".")) for field in self.fields)
 
 
 @cache
@@ -84,7 +98,7 @@ class ForeignObjects(msgspec.Struct, frozen=True, eq=False):
 
 @per_snapshot
 def _foreign_objects(snapshot: Snapshot, plane: str) -> tuple[ForeignObjects, ...]:
-    unknown = [(group, kind) for group, kind in snapshot.kinds if not is_built_in(group, kind)]
+    unknown = [key for key in snapshot.kinds if key in _READ_ELSEWHERE or not is_built_in(*key)]
     seen: set[tuple[str, str, Reference]] = set()
     # Most snapshots have only kinds that Tierwall knows, and need not read the table.
     return tuple(
@@ -101,7 +115,7 @@ def _counting(
     for resource in snapshot.of_kind(line.group, kind):
         # Calico serves the same object in two groups.
         key = line.owner, kind, resource.reference._replace(group="")
-        if key not in seen and not _is_ours(resource) and (not line.bound or _is_bound(snapshot, resource)):
+        if key not in seen and line.counts(snapshot, resource):
             seen.add(key)
             yield resource
 
@@ -109,7 +123,7 @@ def _counting(
 def _sorted_by_namespace(line: ForeignKind, kind: str, objects: list[Resource]) -> ForeignObjects:
     everywhere: list[Resource] = []
     by_namespace: dict[str, list[Resource]] = {}
-    for resource in objects:
+    for resource in sorted(objects, key=place_and_name):
         # Without a namespace an object goes where it is applied.
         if kind not in line.namespaced or resource.namespace in ("", line.root_namespace):
             everywhere.append(resource)
@@ -123,6 +137,7 @@ def omissions(
     plane: str,
     namespaces: Iterable[str] | None = None,
     *,
+    targets: Iterable[Reference] = (),
     named: Iterable[Resource] = (),
     every: bool = False,
     is_admitted: bool = True,
@@ -130,15 +145,19 @@ def omissions(
 ) -> tuple[Omission, ...]:
     """Return what could change the answer of a plane and was not considered.
 
-    `namespaces` are those that the question is about; None stands for all. `named` are objects that it names, and
-    `every` says that it is about all objects (`resources.refused`). For requests to an API server, `is_admitted` says
-    whether admission sees them once they are allowed, and `is_about_pods` whether they change pods.
+    `namespaces` are those that the question is about; None stands for all. `targets` are the Gateways, routes and
+    backends that it names, `named` are objects that it names, and `every` says that it is about all objects
+    (`resources.refused`). For requests to an API server, `is_admitted` says whether admission sees them once they are
+    allowed, and `is_about_pods` whether they change pods.
     """
     wanted = None if namespaces is None else sorted(set(namespaces))
+    places = frozenset((target.kind, target.namespace, target.name) for target in targets)
     entries = [
         _omission(foreign.line, foreign.kind, objects)
         for foreign in _foreign_objects(snapshot, plane)
-        if (is_admitted or not foreign.line.verbs) and (objects := foreign.of(wanted))
+        if (is_admitted or not foreign.line.verbs)
+        and (places or not foreign.line.fields or not snapshot.groups.isdisjoint(_AGENTIC))
+        and (objects := [policy for policy in foreign.of(wanted) if not targets_others(policy, plane, places)])
     ]
     if plane == "api" and is_admitted and is_about_pods:
         enforcing = _enforcing_pod_security(snapshot)
@@ -147,7 +166,7 @@ def omissions(
         ]
         if namespaces_of_pods:
             entries.append(_omission(ForeignKind("api", "", "Pod Security admission"), "Namespace", namespaces_of_pods))
-    return (*entries, *refusals(snapshot, plane, wanted, named, every))
+    return (*entries, *refusals(snapshot, plane, wanted, named, places, every))
 
 
 def _omission(line: ForeignKind, kind: str, objects: list[Resource]) -> Omission:
@@ -161,6 +180,12 @@ def _omission(line: ForeignKind, kind: str, objects: list[Resource]) -> Omission
         at=objects[0].position(),
         effect=line.effect,
     )
+
+
+def _has_field(value: Any, path: Sequence[str]) -> bool:
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value is not None
 
 
 def _is_bound(snapshot: Snapshot, policy: Resource) -> bool:

@@ -8,7 +8,7 @@ only those that a question names are judged, unless every object is: a cluster h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cache
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from tierwall.resources.kinds.served import home_group, unserved_version
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
+from tierwall.resources.target_refs import targets_others
 from tierwall.resources.validity import admission_problems, installed_definitions
 
 MAX_EXAMPLES = 2
@@ -54,12 +55,17 @@ def _table() -> Mapping[str, Mapping[KindKey, JudgedKind]]:
 
 
 def refusals(
-    snapshot: Snapshot, plane: str, namespaces: Iterable[str] | None, named: Iterable[Resource], every: bool
+    snapshot: Snapshot,
+    plane: str,
+    namespaces: Iterable[str] | None,
+    named: Iterable[Resource],
+    places: Set[tuple[str, str, str]],
+    every: bool,
 ) -> list[Omission]:
     """Return the refused objects that could matter to a plane in some namespaces; None stands for all.
 
-    Objects without a namespace always matter. `named` are objects of the question. With `every`, objects of kinds that
-    have many are judged, too.
+    Objects without a namespace always matter. `named` are objects of the question, `places` its targets. With `every`,
+    objects of kinds that have many are judged, too.
     """
     objects: list[InvalidObject] = []
     for namespace in (None,) if namespaces is None else ("", *filter(None, namespaces)):
@@ -70,7 +76,8 @@ def refusals(
             objects += _refusal(snapshot, resource, line)
     grouped: dict[tuple[str, str, str, str], list[Resource]] = {}
     for resource, reason, effect in dict.fromkeys(objects):
-        grouped.setdefault((reason, resource.group, resource.kind, effect), []).append(resource)
+        if not targets_others(resource, plane, places):
+            grouped.setdefault((reason, resource.group, resource.kind, effect), []).append(resource)
     return [
         Omission(
             reason=reason,
@@ -95,7 +102,13 @@ def _refused(snapshot: Snapshot, plane: str, namespace: str | None, every: bool)
         objects = snapshot.of_kind(group, kind) if namespace is None else snapshot.in_namespace(group, kind, namespace)
         for resource in objects:
             here += _refusal(snapshot, resource, line)
-    return tuple(here)
+    return tuple(sorted(here, key=lambda entry: (entry.reason, entry.resource.kind, place_and_name(entry.resource))))
+
+
+def place_and_name(resource: Resource) -> tuple[str, int, str]:
+    """Return a sort key that does not depend on the order in which objects were read: place, then name."""
+    at = resource.position()
+    return (at.file, at.line, str(resource.reference)) if at is not None else ("", 0, str(resource.reference))
 
 
 def _refusal(snapshot: Snapshot, resource: Resource, line: JudgedKind) -> Iterator[InvalidObject]:

@@ -85,7 +85,7 @@ def ask(snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnosti
     way, request, external_auth = read_question(snapshot, question, problems)
     namespaces = way.gateway.namespace, way.backend.namespace
     decided = answer(way, decide(way.stack, request, external_auth))
-    left_out = omissions(snapshot, "tool", namespaces)
+    left_out = omissions(snapshot, "tool", namespaces, targets=(way.gateway.reference, way.backend.reference))
     return structs.replace(decided, not_considered=left_out) if left_out else decided
 
 

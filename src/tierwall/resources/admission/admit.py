@@ -109,7 +109,7 @@ def _unknown_kind(api_version: str, kind: str) -> Iterator[AdmissionProblem]:
 
     unserved = unserved_version(api_version, kind)
     if unserved is not None:
-        code = UNSERVED_POLICY if unserved.is_policy else UNSERVED if unserved.is_read else UNKNOWN_KIND
+        code = UNSERVED_POLICY if unserved.takes_no_part else UNSERVED if unserved.is_read else UNKNOWN_KIND
         yield unknown_kind_problem(api_version, kind, unserved.hint, code)
     elif (misspelled := misspelled_kind(api_version.rpartition("/")[0], kind)) is not None:
         yield unknown_kind_problem(api_version, kind, misspelled.hint)

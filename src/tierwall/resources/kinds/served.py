@@ -2,7 +2,8 @@
 
 `data/kubernetes.json` lists the kinds of Kubernetes and Gateway API, and the versions that Kubernetes has removed, with
 the group that their kinds moved to. Any other version of a known kind never was. Workloads in such a version are read
-like those of today; policies take no part. A CustomResourceDefinition among the objects may still serve the version.
+like those of today; policies take no part, except those that close what they guard (`_CLOSING`). A
+CustomResourceDefinition among the objects may still serve the version.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import msgspec
 from tierwall.resources.kinds.registry import Scope, find_kind, is_built_in, read_data, versions_of
 
 RBAC = "rbac.authorization.k8s.io"
+# Policies of these groups fail closed as a whole (docs/semantics.md#an-invalid-policy-closes-its-targets).
+_CLOSING = frozenset({"agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io", "tierwall.io"})
 
 
 class KindsOfGroup(msgspec.Struct, frozen=True):
@@ -59,9 +62,9 @@ def is_kubernetes_kind(group: str, kind: str) -> bool:
     return (group, kind) in _scopes() or home_group(group, kind) != group
 
 
-def is_policy(group: str, kind: str) -> bool:
-    """Whether objects of a known kind are policies: their names end in `Policy` (GEP-713), or they are RBAC."""
-    return kind.endswith("Policy") or group == RBAC
+def _takes_no_part(group: str, kind: str) -> bool:
+    """Whether a known kind is of policies (`…Policy`, GEP-713, and RBAC) that do not close what they guard."""
+    return (kind.endswith("Policy") and group not in _CLOSING) or group == RBAC
 
 
 def home_group(group: str, kind: str) -> str:
@@ -108,7 +111,7 @@ def storage_key(group: str, version: str, kind: str) -> tuple[str, str]:
     home = home_group(group, kind)
     if not is_built_in(home, kind) or find_kind(api_version, kind) is not None:
         return group, kind
-    if is_policy(home, kind):
+    if _takes_no_part(home, kind):
         return f"{group}/{version}", kind
     return (home, kind) if _is_only_read(home, kind) else (group, kind)
 
@@ -119,9 +122,9 @@ def is_set_aside(key: tuple[str, str]) -> bool:
 
 
 class UnservedKind(msgspec.Struct, frozen=True):
-    """A version of a known kind that is not served: whether its objects are policies or only read, and what to do."""
+    """A version of a known kind that is not served: whether its objects take no part or are read, and what to do."""
 
-    is_policy: bool
+    takes_no_part: bool
     is_read: bool
     hint: str
 
@@ -139,12 +142,12 @@ def unserved_version(api_version: str, kind: str) -> UnservedKind | None:
     )
     if removed:
         hint += f": Kubernetes {removed} removed `{api_version}`"
-    policy, is_read = is_policy(home, kind), _is_only_read(home, kind)
-    if policy:
+    no_part, is_read = _takes_no_part(home, kind), _is_only_read(home, kind)
+    if no_part:
         hint += "; until then the policy takes no part"
     elif is_read:
         hint += "; the object is read all the same"
-    return UnservedKind(policy, is_read, hint)
+    return UnservedKind(no_part, is_read, hint)
 
 
 def _is_only_read(group: str, kind: str) -> bool:

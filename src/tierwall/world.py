@@ -346,7 +346,6 @@ class World:
         progress: Progress | None = None,
     ) -> ReviewResult:
         """Return what `check` lists, with the findings that are accepted, by what and why, and those known before."""
-        from tierwall.analyze.baseline import BaselineSet
         from tierwall.analyze.checks import check, concerns, visible_from
         from tierwall.analyze.ignores import ignores
         from tierwall.analyze.review import review
@@ -372,6 +371,10 @@ class World:
             *engine_findings(snapshot),
         ]
         before = None
+        if against is not None or isinstance(baseline, str):
+            from tierwall.analyze.baseline import BaselineSet
+
+            baseline = BaselineSet.parse(baseline) if isinstance(baseline, str) else baseline
         if against is not None:
             older = against.review(namespace=namespace).findings
             before = msgspec.structs.replace(BaselineSet.of(older, _naming(against._read)), naming=_naming(self._read))
@@ -379,7 +382,7 @@ class World:
             findings,
             ignores(snapshot, self._read.documents, self._read.sources),
             selected,
-            BaselineSet.parse(baseline) if isinstance(baseline, str) else baseline,
+            baseline,
             before,
             whole=namespace is None,
         )

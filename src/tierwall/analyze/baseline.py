@@ -46,7 +46,9 @@ class FindingIdentity(NamedTuple):
         """Return the identity of a finding. A finding about no object is about its file."""
         file = naming(finding.at.file) if finding.at is not None else _NOWHERE
         subject = str(finding.reference) if finding.reference is not None else f"file:{file}"
-        return cls(finding.code, subject, frozenset(finding.places), frozenset(finding.related_objects))
+        # What stands for many problems without naming them is another finding when their number changes.
+        places = finding.places if finding.count == 1 or finding.related_objects else (f"{finding.count}-more",)
+        return cls(finding.code, subject, frozenset(places), frozenset(finding.related_objects))
 
     def covers(self, other: FindingIdentity) -> bool:
         """Whether another finding is this one, or what is left of this one."""

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import Diagnostic, near_miss
@@ -32,6 +35,10 @@ _SEPARATOR = pattern(rb"^---[ \t]+#[ \t]*(?P<text>tierwall:[^\r\n]*)", re.MULTIL
 MAX_DOCUMENT = 8 << 20
 MAX_SCANNED = 64 << 20
 _MAX_REASON = 500
+# The most entries that are read, of one annotation and in all. Similar codes are looked up for the first problems only.
+MAX_LINES = 100
+MAX_ENTRIES = 100_000
+_MAX_HINTS = 100
 
 
 class IgnoreEntry(NamedTuple):
@@ -60,6 +67,8 @@ class IgnoreIndex:
         self._by_object: dict[tuple[str, Reference], int] = {}
         for entry in entries:
             if isinstance(entry, Diagnostic):
+                if entry.actual and len(self.problems) < _MAX_HINTS:
+                    entry = replace(entry, hint=near_miss(entry.actual, CATALOGUE))
                 self.problems.append(entry)
                 continue
             number = len(self._entries)
@@ -94,7 +103,8 @@ class IgnoreIndex:
 
 def ignores(snapshot: Snapshot, documents: Iterable[Document], sources: Mapping[str, SourceText]) -> IgnoreIndex:
     """Read the comments of files and the annotations of objects."""
-    return IgnoreIndex([*_annotations(snapshot), *_comments(documents, sources)])
+    entries = chain(_annotations(snapshot), _comments(documents, sources))
+    return IgnoreIndex(islice(entries, MAX_ENTRIES))
 
 
 def _annotations(snapshot: Snapshot) -> Iterator[IgnoreEntry | Diagnostic]:
@@ -103,9 +113,9 @@ def _annotations(snapshot: Snapshot) -> Iterator[IgnoreEntry | Diagnostic]:
         if not isinstance(annotations, dict) or ANNOTATION not in annotations:
             continue
         value, at = annotations[ANNOTATION], resource.position(_PATH)
-        for line in str(value or "").splitlines() or [""]:
-            if line.strip() or not str(value or "").strip():
-                yield _entry(line.strip(), f"annotation `{ANNOTATION}`", at, (), resource.reference)
+        lines = [line.strip() for line in str(value or "").split("\n", MAX_LINES)[:MAX_LINES]]
+        for line in [line for line in lines if line] or [""]:
+            yield _entry(line, f"annotation `{ANNOTATION}`", at, (), resource.reference)
 
 
 def _comments(documents: Iterable[Document], sources: Mapping[str, SourceText]) -> Iterator[IgnoreEntry | Diagnostic]:
@@ -168,9 +178,8 @@ def _entry(
     match = _CODE.fullmatch(text)
     code = match["code"] if match is not None else ""
     if code not in CATALOGUE:
-        known = sorted(CATALOGUE)
         message = f"expected a code such as TW204 in the {where}, found `{text[:80]}`"
-        return Diagnostic(USELESS, message, at, hint=near_miss(code[:80], known), reference=reference)
+        return Diagnostic(USELESS, message, at, actual=code[:80], reference=reference)
     reason = match["reason"] if match is not None else None
     if not reason:
         message = f"expected a reason after {code} in the {where}; without it, nothing is accepted"

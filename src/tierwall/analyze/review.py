@@ -7,12 +7,15 @@ known. Every accepted finding is counted and kept: nothing is silenced without a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tierwall.analyze.baseline import BaselineSearch, BaselineSet
-from tierwall.analyze.ignores import IgnoreIndex
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, sorted_diagnostics
+
+if TYPE_CHECKING:
+    from tierwall.analyze.baseline import BaselineSearch, BaselineSet
+    from tierwall.analyze.ignores import IgnoreIndex
 
 
 class AcceptedFinding(Struct, frozen=True):
@@ -59,8 +62,7 @@ def review(
     left += ignored.problems
     if whole:
         left += ignored.unused()
-    accepting = BaselineSearch(baseline) if baseline is not None else None
-    knowing = BaselineSearch(before) if before is not None else None
+    accepting, knowing = _search(baseline), _search(before)
     reported: list[Diagnostic] = []
     known: list[Diagnostic] = []
     for finding in left:
@@ -75,3 +77,11 @@ def review(
     if accepting is not None and whole:
         reported += filter(selected, accepting.gone_findings())
     return ReviewResult(sorted_diagnostics(reported), tuple(accepted), Diagnostics(known))
+
+
+def _search(baseline: BaselineSet | None) -> BaselineSearch | None:
+    if baseline is None:
+        return None
+    from tierwall.analyze.baseline import BaselineSearch  # most checks have no baseline
+
+    return BaselineSearch(baseline)

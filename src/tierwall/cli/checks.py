@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.baseline import baseline_of, write_baseline
 from tierwall.cli.command import (
     FAILED,
     HAS_FINDINGS,
@@ -73,7 +72,11 @@ def check(params: CheckParams) -> int:
 
     for option_name, codes in (("--select", params.select), ("--ignore", params.ignore)):
         _refuse_unknown_codes(option_name, codes)
-    baseline = baseline_of(params.baseline) if params.baseline is not None else None
+    baseline = None
+    if params.baseline is not None:
+        from tierwall.cli.baseline import baseline_of
+
+        baseline = baseline_of(params.baseline)
     loads = [params.load(params.against)] if params.against else []
     if loads and (unreadable := loads[0].diagnostics.unreadable):
         print_diagnostics(unreadable, loads[0])
@@ -92,6 +95,8 @@ def check(params: CheckParams) -> int:
     except InputError as error:
         raise InputError([*loaded.diagnostics, *error.diagnostics]) from None
     if params.write_baseline is not None:
+        from tierwall.cli.baseline import write_baseline
+
         reviewed = write_baseline(reviewed, params.write_baseline)
     compared = baseline is not None or bool(older) or params.write_baseline is not None
     left_out_here = world.not_considered if params.for_namespace is None else world.left_out_of(params.for_namespace)

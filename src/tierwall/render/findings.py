@@ -159,11 +159,11 @@ def _result(entry: AcceptedFinding, rule: int, checked: CheckResult) -> dict[str
     related = [{**_location(at), "message": {"text": word}} for word, at in finding.related if at is not None]
     if related:
         out["relatedLocations"] = related
+    # Either all results of a run have these properties or none has.
     if checked.compared:
         out["baselineState"] = "unchanged" if entry.by == "baseline" else "new"
-    if entry.by:
-        kind = "external" if entry.by == "baseline" else "inSource"
-        out["suppressions"] = [{"kind": kind, **non_empty(justification=entry.reason)}]
+    kind = "external" if entry.by == "baseline" else "inSource"
+    out["suppressions"] = [{"kind": kind, **non_empty(justification=entry.reason)}] if entry.by else []
     return out
 
 

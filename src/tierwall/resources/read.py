@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tierwall.core.diagnostics import MAX_OF_FILE, Diagnostic, near_miss, sorted_diagnostics
-from tierwall.core.source import Position
+from tierwall.core.source import Position, rule_place
 from tierwall.resources.document import Document, SourceText
 from tierwall.resources.file_cache import CachedFile, FileCache, Stamp, now, put_back, reliable_stamp, stamp
 from tierwall.resources.file_reader import FileReader
@@ -128,6 +128,7 @@ def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
                 f"key `{path[-1]}` is repeated; only the last one counts",
                 position,
                 hint="remove one of them",
+                places=(rule_place(path),),
             )
         left[source] = before - len(first)
         if others:

@@ -36,6 +36,23 @@ def test_conflicting_rules_of_equal_priority_are_reported_with_a_connection() ->
     assert "on TCP 80" in finding.message
 
 
+def cluster_policy(name: str, action: str, tier: str, priority: int = 5) -> Object:
+    policy = admin(name, rule(action), priority=priority, tier=tier)
+    return policy | {"apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy"}
+
+
+def test_policies_of_equal_priority_disagree_in_the_baseline_tier_too() -> None:
+    both = cluster_policy("a", "Accept", "Baseline"), cluster_policy("b", "Deny", "Baseline")
+    (finding,) = findings(*both, code="TW201")
+    assert str(finding.reference) == "ClusterNetworkPolicy/b"
+    assert findings(*both, admin("first", rule("Deny"), priority=1), code="TW201") == []
+    assert len(findings(*both, admin("first", rule("Pass"), priority=1), code="TW201")) == 1
+    assert findings(*both, network_policy("np", {}), network_policy("n", {}, namespace="x"), code="TW201") != []
+    assert findings(both[0], cluster_policy("b", "Deny", "Admin"), code="TW201") == []
+    # The only BaselineAdminNetworkPolicy comes after all others.
+    assert findings(cluster_policy("a", "Accept", "Baseline", 0), admin("default", rule("Deny")), code="TW201") == []
+
+
 def test_equal_priorities_with_disjoint_subjects_do_not_conflict() -> None:
     first = admin("a", rule("Allow"), subject=in_team("a"))
     second = admin("b", rule("Deny"), subject={"namespaces": {"matchLabels": {"team": "b"}}})

@@ -26,7 +26,7 @@ from tierwall.core.stack import Stack, Tier, evaluate
 from tierwall.core.words import join_names
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import network_model
-from tierwall.network.model.policies import shadow_notes
+from tierwall.network.model.policies import BASELINE, shadow_notes
 from tierwall.network.model.rules import (
     EGRESS,
     Direction,
@@ -133,6 +133,10 @@ class _TakenEndpoints:
             if surely:
                 self._taken.append((effect.by, surely))
 
+    def settled_in(self, tier: TierName) -> int:
+        """Return the endpoints that a tier allows or denies."""
+        return union(mask for rule, mask in self._taken if rule.tier is tier and rule.action is not RuleAction.PASS)
+
     def by_action(self, action: RuleAction) -> _Shares:
         """Return the rules with this action and the endpoints that they decide."""
         return [(rule, mask) for rule, mask in self._taken if rule.action is action]
@@ -188,15 +192,18 @@ class RuleWalk:
             for tier in stack:
                 if tier.name == TierName.ADMIN:
                     self._clash(cell, tiers[tier.name])
+                elif tier.name == TierName.BASELINE and not any(map(tier_isolates, stack)):
+                    self._clash(cell, tiers[tier.name], taken.settled_in(TierName.ADMIN))
                 if tier_isolates(tier):
                     self._union(cell, tier, tiers[tier.name], taken)
 
-    def _clash(self, cell: _ConnectionCell, policies: Mapping[TieredPolicy, list[MatchedRule]]) -> None:
-        """Find policies of equal priority that decide the same connection differently."""
+    def _clash(self, cell: _ConnectionCell, policies: Mapping[TieredPolicy, list[MatchedRule]], above: int = 0) -> None:
+        """Find policies of equal priority that decide the same connection differently. Others settle `above`."""
         by_priority: dict[int, list[list[MatchedRule]]] = {}
         for policy, rules in policies.items():
-            by_priority.setdefault(policy.priority, []).append(rules)
-        above = 0
+            # The only BaselineAdminNetworkPolicy has no priority: it comes last.
+            if policy.resource.kind != BASELINE:
+                by_priority.setdefault(policy.priority, []).append(rules)
         for priority in sorted(by_priority):
             shares = [_shares(rules, cell.ports, cell.others & ~above) for rules in by_priority[priority]]
             by_action = dict.fromkeys(RuleAction, 0)

@@ -356,6 +356,16 @@ def test_a_list_of_policies_alone_says_that_there_are_no_pods(tmp_path: Path) ->
     assert done.stderr == "no pods are among the objects: --exposure shows what policies let future pods do\n"
 
 
+def test_a_list_without_pods_and_policies_says_so(tmp_path: Path) -> None:
+    (tmp_path / "service.yaml").write_text(yaml.safe_dump(service("web")))
+    assert CliRunner().invoke(root, ["list", str(tmp_path)]).stderr == "no pods are among the objects\n"
+
+
+def test_pictures_draw_the_ways_in_whole_even_if_reasons_differ() -> None:
+    done = CliRunner().invoke(root, ["list", "examples/ways-in", "--explain", "-o", "mermaid"])
+    assert '-->|"TCP 8080"|' in done.stdout
+
+
 def test_too_many_sorts_of_controllers_are_noted(tmp_path: Path) -> None:
     rules = [{"podSelector": {"matchLabels": {f"key-{number}": "x"}}} for number in range(12)]
     policies = [policy("web", rule) for rule in rules]

@@ -135,7 +135,7 @@ def list_connections(params: ListParams) -> None:
         print_diagnostics(sorted_diagnostics(exposure_limits(world.snapshot)))
         print_output("list --exposure", params.output, world.exposure(explain=params.explain))
         return
-    whole = params.output == "html"  # The page shows everything, with reasons.
+    is_picture, whole = params.output in PICTURES, params.output == "html"  # The page shows everything, with reasons.
     connections = world.connections(
         sources=params.sources,
         destinations=params.destinations,
@@ -147,10 +147,12 @@ def list_connections(params: ListParams) -> None:
     )
     # The ways in and the summary are about everybody: a list of what some pods reach does not ask for them.
     destinations = params.destinations or params.focus
-    ways_in = () if params.sources else world.ways_in(destinations, params.ports, explain=params.explain)
+    ways_in = (
+        () if params.sources else world.ways_in(destinations, params.ports, explain=params.explain and not is_picture)
+    )
     if any(judged.way.controller_is_unknown for judged in ways_in):
         print_diagnostics(sorted_diagnostics(exposure_limits(world.snapshot)))
-    if params.output in PICTURES:
+    if is_picture:
         from tierwall.network.reach.ways_in import with_ways
 
         drawn = draw(connections.picture, "narrow it with --focus, --from, --to, --port")
@@ -166,8 +168,9 @@ def list_connections(params: ListParams) -> None:
         # Scripts read the connections line by line; the summary is for people.
         print_lines(map(str, unprotected), err=True)
         model = network_model(world.snapshot)
-        if model.policies and not model.pods:
-            print_line("no pods are among the objects: --exposure shows what policies let future pods do", err=True)
+        if not model.pods:
+            exposure = ": --exposure shows what policies let future pods do" if model.policies else ""
+            print_line(f"no pods are among the objects{exposure}", err=True)
 
 
 def _check_options(params: ListParams) -> None:

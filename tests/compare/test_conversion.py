@@ -210,7 +210,7 @@ def test_allow_rules_and_a_deny_of_every_pod_become_a_network_policy_per_namespa
     }
     compared = conversion.compare()
     # A NetworkPolicy also keeps out what comes from outside, and a namespace made later has none.
-    assert {str(entry.sources)[:7] for entry in compared.given} == {"0.0.0.0"}
+    assert {str(entry.sources) for entry in compared.given} == {"outside"}
     assert any("in a namespace with tenant" in str(entry.destinations) for entry in compared.future)
 
 
@@ -276,3 +276,14 @@ def test_without_policies_there_is_nothing_to_do(tmp_path: Path) -> None:
     result = run(tmp_path, "NetworkPolicy", pod("shop", "a"))
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "there are no policies to convert\n"
+
+
+def test_policies_of_other_systems_are_named_and_nothing_spoils_the_manifests(tmp_path: Path) -> None:
+    foreign = {"apiVersion": "cilium.io/v2", "kind": "CiliumClusterwideNetworkPolicy", "metadata": {"name": "x"}}
+    policy = admin("guard", rule("Deny", **EVERY_POD))
+    result = run(tmp_path, "ClusterNetworkPolicy", pod("shop", "a"), policy, {**foreign, "spec": {}})
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[-1].startswith("not considered: 1 CiliumClusterwideNetworkPolicy (")
+    assert "Cilium" not in result.stdout
+    result = CliRunner().invoke(root, ["convert", str(tmp_path), "--to", "ClusterNetworkPolicy", "--strict"])
+    assert result.exit_code == 6

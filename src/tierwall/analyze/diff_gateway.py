@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from tierwall.analyze.difference import Difference
+from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.gateway.decide import MergedField, merger
 from tierwall.gateway.detail import Setting, equal_settings
 from tierwall.gateway.model.conditional import ANY_REQUEST, NO_FACTS, RequestFacts
 from tierwall.gateway.model.fields import CONDITIONAL, FIELDS, PHASES, PROFILES, Phase, Profile
-from tierwall.gateway.model.places import RequestPlace, reachable_places
+from tierwall.gateway.model.places import AttachedLevel, RequestPlace, levels, reachable_places
 from tierwall.gateway.question import GatewayQuestion
+from tierwall.resources.resource import Identity
 from tierwall.resources.snapshot import Snapshot
 
 # The values of the keys that name a place, which are the same in both snapshots.
@@ -28,9 +30,14 @@ _NO_FIELDS: _Fields = {}
 
 def gateway_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference]:
     """Yield every setting that appears, disappears, or has another value or another source."""
+    touched = _TouchedPlaces(old, new)
+    if not touched.changed:
+        return
     places = _places(old), _places(new)
     for key in dict.fromkeys((*places[0], *places[1])):
         then, now = (of_snapshot.get(key) for of_snapshot in places)
+        if then is not None and now is not None and not touched.includes(then, now):
+            continue
         for phase in PHASES:
             documented: dict[str, _Settings] = {}
             for profile in PROFILES:
@@ -46,6 +53,37 @@ def gateway_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference]:
                     known = documented.setdefault(field, settings)
                     if known is settings or not all(map(equal_settings, known, settings)):
                         yield _difference(key, (then, now), profile, phase, field, settings)
+
+
+class _TouchedPlaces:
+    """The places that a change can touch: those with a part or a policy that differs."""
+
+    def __init__(self, old: Snapshot, new: Snapshot) -> None:
+        self.changed = {
+            resource.identity
+            for before, after in new.changes(old)
+            if before is None or after is None or not after.has_same_content(before)
+            for resource in (before, after)
+            if resource is not None
+        }
+        # A definition decides which policies are valid, and so which are attached at all.
+        self._everything = any(kind == "CustomResourceDefinition" for _, kind, _, _ in self.changed)
+        self._attached = [attachments(snapshot, GATEWAY_POLICIES, admitted=True) for snapshot in (old, new)]
+
+    def includes(self, then: RequestPlace, now: RequestPlace) -> bool:
+        """Whether a place may have other settings now than then."""
+        parts = now.gateway, now.listener_set, now.route, now.backend
+        if self._everything or any(part is not None and part.identity in self.changed for part in parts):
+            return True
+        before, after = (list(self._policies(index, place)) for index, place in enumerate((then, now)))
+        return before != after or any(policy in self.changed for policy in after)
+
+    def _policies(self, index: int, place: RequestPlace) -> Iterator[Identity]:
+        for profile in PROFILES:
+            for section_levels in levels(place, profile).values():
+                for level in section_levels:
+                    if isinstance(level, AttachedLevel):
+                        yield from (policy.identity for policy in self._attached[index].at(level.place))
 
 
 def _places(snapshot: Snapshot) -> dict[_PlaceKey, RequestPlace]:

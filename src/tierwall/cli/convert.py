@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.command import HAS_FINDINGS, option, output, print_diagnostics, print_lines, print_output, runs
-from tierwall.cli.objects import RequiredPathParams
+from tierwall.cli.command import (
+    HAS_FINDINGS,
+    left_out,
+    option,
+    output,
+    print_diagnostics,
+    print_lines,
+    print_output,
+    runs,
+)
+from tierwall.cli.objects import PathParams
 
 if TYPE_CHECKING:
     from tierwall.analyze.conversion import ConversionComparison, ConversionResult
@@ -18,7 +27,7 @@ KINDS = ("ClusterNetworkPolicy", "NetworkPolicy")
 MAX_FUTURE = 20
 
 
-class ConvertParams(RequiredPathParams):
+class ConvertParams(PathParams):
     """The options of `convert`."""
 
     to: str = option(required=True, type=click.Choice(KINDS), help="The kind of policy to convert to.")
@@ -42,6 +51,8 @@ def convert(params: ConvertParams) -> int:
     print_diagnostics(converted.problems, world)
     compared = converted.compare()
     print_lines(_report(converted, compared), err=True)
+    left_out().update(dict.fromkeys(world.omissions("network")))
+    print_lines((f"not considered: {omission}" for omission in left_out()), err=True)
     return HAS_FINDINGS if compared.given or compared.future else 0
 
 

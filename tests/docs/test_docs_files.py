@@ -82,3 +82,22 @@ def test_each_walk_has_at_most_ten_stations() -> None:
         stations = re.findall(r"^(\d+)\. ", walk, re.MULTILINE)
         assert stations == [str(number) for number in range(1, len(stations) + 1)]
         assert 5 <= len(stations) <= 10
+
+
+FOR_USERS = [
+    *sorted(ROOT.glob("*.md")),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "kinds"),
+]
+# Any file below a folder of the repository, in running text or in a command.
+_FILE = re.compile(r"(?<![\w./-])(?:examples|docs|deploy|requirements|bench|supply)/[\w./-]*[\w/]")
+_LINK = re.compile(r"\]\(([^)#\s]+)[^)\s]*\)")
+
+
+@pytest.mark.parametrize("page", FOR_USERS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_for_users_names_exists(page: Path) -> None:
+    text = page.read_text()
+    named = {path for path in _FILE.findall(text) if "…" not in path}
+    if page.name != "CHANGELOG.md":
+        assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    targets = [target for target in _LINK.findall(_FENCE.sub("", text)) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []

@@ -97,6 +97,10 @@ class Engine(Protocol[SnapshotT, SourceT, ConfigurationT]):
         """Yield one reply of the real engine for each question of its planes. Called by `test --engine`."""
         raise _absent(self, "ask")
 
+    def limits(self, snapshot: SnapshotT) -> Iterable[Diagnostic]:
+        """Return what the engine cannot enforce as it is written. Called by `test --engine`."""
+        return ()
+
     def audit(self, seconds: float | None = None) -> Iterator[DecisionEvent]:
         """Yield the decisions of the engine as they happen. Called by `audit`; absent if `follow` logs decisions."""
         raise _absent(self, "audit")

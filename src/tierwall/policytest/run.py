@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tierwall.core.answer import Answer
+from tierwall.core.answer import Answer, Omission
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.protocols import Engine, EngineReply
 from tierwall.core.question import Question
+from tierwall.core.reference import Reference
 from tierwall.planes import PLANES, ask, differences, plane, read
 from tierwall.policytest.suite import PolicyCase, PolicySuite
 from tierwall.resources.snapshot import Snapshot
@@ -94,9 +96,47 @@ def ask_engine(suite: PolicySuite, engine: Engine[Snapshot, Any, Any]) -> Iterat
             known[number] = EngineReply(error=_question_problems(suite, case))
         else:
             questions.append(question.in_namespace(suite.namespace))
-    answers = engine.ask(suite.snapshot, questions) if questions else iter(())
+    answers = _replies(suite.snapshot, engine, questions) if questions else iter(())
     for number in range(len(suite.cases)):
         yield known[number] if number in known else next(answers)
+
+
+def _replies(
+    snapshot: Snapshot, engine: Engine[Snapshot, Any, Any], questions: Sequence[Question]
+) -> Iterator[EngineReply]:
+    """Yield the replies of an engine, with what it did not consider: what the model leaves out, and its own limits."""
+    replies = engine.ask(snapshot, questions)
+    if isinstance(engine, ModelEngine):
+        yield from replies
+        return
+    limits: dict[Reference, list[Diagnostic]] = {}
+    for limit in engine.limits(snapshot):
+        if limit.reference is not None:
+            limits.setdefault(limit.reference, []).append(limit)
+    for question, reply in zip(questions, replies, strict=True):
+        if reply.answer is None:
+            yield reply
+            continue
+        decided = plane(question.plane).ask(snapshot, question)
+        met = dict.fromkeys(step.policy for step in decided.steps if step.policy in limits)
+        left_out = (_limit(snapshot, limit) for policy in met for limit in limits[policy])
+        not_considered = tuple(dict.fromkeys((*decided.not_considered, *left_out)))
+        yield replace(reply, answer=replace(reply.answer, not_considered=not_considered))
+
+
+def _limit(snapshot: Snapshot, limit: Diagnostic) -> Omission:
+    reference = limit.reference
+    assert reference is not None, "only limits of objects are named"
+    policy = snapshot.find(reference)
+    return Omission(
+        reason="engine",
+        kind=reference.kind,
+        group=policy.group if policy is not None else reference.group,
+        count=1,
+        examples=(reference,),
+        at=limit.at,
+        effect=limit.message,
+    )
 
 
 def _question_problems(suite: PolicySuite, case: PolicyCase) -> str:

@@ -153,3 +153,9 @@ class Envoy(Engine[Snapshot, ObjectSource, XdsResources]):
         from tierwall.engines.probe import replies
 
         return replies(EnvoyProbe(snapshot), questions)
+
+    def limits(self, snapshot: Snapshot) -> Iterator[Diagnostic]:
+        """Return the rules that Envoy cannot evaluate, and the policies over its limits."""
+        from tierwall.engines.envoy.config.findings import envoy_findings
+
+        return envoy_findings(snapshot)

@@ -270,6 +270,10 @@ class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
         """Send real packets between network namespaces; InputError if that is not possible here."""
         return self._asker.ask(snapshot, questions)
 
+    def limits(self, snapshot: Snapshot) -> Iterable[Diagnostic]:
+        """Return the rules that name domains, and the policies that cannot be compiled."""
+        return [problem for problem in self.compile(snapshot).diagnostics if problem.reference is not None]
+
     def audit(self, seconds: float | None = None) -> Iterator[DecisionEvent]:
         """Yield what the table logs from now on; InputError says why the log cannot be read."""
         return events(self._options.group, seconds)

@@ -7,7 +7,7 @@ the last few documents are cached. Threads may ask at the same time.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, islice
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -16,6 +16,8 @@ from tierwall.core.source import Position
 
 _BLOCK = 1 << 16
 _MAX_LOCATORS = 8
+_TOP_KEYS = ("apiVersion", "kind", "metadata")
+_TOP_KEYS_IN_JSON = tuple(f'"{key}"'.encode() for key in _TOP_KEYS)
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -163,20 +165,31 @@ class Document:
             self._repeats = repeats_keys(self.source.data[self.start : self.end])
         return self._repeats
 
-    def second_key(self, keys: Collection[str]) -> Position | None:
-        """Return the position of the second of two equal keys at the top, if it is one of `keys`."""
-        if not isinstance(self.value, dict):
-            return None
+    def second_top_key(self) -> Position | None:
+        """Return the position of the second `apiVersion`, `kind` or `metadata` at the top, if there is one."""
         if self.is_json:
-            # To look for repeated keys takes longer than reading. The keys of an object that is alone occur once.
-            count = self.source.data.count
-            if all(count(b'"%b"' % key.encode(), self.start, self.end) < 2 for key in keys):
+            # A list may be long, and nobody joins lists of JSON by mistake. In most objects each of the keys occurs
+            # only once, at whatever depth.
+            if isinstance(self.value, dict) and isinstance(self.value.get("items"), list):
                 return None
-        elif not self.repeats_keys:
-            return None
-        for path, offset in self.source.locators.locator(self).repeats():
-            if len(path) == 1 and path[0] in keys:
-                return self._position(offset)
+            find, start, end = self.source.data.find, self.start, self.end
+            for name in _TOP_KEYS_IN_JSON:
+                first = find(name, start, end)
+                if first >= 0 and find(name, first + 1, end) >= 0:
+                    break
+            else:
+                return None
+            from tierwall.resources.json_locator import JsonLocator
+
+            seen: set[str] = set()
+            for key, offset in JsonLocator(self.source.data, self.start, self.end).top_keys():
+                if key in seen and key in _TOP_KEYS:
+                    return self._position(offset)
+                seen.add(key)
+        elif self.repeats_keys:
+            for path, offset in self.source.locators.locator(self).repeats():
+                if len(path) == 1 and path[0] in _TOP_KEYS:
+                    return self._position(offset)
         return None
 
     @property

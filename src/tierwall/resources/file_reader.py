@@ -16,7 +16,6 @@ from tierwall.resources.file_cache import CachedFile, Stamp
 from tierwall.resources.yaml.read import StreamReader
 
 _PROBE = 8192
-_TOP_KEYS = ("apiVersion", "kind", "metadata")
 _CHART_FILES = ("Chart.yaml", "Chart.yml")
 
 
@@ -54,7 +53,7 @@ class FileReader:
         joined = [
             (document, position)
             for document in documents
-            if (document.is_json or document.repeats_keys) and (position := document.second_key(_TOP_KEYS)) is not None
+            if (document.is_json or document.repeats_keys) and (position := document.second_top_key()) is not None
         ]
         if joined:
             problems += [_joined_objects(source, position) for _, position in joined[:MAX_OF_FILE]]

@@ -76,6 +76,10 @@ class JsonLocator:
         """Yield path and offset of each repeated key, in the order of the text."""
         return _repeated_keys(self._data, *self._span)
 
+    def top_keys(self) -> list[tuple[str, int]]:
+        """Return the keys at the top with their offsets, repeated ones too."""
+        return [(entry.key, entry.key_at) for entry in self._object(*self._span)]
+
     def _object(self, start: int, end: int) -> list[_Entry]:
         if start in self._entries:
             return self._entries[start]

@@ -55,11 +55,12 @@ def objects_in(
     """Yield the objects in a value, and what is wrong with it. Nothing recurses, however deep lists are nested."""
     todo: list[tuple[tuple[str | int, ...], Any, Any, Any]] = [(prefix, value, "", "")]
     while todo:
-        prefix, value, api_version, kind = todo.pop()
+        prefix, value, list_version, list_kind = todo.pop()
+        own_version = own_kind = None
         if isinstance(value, dict):
-            api_version = value.get("apiVersion") or api_version
-            kind = value.get("kind") or kind
-        if not isinstance(value, dict) or not (_is_word(kind) and _is_word(api_version)):
+            own_version, own_kind = value.get("apiVersion"), value.get("kind")
+        api_version, kind = own_version or list_version, own_kind or list_kind
+        if not api_version or not kind or type(api_version) is not str or type(kind) is not str:
             yield ObjectFailure(prefix, _describe_map(value) if isinstance(value, dict) else _describe(value))
             continue
         if kind.endswith("List") and "items" in value:
@@ -67,39 +68,34 @@ def objects_in(
             if isinstance(items, list):
                 of_kind = kind[:-4]
                 of_version = api_version if of_kind else ""
-                todo += [
-                    ((*prefix, "items", index), items[index], of_version, of_kind)
-                    for index in range(len(items) - 1, -1, -1)
-                ]
+                indexes = range(len(items) - 1, -1, -1)
+                todo += [((*prefix, "items", index), items[index], of_version, of_kind) for index in indexes]
                 continue
         group, _, version = api_version.rpartition("/")
         metadata = value.get("metadata")
         name: Any = ""
         namespace: Any = ""
         if isinstance(metadata, dict):
-            name = metadata.get("name")
-            namespace = metadata.get("namespace")
+            name, namespace = metadata.get("name"), metadata.get("namespace")
             if type(name) is not str:
                 yield from _wrong_name(metadata, "name", origin, prefix)
-            if namespace is not None and type(namespace) is not str:
+                name = _word(name)
+            if type(namespace) is not str:
                 yield from _wrong_name(metadata, "namespace", origin, prefix)
+                namespace = _word(namespace)
         scope = scope_of(api_version, kind)
         if scope is not None:
             if scope != "Namespaced":
                 namespace = ""
             elif not namespace:
                 namespace = default_namespace
-        if not (value.get("kind") and value.get("apiVersion")):
+        if not own_version or not own_kind:
             value = {**value, "apiVersion": api_version, "kind": kind}
-        yield Resource(group, version, kind, _word(namespace), _word(name), value, origin, prefix)
-
-
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
+        yield Resource(group, version, kind, namespace, name, value, origin, prefix)
 
 
 def _word(name: Any) -> str:
-    return name if isinstance(name, str) else str(name) if name or name is False or name == 0 else ""
+    return "" if name is None else str(name)
 
 
 def _wrong_name(
@@ -108,7 +104,9 @@ def _wrong_name(
     """Yield a failure if a name is something else than a string, such as `y` or `1.0` without quotes."""
     value = metadata.get(key)
     path = (*prefix, "metadata", key)
-    if isinstance(value, dict | list) or (value is None and _text_at(origin, path) not in _NULLS):
+    if value is None and (key not in metadata or key == "namespace" or _text_at(origin, path) not in _NULLS):
+        return
+    if isinstance(value, dict | list):
         return  # Admission says what is wrong, and quotes would not help.
     yield ObjectFailure(path, "null" if value is None else str(value).lower(), "TW016")
 

@@ -1,7 +1,7 @@
 """Read a stream of YAML or JSON documents as kubectl reads it, with everything that is wrong with it.
 
 A stream that begins with a brace is tried as JSON. If its first or second value is not JSON, the rest is read as YAML.
-Empty and null documents are left out.
+After `---`, a document that begins with a brace is tried as JSON again. Empty and null documents are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from tierwall.core.source import Position
 from tierwall.resources.document import Document, SourceText
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.lines import FLOW_DEPTH, LineReader, is_regular
-from tierwall.resources.yaml.split import Chunk, document_bytes, looks_like_json, split, yaml_start_after_json
+from tierwall.resources.yaml.split import (
+    Chunk,
+    after_separator,
+    document_bytes,
+    looks_like_json,
+    split,
+    yaml_start_after_json,
+)
 from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
@@ -36,6 +43,7 @@ _LARGE_JSON = 8 << 20
 # A document that libyaml refuses is not read again exactly beyond this size: failing again would take long.
 _LARGE_YAML = 256 << 10
 _MAX_SKIPS = 63
+_JSON_PROBE = 256
 
 
 class StreamReader:
@@ -90,8 +98,10 @@ class StreamReader:
         problems: list[Diagnostic] = []
         start = 0
         json_problem: JsonError | None = None
-        if looks_like_json(source.data):
-            start, json_problem = self._read_json(source, documents)
+        has_json = looks_like_json(source.data)
+        if has_json:
+            first = next(split(source.data))
+            start, json_problem = self._read_json(source, first, documents)
             if start < 0:
                 assert json_problem is not None
                 return documents, [_json_diagnostic(source, json_problem)]
@@ -106,6 +116,8 @@ class StreamReader:
             if chunk.problem:
                 problems.append(_bad_separator(source, chunk))
                 continue
+            if has_json and self._read_json_chunk(source, chunk, documents):
+                continue
             problem = self._read_yaml(source, chunk, documents)
             if problem is not None and index == 0 and json_problem is not None and _MEANT_AS_JSON.match(source.data):
                 problem = _json_diagnostic(source, json_problem)
@@ -113,23 +125,43 @@ class StreamReader:
                 problems.append(problem)
         return documents, problems
 
-    def _read_json(self, source: SourceText, documents: list[Document]) -> tuple[int, JsonError | None]:
-        """Read JSON values; return where YAML takes over (-1: nowhere) and the error that ended the JSON."""
+    def _read_json(self, source: SourceText, chunk: Chunk, documents: list[Document]) -> tuple[int, JsonError | None]:
+        """Read the JSON values before the first `---`.
+
+        Return where YAML takes over (-1: nowhere) and the error that ended the JSON.
+        """
         from tierwall.resources.json_text import JsonError, json_values
 
         data = source.data
         end = count = 0
         try:
-            for value, start, end in json_values(data, self._max_depth):
+            for value, start, end in json_values(data[: chunk.end], self._max_depth):
                 count += 1
                 if value is not None:
                     documents.append(Document(value, source, start, end, True))
         except JsonError as error:
             yaml_start = yaml_start_after_json(data, end)
-            if yaml_start is None or count > 1 or error.final or len(data) > _LARGE_JSON:
+            if yaml_start is None or count > 1 or error.final or chunk.end > _LARGE_JSON:
                 return -1, error
             return yaml_start, error
-        return len(data), None
+        return after_separator(data, chunk.end), None
+
+    def _read_json_chunk(self, source: SourceText, chunk: Chunk, documents: list[Document]) -> bool:
+        """Read a later document of a stream that begins with JSON; tell whether it is JSON, or several in a row."""
+        data = source.data
+        if not looks_like_json(data[chunk.start : chunk.start + _JSON_PROBE]):
+            return False
+        from tierwall.resources.json_text import JsonError, json_values
+
+        values: list[Document] = []
+        try:
+            for value, start, end in json_values(data[chunk.start : chunk.end], self._max_depth):
+                if value is not None:
+                    values.append(Document(value, source, chunk.start + start, chunk.start + end, True))
+        except JsonError:
+            return False  # What is wrong with it, the reader of YAML says.
+        documents += values
+        return True
 
     def _read_yaml(self, source: SourceText, chunk: Chunk, documents: list[Document]) -> Diagnostic | None:
         data = _document_bytes(source, chunk.start, chunk.end)

@@ -69,6 +69,15 @@ def split(data: bytes, start: int = 0) -> Iterator[Chunk]:
         yield Chunk(begin, len(data))
 
 
+def after_separator(data: bytes, at: int) -> int:
+    """Return where the document after a separator at `at` begins; `at` itself if something follows on its line."""
+    line_end = data.find(b"\n", at)
+    after = data[at + 3 : line_end if line_end >= 0 else len(data)].decode("utf-8", "replace").strip(_SPACES)
+    if after and not after.startswith("#"):
+        return at
+    return line_end + 1 if line_end >= 0 else len(data)
+
+
 def _next_separator(data: bytes, at: int) -> int:
     line_feed = data.find(b"\n---", at)
     return line_feed + 1 if line_feed >= 0 else -1

@@ -257,6 +257,14 @@ def test_a_weight_of_zero_and_a_parent_that_is_a_service_are_no_ways() -> None:
     assert lines(*WEB, mesh) == []
 
 
+def test_a_mirror_gets_copies_of_the_requests() -> None:
+    mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "audit", "port": 80}}}
+    rules = [{"backendRefs": [{"name": "web", "port": 80}], "filters": [mirror]}]
+    first, second = lines(*WEB, pod("audit"), service("audit"), gateway(), route(rules=rules))
+    assert first.endswith("Service/shop/web:80 => shop/web : TCP 8080")
+    assert second.endswith("Service/shop/audit:80 => shop/audit : TCP 8080")
+
+
 def test_routes_that_delegate_are_followed_once() -> None:
     def delegating(name: str, *children: str) -> Object:
         refs = [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": child} for child in children]

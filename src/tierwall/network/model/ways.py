@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tierwall.attach.backend import BackendRef, backend_refs, is_permitted
+from tierwall.attach.backend import backend_refs, is_permitted, nested_refs
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, SERVICE, X_LISTENER_SET, Place
 from tierwall.attach.reach import MAX_CHAIN
 from tierwall.attach.route import attach_route
@@ -272,17 +272,19 @@ def _through(
                 if child is not None and ref.resolves(snapshot) and len(so_far) <= MAX_CHAIN:
                     waiting.append((so_far, child))
                 continue
-            end = _backend_end(snapshot, ref)
+            end = _backend_end(snapshot, route, ref.place, ref.port)
+            yield IncomingWay(so_far, *end[:2], hosts, *end[2:], controllers=controllers)
+        for mirror in nested_refs(route):
+            end = _backend_end(snapshot, route, mirror.place, mirror.port)
             yield IncomingWay(so_far, *end[:2], hosts, *end[2:], controllers=controllers)
 
 
-def _backend_end(snapshot: Snapshot, ref: BackendRef) -> _WayEnd:
-    if ref.place.key != SERVICE:
-        return _WayEnd("", problem=f"{ref.place} is not a Service: where it leads is not followed")
-    if not is_permitted(snapshot, ref.route, ref.place):
-        problem = f"no ReferenceGrant in namespace {ref.place.namespace} permits {ref.place}"
-        return _WayEnd(str(ref.place), problem=problem)
-    return _service_end(snapshot, ref.place.namespace, ref.place.name, ref.port or None)
+def _backend_end(snapshot: Snapshot, route: Resource, place: Place, port: int) -> _WayEnd:
+    if place.key != SERVICE:
+        return _WayEnd("", problem=f"{place} is not a Service: where it leads is not followed")
+    if not is_permitted(snapshot, route, place):
+        return _WayEnd(str(place), problem=f"no ReferenceGrant in namespace {place.namespace} permits {place}")
+    return _service_end(snapshot, place.namespace, place.name, port or None)
 
 
 def _service_end(snapshot: Snapshot, namespace: str, name: str, wanted: object) -> _WayEnd:

@@ -8,12 +8,24 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
+from tests.randomness import examples
+from tests.worlds.network_clusters import clusters
 from tests.worlds.network_snapshots import resource, snapshot
 from tierwall.cli.main import root
+from tierwall.core.verdict import Verdict
+from tierwall.network.decide import decide
+from tierwall.network.model.endpoints import address_endpoint
+from tierwall.network.model.model import network_model
+from tierwall.network.model.ways import GATEWAY_LABEL
+from tierwall.network.reach.exposure import future_pods
+from tierwall.network.reach.ways_in import JudgedWay
 from tierwall.render.formats import View
 from tierwall.render.listing import ConnectionReport, text
 from tierwall.resources.snapshot import Snapshot
+from tierwall.values.addresses import parse_address
 from tierwall.world import World
 
 Object = dict[str, Any]
@@ -383,3 +395,98 @@ def test_too_many_sorts_of_controllers_are_noted(tmp_path: Path) -> None:
     done = CliRunner().invoke(root, ["list", str(tmp_path)])
     assert "TW210" in done.stderr
     assert "TW210" not in CliRunner().invoke(root, ["list", str(tmp_path), "--from", "shop"]).stderr
+
+
+def a_way_to(target: Object, **offered: Any) -> list[Object]:
+    """Return a Service for one pod, which is then the only pod with this label."""
+    name, namespace = target["metadata"]["name"], target["metadata"]["namespace"]
+    target["metadata"]["labels"]["only"] = name
+    ports = [{"port": 80}, {"port": 53, "protocol": "UDP", "name": "dns"}]
+    return [service(f"to-{name}", namespace, selector={"only": name}, ports=ports, **offered)]
+
+
+def verdicts(judged: JudgedWay, named: str = "") -> dict[str, Verdict]:
+    """Return the verdict by protocol, for a place that is named so, or else for everyone."""
+    return {
+        ports.protocol: connected.verdict
+        for connection in judged.connections
+        if named in (*connection.pods, *connection.addresses) or not (*connection.pods, *connection.addresses)
+        for connected in connection.flows
+        for ports in connected.ranges
+    }
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(clusters())
+def test_a_way_through_a_known_pod_is_decided_as_its_connection_is(objects: list[Object]) -> None:
+    pods = [value for value in objects if value["kind"] == "Pod"]
+    proxy, target = pods[0], pods[1]
+    services = a_way_to(target)
+    proxy["metadata"]["labels"][GATEWAY_LABEL] = "edge"
+    namespace = target["metadata"]["namespace"]
+    edge = gateway(namespace=proxy["metadata"]["namespace"])
+    both = route({"name": f"to-{target['metadata']['name']}", "port": 80})
+    both["metadata"]["namespace"] = namespace
+    both["spec"]["parentRefs"] = [{"name": "edge", "namespace": proxy["metadata"]["namespace"]}]
+    of = World(snapshot([*objects, *services, edge, both]))
+    model = network_model(of.snapshot)
+    ends = [model.pod(value["metadata"]["namespace"], value["metadata"]["name"]) for value in (proxy, target)]
+    assert ends[0] is not None
+    assert ends[1] is not None
+    (judged,) = of.ways_in()
+    assert verdicts(judged) == {"TCP": decide(model, ends[0], ends[1], "TCP", 80).verdict}
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(clusters(), st.sampled_from(("203.0.113.7", "10.9.9.9")))
+def test_a_way_from_an_address_is_decided_as_its_connection_is(objects: list[Object], address: str) -> None:
+    target = next(value for value in objects if value["kind"] == "Pod")
+    offered = a_way_to(target, type="LoadBalancer", loadBalancerSourceRanges=[f"{address}/32"])
+    of = World(snapshot([*objects, *offered]))
+    model = network_model(of.snapshot)
+    end = model.pod(target["metadata"]["namespace"], target["metadata"]["name"])
+    known = parse_address(address)
+    assert end is not None
+    assert known is not None
+    for judged in of.ways_in():
+        ((protocol, port, _),) = judged.way.targets
+        expected = decide(model, address_endpoint(known), end, protocol, port).verdict
+        # A way that is open for others only does not name the address.
+        assert verdicts(judged, address).get(protocol, Verdict.DENY) is expected
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(clusters())
+def test_a_way_without_a_known_controller_is_open_for_exactly_the_pods_that_policies_let_through(
+    objects: list[Object],
+) -> None:
+    """Whichever pod were the controller: if it is known, its own verdict is that of its sort."""
+    target = next(value for value in objects if value["kind"] == "Pod")
+    services = a_way_to(target)
+    way = an_object("networking.k8s.io/v1", "Ingress", "way", target["metadata"]["namespace"])
+    way["spec"] = {"defaultBackend": backend(services[0]["metadata"]["name"])}
+    of = snapshot([*objects, *services, way])
+    (judged,) = World(of).ways_in()
+    future = future_pods(of)
+    assume(future.is_complete)
+    model = network_model(future.snapshot)
+    end = model.pod(target["metadata"]["namespace"], target["metadata"]["name"])
+    assert end is not None
+    passing = [
+        sort
+        for (namespace, name), sort in future.pods.items()
+        if (controller := model.pod(namespace, name)) is not None
+        and decide(model, controller, end, "TCP", 80).verdict is Verdict.ALLOW
+    ]
+    shown = {
+        name
+        for connection in judged.connections
+        if connection.flows[0].verdict is Verdict.ALLOW
+        for name in connection.pods
+    }
+    everywhere = any(not (connection.pods or connection.addresses) for connection in judged.connections)
+    if everywhere:
+        allowed = verdicts(judged)["TCP"] is Verdict.ALLOW
+        assert len(passing) == (len(future.pods) if allowed else 0)
+    else:
+        assert shown == set(passing[0].space.names(passing) if passing else ())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tests.worlds.network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
@@ -19,7 +20,14 @@ from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
 from tierwall.network.model.endpoints import Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel, network_model
-from tierwall.network.reach.compare import ChangedConnections, compare_connections, differences, joined_changes
+from tierwall.network.model.policies import KINDS as POLICY_KINDS
+from tierwall.network.reach.compare import (
+    ChangedConnections,
+    changed_objects,
+    compare_connections,
+    differences,
+    joined_changes,
+)
 from tierwall.network.reach.spaces import bits
 from tierwall.values.addresses import parse_address
 
@@ -61,6 +69,23 @@ def members(difference: ChangedConnections, mask: int, outside: list[Endpoint]) 
 @settings(max_examples=examples(150))
 @given(clusters(most_policies=4), clusters(most_policies=4))
 def test_a_comparison_lists_exactly_the_connections_that_differ(before: list[Object], after: list[Object]) -> None:
+    compare(before, after)
+
+
+@settings(max_examples=examples(150))
+@given(clusters(most_policies=4), clusters(most_policies=3), st.data())
+def test_a_comparison_of_other_policies_lists_exactly_the_connections_that_differ(
+    before: list[Object], others: list[Object], data: st.DataObject
+) -> None:
+    kept = [value for value in before if not value["kind"].endswith("Policy") or data.draw(st.booleans())]
+    added = [value for value in others if value["kind"].endswith("Policy")]
+    names = {(value["kind"], value["metadata"]["name"]) for value in added}
+    after = [value for value in kept if (value["kind"], value["metadata"]["name"]) not in names]
+    assert all(kind in POLICY_KINDS for kind, _ in changed_objects(snapshot(before), snapshot([*after, *added])))
+    compare(before, [*after, *added])
+
+
+def compare(before: list[Object], after: list[Object]) -> None:
     models = [NetworkModel(snapshot(objects)) for objects in (before, after)]
     inside = {address for model in models for endpoint in (*model.pods, *model.nodes) for address in endpoint.addresses}
     parsed = [address for text in OUTSIDE if (address := parse_address(text)) is not None]

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.network.detail import NOT_APPLICABLE
-from tierwall.network.model.endpoints import Endpoint
+from tierwall.network.model.endpoints import WORKLOADS, Endpoint
 from tierwall.network.model.model import NetworkModel, network_model
-from tierwall.network.model.rules import PortRange
+from tierwall.network.model.policies import KINDS as POLICY_KINDS
+from tierwall.network.model.rules import Direction, PortRange
 from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes
 from tierwall.network.reach.listing import ConnectionEntry, ConnectionFlow, FlowDescriber, only_itself
 from tierwall.network.reach.matrix import (
@@ -26,9 +28,18 @@ from tierwall.network.reach.matrix import (
 )
 from tierwall.network.reach.naming import EndpointNames
 from tierwall.network.reach.spaces import bits, mask_of, union
-from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.snapshot import KindKey, Snapshot
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
+# The objects that connections depend on; a definition decides what can be understood of a policy.
+_RELEVANT = frozenset(
+    (
+        *POLICY_KINDS,
+        *WORKLOADS,
+        *(("", kind) for kind in ("Namespace", "Node", "Pod")),
+        ("apiextensions.k8s.io", "CustomResourceDefinition"),
+    )
+)
 
 
 class PassageChange(NamedTuple):
@@ -74,17 +85,18 @@ class ChangedConnections(NamedTuple):
 
 def compare_connections(before: Snapshot, after: Snapshot) -> Iterator[ConnectionEntry]:
     """Yield every change with names, changes of the same ports together; nothing if nothing changes."""
-    names: dict[ReachMatrix, EndpointNames] = {}
+    names: dict[EndpointClasses, EndpointNames] = {}
     for changed in joined_changes(differences(before, after)):
-        if changed.side not in names:
-            names[changed.side] = EndpointNames(changed.side.classes)
-        describe = names[changed.side].describe
+        classes = changed.side.classes
+        if classes not in names:
+            names[classes] = EndpointNames(classes)
+        describe = names[classes].describe
         sources, destinations = describe(changed.sources), describe(changed.destinations)
         yield ConnectionEntry(sources, destinations, changed.flows, changed.change, changed.partial)
 
 
 # What an entry of a comparison shows beside its ends and reasons: side, change, whether it is partial, ports.
-_ShownChange: TypeAlias = tuple[ReachMatrix, str, bool, tuple[tuple[Verdict, str, tuple[str, ...]], ...]]
+_ShownChange: TypeAlias = tuple[EndpointClasses, str, bool, tuple[tuple[Verdict, str, tuple[str, ...]], ...]]
 
 
 def joined_changes(changes: Iterable[ChangedConnections]) -> Iterator[ChangedConnections]:
@@ -95,7 +107,7 @@ def joined_changes(changes: Iterable[ChangedConnections]) -> Iterator[ChangedCon
     by_sources: dict[tuple[_ShownChange, int], list[ChangedConnections]] = {}
     for changed in changes:
         shown = tuple((flow.verdict, flow.ports, flow.domains) for flow in changed.flows)
-        kind = changed.side, changed.change, changed.partial, shown
+        kind = changed.side.classes, changed.change, changed.partial, shown
         by_sources.setdefault((kind, changed.sources), []).append(changed)
     by_destinations: dict[tuple[_ShownChange, int], list[ChangedConnections]] = {}
     for (kind, sources), parts in by_sources.items():
@@ -112,12 +124,66 @@ def _reasons(parts: Iterable[ChangedConnections]) -> tuple[ConnectionFlow, ...]:
 
 def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnections]:
     """Yield every change, destination by destination."""
+    changed = changed_objects(before, after)
+    if not changed:
+        return
     old, new = _aligned(network_model(before), network_model(after))
-    sides = [reach_matrix(classes, explain=True, denied=True) for classes in (old, new)]
     counterparts = _Counterparts(old, new)
+    if all(kind in POLICY_KINDS for kind, _ in changed):
+        yield from _changed_by_policies(old, new, counterparts, {reference for _, reference in changed})
+        return
+    sides = [reach_matrix(classes, explain=True, denied=True) for classes in (old, new)]
     yield from _one_sided(sides[0], old.everybody & ~mask_of(counterparts.after), REMOVED)
     yield from _one_sided(sides[1], new.everybody & ~mask_of(counterparts.before), ADDED)
-    yield from _changed(sides[0], sides[1], counterparts)
+    yield from _changed(sides[0], sides[1], counterparts, -1, -1)
+
+
+def changed_objects(before: Snapshot, after: Snapshot) -> set[tuple[KindKey, Reference]]:
+    """Return the objects that decide about connections and differ, by kind."""
+    return {
+        ((resource.group, resource.kind), resource.reference)
+        for old, new in after.changes(before)
+        if (resource := new if new is not None else old) is not None
+        and (resource.group, resource.kind) in _RELEVANT
+        and (old is None or new is None or not new.has_same_content(old))
+    }
+
+
+def _changed_by_policies(
+    old: EndpointClasses, new: EndpointClasses, counterparts: _Counterparts, changed: set[Reference]
+) -> Iterator[ChangedConnections]:
+    """Yield the changes if only policies differ: those of endpoints that a changed policy selects.
+
+    A connection is decided by the policies of its source's egress and of its destination's ingress.
+    """
+    senders, receivers = (
+        mask_of(
+            bit
+            for bit, counterpart in counterparts.after.items()
+            if any(
+                _is_touched(classes, number, direction, changed) for classes, number in ((old, bit), (new, counterpart))
+            )
+        )
+        for direction in (Direction.EGRESS, Direction.INGRESS)
+    )
+    for sources, destinations in ((-1, receivers), (senders, ~receivers)):
+        if sources and destinations & old.everybody:
+            sides = [
+                reach_matrix(classes, explain=True, denied=True, sources=masks[0], destinations=masks[1])
+                for classes, masks in (
+                    (old, (sources, destinations)),
+                    (new, tuple(counterparts.in_new(mask) for mask in (sources, destinations))),
+                )
+            ]
+            yield from _changed(sides[0], sides[1], counterparts, sources, destinations)
+
+
+def _is_touched(classes: EndpointClasses, bit: int, direction: Direction, changed: set[Reference]) -> bool:
+    subject = classes.all[bit].representative
+    if not subject.under_policy:
+        return False
+    stack = classes.model.stack(subject, direction)
+    return any(policy.reference in changed for tier in stack for policy in tier.policies)
 
 
 def _aligned(before: NetworkModel, after: NetworkModel) -> tuple[EndpointClasses, EndpointClasses]:
@@ -165,6 +231,10 @@ class _Counterparts:
             old_mask = self._translated[mask] = mask_of(self.before[bit] for bit in bits(mask) if bit in self.before)
         return old_mask
 
+    def in_new(self, mask: int) -> int:
+        """Translate a set of classes of the old side into numbers of the new side."""
+        return mask_of(counterpart for bit, counterpart in self.after.items() if mask >> bit & 1)
+
 
 def _one_sided(side: ReachMatrix, endpoints: int, change: str) -> Iterator[ChangedConnections]:
     """Yield the connections of endpoints that exist on one side only."""
@@ -181,14 +251,16 @@ def _one_sided(side: ReachMatrix, endpoints: int, change: str) -> Iterator[Chang
                     yield ChangedConnections(side, sources, destinations, change, flows.of(allowed))
 
 
-def _changed(old: ReachMatrix, new: ReachMatrix, counterparts: _Counterparts) -> Iterator[ChangedConnections]:
-    """Yield the changes between endpoints that exist on both sides."""
-    common = mask_of(counterparts.after)
+def _changed(
+    old: ReachMatrix, new: ReachMatrix, counterparts: _Counterparts, among_sources: int, among_destinations: int
+) -> Iterator[ChangedConnections]:
+    """Yield the changes between endpoints that exist on both sides, from some sources to some destinations."""
+    common = mask_of(counterparts.after) & among_sources
     nobody = DestinationGroup(0, (), 0)
     old_of = {bit: group for group in old.groups for bit in bits(group.destinations)}
     new_of = {bit: group for group in new.groups for bit in bits(counterparts.in_old(group.destinations))}
     by_groups: dict[tuple[DestinationGroup, DestinationGroup], list[int]] = {}
-    for bit in bits(common):
+    for bit in bits(mask_of(counterparts.after) & among_destinations):
         by_groups.setdefault((old_of.get(bit, nobody), new_of.get(bit, nobody)), []).append(bit)
     comparison = _PassageComparison(old)
     for (before, after), numbers in by_groups.items():
@@ -220,7 +292,7 @@ class _PassageComparison:
         """
         sources: dict[tuple[PassageChanges, bool], int] = {}
         then = self._whole([(mask & common, passages) for mask, passages in before.sources], common)
-        now = self._whole([(counterparts.in_old(mask), passages) for mask, passages in after.sources], common)
+        now = self._whole([(counterparts.in_old(mask) & common, passages) for mask, passages in after.sources], common)
         for mask, passages in then:
             for other, others in now:
                 both = mask & other

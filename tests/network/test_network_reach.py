@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +16,8 @@ from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
 from tierwall.network.model.endpoints import Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel
+from tierwall.network.reach import matrix as matrix_module
+from tierwall.network.reach import membership
 from tierwall.network.reach.classes import EndpointClass, EndpointClasses
 from tierwall.network.reach.matrix import ConnectionPassages, ReachMatrix, reach_matrix
 from tierwall.network.reach.spaces import PortSpace, bits
@@ -106,3 +110,42 @@ def test_a_part_of_the_matrix_equals_that_part_of_the_whole(objects: list[Object
         for (source, destination), passages in whole.items()
         if sources >> source & 1 and destinations >> destination & 1 and (focus >> source | focus >> destination) & 1
     }
+
+
+@settings(max_examples=examples(100))
+@given(clusters(most_policies=6), st.booleans())
+def test_many_ports_and_many_sources_give_the_same_matrix(objects: list[Object], explain: bool) -> None:
+    classes = EndpointClasses(NetworkModel(snapshot(objects)))
+    usual = expanded(reach_matrix(classes, explain=explain, denied=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(membership, "MAX_CUTS", 0)
+        patch.setattr(matrix_module, "MAX_SPLITS", 0)
+        assert expanded(reach_matrix(classes, explain=explain, denied=True)) == usual
+
+
+@pytest.mark.parametrize("by_address", [False, True])
+def test_a_policy_with_thousands_of_rules_is_not_quadratic(by_address: bool) -> None:
+    """The steps of the walk grow with the rules; with a quadratic walk, 4,000 rules would take 16 million."""
+    count = 4000
+    peers: list[Object] = [
+        {"ipBlock": {"cidr": f"20.{number // 250}.{number % 250}.0/25"}} if by_address else {"podSelector": {}}
+        for number in range(count)
+    ]
+    rules = [{"from": [peer], "ports": [{"port": 1 + number}]} for number, peer in enumerate(peers)]
+    metadata = {"name": "many", "namespace": "n"}
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": []}}
+    classes = EndpointClasses(NetworkModel(snapshot([pod, {**policy, "spec": {"podSelector": {}, "ingress": rules}}])))
+    steps = 0
+
+    def count_step(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+
+    sys.setprofile(count_step)
+    try:
+        matrix = reach_matrix(classes)
+    finally:
+        sys.setprofile(None)
+    assert steps < 500 * count
+    assert sum(len(group.sources) for group in matrix.groups) >= (count if by_address else 1)

@@ -22,7 +22,7 @@ from tierwall.network.model.policies import is_shadow
 from tierwall.network.model.rules import Direction, RuleAction, TieredPolicy, tier_isolates
 from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.exposure import with_stand_ins
-from tierwall.network.reach.membership import MatchedRule, port_cells
+from tierwall.network.reach.membership import MatchedRule, rule_cells
 from tierwall.network.reach.rows import Rows
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
@@ -155,10 +155,10 @@ class _RivalSearch:
         matched = self._rows.membership.matched(tier, subject, direction)
         alone = len(self._classes.of(subject).members) == 1
         others = self._classes.everybody & ~(1 << self._classes.of(subject).bit if alone else 0)
-        for ports in port_cells(self._rows.ports.everything, (rule for rules in matched.values() for rule in rules)):
+        for ports, rules in rule_cells(self._rows.ports.everything, matched):
             by_priority: dict[int, dict[TieredPolicy, dict[RuleAction, int]]] = {}
             for policy in tier.policies:
-                by_priority.setdefault(policy.priority, {})[policy] = _answers(matched[policy], ports, others)
+                by_priority.setdefault(policy.priority, {})[policy] = _answers(rules[policy], ports, others)
             open_cases = others
             for policies in by_priority.values():
                 self._compare(subject, direction, ports, policies, open_cases)

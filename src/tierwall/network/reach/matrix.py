@@ -49,6 +49,8 @@ class Column(Struct, frozen=True, eq=False, gc=False):
 
 # The most bases that are tried for a row, and a difference (in classes) that is small enough to stop at a base.
 MAX_BASES, NEAR_ENOUGH = 48, 64
+# With more different sets of sources than this, the passages of a group are found source by source.
+MAX_SPLITS = 256
 
 
 class _Layer:
@@ -95,7 +97,7 @@ class Columns:
         self._always: dict[tuple[int, Outcome], int] = {}
         for key, layer in self._layers.items():
             for reach, sources in layer.bases:
-                if reach == everybody:
+                if sources and reach == everybody:
                     self._always[key] = sources
                 elif sources:
                     self._correct(key, sources, bits(reach))
@@ -241,7 +243,7 @@ def _intersect(
     row: Row, column: Column, among: int, ports: int, denied: bool
 ) -> tuple[tuple[int, ConnectionPassages], ...]:
     """Intersect an ingress row and an egress column: return disjoint sets of sources with their passages."""
-    pieces: list[tuple[int, ConnectionPassages]] = []
+    by_sources: dict[int, list[ConnectionPassage]] = {}
     for cell, parts in row.cells:
         cell &= ports
         for ingress, mask in parts:
@@ -250,9 +252,9 @@ def _intersect(
             for sent, egress, sources in column.senders:
                 common, common_sources = sent & cell, mask & sources & among
                 if common and common_sources:
-                    pieces = _add(pieces, common_sources, ConnectionPassage(common, egress, ingress))
+                    by_sources.setdefault(common_sources, []).append(ConnectionPassage(common, egress, ingress))
     merged: dict[ConnectionPassages, int] = {}
-    for mask, passages in pieces:
+    for mask, passages in _disjoint(by_sources):
         key = _joined(passages)
         merged[key] = merged.get(key, 0) | mask
     return tuple(
@@ -260,21 +262,36 @@ def _intersect(
     )
 
 
+def _disjoint(by_sources: dict[int, list[ConnectionPassage]]) -> Iterable[tuple[int, ConnectionPassages]]:
+    """Return disjoint sets of sources, each with all passages of its members."""
+    if len(by_sources) > MAX_SPLITS:
+        # Splitting would compare every set with all others. These sets are small, because they are so many.
+        by_bit: dict[int, list[ConnectionPassage]] = {}
+        for sources, passages in by_sources.items():
+            for bit in bits(sources):
+                by_bit.setdefault(bit, []).extend(passages)
+        return [(1 << bit, tuple(passages)) for bit, passages in by_bit.items()]
+    pieces: list[tuple[int, ConnectionPassages]] = []
+    for sources, passages in by_sources.items():
+        pieces = _add(pieces, sources, tuple(passages))
+    return pieces
+
+
 def _add(
-    pieces: list[tuple[int, ConnectionPassages]], sources: int, passage: ConnectionPassage
+    pieces: list[tuple[int, ConnectionPassages]], sources: int, added: ConnectionPassages
 ) -> list[tuple[int, ConnectionPassages]]:
-    """Add a passage to some sources, splitting sets of which only a part has it."""
+    """Add passages to some sources, splitting sets of which only a part has them."""
     result: list[tuple[int, ConnectionPassages]] = []
     for mask, passages in pieces:
         inside = mask & sources
         if inside:
-            result.append((inside, (*passages, passage)))
+            result.append((inside, passages + added))
             sources ^= inside
             mask ^= inside
         if mask:
             result.append((mask, passages))
     if sources:
-        result.append((sources, (passage,)))
+        result.append((sources, added))
     return result
 
 

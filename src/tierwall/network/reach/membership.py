@@ -8,7 +8,7 @@ effect cell by cell, where a cell is a set of ports that no rule distinguishes. 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from msgspec import Struct
 
@@ -262,10 +262,16 @@ class Membership:
         )
 
 
+# The matches of a tier's rules about one subject, by policy, in order.
+MatchedRules: TypeAlias = Mapping[TieredPolicy, Sequence[MatchedRule]]
+# With more different sets of ports than this, cells are found by walking along the ports.
+MAX_CUTS = 64
+
+
 class RuleEffects:
     """Finds the effects of one tier's rules on a cell of ports. Good for one walk through that tier."""
 
-    def __init__(self, matched: Mapping[TieredPolicy, Sequence[MatchedRule]], ports: int) -> None:
+    def __init__(self, matched: MatchedRules, ports: int) -> None:
         self._matched = matched
         self._ports = ports
         # The domain names of earlier rules, and the classes that they may match.
@@ -301,10 +307,60 @@ class RuleEffects:
         return all_covered if names else 0
 
 
+def joined_rules(rules: Sequence[MatchedRule]) -> list[MatchedRule]:
+    """Join rules on the same ports. Only for a tier in which whatever any rule allows is allowed."""
+    joined: dict[tuple[int, tuple[tuple[int, int], ...]], MatchedRule] = {}
+    for rule in rules:
+        key = rule.ports, rule.named
+        known = joined.get(key, rule)
+        joined[key] = MatchedRule.of(known.rule, *key, known.surely | rule.surely, known.maybe | rule.maybe)
+    return list(joined.values())
+
+
+def rule_cells(everything: int, matched: MatchedRules) -> Iterator[tuple[int, MatchedRules]]:
+    """Divide all ports into the largest pieces of which each rule matches all ports or none; add the rules that do.
+
+    Rules that match nobody are left out: they would only divide ports.
+    """
+    matched = {policy: [rule for rule in rules if rule.surely or rule.maybe] for policy, rules in matched.items()}
+    in_order = [(policy, rule) for policy, rules in matched.items() for rule in rules]
+    if len({mask for _, rule in in_order for mask in (rule.ports, *dict(rule.named))}) <= MAX_CUTS:
+        yield from ((piece, matched) for piece in port_cells(everything, (rule for _, rule in in_order)))
+        return
+    for ports, numbers in _sweep(everything, [rule for _, rule in in_order]):
+        active: dict[TieredPolicy, list[MatchedRule]] = {policy: [] for policy in matched}
+        for policy, rule in map(in_order.__getitem__, numbers):
+            active[policy].append(rule)
+        yield ports, active
+
+
 def port_cells(everything: int, rules: Iterable[MatchedRule]) -> list[int]:
     """Divide all ports into the largest pieces of which each rule matches all ports or none."""
     pieces = [everything]
-    masks = {mask for matched in rules for mask in (matched.ports, *(ports for ports, _ in matched.named))}
+    masks = {mask for matched in rules for mask in (matched.ports, *dict(matched.named))}
     for mask in sorted(masks - {0, everything}):
         pieces = cut(pieces, mask)
     return pieces
+
+
+def _sweep(everything: int, rules: Sequence[MatchedRule]) -> Iterator[tuple[int, list[int]]]:
+    """Walk along the line of ports, from bound to bound; yield each cell with the numbers of the rules that match it.
+
+    The work grows with the matches, not with the number of rules times the number of cells.
+    """
+    # At each bound, the masks of rules that begin or end there. A rule has several masks if it has named ports.
+    bounds: dict[int, list[tuple[int, int]]] = {0: []}
+    for number, rule in enumerate(rules):
+        for part, mask in enumerate((rule.ports, *dict(rule.named))):
+            for bound in (*bits(mask & ~(mask << 1)), *bits((mask & ~(mask >> 1)) << 1)):
+                bounds.setdefault(bound, []).append((number, part))
+    ends = [*sorted(bounds)[1:], everything.bit_length()]
+    active: set[tuple[int, int]] = set()
+    cells: dict[tuple[tuple[int, int], ...], int] = {}
+    for begin, end in zip(sorted(bounds), ends, strict=True):
+        active.symmetric_difference_update(bounds[begin])
+        key = tuple(sorted(active))
+        if end > begin:
+            cells[key] = cells.get(key, 0) | (1 << end) - (1 << begin)
+    for key, ports in cells.items():
+        yield ports, sorted({number for number, _ in key})

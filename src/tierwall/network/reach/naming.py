@@ -24,6 +24,8 @@ HOST_NETWORK = "host-network pods"
 _WORDS = {EVERYONE: "everyone", EVERY_POD: "every pod", EVERY_NODE: "every node"}
 # A set with at most FEW names is spelled out, and so is one with at most MANY that no selector names.
 FEW, MANY = 4, 12
+# The most classes of addresses that are tried as exceptions.
+MAX_TRIED = 1000
 # The shortest run of numbers that is written as one name.
 MIN_RUN = 3
 
@@ -308,8 +310,12 @@ class EndpointNames:
             return NamedEndpoints((), (), (OUTSIDE,))
         named = NamedEndpoints(())
         for family, whole in self._families.items():
-            inside, lacking = self._spans(mask & whole), self._spans(whole & ~mask)
-            if not lacking or (with_exceptions and len(lacking) <= MANY and len(lacking) < len(inside)):
+            others = whole & ~mask
+            inside = self._spans(mask & whole)
+            # Exceptions are looked for only where they can be shorter, and not among thousands of classes.
+            tried = not others or (with_exceptions and len(inside) > 1 and others.bit_count() <= MAX_TRIED)
+            lacking = self._spans(others) if tried else []
+            if tried and len(lacking) <= MANY and len(lacking) < len(inside):
                 named += NamedEndpoints((family,), tuple(map(str, lacking)))
             elif len(inside) <= MANY:
                 named += NamedEndpoints((), (), tuple(map(str, inside)))

@@ -26,7 +26,7 @@ from tierwall.network.model.rules import (
     tier_isolates,
 )
 from tierwall.network.reach.classes import EndpointClass, EndpointClasses
-from tierwall.network.reach.membership import Membership, RuleEffects, port_cells
+from tierwall.network.reach.membership import Membership, RuleEffects, joined_rules, rule_cells
 
 
 class RowCell(NamedTuple):
@@ -109,8 +109,12 @@ class Rows:
         """Return the results of a tier by cell. Equal cells are joined, unless the tier isolates."""
         matched = self.membership.matched(tier, subject, direction)
         everybody, explain = self.classes.everybody, self.explain
-        pieces = port_cells(self.ports.everything, [rule for rules in matched.values() for rule in rules])
-        results = [(ports, combine_tier(tier, everybody, RuleEffects(matched, ports), explain)) for ports in pieces]
+        if not explain and tier_isolates(tier):
+            matched = {policy: joined_rules(rules) for policy, rules in matched.items()}
+        results = [
+            (ports, combine_tier(tier, everybody, RuleEffects(rules, ports), explain))
+            for ports, rules in rule_cells(self.ports.everything, matched)
+        ]
         if len(results) == 1 or tier_isolates(tier):
             return results
         ports_by_result: dict[TierResult, int] = {}

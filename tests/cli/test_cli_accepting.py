@@ -82,6 +82,21 @@ def test_what_no_longer_occurs_is_reported_and_fails_nothing(folder: Path) -> No
     assert "base.txt: 0 findings accepted, 1 removed" in check("m", "--write-baseline", "base.txt").stderr
 
 
+def test_a_baseline_is_read_whatever_its_line_ends_are(folder: Path) -> None:
+    check("m", "--write-baseline", "base.txt")
+    text = (folder / "base.txt").read_bytes()
+    (folder / "base.txt").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
+    assert check("m", "--baseline", "base.txt").exit_code == 0
+
+
+def test_a_baseline_that_cannot_be_written_or_read_is_an_error(folder: Path) -> None:
+    result = check("m", "--write-baseline", "none/base.txt")
+    assert result.exit_code == 1
+    assert "none/base.txt: no such file or directory" in result.stderr
+    assert check("m", "--baseline", "m").exit_code == 1
+    assert check("m", "--baseline", "/dev/zero").exit_code == 1
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -264,7 +279,7 @@ def test_an_entry_without_reason_or_without_effect_is_a_finding() -> None:
     text = HEAD + "  podSelector: {} # tierwall: ignore TW204 why\n"
     result = check("-", text=text)
     assert result.exit_code == 0
-    assert "note[TW033]: this comment accepts nothing: there is no TW204 here" in result.stdout
+    assert "note[TW033]: the comment accepts nothing: there is no TW204 on its line" in result.stdout
     assert check("-", "--fail-on", "note", text=text).exit_code == 4
     result = check("-", text=HEAD + "  podSelector: {} # tierwall: ignroe TW204 why\n")
     assert "TW032" in result.stdout
@@ -301,7 +316,9 @@ def test_an_annotation_accepts_the_findings_of_its_object_also_in_json() -> None
         ("TW205", "annotation", "it comes later")
     ]
     # The other entry is about this object alone.
-    assert sorted(finding.code for finding in reviewed.findings) == ["TW033", "TW105"]
+    unused, _ = sorted(reviewed.findings, key=lambda finding: finding.code)
+    assert unused.code == "TW033"
+    assert unused.message == "the annotation accepts nothing: there is no TW105 at NetworkPolicy/shop/a"
     items = [policy("a", "TW205"), pod]
     world = tierwall.loads(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     assert sorted(finding.code for finding in world.check()) == ["TW032", "TW205"]

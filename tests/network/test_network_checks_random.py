@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,6 +63,23 @@ def test_a_policy_that_is_called_opened_drops_nothing_between_pods(objects: list
                     deciders = {(str(decider.policy), str(direction)) for decider in decision.decided_by}
                     if str(decision.verdict) == "Deny":
                         assert deciders.isdisjoint(opened), (source, destination, port, direction)
+
+
+@settings(max_examples=examples(40))
+@given(opened_clusters(), st.randoms(use_true_random=False), st.booleans())
+def test_a_baseline_accepts_the_same_findings_wherever_they_are_written(
+    objects: list[Object], random: Random, flow: bool
+) -> None:
+    def written(objects: list[Object], flow: bool) -> str:
+        return "---\n".join(yaml.safe_dump(resource, default_flow_style=flow) for resource in objects)
+
+    before = tierwall.loads(written(objects, flow), "before.yaml")
+    moved = list(objects)
+    random.shuffle(moved)
+    after = tierwall.loads(f"# moved\n\n{written(moved, not flow)}", "after.yaml")
+    assert after.check(baseline=before.baseline()) == []
+    assert after.check(against=before) == []
+    assert len(after.review(against=before).known) == len(before.check())
 
 
 @settings(max_examples=examples(150))

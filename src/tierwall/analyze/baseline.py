@@ -25,7 +25,7 @@ ABOUT_ACCEPTING = frozenset({BROKEN, GONE, "TW032", "TW033"})
 _HEADER = "# What `tierwall check --baseline` leaves out: code, object, places in it, related objects."
 _NOWHERE = "-"
 _SPECIAL = frozenset(" ,%")
-_MAX_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 _MAX_PROBLEMS = 100
 
 
@@ -83,8 +83,8 @@ class BaselineSet(Struct, frozen=True):
     def parse(cls, text: str | bytes, name: str = "baseline", naming: FileNaming = str) -> BaselineSet:
         """Parse the text of a baseline; `name` is its file. InputError has every line that is not an entry."""
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        if len(data) > _MAX_BYTES:
-            raise InputError([_problem(name, 1, f"the baseline is larger than {_MAX_BYTES >> 20} MiB")])
+        if len(data) > MAX_BYTES:
+            raise InputError([_problem(name, 1, f"the baseline is larger than {MAX_BYTES >> 20} MiB")])
         entries: list[BaselineEntry] = []
         problems: list[Diagnostic] = []
         for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):

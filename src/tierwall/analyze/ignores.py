@@ -97,8 +97,10 @@ class IgnoreIndex:
         """Yield a note for each entry that has accepted nothing."""
         for number, entry in enumerate(self._entries):
             if number not in self._used:
-                message = f"this {entry.by} accepts nothing: there is no {entry.code} here"
-                yield Diagnostic(NOTHING, message, entry.at, hint="remove it, or put it where the finding is")
+                where = f"at {entry.reference}" if entry.reference is not None else "on its line"
+                message = f"the {entry.by} accepts nothing: there is no {entry.code} {where}"
+                hint = "remove it, or put it where the finding is"
+                yield Diagnostic(NOTHING, message, entry.at, hint=hint, reference=entry.reference)
 
 
 def ignores(snapshot: Snapshot, documents: Iterable[Document], sources: Mapping[str, SourceText]) -> IgnoreIndex:

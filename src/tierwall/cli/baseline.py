@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 def baseline_of(path: str) -> BaselineSet:
     """Read a baseline. InputError says what is wrong with it, by line."""
-    from tierwall.analyze.baseline import BROKEN, BaselineSet
+    from tierwall.analyze.baseline import BROKEN, MAX_BYTES, BaselineSet
     from tierwall.core.diagnostics import Diagnostic, InputError
     from tierwall.core.source import Position
 
     try:
         with open(path, "rb") as file:
-            data = file.read()
+            data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         hint = f"make it with --write-baseline {path}" if isinstance(error, FileNotFoundError) else ""

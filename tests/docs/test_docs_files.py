@@ -101,3 +101,8 @@ def test_every_file_that_a_page_for_users_names_exists(page: Path) -> None:
         assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
     targets = [target for target in _LINK.findall(_FENCE.sub("", text)) if "://" not in target]
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_site_has_every_page() -> None:
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert set(re.findall(r"[\w./-]+\.md", (ROOT / "mkdocs.yml").read_text())) == pages

@@ -7,8 +7,8 @@ pods of every sort that either side tells apart (`network.reach.exposure`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -19,15 +19,14 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.network.model.model import NetworkModel, network_model_with_shadow
 from tierwall.network.model.policies import BASELINE, CLUSTER
 from tierwall.network.model.rules import Direction, TieredPolicy, TierName
-from tierwall.network.reach.classes import EndpointClass
+from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.compare import compare_connections, differences, joined_changes
 from tierwall.network.reach.exposure import HypotheticalPod, with_stand_ins
 from tierwall.network.reach.listing import ConnectionEntry
-from tierwall.network.reach.naming import NamedEndpoints
+from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import objections
-from tierwall.values.addresses import merge_ranges
 
 NETWORK_POLICY = "NetworkPolicy"
 KINDS = (CLUSTER, NETWORK_POLICY)
@@ -205,34 +204,38 @@ def _future_changes(
     before: Snapshot, after: Snapshot, sorts: Mapping[tuple[str, str], HypotheticalPod]
 ) -> Iterator[ConnectionEntry]:
     """Yield the changed connections of hypothetical pods, which are named by what they stand for."""
+    names: dict[EndpointClasses, EndpointNames] = {}
     for changed in joined_changes(differences(before, after)):
-        ends = [
-            list(_named_ends(changed.side.classes.members(mask), sorts))
-            for mask in (changed.sources, changed.destinations)
-        ]
-        if any(is_future for named in ends for _, is_future in named):
-            sources, destinations = (
-                NamedEndpoints((), (), _some([name for name, _ in sorted(dict(named).items(), key=_future_first)]))
-                for named in ends
-            )
-            yield ConnectionEntry(sources, destinations, changed.flows, changed.change, changed.partial)
+        classes = changed.side.classes
+        if classes not in names:
+            names[classes] = EndpointNames(classes)
+        sources, destinations = (
+            _ends(classes, mask, names[classes], sorts) for mask in (changed.sources, changed.destinations)
+        )
+        if sources.future or destinations.future:
+            yield ConnectionEntry(sources.named, destinations.named, changed.flows, changed.change, changed.partial)
 
 
-def _named_ends(
-    classes: Iterable[EndpointClass], sorts: Mapping[tuple[str, str], HypotheticalPod]
-) -> Iterator[tuple[str, bool]]:
-    """Yield the names of endpoints, each with whether it is hypothetical."""
-    for endpoint_class in classes:
-        if endpoint_class.spans:
-            yield from ((str(span), False) for span in merge_ranges(endpoint_class.spans))
-            continue
-        for end in endpoint_class.members:
-            sort = sorts.get((end.namespace, end.name))
-            yield (str(end), False) if sort is None else (str(sort), True)
+class _MixedEnds(NamedTuple):
+    """Endpoints that exist, and what hypothetical pods among them stand for."""
+
+    future: tuple[str, ...]
+    given: tuple[str, ...]
+
+    @property
+    def named(self) -> NamedEndpoints:
+        return NamedEndpoints((), (), _some((*self.future, *self.given)))
 
 
-def _future_first(named: tuple[str, bool]) -> bool:
-    return not named[1]
+def _ends(
+    classes: EndpointClasses, mask: int, names: EndpointNames, sorts: Mapping[tuple[str, str], HypotheticalPod]
+) -> _MixedEnds:
+    pods = [end for member in classes.members(mask & names.pods) for end in member.members]
+    stand_ins = [sorts.get((pod.namespace, pod.name)) for pod in pods]
+    future = dict.fromkeys(str(sort) for sort in stand_ins if sort is not None)
+    given = [str(pod) for pod, sort in zip(pods, stand_ins, strict=True) if sort is None]
+    others = mask & ~names.pods
+    return _MixedEnds(tuple(future), (*given, *([str(names.describe(others))] if others else ())))
 
 
 def _some(names: Sequence[str]) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ FORMS = [
     ("CI file", "drone.yml", "kind: pipeline\ntype: docker\nname: x\n"),
     ("CI file", "p.yaml", "repos: [{repo: local, hooks: []}]\n"),
     ("mkdocs file", "mkdocs.yml", "site_name: x\n"),
+    ("package file", "tsconfig.json", '{\n  // a comment\n  "compilerOptions": {"strict": true,},\n}\n'),
     ("OpenAPI document", "api.yaml", "openapi: 3.0.0\ninfo: {}\n"),
     ("other document", "x.yaml", "a: 1\n"),
     ("other document", "x.yaml", "- 1\n"),

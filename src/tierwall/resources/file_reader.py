@@ -62,11 +62,15 @@ class FileReader:
         return CachedFile(lasting, source, tuple(documents), tuple(problems))
 
     def _form_of_unreadable(self, source: SourceText, problems: Sequence[Diagnostic]) -> str:
-        from tierwall.resources.forms import OTHER_FILE, TEMPLATE, is_manifest, is_template
+        from tierwall.resources.forms import OTHER, OTHER_FILE, TEMPLATE, form_of_name, is_manifest, is_template
 
         if any(problem.code == "TW002" for problem in problems) and is_template(source.data):
             return TEMPLATE
-        return OTHER_FILE if self._skips and not is_manifest(source.data) else ""
+        if is_manifest(source.data):
+            return ""
+        # Such as a tsconfig.json with comments, which is not JSON and holds no object.
+        form = form_of_name(os.path.basename(source.name))
+        return form if form != OTHER else OTHER_FILE if self._skips else ""
 
     def _is_in_chart(self, path: str) -> bool:
         """Tell whether a file is below the `templates` folder of a chart."""

@@ -82,7 +82,7 @@ def form_of(value: Any, source: SourceText | None) -> str:
         for form, has in _BY_CONTENT:
             if has(value):
                 return form
-        return _form_of_name(name)
+        return form_of_name(name)
     if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value[:100]):
         first = value[0]
         if "hosts" in first or "tasks" in first or "import_playbook" in first:
@@ -92,7 +92,8 @@ def form_of(value: Any, source: SourceText | None) -> str:
     return OTHER
 
 
-def _form_of_name(name: str) -> str:
+def form_of_name(name: str) -> str:
+    """Return the form that the name of a file tells; `OTHER` if it tells nothing."""
     return next((form for form, names in _BY_NAME if any(fnmatchcase(name, glob) for glob in names)), OTHER)
 
 

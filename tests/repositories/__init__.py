@@ -1,0 +1,1 @@
+"""Small repositories, one for each layout that people have, and what Tierwall answers about them."""

@@ -1,6 +1,7 @@
 """`tierwall crds` prints definitions that obey the rules of structural schemas; the reference pages are up to date."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from tierwall.cli.documents import crds
 from tierwall.render.manifests import to_yaml
 from tierwall.resources.crd import crd_documents
 from tierwall.resources.kinds.registry import all_kinds
+from tierwall.version import __version__
 
 DEFINITIONS = {document["metadata"]["name"]: document for document in crd_documents(all_kinds())}
 REFERENCE = ROOT / "docs" / "reference" / "kinds"
@@ -102,3 +104,15 @@ def test_the_reference_pages_are_those_of_the_schemas(renew: bool) -> None:
         write(REFERENCE)
     written = {path.name: path.read_text(encoding="utf-8") for path in REFERENCE.glob("*.md")}
     assert written == pages(), "`pytest --renew tests/resources` writes them anew"
+
+
+def test_every_definition_names_its_release_and_so_does_the_page() -> None:
+    page = (ROOT / "docs" / "definitions.md").read_text().split("## Releases")[1]
+    rows = [row for row in page.splitlines() if row.startswith("| ")]
+    for definition in DEFINITIONS.values():
+        release = definition["metadata"]["annotations"]["tierwall.io/release"]
+        kind = definition["spec"]["names"]["kind"]
+        if definition["spec"]["group"] == "tierwall.io":
+            assert release == f"tierwall {__version__}"
+        else:
+            assert [row for row in rows if kind in re.findall(r"\w+", row.split("|")[1]) and release in row], kind

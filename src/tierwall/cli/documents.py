@@ -59,7 +59,8 @@ class CrdsParams(Params):
 def crds(params: CrdsParams) -> None:
     """Print the CustomResourceDefinitions of KINDS, or of all kinds that are custom resources.
 
-    A kind is named as in a manifest (`AdminNetworkPolicy`), by its plural or by a short name.
+    A kind is named as in a manifest (`AdminNetworkPolicy`), by its plural or by a short name. The annotation
+    `tierwall.io/release` says which release of which project a definition describes.
 
     Example: tierwall crds ClusterAuthorizationPolicy AuthorizationPolicy | kubectl apply -f -
     """

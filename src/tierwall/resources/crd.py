@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import UNSET
 
 from tierwall.resources.kinds.registry import Kind, built_in_definition, versions_of
+from tierwall.resources.kinds.releases import release_of
 from tierwall.resources.schema import INT_OR_STRING, NO_VALUE, PLAIN_KEYWORDS, RULE_KEYWORDS, Schema, ValidationRule
 
 _PLAIN = {
@@ -31,10 +32,11 @@ def crd_documents(kinds: Iterable[Kind]) -> list[dict[str, Any]]:
 
 def _definition(name: str, group: str, kind: str) -> dict[str, Any]:
     document = built_in_definition(group, kind)
-    metadata: dict[str, Any] = {"name": name}
+    annotations = {"tierwall.io/release": release_of(group, kind)}
     if group.endswith((".k8s.io", ".kubernetes.io")):
         # API servers refuse definitions in these groups without it (KEP-1111).
-        metadata["annotations"] = {"api-approved.kubernetes.io": "unapproved, described for validation by tierwall"}
+        annotations["api-approved.kubernetes.io"] = "unapproved, described for validation by tierwall"
+    metadata = {"name": name, "annotations": annotations}
     versions = [
         {**version, "schema": {"openAPIV3Schema": _complete_schema(kind)}}
         for version, kind in zip(document["spec"]["versions"], versions_of(group, kind).values(), strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -208,6 +209,73 @@ def test_steps_carry_notes_about_locks_and_unselected_entries() -> None:
     (step,) = answer(only, gateway="ns/gw", profile="agentgateway")["trace"]
     assert (step["verdict"], step["reason"]) == ("NoMatch", "NoEntrySelected")
     assert step["note"] == "its conditional list wins and selects no entry: the field is not set"
+
+
+NEEDS_PATH = 'request.path == "/x"'
+
+
+def conditional_notes(field: str, entries: list[Any], **question: Any) -> list[str | None]:
+    """Return the notes of the steps about a field of a policy with a conditional list."""
+    name, part = field.split(".")[1], field.split(".")[2:]
+    setting = [
+        {"policy": {part[0]: value} if part and isinstance(value, list) else value, **rest} for value, rest in entries
+    ]
+    chooses = policy("chooses", "Gateway/gw", traffic={name: {"conditional": setting}})
+    steps = answer(chooses, gateway="ns/gw", **question)["trace"]
+    return [step.get("note") for step in steps if step["rule"] == field]
+
+
+def test_a_conditional_list_without_facts_depends_on_the_request() -> None:
+    response: Any = ({"status": 200}, {"condition": NEEDS_PATH})
+    fallback: Any = ({"status": 404}, {})
+    needs = "depends on the request: the conditions of its list need facts that are not given"
+    assert conditional_notes("traffic.directResponse", [response]) == [needs]
+    other = {"request": {"request.method": "GET"}}
+    assert conditional_notes("traffic.directResponse", [response], **other) == [needs]
+    elsewhere = {"request": {"request.path": "/y"}}
+    unselected = ["no entry of its conditional list is selected"]
+    assert conditional_notes("traffic.directResponse", [response], **elsewhere) == unselected
+    assert conditional_notes("traffic.directResponse", [({"status": 200}, {"condition": "((("})]) == unselected
+    assert conditional_notes("traffic.directResponse", [response, fallback]) == [
+        "depends on the request: entry 1 of its conditional list counts unless a condition before it holds"
+    ]
+    assert conditional_notes("traffic.directResponse", [response, fallback], **elsewhere) == [
+        "entry 1 of its conditional list is selected"
+    ]
+    assert conditional_notes("traffic.directResponse", [response], profile="agentgateway") == [
+        "depends on the request: its conditional list wins, and may select no entry"
+    ]
+
+
+def test_a_selected_entry_that_lacks_a_part_is_named() -> None:
+    local: Any = [{"requests": 1, "unit": "Seconds"}]
+    descriptors = [{"entries": [{"name": "a", "expression": '"b"'}]}]
+    lacking: Any = {"global": {"backendRef": {"name": "s", "port": 1}, "domain": "d", "descriptors": descriptors}}
+    entries = [(lacking, {"condition": NEEDS_PATH}), (local, {})]
+    here = {"request": {"request.path": "/x"}}
+    field = "traffic.rateLimit.local"
+    (note,) = conditional_notes(field, entries, **here)
+    assert note == "entry 0 of its conditional list, which is selected, has no `local`"
+    (note,) = conditional_notes(field, [(local, {"condition": NEEDS_PATH}), (lacking, {})])
+    why = "has no `local`, and counts unless a condition before it holds"
+    assert note == f"depends on the request: entry 1 of its conditional list {why}"
+    # The data plane has a list of its own for each part: the first entry does not count there.
+    (note,) = conditional_notes(field, entries, profile="agentgateway")
+    assert note == "entry 1 of its conditional list is selected"
+    (note,) = conditional_notes(field, [(lacking, {})], profile="agentgateway")
+    assert note == "no entry of its conditional list has `local`"
+
+
+def test_the_text_says_that_a_setting_depends_on_the_request(tmp_path: Path) -> None:
+    entries = [{"condition": NEEDS_PATH, "policy": {"status": 200}}]
+    chooses = policy("chooses", "Gateway/gw", traffic={"directResponse": {"conditional": entries}})
+    file = tmp_path / "all.json"
+    items = [resource.value for resource in snapshot(chooses)]
+    file.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}))
+    for more in ((), ("--profile", "agentgateway")):
+        _, out, _ = run("effective", "--gateway", "ns/gw", "-f", str(file), *more)
+        assert "traffic.directResponse\n  = depends on the request\n" in out
+        assert "not set" not in out
 
 
 def test_an_answer_is_a_value() -> None:

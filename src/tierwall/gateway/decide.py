@@ -148,7 +148,7 @@ class Merger:
         self.snapshot = snapshot
         self.profile = profile
         self.phase = phase
-        self._facts = facts
+        self.facts = facts
         self._override_locks = {section: override_locks(section, profile, phase) for section in SECTIONS}
         self._least_specific_wins = LEAST_SPECIFIC_WINS[profile]
         self._index: AttachedPolicies = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
@@ -262,7 +262,7 @@ class Merger:
         prefix: tuple[str | int, ...],
         override: bool,
     ) -> Candidate | None:
-        selected = select_value(written, self._facts, self.profile)
+        selected = select_value(written, self.facts, self.profile)
         if selected is None:
             return None
         field = written.field

@@ -46,7 +46,8 @@ def field_details(merging: Merger, place: RequestPlace, merged: Mapping[str, Mer
             for loser in merged_field.losers()
         )
         over = (*losing, *selecting_nothing.pop(path, ()))
-        yield FieldDetail(path, merged_field.setting, tuple(_setters(merged_field)), over, merged_field.conflict)
+        setters = tuple(_setters(merging, merged_field))
+        yield FieldDetail(path, merged_field.setting, setters, over, merged_field.conflict)
     for path, steps in selecting_nothing.items():
         yield FieldDetail(path, None, (), tuple(steps))
 
@@ -79,7 +80,7 @@ def profile_differences(merged: Mapping[Profile, Mapping[str, MergedField]]) -> 
             yield difference
 
 
-def _setters(merged_field: MergedField) -> Iterator[FieldSetter]:
+def _setters(merging: Merger, merged_field: MergedField) -> Iterator[FieldSetter]:
     for candidate in merged_field.in_force:
         if not candidate.has_value:
             reason = Reason.NO_ENTRY_SELECTED
@@ -90,9 +91,8 @@ def _setters(merged_field: MergedField) -> Iterator[FieldSetter]:
         tier = _tier_of(merged_field, candidate)
         overrides = merged_field.ended_by is Reason.LOCKED_BY_OVERRIDE and candidate.override
         locks = overrides and tier is merged_field.stack[merged_field.last]
-        step = _step(
-            merged_field.field.path, tier.name, candidate, reason, sentence.winning_note(candidate, locks=locks)
-        )
+        note = sentence.winning_note(candidate, merging.facts, merging.profile, locks=locks)
+        step = _step(merged_field.field.path, tier.name, candidate, reason, note)
         yield FieldSetter(step, candidate.override, candidate.written.entries is not None, candidate.entry)
 
 
@@ -106,7 +106,7 @@ def _steps_selecting_nothing(merging: Merger, place: RequestPlace) -> dict[str, 
             reason=Reason.NO_ENTRY_SELECTED,
             policy=policy.reference,
             rule=written.field.path,
-            note=sentence.SELECTS_NOTHING,
+            note=sentence.unselected_note(written, merging.facts, merging.profile),
             origin=SettingsOrigin(policy),
             path=("spec", written.field.section, *written.path),
         )

@@ -20,7 +20,8 @@ from tierwall.core.reference import Reference
 from tierwall.core.words import join_names
 from tierwall.gateway.decide import Candidate, LosingCandidate
 from tierwall.gateway.detail import GatewayDetail
-from tierwall.gateway.model.fields import Profile
+from tierwall.gateway.model.conditional import RequestFacts, depends_on_request, entry_without_part
+from tierwall.gateway.model.fields import Profile, WrittenField
 from tierwall.gateway.model.places import RequestPlace
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource, list_of_maps
@@ -30,6 +31,9 @@ from tierwall.resources.validity import is_understood, is_valid
 # For a list that sets nothing, so that the next level counts; and for a list that has already won the field.
 SELECTS_NOTHING = "no entry of its conditional list is selected"
 WINS_AND_SELECTS_NOTHING = "its conditional list wins and selects no entry: the field is not set"
+# For a list with conditions on facts that the question does not give.
+DEPENDS = "depends on the request"
+UNLESS = "counts unless a condition before it holds"
 
 # What the winner has over the loser, by the loser's reason.
 _LESS_SPECIFIC, _LOCKED_BY_OVERRIDE, _LOSES_TIE = Reason.LESS_SPECIFIC, Reason.LOCKED_BY_OVERRIDE, Reason.LOSES_TIE
@@ -74,16 +78,32 @@ def _in_force(detail: GatewayDetail) -> str:
     return f"{settings} in force (profile {detail.profile}, {detail.phase})"
 
 
-def winning_note(candidate: Candidate, *, locks: bool) -> str | None:
+def winning_note(candidate: Candidate, facts: RequestFacts, profile: Profile, *, locks: bool) -> str | None:
     """Describe how an object in force was selected and whether it locks the field; None if there is nothing to say."""
+    depends = depends_on_request(candidate.written, facts, profile, candidate.entry)
     if not candidate.has_value:
-        return WINS_AND_SELECTS_NOTHING
+        return f"{DEPENDS}: its conditional list wins, and may select no entry" if depends else WINS_AND_SELECTS_NOTHING
     words = []
     if candidate.entry is not None:
-        words.append(f"entry {candidate.entry} of its conditional list is selected")
+        entry = f"entry {candidate.entry} of its conditional list"
+        words.append(f"{DEPENDS}: {entry} {UNLESS}" if depends else f"{entry} is selected")
     if locks:
         words.append("has Override, so nothing more specific counts")
     return "; ".join(words) or None
+
+
+def unselected_note(written: WrittenField, facts: RequestFacts, profile: Profile) -> str:
+    """Say why a conditional list sets nothing: no entry is selected as far as is known, or the entry lacks the part."""
+    part = written.field.part
+    if part and profile == "agentgateway":
+        return f"no entry of its conditional list has `{part}`"
+    number = entry_without_part(written, facts)
+    depends = depends_on_request(written, facts, profile, number)
+    if number is not None:
+        entry = f"entry {number} of its conditional list"
+        lacks = f"has no `{part}`"
+        return f"{DEPENDS}: {entry} {lacks}, and {UNLESS}" if depends else f"{entry}, which is selected, {lacks}"
+    return f"{DEPENDS}: the conditions of its list need facts that are not given" if depends else SELECTS_NOTHING
 
 
 def losing_note(loser: LosingCandidate, profile: Profile) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from tierwall.core.answer import Answer, Reason, Step
 from tierwall.gateway.detail import FieldDetail, FieldSetter, GatewayDetail, ProfileDifference, Setting
 from tierwall.gateway.model.fields import PROFILES, Profile
-from tierwall.gateway.sentence import summary
+from tierwall.gateway.sentence import DEPENDS, summary
 from tierwall.render.formats import LineLookup
 from tierwall.render.json import json_line, non_empty, source_document
 from tierwall.render.text import shortened
@@ -40,10 +40,11 @@ def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
 def _field(field: FieldDetail) -> Iterator[str]:
     yield field.field + ("  CONFLICT at equal precedence" if field.conflict else "")
     for number, setter in enumerate(field.set_by):
-        yield f"  = {_value(field.setting, number)}"
+        unset = field.setting is None and _depends(setter.step)
+        yield f"  = {DEPENDS if unset else _value(field.setting, number)}"
         yield from _setter(setter)
     if not field.set_by:
-        yield "  = not set"
+        yield f"  = {DEPENDS}" if any(_depends(step) for step in field.over) else "  = not set"
     for step in field.over:
         yield f"  over {step.policy} ({step.tier}): {step.note}{_at(step)}"
 
@@ -59,8 +60,13 @@ def _setter(setter: FieldSetter) -> Iterator[str]:
     words += ", Override" if setter.override else ""
     words += f", entry {setter.entry}" if setter.entry is not None else ""
     yield words + _at(setter.step)
-    if setter.step.reason is Reason.NO_ENTRY_SELECTED:
+    if setter.step.reason is Reason.NO_ENTRY_SELECTED or _depends(setter.step):
         yield f"    {setter.step.note}"
+
+
+def _depends(step: Step) -> bool:
+    """Whether a setting depends on facts about the request that the question does not give."""
+    return step.note is not None and step.note.startswith(DEPENDS)
 
 
 def _difference(difference: ProfileDifference, other: Profile) -> str:
@@ -117,7 +123,7 @@ def _setter_document(setter: FieldSetter) -> dict[str, Any]:
         document["inheritance"] = "Override"
     if setter.conditional:
         document["entry"] = setter.entry
-    if setter.step.reason is Reason.NO_ENTRY_SELECTED:
+    if setter.step.reason is Reason.NO_ENTRY_SELECTED or _depends(setter.step):
         document["note"] = setter.step.note
     return document | non_empty(source=source_document(setter.step.at))
 

@@ -70,6 +70,17 @@ class RequestFacts:
             result = self._results[condition] = program is not None and self._is_true(program)
         return result
 
+    def leaves_open(self, condition: str) -> bool:
+        """Whether these facts do not say if a condition is true: it needs facts about the request that are missing."""
+        program = _program(condition)
+        if program is None:
+            return False
+        try:
+            program.evaluate(self._variables)
+        except Failure:
+            return True
+        return False
+
     def _is_true(self, program: Program) -> bool:
         try:
             return program.evaluate(self._variables) is True
@@ -157,12 +168,7 @@ def _select_from_part(
     written: WrittenField, entries: Iterable[Mapping[str, Any]], facts: RequestFacts
 ) -> SelectedValue | None:
     """Select from the entries that have this part of the property. Such a list counts even if it selects nothing."""
-    part = written.field.part
-    having = [
-        (number, entry)
-        for number, entry in enumerate(entries)
-        if not part or _entry_value(entry.get("policy"), written)
-    ]
+    having = [(number, entry) for number, entry in enumerate(entries) if _has_part(entry, written)]
     if not having:
         return None
     selectable, _ = _selectable(having, facts)
@@ -170,6 +176,27 @@ def _select_from_part(
         return SelectedValue(NOTHING)
     number, policy = selectable[0]
     return SelectedValue(_entry_value(policy, written), number)
+
+
+def depends_on_request(written: WrittenField, facts: RequestFacts, profile: Profile, entry: int | None) -> bool:
+    """Whether another entry than the selected one (None: no entry) may count, for lack of facts about the request."""
+    before: Iterable[Mapping[str, Any]] = (written.entries or ())[:entry]
+    if profile == "agentgateway":
+        before = (item for item in before if _has_part(item, written))
+    return any(isinstance(condition := item.get("condition"), str) and facts.leaves_open(condition) for item in before)
+
+
+def _has_part(entry: Mapping[str, Any], written: WrittenField) -> bool:
+    return not written.field.part or bool(_entry_value(entry.get("policy"), written))
+
+
+def entry_without_part(written: WrittenField, facts: RequestFacts) -> int | None:
+    """Return the number of the entry that is selected although it lacks the field's part of the property."""
+    selectable, certain = _selectable(enumerate(written.entries or ()), facts)
+    if not certain or not written.field.part:
+        return None
+    number, policy = selectable[-1]
+    return number if _entry_value(policy, written) is None else None
 
 
 def _entry_value(policy: Any, written: WrittenField) -> Any:

@@ -113,3 +113,33 @@ def test_what_was_left_out_is_that_of_the_compared_planes(tmp_path: Path) -> Non
     document = json.loads(CliRunner().invoke(root, [*both, "-o", "json", "--plane", "api"]).stdout)
     assert document["notConsidered"] == []
     assert CliRunner().invoke(root, [*both, "--plane", "api", "--strict"]).exit_code == 4
+
+
+POLICY: dict[str, Any] = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "NetworkPolicy",
+    "metadata": {"name": "db", "namespace": "shop"},
+    "spec": {"podSelector": {"matchLabels": {"app": "db"}}},
+}
+
+
+def test_without_pods_policies_are_compared_for_pods_that_do_not_exist_yet(tmp_path: Path) -> None:
+    for allowed in ("api", "web"):
+        peer = {"podSelector": {"matchLabels": {"app": allowed}}}
+        spec = {**POLICY["spec"], "ingress": [{"from": [peer], "ports": [{"port": 5432}]}]}
+        (tmp_path / f"{allowed}.json").write_text(json.dumps({**POLICY, "spec": spec}))
+    files = [str(tmp_path / f"{allowed}.json") for allowed in ("api", "web")]
+    result = CliRunner().invoke(root, ["diff", *files])
+    assert result.exit_code == 4
+    assert result.stderr.startswith("note[TW211]: no pods were given, so policies are compared for pods that do not")
+    assert [line for line in result.stdout.splitlines() if not line.startswith(" ")] == [
+        "1 connection opens, 1 closes",
+        "+ any pod with app=web in shop => any pod with app=db in shop : TCP 5432",
+        "- any pod with app=api in shop => any pod with app=db in shop : TCP 5432",
+    ]
+    listed = json.loads(CliRunner().invoke(root, ["diff", *files, "-o", "json"]).stdout)["differences"]
+    assert {document["sentence"] for document in listed} == {
+        "any pod with app=api in shop can no longer reach any pod with app=db in shop on TCP 5432",
+        "any pod with app=web in shop can now reach any pod with app=db in shop on TCP 5432",
+    }
+    assert CliRunner().invoke(root, ["diff", files[0], files[0]]).stderr == ""

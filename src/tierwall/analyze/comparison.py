@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tierwall.analyze.diff import PLANES, differences
 from tierwall.analyze.difference import Difference
+from tierwall.analyze.future_pods import future_pods, lacks_pods
 from tierwall.network.reach.compare import compare_connections
 from tierwall.network.reach.listing import ConnectionEntry, Picture, picture_of_changes
 from tierwall.resources.snapshot import Snapshot
@@ -33,4 +34,5 @@ def compare(old: Snapshot, new: Snapshot, planes: Sequence[str] = (), grouped: b
     if not grouped or "network" not in wanted:
         return PlaneComparison((), tuple(differences(old, new, wanted)))
     others = [plane for plane in wanted if plane != "network"]
-    return PlaneComparison(tuple(compare_connections(old, new)), tuple(differences(old, new, others)))
+    connections = future_pods(old, new).changes() if lacks_pods(old, new) else compare_connections(old, new)
+    return PlaneComparison(tuple(connections), tuple(differences(old, new, others)))

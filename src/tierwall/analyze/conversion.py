@@ -7,23 +7,21 @@ pods of every sort that either side tells apart (`network.reach.exposure`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from tierwall.analyze.cluster_conversion import cluster_policy
+from tierwall.analyze.future_pods import future_pods
 from tierwall.analyze.namespace_conversion import IsolatedSubject, isolations, network_policies, sayable_directions
 from tierwall.analyze.policy_writing import CannotSay
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.network.model.model import NetworkModel, network_model_with_shadow
 from tierwall.network.model.policies import BASELINE, CLUSTER
 from tierwall.network.model.rules import Direction, TieredPolicy, TierName
-from tierwall.network.reach.classes import EndpointClasses
-from tierwall.network.reach.compare import compare_connections, differences, joined_changes
-from tierwall.network.reach.exposure import HypotheticalPod, with_stand_ins
+from tierwall.network.reach.compare import compare_connections
 from tierwall.network.reach.listing import ConnectionEntry
-from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import objections
@@ -31,10 +29,6 @@ from tierwall.resources.validity import objections
 NETWORK_POLICY = "NetworkPolicy"
 KINDS = (CLUSTER, NETWORK_POLICY)
 _SUFFIXES = {"AdminNetworkPolicy": "-admin", BASELINE: "-baseline", CLUSTER: "-cluster"}
-# The most hypothetical pods that are compared.
-MAX_SORTS = 300
-# The most endpoints that are named on one side of a change for pods that do not exist yet.
-MAX_NAMED_ENDS = 4
 
 # The rules of one direction: runs of rules with the same action, in which order does not matter.
 _Runs: TypeAlias = tuple[tuple[str, frozenset[object]], ...]
@@ -183,61 +177,7 @@ def compare_conversion(conversion: ConversionResult) -> ConversionComparison:
     if decides_alike(conversion):
         return ConversionComparison(is_proven=True)
     before, after = conversion.before, conversion.after
-    # The policies of both sides together tell apart every sort that one side tells apart.
-    both = before.with_changes(put=[resource for _, resource in after.changes(before) if resource is not None])
-    hypothetical = with_stand_ins(both, named_ports=True, limit=MAX_SORTS)
-    sorts = dict(hypothetical.pods)
-    added = [resource for _, resource in hypothetical.snapshot.changes(both) if resource is not None]
-    # Policies do not apply to a pod and itself, so each sort has two pods.
-    for pod in [resource for resource in added if resource.kind == "Pod"]:
-        twin = f"{pod.name}-twin"
-        value = {**pod.value, "metadata": {**pod.metadata, "name": twin}}
-        added.append(Resource("", "v1", "Pod", pod.namespace, twin, value))
-        sorts[pod.namespace, twin] = sorts[pod.namespace, pod.name]
-    future = _future_changes(before.with_changes(put=added), after.with_changes(put=added), sorts)
+    future = future_pods(before, after)
     return ConversionComparison(
-        tuple(compare_connections(before, after)), tuple(future), is_complete=hypothetical.is_complete
+        tuple(compare_connections(before, after)), tuple(future.changes()), is_complete=future.is_complete
     )
-
-
-def _future_changes(
-    before: Snapshot, after: Snapshot, sorts: Mapping[tuple[str, str], HypotheticalPod]
-) -> Iterator[ConnectionEntry]:
-    """Yield the changed connections of hypothetical pods, which are named by what they stand for."""
-    names: dict[EndpointClasses, EndpointNames] = {}
-    for changed in joined_changes(differences(before, after)):
-        classes = changed.side.classes
-        if classes not in names:
-            names[classes] = EndpointNames(classes)
-        sources, destinations = (
-            _ends(classes, mask, names[classes], sorts) for mask in (changed.sources, changed.destinations)
-        )
-        if sources.future or destinations.future:
-            yield ConnectionEntry(sources.named, destinations.named, changed.flows, changed.change, changed.partial)
-
-
-class _MixedEnds(NamedTuple):
-    """Endpoints that exist, and what hypothetical pods among them stand for."""
-
-    future: tuple[str, ...]
-    given: tuple[str, ...]
-
-    @property
-    def named(self) -> NamedEndpoints:
-        return NamedEndpoints((), (), _some((*self.future, *self.given)))
-
-
-def _ends(
-    classes: EndpointClasses, mask: int, names: EndpointNames, sorts: Mapping[tuple[str, str], HypotheticalPod]
-) -> _MixedEnds:
-    pods = [end for member in classes.members(mask & names.pods) for end in member.members]
-    stand_ins = [sorts.get((pod.namespace, pod.name)) for pod in pods]
-    future = dict.fromkeys(str(sort) for sort in stand_ins if sort is not None)
-    given = [str(pod) for pod, sort in zip(pods, stand_ins, strict=True) if sort is None]
-    others = mask & ~names.pods
-    return _MixedEnds(tuple(future), (*given, *([str(names.describe(others))] if others else ())))
-
-
-def _some(names: Sequence[str]) -> tuple[str, ...]:
-    shown = tuple(names[:MAX_NAMED_ENDS])
-    return (*shown, f"{len(names) - len(shown)} more") if len(names) > len(shown) else shown

@@ -1,6 +1,7 @@
 """Compares the network plane: every group of connections that two snapshots decide differently.
 
-A group is one difference. Its question is about two endpoints of the group and its lowest port.
+A group is one difference. Its question is about two endpoints of the group and its lowest port. If no pods were given,
+the endpoints are hypothetical pods, so that changed policies are not taken for no change.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from tierwall.analyze.difference import Change, Difference, SettledVerdict
+from tierwall.analyze.future_pods import future_pods, lacks_pods
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
 from tierwall.network.model.endpoints import Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel, network_model
-from tierwall.network.reach.classes import EndpointClass
+from tierwall.network.reach.classes import EndpointClass, EndpointClasses
 from tierwall.network.reach.compare import ADDED, CHANGED, REMOVED, ChangedConnections, differences
 from tierwall.network.reach.naming import EndpointNames
 from tierwall.resources.snapshot import Snapshot
@@ -25,16 +27,23 @@ _VERBS = {"opens": "can now reach", "closes": "can no longer reach", "alters": "
 
 def network_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference]:
     """Yield every group of connections that opens, closes or depends on other domain names."""
+    future = future_pods(old, new) if lacks_pods(old, new) else None
+    if future is not None:
+        old, new = future.before, future.after
     models = network_model(old), network_model(new)
     taken = {address for model in models for end in (*model.pods, *model.nodes) for address in end.addresses}
-    names: dict[int, EndpointNames] = {}
+    names: dict[EndpointClasses, EndpointNames] = {}
     for changed in differences(old, new):
         classes = changed.side.classes
         pair = _pair(changed, taken)
         if pair is None:
             continue  # every address of the group belongs to a pod or a node
-        describe = names.setdefault(id(classes), EndpointNames(classes)).describe
-        sources, destinations = str(describe(changed.sources)), str(describe(changed.destinations))
+        if classes not in names:
+            names[classes] = EndpointNames(classes)
+        sources, destinations = (
+            str(names[classes].describe(mask) if future is None else future.ends(classes, mask, names[classes]).named)
+            for mask in (changed.sources, changed.destinations)
+        )
         change = _CHANGES[changed.change]
         for flow in changed.flows:
             protocol, port, _ = flow.ranges[0]

@@ -52,13 +52,18 @@ def diff(params: DiffParams) -> int:
     nothing changes, 4 if anything does.
     """
     from tierwall.analyze.comparison import compare
-    from tierwall.core.diagnostics import sorted_diagnostics
+    from tierwall.analyze.future_pods import lacks_pods
+    from tierwall.core.diagnostics import Diagnostic, sorted_diagnostics
     from tierwall.network.model.policies import shadow_notes
 
     planes = params.compared_planes()
     before, after = params.worlds([params.old], [params.new])
     if "network" in planes:
         print_diagnostics(sorted_diagnostics([*shadow_notes(before.snapshot), *shadow_notes(after.snapshot)]))
+        if lacks_pods(before.snapshot, after.snapshot):
+            hint = "add the workloads to the input"
+            message = "no pods were given, so policies are compared for pods that do not exist yet"
+            print_diagnostics([Diagnostic("TW211", message, hint=hint)])
     compared = compare(before.snapshot, after.snapshot, planes, grouped=params.output != "json")
     left_out().update(dict.fromkeys((*before.omissions(*planes), *after.omissions(*planes))))
     if params.output in ("dot", "mermaid", "svg"):

@@ -1,0 +1,109 @@
+"""Compares policies for pods that do not exist yet: two hypothetical pods of every sort that policies tell apart.
+
+The policies of both sides together tell apart every sort that one side tells apart (`network.reach.exposure`). Policies
+do not apply to a pod and itself, so each sort has two pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from tierwall.network.model.model import network_model
+from tierwall.network.model.policies import KINDS as POLICY_KINDS
+from tierwall.network.reach.classes import EndpointClasses
+from tierwall.network.reach.compare import changed_objects, differences, joined_changes
+from tierwall.network.reach.exposure import HypotheticalPod, with_stand_ins
+from tierwall.network.reach.listing import ConnectionEntry
+from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+# The most hypothetical pods that are compared.
+MAX_SORTS = 300
+# The most endpoints that are named on one side of a change.
+MAX_NAMED_ENDS = 4
+# No name of an object ends like this.
+_AFTER = "-after-"
+
+
+class MixedEnds(NamedTuple):
+    """Endpoints that exist, and what hypothetical pods among them stand for."""
+
+    future: tuple[str, ...]
+    given: tuple[str, ...]
+
+    @property
+    def named(self) -> NamedEndpoints:
+        """The names of all of them, or of the first and a count."""
+        return NamedEndpoints((), (), _some((*self.future, *self.given)))
+
+
+class FuturePods(Struct, frozen=True):
+    """Two snapshots with the same hypothetical pods, which are listed by namespace and name.
+
+    `is_complete` is false if there are too many sorts of future pods to tell them all apart.
+    """
+
+    before: Snapshot
+    after: Snapshot
+    sorts: Mapping[tuple[str, str], HypotheticalPod]
+    is_complete: bool
+
+    def changes(self) -> Iterator[ConnectionEntry]:
+        """Yield the changed connections of hypothetical pods, which are named by what they stand for."""
+        names: dict[EndpointClasses, EndpointNames] = {}
+        for changed in joined_changes(differences(self.before, self.after)):
+            classes = changed.side.classes
+            if classes not in names:
+                names[classes] = EndpointNames(classes)
+            sources, destinations = (
+                self.ends(classes, mask, names[classes]) for mask in (changed.sources, changed.destinations)
+            )
+            if sources.future or destinations.future:
+                yield ConnectionEntry(sources.named, destinations.named, changed.flows, changed.change, changed.partial)
+
+    def ends(self, classes: EndpointClasses, mask: int, names: EndpointNames) -> MixedEnds:
+        """Name a set of endpoints."""
+        pods = [end for member in classes.members(mask & names.pods) for end in member.members]
+        stand_ins = [self.sorts.get((pod.namespace, pod.name)) for pod in pods]
+        future = dict.fromkeys(str(sort) for sort in stand_ins if sort is not None)
+        given = [str(pod) for pod, sort in zip(pods, stand_ins, strict=True) if sort is None]
+        others = mask & ~names.pods
+        return MixedEnds(tuple(future), (*given, *([str(names.describe(others))] if others else ())))
+
+
+def future_pods(before: Snapshot, after: Snapshot) -> FuturePods:
+    """Add hypothetical pods to two snapshots."""
+    both = before.with_changes(put=[_beside(resource) for _, resource in after.changes(before) if resource is not None])
+    hypothetical = with_stand_ins(both, named_ports=True, limit=MAX_SORTS)
+    sorts = dict(hypothetical.pods)
+    added = [resource for _, resource in hypothetical.snapshot.changes(both) if resource is not None]
+    for pod in [resource for resource in added if resource.kind == "Pod"]:
+        twin = f"{pod.name}-twin"
+        value = {**pod.value, "metadata": {**pod.metadata, "name": twin}}
+        added.append(Resource("", "v1", "Pod", pod.namespace, twin, value))
+        sorts[pod.namespace, twin] = sorts[pod.namespace, pod.name]
+    sides = [side.with_changes(put=added) for side in (before, after)]
+    return FuturePods(sides[0], sides[1], sorts, hypothetical.is_complete)
+
+
+def _beside(resource: Resource) -> Resource:
+    """Return a policy under another name, so that it does not replace the one before the change."""
+    if (resource.group, resource.kind) not in POLICY_KINDS:
+        return resource
+    name = f"{resource.name}{_AFTER}"
+    return Resource(resource.group, resource.version, resource.kind, resource.namespace, name, resource.value)
+
+
+def lacks_pods(before: Snapshot, after: Snapshot) -> bool:
+    """Whether policies differ and no pods were given to compare them with."""
+    pods = (network_model(side).pods for side in (before, after))
+    return not any(pods) and bool(changed_objects(before, after))
+
+
+def _some(names: Sequence[str]) -> tuple[str, ...]:
+    shown = tuple(names[:MAX_NAMED_ENDS])
+    return (*shown, f"{len(names) - len(shown)} more") if len(names) > len(shown) else shown

@@ -12,6 +12,7 @@ import msgspec
 
 from tierwall.resources.admission import wording
 from tierwall.resources.admission.default import Defaulter, compile_defaults
+from tierwall.resources.admission.mistakes import with_hints
 from tierwall.resources.admission.problem import (
     COUNT,
     REQUIRED,
@@ -66,7 +67,7 @@ def admit(document: Any, kind: Kind | None = None) -> list[AdmissionProblem]:
         ]
     return [
         msgspec.structs.replace(problem, path=existing_path(problem.path, document))
-        for problem in problems[:MAX_PROBLEMS]
+        for problem in with_hints(kind, problems[:MAX_PROBLEMS])
     ]
 
 

@@ -115,6 +115,8 @@ def test_kinds_that_tierwall_does_not_judge_are_counted() -> None:
     result = check("-", text="apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
     assert result.exit_code == 0
     assert "not judged: 1 ConfigMap" in result.stderr
+    workload = "apiVersion: apps/v1beta2\nkind: Deployment\nmetadata: {name: a}\nspec: {template: {}}\n"
+    assert "not judged" not in check("-", text=workload).stderr
 
 
 def test_a_list_is_judged_item_by_item_at_the_place_of_the_item() -> None:

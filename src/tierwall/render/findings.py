@@ -17,7 +17,9 @@ from tierwall.core.words import count_noun
 from tierwall.render.formats import View
 from tierwall.render.json import diagnostic_document, non_empty, omission_documents
 from tierwall.render.text import diagnostics
+from tierwall.resources.kinds.served import unserved_version
 from tierwall.resources.load import LoadResult
+from tierwall.resources.resource import Resource
 from tierwall.resources.validity import is_judged
 from tierwall.version import __version__
 
@@ -60,9 +62,15 @@ class CheckResult(Struct, frozen=True):
     @property
     def unjudged_kinds(self) -> dict[str, int]:
         """The number of objects of each kind that Tierwall does not judge."""
-        snapshot = self.loaded.snapshot
-        kinds = Counter(resource.kind for resource in self.loaded.resources if not is_judged(snapshot, resource))
+        kinds = Counter(resource.kind for resource in self.loaded.resources if not self._is_judged(resource))
         return dict(sorted(kinds.items()))
+
+    def _is_judged(self, resource: Resource) -> bool:
+        if is_judged(self.loaded.snapshot, resource):
+            return True
+        # Workloads in a version that is no longer served are read all the same.
+        unserved = unserved_version(resource.api_version, resource.kind)
+        return unserved is not None and not unserved.takes_no_part
 
     @property
     def summary(self) -> str:

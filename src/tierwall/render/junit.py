@@ -43,7 +43,7 @@ def findings(checked: CheckResult, view: View) -> str:
         element = Element("testcase", name=_writable(file or "input"), classname="tierwall.check")
         for finding in diagnostics:
             failure = SubElement(element, "failure", message=_writable(finding.message), type=finding.code)
-            failure.text = _writable(f"{finding.at or ''} {finding.message} {finding.hint}".strip())
+            failure.text = _writable(f"{finding.at or ''} {finding.message_with_hint}".strip())
         if number := more.pop(file, 0):
             SubElement(element, "system-out").text = f"and {number:,} more"
         members.append(element)

@@ -8,6 +8,7 @@ no such request shows it, their conditions are compared as texts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,7 +21,7 @@ from tierwall.tool.decide import decide
 from tierwall.tool.grants import declared_tools, known_tools
 from tierwall.tool.http_match import EVERY_REQUEST, PREFIX, REGEX, HttpMatch
 from tierwall.tool.methods import BASE_METHODS
-from tierwall.tool.model import model
+from tierwall.tool.model import BACKENDS, model
 from tierwall.tool.possible import OTHER, possible
 from tierwall.tool.question import answer
 from tierwall.tool.request import BY_URI, CALL, SESSION_HEADER, ToolRequest, tool_request
@@ -62,6 +63,8 @@ class ComparedWay(NamedTuple):
 
     way: BackendWay
     stack: Stack[AccessPolicy]
+    # Whether XBackends of both groups have the backend's name.
+    is_ambiguous: bool = False
 
     @property
     def policies(self) -> tuple[AccessPolicy, ...]:
@@ -80,9 +83,12 @@ def tool_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference]:
 
 def _ways(snapshot: Snapshot) -> dict[_WayKey, ComparedWay]:
     stack = model(snapshot).stack
+    backends = Counter((backend.namespace, backend.name) for kind in BACKENDS for backend in snapshot.of_kind(*kind))
     return {
         (str(way.gateway.reference), way.listener.name, f"{way.resource.group}/{way.backend}"): ComparedWay(
-            way, stack(way.gateway, way.listener, way.resource)
+            way,
+            stack(way.gateway, way.listener, way.resource),
+            way.resource.kind == "XBackend" and backends[way.backend.namespace, way.backend.name] > 1,
         )
         for way in routed_ways(snapshot) or unrouted_ways(snapshot)
     }
@@ -275,7 +281,7 @@ def _difference(
     question: dict[str, Any] = {
         "gateway": f"{way.gateway.namespace}/{way.gateway.name}",
         "listener": way.listener.name,
-        "backend": _backend(way),
+        "backend": _backend(way, any(member is not None and member.is_ambiguous for member in (before, after))),
     }
     if caller is not None:
         question["caller"] = caller
@@ -310,9 +316,12 @@ def _difference(
     )
 
 
-def _backend(way: BackendWay) -> str:
+def _backend(way: BackendWay, is_ambiguous: bool) -> str:
     reference: Reference = way.backend.reference
-    return f"{reference.namespace}/{reference.name}" if reference.kind != "Service" else str(reference)
+    if reference.kind == "Service":
+        return str(reference)
+    name = f"{reference.namespace}/{reference.name}"
+    return f"{reference.kind}.{way.resource.group}/{name}" if is_ambiguous else name
 
 
 def _with(http: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What each plane compares, and the words for it (docs/compare.md#what-is-compared)."""
+"""Each plane compares what its page says, and finds words for it (docs/compare.md#what-is-compared)."""
 
 from __future__ import annotations
 

@@ -91,6 +91,13 @@ def test_what_members_of_a_node_may_among_them_is_in_the_node() -> None:
     assert "↻ TCP 7" in texts(render(picture(["a/x"], (0, 0, "TCP 7"))))
 
 
+def test_exceptions_have_lines_of_their_own() -> None:
+    nodes = (NamedEndpoints(("a/*",), ("a/x", "a/y"), ()), NamedEndpoints(("outside",), ("10.0.0.1",), ("b/z",)))
+    shown = texts(render(Picture(nodes, ())))
+    assert {"a", "*", "except x", "except y"} <= set(shown)
+    assert {"outside", "except 10.0.0.1", "b/z"} <= set(shown)
+
+
 def test_a_drawing_without_nodes_is_a_drawing() -> None:
     svg = render(picture([]))
     description = svg.find(f"{SVG}desc")

@@ -118,6 +118,9 @@ def list_connections(params: ListParams) -> None:
 
     Endpoints that policies treat alike share a line: `shop/web[Deployment] => shop/db[StatefulSet] : TCP 5432`. A pair
     is left out if policies apply to neither endpoint (nodes, host-network pods, outside addresses).
+
+    Lines that begin with `through` are ways in from outside: Ingresses, routes of Gateways, Services that nodes or load
+    balancers offer. At the end, standard error names the pods that no policy protects.
     """
     from tierwall.core.diagnostics import sorted_diagnostics
     from tierwall.network.model.model import network_model

@@ -116,12 +116,19 @@ def _arrows(picture: Picture) -> Iterator[_DrawnArrow]:
 
 
 def _parts(named: NamedEndpoints) -> list[str]:
-    return str(named).split(", ")
+    """Return a name in lines: the sets, their exceptions, and what else belongs to it."""
+    sets, excepts, ends = (_lines(NamedEndpoints(part)) for part in (named.all, named.excepts, named.ends))
+    return [*sets, *(f"except {name}" for name in excepts), *ends] or [str(named)]
+
+
+def _lines(named: NamedEndpoints) -> list[str]:
+    return str(named).split(", ") if named.all else []
 
 
 def _namespace(parts: Sequence[str]) -> str:
     """Return the namespace that all parts of a name are in; empty if they differ."""
-    namespaces = {part.partition("/")[0] if "/" in part else "" for part in parts}
+    names = [part.removeprefix("except ") for part in parts]
+    namespaces = {name.partition("/")[0] if "/" in name else "" for name in names}
     namespace = namespaces.pop()
     return namespace if not namespaces and _NAMESPACE.fullmatch(namespace) and len(namespace) <= 63 else ""
 
@@ -129,7 +136,7 @@ def _namespace(parts: Sequence[str]) -> str:
 def _node_lines(at: int, parts: Sequence[str], arrows: Iterable[_DrawnArrow]) -> list[str]:
     """Return the lines of a node: its names without the namespace of its box, and what its members may among them."""
     inside = _namespace(parts)
-    lines = [part.removeprefix(f"{inside}/") if inside else part for part in parts]
+    lines = [part.replace(f"{inside}/", "", 1) if inside else part for part in parts]
     if inside and lines == ["*"]:
         lines = ["every pod"]
     if len(lines) > MAX_NAMES:

@@ -25,8 +25,9 @@ from tierwall.resources.snapshot import Snapshot
 OTHER_USER = "any-other-user"
 AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
 ANONYMOUS, ACCOUNT = "system:anonymous", "system:serviceaccount:"
-# The most requests that are asked about one changed policy or rule.
-MAX_REQUESTS = 4096
+# The most requests that are asked about one changed policy or rule; the most questions, for all subjects together, and
+# the fewest requests that are asked for each of them all the same.
+MAX_REQUESTS, MAX_QUESTIONS, FEWEST_REQUESTS = 4096, 100_000, 16
 _VERBS = ("get", "list", "create", "update", "delete")
 
 
@@ -119,13 +120,19 @@ def _requests(old: Snapshot, new: Snapshot) -> Iterator[tuple[NamedSubject, Requ
     for (namespace, kind, name), changed in sorted(rules.items()):
         concerned = _concerned(subjects, kind, name)
         for rule in changed:
-            for request in islice(_granted(rule, namespace, mentioned), MAX_REQUESTS):
+            for request in islice(_granted(rule, namespace, mentioned), _limit(len(concerned))):
                 yield from ((subject, request) for subject in concerned)
     for policy in policies:
         of_policy = mentioned_values((policy,))
-        requests = list(islice(_distinguished(policy, of_policy), MAX_REQUESTS))
-        for subject in _possible_subjects(policy, subjects):
+        possible = list(_possible_subjects(policy, subjects))
+        requests = list(islice(_distinguished(policy, of_policy), _limit(len(possible))))
+        for subject in possible:
             yield from ((subject, request) for request in requests)
+
+
+def _limit(subjects: int) -> int:
+    """Return how many requests may be asked for each of some subjects."""
+    return min(MAX_REQUESTS, max(FEWEST_REQUESTS, MAX_QUESTIONS // max(1, subjects)))
 
 
 class _SameContent:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+import tierwall
 from tests.worlds.gateway_objects import FULL, TCP, TIMEOUT, answer, policy, route, snapshot, tools, tools_ref
 from tierwall.cli.main import root
 from tierwall.core.answer import Reason, Step
@@ -308,3 +309,23 @@ def test_a_failing_case_shows_the_walk(tmp_path: Path, manifests: Path) -> None:
     assert "traffic.timeouts: expected not set, got {'request': '5s'} from AgentgatewayPolicy/ns/wide" in out
     assert "Gateway: AgentgatewayPolicy/ns/wide traffic.timeouts in force" in out
     assert "Gateway: AgentgatewayPolicy/ns/also traffic.timeouts beaten (AgentgatewayPolicy/ns/wide is older)" in out
+
+
+@pytest.mark.parametrize(
+    ("section", "settings"),
+    [
+        ("ai", {"defaults": [{"field": "a", "value": 1}]}),
+        ("mcp", {"authorization": {"policy": {"matchExpressions": ["true"]}}}),
+    ],
+)
+def test_ai_and_mcp_settings_on_a_service_hint_at_a_backend(section: str, settings: Any) -> None:
+    target = {"group": "", "kind": "Service", "name": "s"}
+    value = {
+        "apiVersion": "agentgateway.dev/v1alpha1",
+        "kind": "AgentgatewayPolicy",
+        "metadata": {"name": "p", "namespace": "ns"},
+        "spec": {"targetRefs": [target], "backend": {section: settings}},
+    }
+    hints = {problem.message: problem.hint for problem in tierwall.load(objects=[value]).diagnostics}
+    wanted = f"spec: Invalid value: backend.{section} may not be used with a Service target"
+    assert hints[wanted] == "target an AgentgatewayBackend, and let routes lead to it instead of the Service"

@@ -220,7 +220,9 @@ def test_pods_of_a_service_that_are_decided_differently_make_the_answer_conditio
     )
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"])
+@pytest.mark.parametrize(
+    "kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "ReplicationController"]
+)
 @pytest.mark.parametrize("written", ["{kind}/shop/web", "shop/web"])
 def test_every_kind_of_workload_is_an_end(kind: str, written: str) -> None:
     objects = [workload(kind), pod("db-0"), policy("db", {"app": "db"}, FROM_WEB)]

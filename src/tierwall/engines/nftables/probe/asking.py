@@ -112,22 +112,21 @@ class PacketCases(EngineProbe[NetworkDetail]):
 
     def prepare(self, cases: Sequence[NetworkDetail]) -> None:
         """Give every endpoint a place that sends and receives packets."""
-        pairs = ((asked.source, asked.destination) for case in cases for asked in case.decisions)
+        asked = (decision for case in cases if not _cannot_be_sent(case) for decision in case.decisions)
+        pairs = ((decision.source, decision.destination) for decision in asked)
         self._placement = Placement(network_model(self._snapshot), pairs)
 
     def obstacle(self, case: NetworkDetail) -> str:
         """Return the reason why packets cannot answer a case; empty if they can."""
         if case.protocol == "SCTP" and (problem := sctp_problem()):
             return problem
-        if OUTSIDE in (case.source, case.destination):
-            return "packets cannot have every address outside the cluster"
+        if reason := _cannot_be_sent(case):
+            return reason
         reasons = (self._obstacle(decision) for decision in case.decisions)
         return next((reason for reason in reasons if reason), "")
 
     def _obstacle(self, asked: ConnectionDecision) -> str:
         source, destination = asked.source, asked.destination
-        if source.ended or destination.ended:
-            return "a pod that has ended sends and receives no packets"
         if asked.verdict is Verdict.CONDITIONAL:
             return "the addresses of a domain name are known only when DNS answers"
         if source is not destination and not _sharing_is_harmless(self._placement, asked):
@@ -156,6 +155,15 @@ class PacketCases(EngineProbe[NetworkDetail]):
                 for decision, pair_probes in zip(case.decisions, case_probes, strict=True)
             ]
             yield _reply(case, replies)
+
+
+def _cannot_be_sent(case: NetworkDetail) -> str:
+    """Return the reason why an end has no place that sends or receives packets; empty if both have."""
+    if OUTSIDE in (case.source, case.destination):
+        return "packets cannot have every address outside the cluster"
+    if any(decision.source.ended or decision.destination.ended for decision in case.decisions):
+        return "a pod that has ended sends and receives no packets"
+    return ""
 
 
 def _sharing_is_harmless(placement: Placement, decision: ConnectionDecision) -> bool:

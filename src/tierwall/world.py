@@ -25,7 +25,7 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from tierwall.analyze.baseline import BaselineSet, FileNaming
+    from tierwall.analyze.baseline import BaselineSet
     from tierwall.analyze.conversion import ConversionResult
     from tierwall.analyze.difference import Difference
     from tierwall.analyze.review import ReviewResult
@@ -121,13 +121,6 @@ def run_tests(
 def _strings(values: Iterable[object]) -> tuple[str, ...]:
     """Make a tuple of what a caller lists. A single string counts as one entry: nobody means its letters."""
     return (values,) if isinstance(values, str) else tuple(map(str, values))
-
-
-def _naming(read: ReadResult) -> FileNaming:
-    """Name files relative to the folder that all of them are in: alike in two states of a repository."""
-    folders = {os.path.dirname(os.path.abspath(file)) for file in read.sources}
-    folder = os.path.commonpath(folders) if folders else os.curdir
-    return lambda file: os.path.relpath(file, folder)
 
 
 class World:
@@ -346,46 +339,25 @@ class World:
         progress: Progress | None = None,
     ) -> ReviewResult:
         """Return what `check` lists, with the findings that are accepted, by what and why, and those known before."""
-        from tierwall.analyze.checks import check, concerns, visible_from
+        from tierwall.analyze.checks import visible_from
         from tierwall.analyze.ignores import ignores
-        from tierwall.analyze.review import review
+        from tierwall.analyze.review import FindingSelection, all_findings, review
         from tierwall.engines.table import engine_findings
 
-        chosen, ignored = None if select is None else _strings(select), _strings(ignore)
-
-        def selected(finding: Diagnostic) -> bool:
-            is_wanted = (chosen is None or finding.code.startswith(chosen)) and not finding.code.startswith(ignored)
-            return (is_wanted or finding.unreadable) and (namespace is None or concerns(finding, namespace))
-
         snapshot = self._snapshot if namespace is None else visible_from(self._snapshot, namespace)
-        # Admission repeats, in the words of an API server, that a name is not a string.
-        wrong_names = {finding.at for finding in self._noticed if finding.code == "TW016"}
-        findings = [
-            *self._noticed,
-            *repeated_keys(self._read.documents),
-            *(
-                problem
-                for problem in check(snapshot, progress, namespace)
-                if problem.code != "TW103" or problem.at not in wrong_names
-            ),
-            *engine_findings(snapshot),
-        ]
+        noticed = [*self._noticed, *repeated_keys(self._read.documents)]
+        findings = [*all_findings(snapshot, noticed, namespace, progress), *engine_findings(snapshot)]
         before = None
         if against is not None or isinstance(baseline, str):
             from tierwall.analyze.baseline import BaselineSet
 
             baseline = BaselineSet.parse(baseline) if isinstance(baseline, str) else baseline
-        if against is not None:
-            older = against.review(namespace=namespace).findings
-            before = msgspec.structs.replace(BaselineSet.of(older, _naming(against._read)), naming=_naming(self._read))
-        return review(
-            findings,
-            ignores(snapshot, self._read.documents, self._read.sources),
-            selected,
-            baseline,
-            before,
-            whole=namespace is None,
-        )
+            if against is not None:
+                known = BaselineSet.of(against.review(namespace=namespace).findings, against._read.naming())
+                before = msgspec.structs.replace(known, naming=self._read.naming())
+        selection = FindingSelection(None if select is None else _strings(select), _strings(ignore), namespace)
+        ignored = ignores(snapshot, self._read.documents, self._read.sources)
+        return review(findings, ignored, selection, baseline=baseline, before=before)
 
     def baseline(self, select: Sequence[str] | None = None, ignore: Sequence[str] = ()) -> str:
         """Return the text of a baseline that accepts everything that `check` lists."""

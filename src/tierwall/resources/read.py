@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec import Struct
@@ -68,6 +68,12 @@ class ReadResult(Struct, frozen=True):
         """Return a line of a file as it was read, to show it with a diagnostic."""
         source = self.sources.get(file)
         return source.line(number) if source is not None else None
+
+    def naming(self) -> Callable[[str], str]:
+        """Name files relative to the folder that all of them are in: alike in two states of a repository."""
+        folders = {os.path.dirname(os.path.abspath(file)) for file in self.sources}
+        folder = os.path.commonpath(folders) if folders else os.curdir
+        return lambda file: os.path.relpath(file, folder)
 
     def plus(self, other: ReadResult) -> ReadResult:
         """Return this and another result as one."""

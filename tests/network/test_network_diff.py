@@ -260,3 +260,21 @@ def test_joined_changes_are_the_changes_themselves(before: list[Object], after: 
     old, new = snapshot(before), snapshot(after)
     changes = list(differences(old, new))
     assert pairs(joined_changes(changes)) == pairs(changes)
+
+
+def test_of_very_many_reasons_the_first_are_shown_and_the_rest_is_counted(folders: Path) -> None:
+    def world(name: str, allowed: str) -> None:
+        apps = [f"db-{number}" for number in range(9)]
+        of_db = POLICY % allowed
+        policies = [of_db.replace("name: db", f"name: {app}").replace("app: db", f"app: {app}") for app in apps]
+        pods = "".join(POD % (pod, pod) for pod in ("web", *apps))
+        (folders / name).write_text(pods + "---\n".join(policies))
+
+    world("shut.yaml", "nobody")
+    world("open.yaml", "web")
+    lines = CliRunner().invoke(root, ["diff", "shut.yaml", "open.yaml"]).stdout.splitlines()
+    assert lines[0] == "1 connection opens"
+    assert len(lines) == 9
+    assert lines[-1] == "    and 3 more"
+    listed = json.loads(CliRunner().invoke(root, ["diff", "shut.yaml", "open.yaml", "-o", "json"]).stdout)
+    assert len(listed["differences"]) == 9

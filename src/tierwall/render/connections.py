@@ -12,6 +12,8 @@ from tierwall.render.formats import View
 from tierwall.render.json import decider_documents, json_line, omission_documents
 
 SIGNS = {"": "", "added": "+ ", "removed": "- ", "changed": "~ "}
+# The most reasons of a change that are shown; JSON and csv have them all.
+MAX_REASONS = 6
 # What a change leaves as it was, where something passes before and after.
 _BESIDE = {"added": " (beside what passed before)", "removed": " (the rest still passes)"}
 CSV_HEADING = ("change", "from", "to", "verdict", "ports", "domains", "egress", "ingress", "before")
@@ -23,9 +25,16 @@ def text(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
     for entry in entries:
         beside = _BESIDE.get(entry.change, "") if entry.partial else ""
         yield f"{SIGNS[entry.change]}{entry.sources} => {entry.destinations} : {entry.ports}{beside}"
-        for flow in entry.flows:
-            if deciders := flow.name_deciders():
-                yield f"    {flow}: {deciders}"
+        yield from (f"    {reason}" for reason in _reasons(entry))
+
+
+def _reasons(entry: ConnectionEntry) -> Iterator[str]:
+    """Yield the reason of each flow. Changes of the same ports are one entry, which may have any number of reasons."""
+    reasons = [f"{flow}: {deciders}" for flow in entry.flows if (deciders := flow.name_deciders())]
+    shown = reasons[:MAX_REASONS] if entry.change else reasons
+    yield from shown
+    if len(reasons) > len(shown):
+        yield f"and {len(reasons) - len(shown)} more"
 
 
 class GroupTable:
@@ -160,7 +169,7 @@ def markdown(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
         }
         row = [in_cell(cells[column]) for column in heading if column in cells]
         if "because" in heading:
-            row.append("<br>".join(in_cell(f"{flow}: {flow.name_deciders()}") for flow in entry.flows))
+            row.append("<br>".join(map(in_cell, _reasons(entry))))
         yield f"| {' | '.join(row)} |"
     if not heading:
         yield "No connections."

@@ -82,6 +82,27 @@ def test_a_baseline_accepts_the_same_findings_wherever_they_are_written(
     assert len(after.review(against=before).known) == len(before.check())
 
 
+@settings(max_examples=examples(40))
+@given(opened_clusters(), st.booleans())
+def test_a_comment_at_the_line_that_a_finding_names_accepts_it(objects: list[Object], above: bool) -> None:
+    text = "---\n".join(yaml.safe_dump(resource, width=1000) for resource in objects)
+    lines = text.splitlines()
+    for finding in sorted(tierwall.loads(text).check(), key=lambda finding: finding.at or (), reverse=True):
+        if finding.at is None:
+            continue
+        number = finding.at.line - 1
+        comment = f"# tierwall: ignore {finding.code} tried"
+        # A line has room for one comment; the others go above it.
+        if above or "#" in lines[number]:
+            lines.insert(number, comment)
+        else:
+            lines[number] += f" {comment}"
+    reviewed = tierwall.loads("\n".join(lines)).review()
+    assert [finding for finding in reviewed.findings if finding.at is not None and finding.code != "TW033"] == []
+    # Two comments for one code on one line: the second has nothing left to accept.
+    assert {entry.reason for entry in reviewed.accepted} <= {"tried"}
+
+
 @settings(max_examples=examples(150))
 @given(clusters())
 def test_cells_are_those_of_the_list_and_have_the_rules_that_match_there(objects: list[Object]) -> None:

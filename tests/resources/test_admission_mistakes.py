@@ -90,3 +90,9 @@ def exists(schema: Schema, names: list[str], direction: str) -> bool:
             return False
         schema = child.items or child
     return True
+
+
+def test_what_yaml_does_not_read_as_text_is_put_in_quotes() -> None:
+    assert hints("AdminNetworkPolicy", ingress=[DENY | {"name": True}]) == ["put it in quotes"]
+    labels = {"matchLabels": {"app": 1}}
+    assert hints("NetworkPolicy", podSelector=labels) == ["put it in quotes"]

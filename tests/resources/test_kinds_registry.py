@@ -54,6 +54,10 @@ NO_PART = "; until then the policy takes no part"
         ("networking.k8s.io/v1", "AdminNetworkPolicy", "use apiVersion `policy.networking.k8s.io/v1alpha1`"),
         ("netwroking.k8s.io/v1", "NetworkPolicy", "use apiVersion `networking.k8s.io/v1`"),
         ("apps.k8s.io/v1", "Deployment", "use apiVersion `apps/v1`"),
+        ("networking.k8s.io", "NetworkPolicy", "use apiVersion `networking.k8s.io/v1`"),
+        ("v1", "NetworkPolicy", "use apiVersion `networking.k8s.io/v1`"),
+        ("apps/v1", "CronJob", "use apiVersion `batch/v1`"),
+        ("extensions/v1beta1", "StatefulSet", "use apiVersion `apps/v1`"),
         (
             "networking.k8s.io/v1",
             "AdminNetworkPolcy",

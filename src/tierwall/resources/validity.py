@@ -27,6 +27,7 @@ from tierwall.resources.admission.admit import unknown_kind_problem
 from tierwall.resources.admission.problem import WARNING
 from tierwall.resources.admission.validate import MAX_PROBLEMS
 from tierwall.resources.kinds.registry import Kind, find_kind, read_kinds, versions_of
+from tierwall.resources.kinds.served import unserved_version
 from tierwall.resources.once import per_resource, per_resource_and, per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
@@ -98,8 +99,8 @@ def admit_with_definitions(snapshot: Snapshot, document: Any) -> list[AdmissionP
 
 
 def is_judged(snapshot: Snapshot, resource: Resource) -> bool:
-    """Whether the kind of an object is known, built in or by a usable definition."""
-    if find_kind(resource.api_version, resource.kind) is not None:
+    """Whether the kind of an object is known, built in (in whatever version) or by a usable definition."""
+    if find_kind(resource.api_version, resource.kind) or unserved_version(resource.api_version, resource.kind):
         return True
     definition = installed_definition(snapshot, resource)
     return definition is not None and bool(definition.kinds)

@@ -107,6 +107,8 @@ class SchemaCompiler:
                         wording.wrong_type(path, wanted, value, form),
                         expected=wanted.replace(",", " or "),
                         actual=wording.type_name(value),
+                        # YAML reads `y`, `no` and `1` as something else than text.
+                        hint="put it in quotes" if wanted == "string" and type(value) in (bool, int, float) else "",
                     )
                 )
                 return False

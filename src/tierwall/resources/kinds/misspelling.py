@@ -3,10 +3,12 @@
 An API server would refuse such an object, and its author believes that it is in force. An object is a near miss if no
 table has its group and kind (the kinds of Kubernetes and Gateway API, those of Tierwall, the foreign ones), and
 
-* its group is one that Tierwall judges or ends in `k8s.io`, and its kind has at least six letters and nearly the
-  letters of a judged kind of that group, or of any group if it ends in `k8s.io`;
-* or its kind is a judged one, and its group ends in `k8s.io` and is another one;
+* its group is one that Tierwall judges, and its kind has nearly the letters of a judged kind of that group;
+* or its group is one of Kubernetes or ends in `k8s.io`, and its kind is, nearly or exactly, a judged one of another
+  group; a missing group counts as the core group;
 * or its group is one of which Tierwall knows every kind.
+
+Kinds with fewer than six letters are not compared.
 
 Whoever has the CustomResourceDefinitions among the objects asks them first.
 """
@@ -19,7 +21,7 @@ from typing import NamedTuple
 
 from tierwall.core.diagnostics import near_miss
 from tierwall.resources.kinds.registry import is_built_in, judged_kinds, versions_of
-from tierwall.resources.kinds.served import foreign_kinds, is_kubernetes_kind
+from tierwall.resources.kinds.served import foreign_kinds, is_kubernetes_group, is_kubernetes_kind
 
 _SHORTEST = 6
 # An API has no longer words: they are not compared, which would take long.
@@ -63,7 +65,7 @@ def misspelled_kind(group: str, kind: str) -> MisspelledKind | None:
 def _meant(group: str, kind: str, kinds: dict[str, tuple[str, ...]]) -> MisspelledKind | None:
     if len(kind) > _LONGEST:
         return None
-    is_upstream = group == "k8s.io" or group.endswith((".k8s.io", "-k8s.io"))
+    is_upstream = is_kubernetes_group(group) or group == "k8s.io" or group.endswith((".k8s.io", "-k8s.io"))
     if len(kind) >= _SHORTEST:
         for name in _nearest(kind, kinds.get(group, ())):
             return MisspelledKind(group, name, f"did you mean `{name}`?")

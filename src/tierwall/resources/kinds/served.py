@@ -15,6 +15,7 @@ import msgspec
 from tierwall.resources.kinds.registry import Scope, find_kind, is_built_in, read_data, versions_of
 
 RBAC = "rbac.authorization.k8s.io"
+_ROUTES = "route.openshift.io"
 # Policies of these groups fail closed as a whole (docs/semantics.md#an-invalid-policy-closes-its-targets).
 _CLOSING = frozenset({"agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io", "tierwall.io"})
 
@@ -55,6 +56,11 @@ def _scopes() -> dict[tuple[str, str], Scope]:
         scopes |= {(line.group, kind): "Namespaced" for kind in line.namespaced}
         scopes |= {(line.group, kind): "Cluster" for kind in line.cluster}
     return scopes
+
+
+def is_kubernetes_group(group: str) -> bool:
+    """Whether a group is built into Kubernetes, today or before."""
+    return any(line.group == group for line in _table().kinds if line.group != _ROUTES) or group == "extensions"
 
 
 def is_kubernetes_kind(group: str, kind: str) -> bool:

@@ -72,6 +72,12 @@ COMMANDS = (
         "network-allowed",
         f"explain network --from shop/api-0 {TO_DB}",
     ),
+    GoldenCommand(
+        "explain",
+        "network-ends",
+        "explain network --from shop/web --to Service/shop/db --port postgres -f examples/shop/retiring",
+        5,
+    ),
     GoldenCommand("explain", "tool-denied", f"explain tool --caller agents/shopper --tool refund {TOOL}", 3),
     GoldenCommand(
         "explain",
@@ -89,6 +95,7 @@ COMMANDS = (
     GoldenCommand("tools", "shopper", "tools --caller agents/shopper -f examples/tool/manifests"),
     GoldenCommand("tools", "all", "tools --all --caller agents/shopper -f examples/tool/manifests"),
     GoldenCommand("status", "all", "status -f examples/gateway/manifests"),
+    GoldenCommand("status", "network", "status -f examples/shop/manifests"),
     GoldenCommand("list", "shop", "list examples/shop/manifests"),
     GoldenCommand("list", "explained", "list examples/shop/manifests --to shop/db --explain --denied"),
     GoldenCommand(

@@ -118,7 +118,7 @@ def test_objects_that_turn_into_something_else_stay(folder: Folder, text: str) -
 
 
 def test_a_form_that_was_there_before_is_no_lost_object(folder: Folder) -> None:
-    text = "---\nreplicas: 1\n"
+    text = "---\nservices: {web: {image: nginx}}\n"
     assert folder.write("a.yaml", namespaces("a", "b") + text) == {"a": "v0", "b": "v0", "z": "v0"}
     assert folder.write("a.yaml", namespaces("a") + text) == {"a": "v0", "z": "v0"}
     assert "TW010" not in folder.codes()

@@ -30,6 +30,7 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
 from tierwall.core.words import count_noun
 from tierwall.resources.file_cache import CachedFile, put_back
+from tierwall.resources.forms import OTHER
 from tierwall.resources.kinds.misspelling import misspelled_kind
 from tierwall.resources.kinds.served import storage_key, unserved_version
 from tierwall.resources.load import DocumentResult, RetainedFile, RetainedResult
@@ -231,7 +232,8 @@ def _is_below(name: str, folder: str) -> bool:
 
 
 def _is_good(file: RetainedFile) -> bool:
-    return not any(document.failures for document in file.documents)
+    # A document of no known form may have been an object.
+    return not any(document.failures or document.form == OTHER for document in file.documents)
 
 
 def _is_empty(file: RetainedFile) -> bool:
@@ -241,7 +243,7 @@ def _is_empty(file: RetainedFile) -> bool:
 
 def _is_faulty(document: DocumentResult, known: Set[Identity]) -> bool:
     """Tell whether something in a document may have been an object: no object, or without name, version or kind."""
-    return bool(document.failures) or any(
+    return bool(document.failures or document.form == OTHER) or any(
         _identity(resource) not in known and (not resource.name or not resource.version or _is_misspelled(resource))
         for resource in document.resources
     )

@@ -215,6 +215,22 @@ def test_lists_are_their_items_wherever_an_object_may_stand(text: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+def test_items_that_are_not_objects_are_errors_everywhere() -> None:
+    text = "{apiVersion: v1, kind: PodList, items: [{metadata: {name: y}}, 5, null, [], {metadata: {name: b}}]}"
+    with pytest.raises(api.InputError) as caught:
+        api.loads(text)
+    assert sorted(problem.code for problem in caught.value.diagnostics) == ["TW006", "TW006", "TW006", "TW016"]
+    Path("t.yaml").write_text(
+        "apiVersion: tierwall.io/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\nspec:\n"
+        f"  objects:\n  - {text}\n  cases:\n"
+        "  - {name: c, network: {from: b, to: {ip: 10.0.0.1}, port: 1}, expect: {verdict: Allow}}\n"
+    )
+    result = tierwall("test", "t.yaml")
+    assert result.exit_code == 0, result.output
+    assert "t.yaml:6:68: error[TW006]: expected a Kubernetes object, found `5`" in result.stderr
+    assert "t.yaml:6:63: error[TW016]: expected a string as `metadata.name`, found `y`" in result.stderr
+
+
 def test_deeply_nested_lists_are_read() -> None:
     text = (
         "{apiVersion: v1, kind: List, items: [" * 100 + "{apiVersion: v1, kind: Pod, metadata: {name: a}}" + "]}" * 100

@@ -15,7 +15,7 @@ import msgspec
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorted_diagnostics
 from tierwall.planes import PLANES
 from tierwall.resources.admission.question import LocatedValue
-from tierwall.resources.load import DEFAULT_SETTINGS, LoadSettings, load, load_objects
+from tierwall.resources.load import DEFAULT_SETTINGS, LoadSettings, load, load_objects, read_objects
 from tierwall.resources.removal import without
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -157,12 +157,12 @@ def _suite(resource: Resource, cache: _SnapshotCache) -> PolicySuite:
 
 
 def _problems_of_inline_objects(resource: Resource, values: Sequence[Any]) -> Iterator[Diagnostic]:
-    """Report inline maps that are left out because they lack `apiVersion` or `kind`."""
+    """Report inline maps, and items of inline lists, that are left out because they are not objects."""
     for index, value in enumerate(values):
-        missing = [f"`{key}`" for key in ("apiVersion", "kind") if not value.get(key)]
-        if missing:
-            message = f"expected a Kubernetes object, found a map without {' and '.join(missing)}"
-            yield Diagnostic("TW006", message, resource.position(("spec", "objects", index)))
+        place = (*resource.prefix, "spec", "objects", index)
+        for problem in read_objects(value, origin=resource.origin, prefix=place):
+            if isinstance(problem, Diagnostic):
+                yield problem
 
 
 def _join_path(folder: str, name: str) -> str:

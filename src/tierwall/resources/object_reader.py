@@ -56,12 +56,13 @@ def objects_in(
     todo: list[tuple[tuple[str | int, ...], Any, Any, Any]] = [(prefix, value, "", "")]
     while todo:
         prefix, value, list_version, list_kind = todo.pop()
-        own_version = own_kind = None
-        if isinstance(value, dict):
-            own_version, own_kind = value.get("apiVersion"), value.get("kind")
+        if not isinstance(value, dict):
+            yield ObjectFailure(prefix, _describe(value))
+            continue
+        own_version, own_kind = value.get("apiVersion"), value.get("kind")
         api_version, kind = own_version or list_version, own_kind or list_kind
         if not api_version or not kind or type(api_version) is not str or type(kind) is not str:
-            yield ObjectFailure(prefix, _describe_map(value) if isinstance(value, dict) else _describe(value))
+            yield ObjectFailure(prefix, _describe_map(value))
             continue
         if kind.endswith("List") and "items" in value:
             items = [] if value["items"] is None else value["items"]
@@ -134,4 +135,6 @@ def _describe_map(value: dict[str, Any]) -> str:
 def _describe(value: Any) -> str:
     if isinstance(value, list):
         return "a list"
+    if value is None:
+        return "nothing"
     return "a string" if isinstance(value, str) else f"`{str(value).lower()}`"

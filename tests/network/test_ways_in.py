@@ -381,6 +381,16 @@ def test_a_list_without_pods_and_policies_says_so(tmp_path: Path) -> None:
     assert CliRunner().invoke(root, ["list", str(tmp_path)]).stderr == "no pods are among the objects\n"
 
 
+def test_a_list_from_some_pods_has_no_ways_in_but_one_from_outside_has() -> None:
+    def ways(*arguments: str) -> bool:
+        return "through Ingress/shop/web" in CliRunner().invoke(root, ["list", "examples/ways-in", *arguments]).stdout
+
+    assert ways()
+    assert ways("--from", "outside")
+    assert ways("--focus", "shop/api")
+    assert not ways("--from", "infra")
+
+
 def test_pictures_draw_the_ways_in_whole_even_if_reasons_differ() -> None:
     done = CliRunner().invoke(root, ["list", "examples/ways-in", "--explain", "-o", "mermaid"])
     assert '-->|"TCP 8080"|' in done.stdout

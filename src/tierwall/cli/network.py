@@ -150,9 +150,9 @@ def list_connections(params: ListParams) -> None:
     )
     # The ways in and the summary are about everybody: a list of what some pods reach does not ask for them.
     destinations = params.destinations or params.focus
-    ways_in = (
-        () if params.sources else world.ways_in(destinations, params.ports, explain=params.explain and not is_picture)
-    )
+    explain = params.explain and not is_picture
+    is_from_outside = not params.sources or "outside" in params.sources
+    ways_in = world.ways_in(destinations, params.ports, explain=explain) if is_from_outside else ()
     if any(judged.way.controller_is_unknown for judged in ways_in):
         print_diagnostics(sorted_diagnostics(exposure_limits(world.snapshot)))
     if is_picture:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.worlds.network_objects import admin, namespace, network_policy, pod, rule
 from tests.worlds.network_snapshots import snapshot
+from tierwall.analyze import network_cells
 from tierwall.analyze.network import network_findings
 from tierwall.core.diagnostics import Diagnostic
 
@@ -407,3 +410,26 @@ def test_the_owner_of_a_namespace_is_not_told_about_pods_that_are_hidden() -> No
 
 def test_without_policies_there_are_no_findings() -> None:
     assert findings() == []
+
+
+def test_policies_with_too_many_pairs_of_rules_and_ports_are_named_and_nothing_is_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    objects = [admin("a", rule("Allow")), network_policy("np", *({"ports": [{"port": port}]} for port in range(1, 50)))]
+    monkeypatch.setattr(network_cells, "MAX_PAIRS", 40)
+    (finding,) = findings(*objects)
+    assert (finding.code, str(finding.severity)) == ("TW215", "note")
+    assert finding.related_objects == ("AdminNetworkPolicy/a", "NetworkPolicy/shop/np")
+    monkeypatch.undo()
+    assert [finding.code for finding in findings(*objects)] == ["TW212"]
+
+
+def test_thousands_of_rules_on_all_ports_beside_thousands_on_single_ports_end_at_once() -> None:
+    everywhere = [
+        {"from": [{"ipBlock": {"cidr": f"10.0.{number // 250}.{number % 250}/32"}}]} for number in range(3000)
+    ]
+    single = [{"ports": [{"port": number}]} for number in range(1, 3000)]
+    codes = [
+        finding.code for finding in findings(admin("a", rule("Allow")), network_policy("np", *everywhere, *single))
+    ]
+    assert codes == ["TW215"]

@@ -11,11 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-from msgspec import Struct
-
-from tierwall.analyze.network_cells import cells_with_rules
+from tierwall.analyze.network_cells import (
+    ConnectionCell,
+    Examples,
+    TooManyCells,
+    Witness,
+    add_example,
+    cells_with_rules,
+    widest,
+)
 from tierwall.analyze.network_selection import SelectionCheck, without_tenancy_label
 from tierwall.analyze.network_shadowed import SettlingPart, ShadowProver
 from tierwall.core.diagnostics import Diagnostic
@@ -76,44 +82,6 @@ def network_findings(snapshot: Snapshot, alone: str | None = None) -> Iterator[D
     yield from (finding for finding in findings if finding.reference not in refused)
 
 
-class _ConnectionCell(Struct, frozen=True):
-    """Connections of one subject in one direction, on ports that all its rules treat alike."""
-
-    subject: Endpoint
-    direction: Direction
-    ports: int
-    others: int
-
-
-class Witness(NamedTuple):
-    """Connections that are examples of a finding. The widest of several has the most other ends, then ports."""
-
-    width: tuple[int, int]
-    cell: _ConnectionCell
-    others: int
-
-    @classmethod
-    def of(cls, cell: _ConnectionCell, others: int) -> Witness:
-        """Return the connections of a cell with some other ends."""
-        return cls((others.bit_count(), cell.ports.bit_count()), cell, others)
-
-
-# Rules that affect others, each with its widest example.
-_Examples: TypeAlias = dict[NetworkRule, Witness]
-
-
-def _add_example(examples: _Examples, rule: NetworkRule, cell: _ConnectionCell, others: int) -> None:
-    witness = Witness.of(cell, others)
-    known = examples.get(rule)
-    if known is None or known.width < witness.width:
-        examples[rule] = witness
-
-
-def _widest(examples: _Examples) -> list[NetworkRule]:
-    """Return the rules, those with the widest examples first."""
-    return sorted(examples, key=lambda rule: examples[rule].width, reverse=True)
-
-
 class _TakenEndpoints:
     """The endpoints that rules of first-match tiers decide on one cell of ports, as recorded during evaluation."""
 
@@ -153,12 +121,14 @@ class RuleWalk:
         self.shadows = ShadowProver(self.model)
         self.counted: set[NetworkRule] = set()
         # The rules of earlier policies of the same priority that a rule disagrees with.
-        self.clashes: dict[NetworkRule, _Examples] = {}
+        self.clashes: dict[NetworkRule, Examples] = {}
         self.allowing: set[NetworkRule] = set()
-        self.overridden: dict[NetworkRule, _Examples] = {}
-        self.opened: dict[tuple[TieredPolicy, Direction], _Examples] = {}
+        self.overridden: dict[NetworkRule, Examples] = {}
+        self.opened: dict[tuple[TieredPolicy, Direction], Examples] = {}
         # The policies that still drop a connection with a pod.
         self.dropping: set[tuple[TieredPolicy, Direction]] = set()
+        # The policies that were not compared for some subject.
+        self.skipped: set[Reference] = set()
         self._comparisons_left = MAX_COMPARISONS
 
     def findings(self) -> Iterator[Diagnostic]:
@@ -175,7 +145,15 @@ class RuleWalk:
                 key = direction, *((tier, self.rows.seen_by(tier.policies, subject, direction)) for tier in stack)
                 if key not in seen:
                     seen.add(key)
-                    self._walk(subject, direction, stack)
+                    try:
+                        self._walk(subject, direction, stack)
+                    except TooManyCells:
+                        self._not_walked(direction, stack)
+        if self.skipped:
+            names = join_names([str(policy) for policy in sorted(self.skipped)], MAX_NAMED)
+            verb = "has" if len(self.skipped) == 1 else "have"
+            message = f"{names} {verb} too many rules on too many ports: what they override was not checked"
+            yield Diagnostic("TW215", message, related_objects=_references(self.skipped))
         yield from self._equal_priorities()
         yield from self._overridden()
         yield from self._shadowed()
@@ -185,7 +163,7 @@ class RuleWalk:
         alone = len(self.classes.of(subject).members) == 1
         others = self.classes.everybody & ~(1 << self.classes.of(subject).bit if alone else 0)
         for ports, tiers in cells_with_rules(self.rows.ports.everything, matched):
-            cell = _ConnectionCell(subject, direction, ports, others)
+            cell = ConnectionCell(subject, direction, ports, others)
             taken = _TakenEndpoints({name: RuleEffects(policies, ports) for name, policies in tiers.items()})
             evaluate(stack, others, taken.effects_of, True, taken.record)
             self.counted |= taken.rules
@@ -197,7 +175,13 @@ class RuleWalk:
                 if tier_isolates(tier):
                     self._union(cell, tier, tiers[tier.name], taken)
 
-    def _clash(self, cell: _ConnectionCell, policies: Mapping[TieredPolicy, list[MatchedRule]], above: int = 0) -> None:
+    def _not_walked(self, direction: Direction, stack: Stack[TieredPolicy]) -> None:
+        """Claim nothing about policies as a whole, and remember that they were not compared."""
+        policies = [policy for tier in stack for policy in tier.policies]
+        self.dropping |= {(policy, direction) for policy in policies}
+        self.skipped |= {policy.reference for policy in policies}
+
+    def _clash(self, cell: ConnectionCell, policies: Mapping[TieredPolicy, list[MatchedRule]], above: int = 0) -> None:
         """Find policies of equal priority that decide the same connection differently. Others settle `above`."""
         by_priority: dict[int, list[list[MatchedRule]]] = {}
         for policy, rules in policies.items():
@@ -216,20 +200,20 @@ class RuleWalk:
                     by_action[rule.action] |= mask
             above |= union(by_action.values())
 
-    def _compare(self, cell: _ConnectionCell, earlier: list[_Shares], rule: NetworkRule, mask: int) -> None:
+    def _compare(self, cell: ConnectionCell, earlier: list[_Shares], rule: NetworkRule, mask: int) -> None:
         """Record the earlier rules that decide some of the same connections differently: at most some of very many."""
         clashes = self.clashes.setdefault(rule, {})
         for share in earlier:
             for other, other_mask in share:
                 self._comparisons_left -= 1
                 if mask & other_mask and other.action is not rule.action:
-                    _add_example(clashes, other, cell, mask & other_mask)
+                    add_example(clashes, other, cell, mask & other_mask)
             if len(clashes) >= MAX_CLASHES or (clashes and self._comparisons_left < 0):
                 return
 
     def _union(
         self,
-        cell: _ConnectionCell,
+        cell: ConnectionCell,
         tier: Tier[TieredPolicy],
         policies: Mapping[TieredPolicy, list[MatchedRule]],
         taken: _TakenEndpoints,
@@ -242,7 +226,7 @@ class RuleWalk:
             permitted |= allowed
             for rule, mask in denying:
                 if mask & allowed:
-                    _add_example(self.overridden.setdefault(matched.rule, {}), rule, cell, mask & allowed)
+                    add_example(self.overridden.setdefault(matched.rule, {}), rule, cell, mask & allowed)
                     allowed &= ~mask
             if allowed:
                 self.allowing.add(matched.rule)
@@ -252,7 +236,7 @@ class RuleWalk:
             dropped &= ~mask
             if opened:
                 for policy in tier.policies:
-                    _add_example(self.opened.setdefault((policy, cell.direction), {}), rule, cell, opened)
+                    add_example(self.opened.setdefault((policy, cell.direction), {}), rule, cell, opened)
         if dropped & self.classes.under_policy:
             self.dropping |= {(policy, cell.direction) for policy in tier.policies}
 
@@ -279,7 +263,7 @@ class RuleWalk:
         for policy in policies[: MAX_POLICIES - 1] if len(policies) > MAX_POLICIES else policies:
             rules = by_policy[policy]
             second = max(rules, key=lambda rule: max(witness.width for witness in self.clashes[rule].values()))
-            first, *_ = _widest(self.clashes[second])
+            first, *_ = widest(self.clashes[second])
             others = {other.policy for rule in rules for other in self.clashes[rule]}
             more = f" ({len(others)} policies of this priority disagree with it)" if len(others) > 1 else ""
             yield second.resource.diagnostic(
@@ -288,7 +272,7 @@ class RuleWalk:
                 f"{self._connection(self.clashes[second][first])}; {first.policy.name} goes first by name{more}",
                 second.path,
                 hint="give one of the two policies another priority",
-                related=_positions("the other rule", _widest(self.clashes[second])),
+                related=_positions("the other rule", widest(self.clashes[second])),
                 places=tuple(sorted(rule.place for rule in rules)),
                 related_objects=_references(others),
             )
@@ -314,12 +298,12 @@ class RuleWalk:
             yield self._opened_finding(policy, direction, examples)
 
     def _denied_finding(self, code: str, extent: str, rules: list[NetworkRule]) -> Diagnostic:
-        examples: _Examples = {}
+        examples: Examples = {}
         for rule in rules:
             for denying, witness in self.overridden[rule].items():
                 if denying not in examples or examples[denying].width < witness.width:
                     examples[denying] = witness
-        by = _widest(examples)
+        by = widest(examples)
         what = str(rules[0])
         if len(rules) > 1:
             what = f"{len(rules)} rules of {rules[0].policy} ({join_names([rule.place for rule in rules])})"
@@ -335,9 +319,9 @@ class RuleWalk:
             related_objects=_references(denying.policy for denying in by),
         )
 
-    def _opened_finding(self, policy: TieredPolicy, direction: Direction, examples: _Examples) -> Diagnostic:
+    def _opened_finding(self, policy: TieredPolicy, direction: Direction, examples: Examples) -> Diagnostic:
         """Return a warning if nothing is left that the policy keeps from pods, otherwise a note."""
-        by = _widest(examples)
+        by = widest(examples)
         whole = (policy, direction) not in self.dropping
         whose = "to" if direction is EGRESS else "from"
         what = f"everything {whose} pods that" if whole else "what"

@@ -1,15 +1,19 @@
-"""Divides ports into cells for the walk of `network`, and finds the rules of each cell.
+"""Divides ports into cells for the walk of `network`, finds the rules of each cell, and keeps the widest examples.
 
 A cell is a set of ports that no rule tells apart. A policy may have thousands of rules on thousands of ports, of which
-each cell has few. So the work grows with the rules of all cells together, not with cells times rules.
+each cell has few. So the work grows with the rules of all cells together, not with cells times rules. Where even that
+is too much, the caller says that it was not done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from tierwall.network.model.rules import TieredPolicy
+from msgspec import Struct
+
+from tierwall.network.model.endpoints import Endpoint
+from tierwall.network.model.rules import Direction, NetworkRule, TieredPolicy
 from tierwall.network.reach.membership import MatchedRule
 from tierwall.network.reach.spaces import bits, union
 
@@ -17,8 +21,16 @@ from tierwall.network.reach.spaces import bits, union
 MatchedTiers: TypeAlias = Mapping[str, Mapping[TieredPolicy, list[MatchedRule]]]
 
 
+# The most ports of rules, and rules of cells, that are looked at for one subject.
+MAX_PAIRS = 3_000_000
+
+
+class TooManyCells(Exception):
+    """The rules of a subject make more cells than are looked at."""
+
+
 def cells_with_rules(everything: int, tiers: MatchedTiers) -> Iterator[tuple[int, MatchedTiers]]:
-    """Yield each cell of ports with the rules that match some of its connections, in order."""
+    """Yield each cell of ports with the rules that match some of its connections, in order; or raise TooManyCells."""
     ports = {
         rule: rule.ports | union(named for named, _ in rule.named)
         for policies in tiers.values()
@@ -29,6 +41,8 @@ def cells_with_rules(everything: int, tiers: MatchedTiers) -> Iterator[tuple[int
     # A rule matches all ports of a cell or none, so the first port of a cell stands for it.
     number_of = {(cell & -cell).bit_length() - 1: number for number, cell in enumerate(cells)}
     firsts = union(1 << bit for bit in number_of)
+    if sum((mask & firsts).bit_count() for mask in ports.values()) > MAX_PAIRS:
+        raise TooManyCells
     in_cells: list[dict[str, dict[TieredPolicy, list[MatchedRule]]]] = [
         {name: {policy: [] for policy in policies} for name, policies in tiers.items()} for _ in cells
     ]
@@ -43,7 +57,10 @@ def cells_with_rules(everything: int, tiers: MatchedTiers) -> Iterator[tuple[int
 def _cells(everything: int, masks: Iterable[int]) -> list[int]:
     """Divide all ports into the largest pieces that each mask has wholly or not at all, in the order of ports."""
     seen: dict[int, list[int]] = {}
-    for number, mask in enumerate(sorted(set(masks) - {0, everything})):
+    telling = sorted(set(masks) - {0, everything})
+    if sum(mask.bit_count() for mask in telling) > MAX_PAIRS:
+        raise TooManyCells
+    for number, mask in enumerate(telling):
         for bit in bits(mask):
             seen.setdefault(bit, []).append(number)
     by_masks: dict[tuple[int, ...], list[int]] = {}
@@ -52,3 +69,42 @@ def _cells(everything: int, masks: Iterable[int]) -> list[int]:
     pieces = [union(1 << bit for bit in members) for members in by_masks.values()]
     rest = everything & ~union(pieces)
     return [*([rest] if rest else []), *pieces]
+
+
+class ConnectionCell(Struct, frozen=True):
+    """Connections of one subject in one direction, on ports that all its rules treat alike."""
+
+    subject: Endpoint
+    direction: Direction
+    ports: int
+    others: int
+
+
+class Witness(NamedTuple):
+    """Connections that are examples of a finding. The widest of several has the most other ends, then ports."""
+
+    width: tuple[int, int]
+    cell: ConnectionCell
+    others: int
+
+    @classmethod
+    def of(cls, cell: ConnectionCell, others: int) -> Witness:
+        """Return the connections of a cell with some other ends."""
+        return cls((others.bit_count(), cell.ports.bit_count()), cell, others)
+
+
+# Rules that affect others, each with its widest example.
+Examples: TypeAlias = dict[NetworkRule, Witness]
+
+
+def add_example(examples: Examples, rule: NetworkRule, cell: ConnectionCell, others: int) -> None:
+    """Keep the widest example of a rule."""
+    witness = Witness.of(cell, others)
+    known = examples.get(rule)
+    if known is None or known.width < witness.width:
+        examples[rule] = witness
+
+
+def widest(examples: Examples) -> list[NetworkRule]:
+    """Return the rules, those with the widest examples first."""
+    return sorted(examples, key=lambda rule: examples[rule].width, reverse=True)

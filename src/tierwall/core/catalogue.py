@@ -86,6 +86,7 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW212": CodeInfo(_W, "NetworkPolicy is opened"),
     "TW213": CodeInfo(_W, "named port matches nothing"),
     "TW214": CodeInfo(_W, "rules share a name"),
+    "TW215": CodeInfo(_N, "policies were not compared"),
     # 3xx: attachment and gateway
     "TW301": CodeInfo(_W, "policy attaches nowhere"),
     "TW302": CodeInfo(_W, "policy attaches only partly"),

@@ -29,8 +29,11 @@ def targets_others(policy: Resource, plane: str, places: Set[tuple[str, str, str
     if not places or spec.get("targetSelectors"):
         return False
     targets = [*list_of_maps(spec.get("targetRefs")), *list_of_maps([spec["targetRef"]] if "targetRef" in spec else [])]
-    return bool(targets) and all(
-        target.get("kind") in _NAMED_KINDS[plane]
-        and (target.get("kind"), target.get("namespace") or policy.namespace, target.get("name")) not in places
-        for target in targets
+    named = [
+        (target.get("kind"), target.get("namespace") or policy.namespace, target.get("name")) for target in targets
+    ]
+    # A target with a part that is not a string may be any place.
+    return bool(named) and all(
+        all(isinstance(part, str) for part in place) and place[0] in _NAMED_KINDS[plane] and place not in places
+        for place in named
     )

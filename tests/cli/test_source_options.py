@@ -159,7 +159,11 @@ def test_a_reference_prefers_the_group_that_is_judged() -> None:
     )
     world = api.load("objects.yaml")
     assert world.find("NetworkPolicy/closed").group == "networking.k8s.io"
-    assert world.find("NetworkPolicy.crd.projectcalico.org/default/closed").group == "crd.projectcalico.org"
+    calico = "NetworkPolicy.crd.projectcalico.org/default/closed"
+    assert world.find(calico).group == "crd.projectcalico.org"
+    (omission,) = world.omissions("network")
+    assert [str(example) for example in omission.examples] == [calico]
+    assert world.without(calico).omissions("network") == ()
 
 
 def test_check_refuses_a_namespace_and_names_the_option_that_it_became() -> None:

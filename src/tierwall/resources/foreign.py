@@ -18,7 +18,7 @@ import msgspec
 
 from tierwall.core.answer import Omission
 from tierwall.core.reference import Reference
-from tierwall.resources.kinds.registry import is_built_in, read_data
+from tierwall.resources.kinds.registry import is_built_in, needs_group, read_data
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.refused import MAX_EXAMPLES, place_and_name, refusals
 from tierwall.resources.resource import Resource
@@ -176,7 +176,7 @@ def _omission(line: ForeignKind, kind: str, objects: list[Resource]) -> Omission
         group=line.group,
         owner=line.owner,
         count=len(objects),
-        examples=tuple(candidate.reference for candidate in objects[:MAX_EXAMPLES]),
+        examples=tuple(map(_reference, objects[:MAX_EXAMPLES])),
         at=objects[0].position(),
         effect=line.effect,
     )
@@ -205,3 +205,9 @@ def _enforcing_pod_security(snapshot: Snapshot) -> Mapping[str, Resource]:
         for namespace in snapshot.of_kind("", "Namespace")
         if namespace.labels.get(_POD_SECURITY, "privileged") != "privileged"
     }
+
+
+def _reference(resource: Resource) -> Reference:
+    """Return the reference of an object, with its group where the kind alone is ambiguous."""
+    group = resource.group if needs_group(resource.group, resource.kind) else ""
+    return resource.reference._replace(group=group)

@@ -162,6 +162,12 @@ def judged_kinds() -> dict[str, tuple[str, ...]]:
     return dict(_KINDS)
 
 
+@cache
+def needs_group(group: str, kind: str) -> bool:
+    """Whether a reference to a kind gives its group: Tierwall has a kind of that name, but in another group."""
+    return not is_built_in(group, kind) and any(kind in kinds for kinds in _KINDS.values())
+
+
 def is_built_in(group: str, kind: str) -> bool:
     """Whether Tierwall knows a kind, in whatever version."""
     return kind in _KINDS.get(group, ())

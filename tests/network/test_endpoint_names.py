@@ -148,6 +148,17 @@ def test_a_name_means_exactly_the_set_that_it_names(objects: list[Object], data:
     )
     listed = {member for member in sets - excepts | ends if "/" in member}
     assert listed & could_be == members
+    for name in named.parts:
+        assert set(_leaves(names, name)) == set(names.members(name) or [name])
+
+
+def _leaves(names: EndpointNames, name: str) -> Iterator[str]:
+    """Yield the endpoints of a name, by the parts of a table of groups."""
+    parts = names.parts(name)
+    if parts is None:
+        yield name
+    for part in parts or ():
+        yield from _leaves(names, part)
 
 
 FAMILIES = {

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.listing import cluster
 from tests.randomness import examples
 from tests.worlds.network_clusters import clusters
 from tests.worlds.network_snapshots import snapshot
@@ -297,3 +298,24 @@ def test_rules_that_fail_closed_are_reported_on_stderr(tmp_path: Path) -> None:
     assert "warning[TW208]: AdminNetworkPolicy/outside egress[1] fails closed: expected one of " in done.stderr
     assert "found `nets`" in done.stderr
     assert "TW208" not in done.stdout
+
+
+def test_lines_stay_short_in_a_cluster_without_pattern() -> None:
+    listed = connections(snapshot(list(cluster(40))))
+    lines = list(lists.text(listed, View()))
+    assert len(lines) > 100
+    assert max(map(len, lines)) < 600
+    table = lists.GroupTable(listed.parts)
+    for entry in listed:
+        table.add(entry.sources)
+        table.add(entry.destinations)
+    groups = json.loads("{" + ",".join(table) + "}")
+    counted = [name for entry in listed for name in entry.sources.parts if "…" in name]
+    assert counted
+    for name in counted:
+        assert len(_pods(groups, name)) == int(name.split()[0])
+
+
+def _pods(groups: dict[str, list[str]], name: str) -> set[str]:
+    """Return the pods of a name by the table of groups in a document."""
+    return {pod for part in groups[name] for pod in _pods(groups, part)} if name in groups else {name}

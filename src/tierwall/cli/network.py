@@ -166,7 +166,7 @@ def list_connections(params: ListParams) -> None:
     narrowed = params.sources or destinations or params.ports
     unprotected = () if narrowed else connections.unprotected()
     entries = connections.pairs() if params.pairs else connections
-    print_output("list", params.output, ConnectionReport(entries, ways_in, unprotected, connections.members))
+    print_output("list", params.output, ConnectionReport(entries, ways_in, unprotected, connections.parts))
     if params.output in ("text", "md"):
         # Scripts read the connections line by line; the summary is for people.
         print_lines(map(str, unprotected), err=True)

@@ -40,8 +40,9 @@ def _reasons(entry: ConnectionEntry) -> Iterator[str]:
 class GroupTable:
     """The members of the groups that were named, each once."""
 
-    def __init__(self, members: Callable[[str], list[str] | None], named: Iterable[NamedEndpoints] = ()) -> None:
-        self._members = members
+    def __init__(self, parts: Callable[[str], list[str] | None], named: Iterable[NamedEndpoints] = ()) -> None:
+        """`parts` returns the members of a group, of which some may be groups themselves; None for one endpoint."""
+        self._parts = parts
         self._names: dict[str, None] = {}
         for endpoints in named:
             self.add(endpoints)
@@ -51,11 +52,18 @@ class GroupTable:
         self._names.update(dict.fromkeys(named.parts))
 
     def __iter__(self) -> Iterator[str]:
-        """Yield a line of JSON for each group, in the order of their names."""
-        for name in sorted(self._names):
-            members = self._members(name)
-            if members is not None:
-                yield f"{json_line(name)}: {json_line(members)}"
+        """Yield a line of JSON for each group: first those that were named, then those in them, each in order."""
+        written: set[str] = set()
+        names = set(self._names)
+        while names:
+            inner: set[str] = set()
+            for name in sorted(names):
+                parts = self._parts(name)
+                if parts is not None:
+                    inner.update(parts)
+                    yield f"{json_line(name)}: {json_line(parts)}"
+            written |= names
+            names = inner - written
 
 
 def json(

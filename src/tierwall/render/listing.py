@@ -21,7 +21,7 @@ from tierwall.render.formats import View
 MAX_HOSTS = 3
 
 
-def no_members(name: str) -> None:
+def no_parts(name: str) -> None:
     """Return None: every name is of one endpoint."""
 
 
@@ -31,8 +31,8 @@ class ConnectionReport(Struct, frozen=True, eq=False):
     entries: Iterable[ConnectionEntry]
     ways_in: tuple[JudgedWay, ...] = ()
     unprotected: tuple[UnprotectedPods, ...] = ()
-    # Returns the members of a group by its name; None for one endpoint.
-    members: Callable[[str], list[str] | None] = no_members
+    # Returns the members of a group by its name, of which some may be groups; None for one endpoint.
+    parts: Callable[[str], list[str] | None] = no_parts
 
 
 def text(report: ConnectionReport, view: View) -> Iterator[str]:
@@ -57,7 +57,7 @@ def json(report: ConnectionReport, view: View) -> Iterator[str]:
             for pods in report.unprotected
         },
     }
-    return connections.json(report.entries, view, more, connections.GroupTable(report.members, named))
+    return connections.json(report.entries, view, more, connections.GroupTable(report.parts, named))
 
 
 def comma_separated(report: ConnectionReport, view: View) -> Iterator[str]:

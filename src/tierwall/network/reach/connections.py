@@ -53,6 +53,10 @@ class Connections(Struct, frozen=True, eq=False):
         """Return the members of a group in an entry that was iterated over; None for the name of one endpoint."""
         return None if self.names is None else self.names.members(name)
 
+    def parts(self, name: str) -> list[str] | None:
+        """Return the members of a group as names, of which some may again be groups; None for one endpoint."""
+        return None if self.names is None else self.names.parts(name)
+
     def picture(self) -> Picture:
         """Return the picture of the connections. Raise TooManyBlocks if it would be too large to read."""
         return picture(self.matrix, self.explain, self.names)
@@ -92,7 +96,7 @@ def connections(
         raise input_error(problems)
     classes = EndpointClasses(
         network,
-        lambda endpoint: tuple([endpoint in part.endpoints for part in selected]),
+        (lambda endpoint: tuple([endpoint in part.endpoints for part in selected])) if any(given.values()) else None,
         [block for part in selected for block in part.blocks],
         ranges,
     )

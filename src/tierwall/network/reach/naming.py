@@ -86,6 +86,8 @@ class EndpointNames:
         self._masks = {EVERYONE: classes.everybody, EVERY_POD: self.pods, EVERY_NODE: self._nodes}
         self._masks[HOST_NETWORK] = self._on_host
         self._numbers: dict[str, list[str]] = {}
+        self._counts: set[str] = set()
+        self._known_parts: dict[tuple[int, int], tuple[str, ...]] = {}
 
     @cached_property
     def _finder(self) -> SelectorFinder:
@@ -134,6 +136,30 @@ class EndpointNames:
         if f"{namespace}/*" in self._namespaces:
             return [member for member in members if member.startswith(f"{namespace}/")]
         return list(members)
+
+    def parts(self, name: str) -> list[str] | None:
+        """Return the members of a set as names, those of a counted set namespace by namespace; None as `members`."""
+        if name not in self._counts:
+            return self.members(name)
+        pods = self._masks[name]
+        names: list[str] = []
+        while pods:
+            unit = self._classes.all[(pods & -pods).bit_length() - 1].unit
+            _, end = self._ranges[unit]
+            names += self._unit_parts(unit, pods & ((1 << end) - 1))
+            pods = pods >> end << end
+        return names
+
+    def _unit_parts(self, unit: int, pods: int) -> tuple[str, ...]:
+        """Return the names of all pods of a set in one unit: its few names, a selector, or every pod."""
+        key = unit, pods
+        if key not in self._known_parts:
+            names = self._few(pods, FEW)
+            if names is None:
+                named = self._finder.exact(pods, pods)
+                names = self._noted(named) if named is not None else tuple(self._each(pods))
+            self._known_parts[key] = names
+        return self._known_parts[key]
 
     def _name_pods(self, pods: int, possible: int, near: int) -> NamedEndpoints:
         """Name a set of pods: by few names, by selectors, by more names, or by a count, whichever is first possible."""
@@ -210,7 +236,9 @@ class EndpointNames:
         """Return a count of pods with two examples."""
         first, last = (mask & -mask).bit_length() - 1, mask.bit_length() - 1
         examples = self._classes.all[first].members[0], self._classes.all[last].members[-1]
-        return self._alias(f"{self._count(mask)} pods ({examples[0]}, {examples[1]}, …)", mask)
+        name = self._alias(f"{self._count(mask)} pods ({examples[0]}, {examples[1]}, …)", mask)
+        self._counts.add(name)
+        return name
 
     def _alias(self, text: str, mask: int) -> str:
         """Return a text as the name of a set; a number tells apart sets with the same text."""

@@ -27,6 +27,8 @@ from tierwall.network.reach.spaces import mask_of
 MAX_VALUES, MAX_NAMESPACES = 4, 4
 # The most boxes that cover a set.
 MAX_BOXES = 3
+# Boxes with more classes than this are never small.
+MAX_SMALL = 16
 # The most label keys of pods, and of namespaces, that selectors are made of: those that policies use most.
 MAX_KEYS = 8
 
@@ -142,6 +144,7 @@ class SelectorFinder:
     """Finds boxes that cover sets of pods."""
 
     def __init__(self, classes: EndpointClasses) -> None:
+        self._classes = classes
         pods = [pod_class for pod_class in classes.all if pod_class.representative.kind == "pod"]
         self._pods = mask_of(pod_class.bit for pod_class in pods)
         used = _keys_by_use(classes.model.policies)
@@ -164,14 +167,22 @@ class SelectorFinder:
         return self._named(self._fewest(box, self._pods & ~self._inside(box)))
 
     def cover(self, target: int, allowed: int) -> SelectorSelection:
-        """Cover a set of pods by at most MAX_BOXES boxes that have only allowed members."""
+        """Cover a set of pods by at most MAX_BOXES boxes with only allowed members; give up on a hopeless one."""
         forbidden = self._pods & ~allowed
         sets: list[SelectorSet] = []
-        while target and len(sets) < MAX_BOXES:
-            boxes = [box for axes in self._orders if (box := self._grown(target, forbidden, axes)) is not None]
-            if not boxes:
+        small, hopeless = target.bit_count() // (2 * MAX_BOXES), False
+        while target and len(sets) < MAX_BOXES and not hopeless:
+            box = max(
+                (box for axes in self._orders if (box := self._grown(target, forbidden, axes)) is not None),
+                key=lambda box: (self._inside(box) & target).bit_count(),
+                default=None,
+            )
+            if box is None:
                 break
-            sets.append(self._named(max(boxes, key=lambda box: (self._inside(box) & target).bit_count())))
+            sets.append(self._named(box))
+            # Large sets with a small box first are mostly without any pattern.
+            gained = (target & sets[-1].mask).bit_count()
+            hopeless = len(sets) > 1 and gained < small > MAX_SMALL
             target &= ~sets[-1].mask
         return SelectorSelection(tuple(sets), target)
 
@@ -229,8 +240,13 @@ class SelectorFinder:
                 [bound for bound in box if bound.axis.of_pods],
             )
         )
+        mask = self._inside(box)
+        if len(places) > 1:
+            # Namespaces that policies do not tell apart share classes; the box may have no pod in some of them.
+            members = {pod.namespace for pod_class in self._classes.members(mask) for pod in pod_class.members}
+            places = tuple(place for place in places if place in members)
         names = (f"{place}/{_bracketed(pods)}" for place in places or (_bracketed(namespaces),))
-        return SelectorSet(tuple(names), self._inside(box))
+        return SelectorSet(tuple(names), mask)
 
 
 def _bracketed(selector: Selector) -> str:

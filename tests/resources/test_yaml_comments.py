@@ -31,7 +31,7 @@ def marked(text: str, places: list[int]) -> str:
 PLACES = st.lists(st.integers(min_value=0, max_value=200), min_size=1, max_size=4)
 
 
-@settings(max_examples=examples(1000))
+@settings(max_examples=examples(300))
 @given(MESSES | ENTRIES, PLACES)
 @example("[a, b]\n", [3, 6])
 @example('[]aaa"', [5])
@@ -53,7 +53,7 @@ def test_what_is_called_a_comment_can_be_emptied_without_changing_the_value(text
             assert not content.startswith("#")
 
 
-@settings(max_examples=examples(1000))
+@settings(max_examples=examples(300))
 @given(ENTRIES, PLACES)
 @example("a: |\n  x\n", [5, 6, 7])
 @example("a: 'x\n  y'\n", [4, 6, 9])

@@ -11,6 +11,7 @@ import tierwall
 from tierwall.resources.folder import MAX_SLOW_PATTERNS
 from tierwall.resources.load import Loader, LoadSettings
 from tierwall.resources.read import ReadSettings, read_paths
+from tierwall.serve.files import FileSource
 
 
 def write(folder: Path, *files: str) -> None:
@@ -59,6 +60,10 @@ def test_links_are_followed_inside_the_folder_only(tmp_path: Path) -> None:
     assert [os.path.relpath(file.source.name, inside) for file in read.files] == ["b.yaml", "aa/a.yaml"]
     assert [os.path.basename(path) for path in read.leaving] == ["above", "file.yaml", "folder"]
     assert not read.diagnostics
+    noticed = FileSource(Loader([str(inside)])).read()
+    assert noticed is not None
+    assert [problem.code for problem in noticed.diagnostics] == ["TW017"] * 3
+    assert not noticed.errors
 
 
 def test_a_mounted_config_map_is_read(tmp_path: Path) -> None:

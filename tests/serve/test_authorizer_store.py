@@ -110,7 +110,7 @@ def test_an_object_with_an_error_fails_closed_and_the_others_are_in_force(served
 
 
 def test_everything_that_is_wrong_is_reported_at_once(served: Served) -> None:
-    texts = ["just: text", POLICY % ("Perhaps", "true"), CONFIGURATION % ("Webhook", WEBHOOK)]
+    texts = ["kind: Text", POLICY % ("Perhaps", "true"), CONFIGURATION % ("Webhook", WEBHOOK)]
     for number, text in enumerate(texts):
         (served.folder / f"broken-{number}.yaml").write_text(text)
     assert served.reload()

@@ -275,7 +275,7 @@ def test_a_change_through_another_name_of_a_file_is_noticed_in_time(
 
     async def main() -> None:
         stop = asyncio.Event()
-        watched = aiter(loads(Loader([str(folder)]), stop))
+        watched = aiter(loads(Loader([str(folder / "a.yaml")]), stop))
         assert names_in(await anext(watched)) == ["first"]
         other.write_text(NAMESPACE.replace("NAME", "second"))
         # No system reports this change; looking every ten seconds would be too late for a revocation.

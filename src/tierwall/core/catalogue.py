@@ -49,6 +49,7 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW014": CodeInfo(_E, "state folder cannot be used"),
     "TW015": CodeInfo(_E, "two objects in one document", unreadable=True),
     "TW016": CodeInfo(_E, "name is not a string"),
+    "TW017": CodeInfo(_N, "link is not followed"),
     # 030 to 034: accepting findings
     "TW030": CodeInfo(_E, "baseline cannot be used"),
     "TW031": CodeInfo(_N, "accepted finding no longer occurs"),

@@ -21,7 +21,6 @@ COMPOSE = "compose file"
 CI = "CI file"
 OTHER = "other document"
 OTHER_FILE = "other file"
-LINK = "link that leaves the folder"
 
 RENDER = "render it first: helm template … | tierwall … -f -"
 EFFECTS = {
@@ -29,7 +28,6 @@ EFFECTS = {
     CHART: RENDER,
     VALUES: "values of a chart; " + RENDER,
     KUSTOMIZATION: "build it first: kubectl kustomize … | tierwall … -f -",
-    LINK: "what it leads to is not read; name it to read it",
 }
 _NO_OBJECT = "not a Kubernetes object"
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from tierwall.core.answer import Omission
 from tierwall.core.diagnostics import MAX_OF_FILE, Diagnostic, Diagnostics, InputError, sorted_diagnostics
-from tierwall.core.source import Origin
+from tierwall.core.source import Origin, Position
 from tierwall.resources.document import Document, SourceText
 from tierwall.resources.file_cache import CachedFile, FileCache
 from tierwall.resources.object_reader import ObjectFailure, objects_in
@@ -213,8 +213,7 @@ class Loader:
         for cached in read.files:
             if cached.form:
                 unread.add(cached.form, cached.source)
-        if read.leaving:
-            unread.add_links(read.leaving)
+        diagnostics += map(_link_not_followed, read.leaving)
         self._last = LoadResult(resources, snapshot, sorted_diagnostics(diagnostics), read, lost, unread.omissions)
         return self._last
 
@@ -323,6 +322,11 @@ def read_objects(
     """Yield the objects in a plain value, which may be a list; yield a diagnostic for what is not an object."""
     for item in objects_in(value, origin, prefix, namespace):
         yield item if isinstance(item, Resource) else item.diagnostic(origin)
+
+
+def _link_not_followed(path: str) -> Diagnostic:
+    message = "the link leaves the given folder and is not followed"
+    return Diagnostic("TW017", message, Position(path, 1, 1), hint="name what it leads to")
 
 
 def _replacements(resources: Iterable[Resource], snapshot: Snapshot) -> Iterator[tuple[Resource, Resource]]:

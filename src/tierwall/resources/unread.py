@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tierwall.core.answer import Omission
 from tierwall.core.source import Position
 from tierwall.resources.document import Document, SourceText
@@ -45,14 +43,6 @@ class UnreadSet:
         self._counts[form] = self._counts.get(form, 0) + count
         if form not in self._first:
             self._first[form] = source.position(offset)
-
-    def add_links(self, paths: Iterable[str]) -> None:
-        """Count links that are not followed."""
-        from tierwall.resources.forms import LINK
-
-        for path in paths:
-            self._counts[LINK] = self._counts.get(LINK, 0) + 1
-            self._first.setdefault(LINK, Position(path, 1, 1))
 
     @property
     def omissions(self) -> tuple[Omission, ...]:

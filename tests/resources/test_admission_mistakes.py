@@ -92,6 +92,15 @@ def exists(schema: Schema, names: list[str], direction: str) -> bool:
     return True
 
 
+def test_a_relation_that_does_not_exist_is_not_said_to_be_accepted() -> None:
+    version, spec = MINIMAL["AdminNetworkPolicy"]
+    for word, codes in (("Other", ["TW108"]), ("self", ["TW109"]), ("Self", [])):
+        ingress = [DENY | {"from": [{"namespaces": {"related": word}}]}]
+        document = {"apiVersion": version, "kind": "AdminNetworkPolicy", "metadata": {"name": "a"}}
+        problems = admit({**document, "spec": {**spec, "ingress": ingress}})
+        assert [problem.code for problem in problems] == codes
+
+
 def test_what_yaml_does_not_read_as_text_is_put_in_quotes() -> None:
     assert hints("AdminNetworkPolicy", ingress=[DENY | {"name": True}]) == ["put it in quotes"]
     labels = {"matchLabels": {"app": 1}}

@@ -145,15 +145,16 @@ class EndpointNames:
         names: list[str] = []
         while pods:
             unit = self._classes.all[(pods & -pods).bit_length() - 1].unit
-            _, end = self._ranges[unit]
-            names += self._unit_parts(unit, pods & ((1 << end) - 1))
+            begin, end = self._ranges[unit]
+            names += self._unit_parts(unit, pods >> begin & ((1 << end - begin) - 1))
             pods = pods >> end << end
         return names
 
-    def _unit_parts(self, unit: int, pods: int) -> tuple[str, ...]:
+    def _unit_parts(self, unit: int, value: int) -> tuple[str, ...]:
         """Return the names of all pods of a set in one unit: its few names, a selector, or every pod."""
-        key = unit, pods
+        key = unit, value
         if key not in self._known_parts:
+            pods = value << self._ranges[unit][0]
             names = self._few(pods, FEW)
             if names is None:
                 named = self._finder.exact(pods, pods)
@@ -253,18 +254,20 @@ class EndpointNames:
 
     def _few(self, pods: int, limit: int) -> tuple[str, ...] | None:
         """Return the names of some pods; None if there are more than `limit`."""
+        # Units, each with its share of the set, counted from the first bit of the unit: such numbers are short.
         parts: list[tuple[int, int]] = []
         while pods:
             if len(parts) == limit:
                 return None  # Each unit has at least one name.
             unit = self._classes.all[(pods & -pods).bit_length() - 1].unit
-            _, end = self._ranges[unit]
-            parts.append((unit, pods & ((1 << end) - 1)))
+            begin, end = self._ranges[unit]
+            parts.append((unit, pods >> begin & ((1 << end - begin) - 1)))
             pods = pods >> end << end
         names: tuple[str, ...] = ()
         for part in parts:
             if part not in self._unit_names:
-                self._unit_names[part] = tuple(islice(self._pod_names(part[1]), MANY + 1))
+                unit, value = part
+                self._unit_names[part] = tuple(islice(self._pod_names(value << self._ranges[unit][0]), MANY + 1))
             names += self._unit_names[part]
             if len(names) > limit:
                 return None

@@ -103,6 +103,24 @@ def test_pods_and_namespaces_are_named_if_the_question_is_about_them() -> None:
     assert [omission.kind for omission in tierwall.load(objects=[deployment]).not_considered] == ["Deployment"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metadata": {"name": "db", "namespace": "shop", "labels": {"app": 1}}},
+        {"metadata": {"name": "db", "namespace": "shop", "labels": {"a b": "c"}}},
+        {"metadata": {"name": "db", "namespace": "shop", "labels": []}},
+        {"spec": {"containers": 5}},
+        {"spec": {"containers": [5]}},
+        {"spec": {"containers": [{"ports": {}}]}},
+        {"spec": {"containers": [{"ports": [{"containerPort": "80"}]}]}},
+        {"spec": {"hostNetwork": "yes"}},
+        {"spec": []},
+    ],
+)
+def test_whatever_is_odd_about_a_pod_is_judged(change: Object) -> None:
+    assert network({**pod("shop", "db"), **change}) == ["invalid Pod 1"]
+
+
 def test_api_answers_name_roles_that_grant_nothing() -> None:
     role = named("rbac.authorization.k8s.io/v1", "Role", "r", "shop", rules=[{"verbs": "get"}])
     world = tierwall.load(objects=[role])

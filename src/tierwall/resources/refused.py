@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,14 +18,19 @@ from tierwall.core.answer import Omission
 from tierwall.resources.kinds.misspelling import misspelled_kind
 from tierwall.resources.kinds.registry import is_built_in, read_data
 from tierwall.resources.kinds.served import home_group, unserved_version
-from tierwall.resources.once import per_snapshot
+from tierwall.resources.once import per_resource, per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.target_refs import targets_others
 from tierwall.resources.validity import admission_problems, installed_definitions
+from tierwall.values.pattern import pattern
 
 MAX_EXAMPLES = 2
 _LEFT_OUT = "left out here"
+_ENDPOINTS = ("Pod", "Namespace", "Node")
+_NAME = pattern("[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+_KEY = pattern("([a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_VALUE = pattern("[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 class JudgedKind(msgspec.Struct, frozen=True):
@@ -72,7 +77,7 @@ def refusals(
         objects += _refused(snapshot, plane, namespace, every)
     for resource in named:
         line = _table()[plane].get(snapshot.key_of(resource))
-        if line is not None and line.many and not every:
+        if line is not None and line.many and not every and not _is_plain(resource):
             objects += _refusal(snapshot, resource, line)
     grouped: dict[tuple[str, str, str, str], list[Resource]] = {}
     for resource, reason, effect in dict.fromkeys(objects):
@@ -117,6 +122,44 @@ def _refusal(snapshot: Snapshot, resource: Resource, line: JudgedKind) -> Iterat
             yield _unserved(resource, line.closed)
         else:
             yield InvalidObject(resource, "invalid", f"refused by an API server; {line.closed}")
+
+
+@per_resource
+def _is_plain(resource: Resource) -> bool:
+    """Whether nothing is odd about what an endpoint is matched by: its name, labels and ports.
+
+    Admission takes ten times as long, and a program asks thousands of questions a second.
+    """
+    if resource.kind not in _ENDPOINTS or not _NAME.fullmatch(resource.name):
+        return False
+    for key, value in resource.labels.items():
+        if type(value) is not str or not _KEY.fullmatch(key) or (value and not _VALUE.fullmatch(value)):
+            return False
+    labels = resource.metadata.get("labels")
+    if resource.kind != "Pod":
+        return labels is None or isinstance(labels, dict)
+    spec = resource.value.get("spec", {})
+    is_map = isinstance(spec, dict) and isinstance(labels, dict | None)
+    return is_map and spec.get("hostNetwork") in (None, True, False) and _has_plain_ports(spec)
+
+
+def _has_plain_ports(spec: Mapping[str, Any]) -> bool:
+    for key in ("containers", "initContainers"):
+        containers = spec.get(key, [])
+        if not isinstance(containers, list):
+            return False
+        for container in containers:
+            ports = container.get("ports", []) if isinstance(container, dict) else None
+            if not isinstance(ports, list):
+                return False
+            for port in ports:
+                if not isinstance(port, dict) or type(number := port.get("containerPort")) is not int:
+                    return False
+                name, protocol = port.get("name", "p"), port.get("protocol", "TCP")
+                is_known = protocol in ("TCP", "UDP", "SCTP") and isinstance(name, str) and len(name) <= 15
+                if not 1 <= number <= 65535 or not is_known or not _VALUE.fullmatch(name):
+                    return False
+    return True
 
 
 def _unserved(resource: Resource, consequence: str) -> InvalidObject:

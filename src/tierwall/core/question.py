@@ -50,7 +50,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
         for complete, fields in ((self.full_name, self.names), (full_reference, self.references)):
             for field in fields:
                 given = getattr(self, field)
-                if given is not None and (full := complete(given, namespace)) != given:
+                # Mostly `namespace/name`, which is complete. Every question passes here.
+                if given is None or (type(given) is str and given[:1].islower() and "/" in given):
+                    continue
+                if (full := complete(given, namespace)) != given:
                     changed[field] = full
         return msgspec.structs.replace(self, **changed) if changed else self
 

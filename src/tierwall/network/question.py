@@ -225,12 +225,16 @@ def _direction_steps(connection: ConnectionDecision, decision: DirectionDecision
         return
     own_node = "Kubernetes exempts traffic between a pod and its own node" if _same_node(connection) else ""
     closing = "; ".join([*([own_node] if own_node else ()), *decision.notes]) if decision.notes else own_node
-    for number, (part, verdict, reason) in enumerate(decision.consulted, 1):
-        last = closing if number == len(decision.consulted) else ""
+    left = len(decision.consulted)
+    for part, verdict, reason in decision.consulted:
+        left -= 1
+        note = closing if not left else ""
         if part is None:
-            yield Step(direction=direction, tier="Default", verdict=verdict, reason=reason, note=last or None)
+            yield Step(direction=direction, tier="Default", verdict=verdict, reason=reason, note=note or None)
             continue
-        notes = [note for note in (part.closed, _by_address(part, connection, decision), last) if note]
+        by_address = _by_address(part, connection, decision)
+        if part.closed or by_address:
+            note = "; ".join([words for words in (part.closed, by_address, note) if words])
         yield Step(
             direction=direction,
             tier=str(part.tier),
@@ -239,7 +243,7 @@ def _direction_steps(connection: ConnectionDecision, decision: DirectionDecision
             policy=part.policy,
             rule=part.place,
             name=part.name or None,
-            note="; ".join(notes) if notes else None,
+            note=note or None,
             origin=part.resource,
             path=part.path,
         )

@@ -78,8 +78,8 @@ def _can(verdict: Verdict) -> str:
 def _reason(decision: ConnectionDecision) -> str:
     """Say why a connection is decided as it is, or on what it depends."""
     directions = (decision.egress, decision.ingress)
-    ended = dict.fromkeys(end for end in (decision.source, decision.destination) if end.ended)
-    if ended:
+    if decision.source.ended or decision.destination.ended:
+        ended = dict.fromkeys(end for end in (decision.source, decision.destination) if end.ended)
         return " and ".join(f"{end} has ended ({end.ended})" for end in ended)
     verdict = decision.verdict
     if verdict is _DENY:

@@ -18,9 +18,7 @@ from tierwall.core.question import Question
 from tierwall.core.reference import Reference, full_name
 from tierwall.resources.load import LoadResult, LoadSettings, load_text
 from tierwall.resources.load import load as load_paths
-from tierwall.resources.plain_objects import objects_over
 from tierwall.resources.read import NOTHING_READ, ReadResult, repeated_keys
-from tierwall.resources.removal import find_named, without
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -74,6 +72,8 @@ def loads(
 def _world(loaded: LoadResult, objects: Iterable[Mapping[str, Any]], namespace: str, strict: bool) -> World:
     if loaded.errors:
         raise InputError(loaded.errors)
+    from tierwall.resources.plain_objects import objects_over
+
     world = World.of(loaded, namespace).with_snapshot(objects_over(loaded.snapshot, objects, namespace))
     if strict and world.not_considered:
         raise InputError(
@@ -168,6 +168,8 @@ class World:
 
     def overlay(self, *paths: Path, objects: Iterable[Mapping[str, Any]] = ()) -> World:
         """Return this world with other objects over it. They replace objects of the same kind and name."""
+        from tierwall.resources.plain_objects import objects_over
+
         loaded = load_paths([os.fspath(path) for path in paths], LoadSettings(self._namespace))
         if loaded.errors:
             raise InputError(loaded.errors)
@@ -178,6 +180,8 @@ class World:
 
     def without(self, *references: str | Reference) -> World:
         """Return this world without these objects."""
+        from tierwall.resources.removal import without
+
         (snapshot,) = without([self._snapshot], references, self._namespace)
         return self.with_snapshot(snapshot)
 
@@ -383,6 +387,8 @@ class World:
 
     def find(self, reference: str | Reference) -> Resource:
         """Find one object; UnknownName if it does not exist."""
+        from tierwall.resources.removal import find_named
+
         problems: list[Diagnostic] = []
         resource = find_named(self._snapshot, reference, self._namespace, problems)
         if resource is None:

@@ -12,6 +12,7 @@ from tests.randomness import examples
 from tests.worlds.cel_trees import same
 from tierwall.cel.errors import ParseError
 from tierwall.cel.syntax import ast
+from tierwall.cel.syntax.lexer import tokenize
 from tierwall.cel.syntax.macros import syntax_of
 from tierwall.cel.syntax.parser import MAX_SOURCE, parse
 from tierwall.cel.syntax.printer import to_text
@@ -282,3 +283,14 @@ def test_the_conformance_expressions_parse_as_in_kubernetes(shared: Path) -> Non
                 wrong.append(case["name"])
     assert wrong == []
     assert asked > 2000
+
+
+PIECES = ("'", '"', "b", "R", "ab", "1", "0x1f", "2u", ".5", "1e3", ".", "==", "=", " ", "\n", "// c'", "`a b`", "é")
+STRINGS = ("'x'", '"y"', "r'z'", "bR'z'", "''", '""')
+
+
+@given(st.lists(st.sampled_from((*PIECES, *STRINGS)), max_size=9).map("".join))
+@settings(max_examples=examples(300))
+def test_a_backslash_elsewhere_does_not_change_tokens(source: str) -> None:
+    short, whole = tokenize(source), tokenize(source + "\n// \\")
+    assert (short.kinds, short.texts, short.starts[:-1]) == (whole.kinds, whole.texts, whole.starts[:-1])

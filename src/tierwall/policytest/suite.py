@@ -16,7 +16,6 @@ from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorte
 from tierwall.planes import PLANES
 from tierwall.resources.admission.question import LocatedValue
 from tierwall.resources.load import DEFAULT_SETTINGS, LoadSettings, load, load_objects, read_objects
-from tierwall.resources.removal import without
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import InstalledDefinition, admission_problems, built_in_problems, installed_definition
@@ -87,6 +86,8 @@ def suites(
         raise InputError(errors)
     if not settings.without:
         return ready
+    from tierwall.resources.removal import without
+
     snapshots = without([suite.snapshot for suite in ready], settings.without, settings.namespace)
     return [msgspec.structs.replace(suite, snapshot=snapshot) for suite, snapshot in zip(ready, snapshots, strict=True)]
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tierwall.core.answer import Omission
-from tierwall.resources.kinds.misspelling import misspelled_kind
 from tierwall.resources.kinds.registry import is_built_in, read_data
 from tierwall.resources.kinds.served import home_group, unserved_version
 from tierwall.resources.once import per_resource, per_snapshot
@@ -177,7 +176,11 @@ def _without_kind(snapshot: Snapshot, plane: str) -> tuple[InvalidObject, ...]:
         if (home_group(resource.group, resource.kind), resource.kind) in lines
     ]
     unknown = [key for key in snapshot.kinds if not is_built_in(*key)]
-    defined = installed_definitions(snapshot) if unknown else {}
+    if not unknown:
+        return tuple(objects)
+    from tierwall.resources.kinds.misspelling import misspelled_kind
+
+    defined = installed_definitions(snapshot)
     for key in unknown:
         meant = misspelled_kind(*key) if key not in defined else None
         if meant is not None and (meant.group, meant.kind) in lines:

@@ -37,9 +37,7 @@ _STRING = (
 )
 
 # Strings stand before identifiers because of their prefixes; numbers before operators because of `.5`.
-_TOKEN = pattern(
-    r"(?:[\t \r\n\f]++|//[^\n]*+)*+(?:"
-    rf"([bB]?{_STRING})"  # 1
+_REST = (
     r"|([A-Za-z_][A-Za-z0-9_]*+)"  # 2
     r"|(0x[0-9a-fA-F]++[uU]|[0-9]++[uU])"  # 3
     r"|(0x[0-9a-fA-F]++)"  # 4
@@ -48,9 +46,12 @@ _TOKEN = pattern(
     r"|(==|!=|<=|>=|&&|\|\||[-<>\[\]{}().,!?:+*/%])"  # 7
     r"|(`[A-Za-z0-9_.\-/ ]++`)"  # 8
     r"|(.)"  # 9
-    r"|(\Z))",  # 10
-    re.DOTALL,
+    r"|(\Z))"  # 10
 )
+_BLANKS = r"(?:[\t \r\n\f]++|//[^\n]*+)*+"
+_TOKEN = pattern(rf"{_BLANKS}(?:([bB]?{_STRING}){_REST}", re.DOTALL)
+# Nearly all expressions have neither escapes nor triple quotes. This pattern for them compiles in a third of the time.
+_PLAIN_TOKEN = pattern(rf"{_BLANKS}(?:([bB]?[rR]?(?:'[^'\n\r]*+'|\"[^\"\n\r]*+\")){_REST}", re.DOTALL)
 _KINDS = ("", STRING, IDENT, UINT, INT, DOUBLE, INT, "", ESCAPED, BAD, END)
 _HINTS = {"=": "write `==`", "&": "write `&&`", "|": "write `||`", ";": "an expression is one value"}
 _WORDS = {"true": "true", "false": "false", "null": "null", "in": "in"}
@@ -73,7 +74,8 @@ def tokenize(source: str) -> Tokens:
     """Return the tokens of `source`, up to the first place where no token begins."""
     tokens = Tokens()
     kinds, texts, starts = tokens.kinds, tokens.texts, tokens.starts
-    for match in _TOKEN.finditer(source):
+    is_plain = "\\" not in source and "'''" not in source and '"""' not in source
+    for match in (_PLAIN_TOKEN if is_plain else _TOKEN).finditer(source):
         group = match.lastindex or 0
         text = match[group]
         starts.append(match.start(group))

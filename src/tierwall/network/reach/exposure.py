@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -21,13 +21,14 @@ from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.rules import TieredPolicy, peers_by_kind
 from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes
 from tierwall.network.reach.label_space import OTHER_VALUE, LabelBox, LabelSpace, join, regions
-from tierwall.network.reach.listing import ConnectionEntry, FlowDescriber
 from tierwall.network.reach.matrix import reach_matrix
-from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
 from tierwall.network.reach.spaces import bits, mask_of
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tierwall.network.reach.listing import ConnectionEntry
 
 # The most hypothetical pods. With more sorts than this, namespaces are left out, or sorts are told apart less finely.
 MAX_SORTS = 1000
@@ -202,6 +203,9 @@ def exposure_limits(snapshot: Snapshot) -> Iterator[Diagnostic]:
 
 def exposure(snapshot: Snapshot, explain: bool = False) -> Iterator[ConnectionEntry]:
     """Yield the connections between existing pods and hypothetical pods, in both directions."""
+    from tierwall.network.reach.listing import ConnectionEntry, FlowDescriber
+    from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
+
     hypothetical = future_pods(snapshot)
     pods = hypothetical.pods
     model = network_model(hypothetical.snapshot)

@@ -12,7 +12,6 @@ import msgspec
 
 from tierwall.resources.admission import wording
 from tierwall.resources.admission.default import Defaulter, compile_defaults
-from tierwall.resources.admission.mistakes import with_hints
 from tierwall.resources.admission.problem import (
     COUNT,
     REQUIRED,
@@ -65,6 +64,10 @@ def admit(document: Any, kind: Kind | None = None) -> list[AdmissionProblem]:
             AdmissionProblem(COUNT, (), f"object has {MAX_PROBLEMS} warnings or more; the rest was not judged"),
             *problems,
         ]
+    if not problems:
+        return []
+    from tierwall.resources.admission.mistakes import with_hints  # most objects have none
+
     return [
         msgspec.structs.replace(problem, path=existing_path(problem.path, document))
         for problem in with_hints(kind, problems[:MAX_PROBLEMS])

@@ -34,7 +34,7 @@ def _hints(kind: str) -> Mapping[str, str]:
 
 def with_hints(kind: Kind, problems: list[AdmissionProblem]) -> list[AdmissionProblem]:
     """Return problems with the hints for common mistakes."""
-    if not problems or kind.group not in _GROUPS or kind.kind not in _SHARED:
+    if kind.group not in _GROUPS or kind.kind not in _SHARED:
         return problems
     hints = _hints(kind.kind)
     return [

@@ -29,7 +29,6 @@ from tierwall.resources.admission.problem import (
     Trail,
     path_of_trail,
 )
-from tierwall.resources.admission.typed import compile_binding
 from tierwall.resources.schema import Schema, ValidationRule
 from tierwall.values.pattern import pattern
 
@@ -66,6 +65,8 @@ def compile_metered_rules(schema: Schema) -> RuleRunner:
     An object is judged as if it were new. Transition rules, which compare with the old object, only run if they
     handle a missing one (`optionalOldSelf`).
     """
+    from tierwall.resources.admission.typed import compile_binding
+
     bind = compile_binding(schema)
     rules = [
         (rule, parse_field_path(rule.field_path))

@@ -9,7 +9,6 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-from tierwall.cel.library.url import request_uri_problem
 from tierwall.core.diagnostics import near_miss
 from tierwall.resources.admission import wording
 from tierwall.resources.admission.problem import (
@@ -188,6 +187,12 @@ def _cidr(text: str) -> list[str]:
     return []
 
 
+def _is_uri(text: str) -> bool:
+    from tierwall.cel.library.url import request_uri_problem  # few kinds have such a field
+
+    return request_uri_problem(text) is None
+
+
 def _named(reasons: names.Reasons) -> FormatCheck:
     """Skip an empty name: it counts as missing, which a rule reports."""
     return lambda text: reasons(text) if text else []
@@ -214,7 +219,7 @@ _KUBERNETES: dict[str, FormatCheck] = {
 # OpenAPI's formats. Their only reason is their name.
 _OPENAPI: dict[str, Callable[[str], bool]] = {
     **formats.FORMATS,
-    "uri": lambda text: request_uri_problem(text) is None,
+    "uri": _is_uri,
 }
 
 

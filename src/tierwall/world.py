@@ -25,7 +25,7 @@ from tierwall.resources.snapshot import Snapshot
 if TYPE_CHECKING:
     from tierwall.analyze.baseline import BaselineSet
     from tierwall.analyze.conversion import ConversionResult
-    from tierwall.analyze.difference import Difference
+    from tierwall.analyze.diff import DifferenceStream
     from tierwall.analyze.review import ReviewResult
     from tierwall.analyze.statuses import AnyStatus
     from tierwall.api.permissions import Permission
@@ -83,8 +83,11 @@ def _world(loaded: LoadResult, objects: Iterable[Mapping[str, Any]], namespace: 
     return world
 
 
-def diff(old: World, new: World, planes: Sequence[str] | None = None) -> Iterator[Difference]:
-    """Compare two worlds: what a change opens, closes or alters. InputError for a plane that cannot be compared."""
+def diff(old: World, new: World, planes: Sequence[str] | None = None) -> DifferenceStream:
+    """Compare two worlds: what a change opens, closes or alters. InputError for a plane that cannot be compared.
+
+    `not_considered` of the result says what was too much to compare, once all differences have been read.
+    """
     from tierwall.analyze.diff import differences
 
     return differences(old.snapshot, new.snapshot, None if planes is None else _strings(planes))

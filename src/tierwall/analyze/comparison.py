@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from tierwall.analyze.diff import PLANES, differences
 from tierwall.analyze.difference import Difference
 from tierwall.analyze.future_pods import future_pods, lacks_pods
+from tierwall.core.answer import Omission
 from tierwall.network.reach.compare import compare_connections
 from tierwall.network.reach.listing import ConnectionEntry, Picture, picture_of_changes
 from tierwall.resources.snapshot import Snapshot
@@ -19,6 +20,8 @@ class PlaneComparison(Struct, frozen=True):
 
     connections: tuple[ConnectionEntry, ...] = ()
     differences: tuple[Difference, ...] = ()
+    # What was too much to compare.
+    not_considered: tuple[Omission, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.connections or self.differences)
@@ -31,8 +34,12 @@ class PlaneComparison(Struct, frozen=True):
 def compare(old: Snapshot, new: Snapshot, planes: Sequence[str] = (), grouped: bool = True) -> PlaneComparison:
     """Compare two snapshots on some planes, or on all. If not `grouped`, connections are differences as well."""
     wanted = [plane for plane in PLANES if not planes or plane in planes]
-    if not grouped or "network" not in wanted:
-        return PlaneComparison((), tuple(differences(old, new, wanted)))
-    others = [plane for plane in wanted if plane != "network"]
-    connections = future_pods(old, new).changes() if lacks_pods(old, new) else compare_connections(old, new)
-    return PlaneComparison(tuple(connections), tuple(differences(old, new, others)))
+    future = future_pods(old, new) if grouped and "network" in wanted and lacks_pods(old, new) else None
+    connections: Iterable[ConnectionEntry] = ()
+    if grouped and "network" in wanted:
+        wanted.remove("network")
+        connections = future.changes() if future is not None else compare_connections(old, new)
+    rest = differences(old, new, wanted)
+    return PlaneComparison(
+        tuple(connections), tuple(rest), (*(future.limits() if future is not None else ()), *rest.not_considered)
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tierwall.analyze.difference import Difference
+from tierwall.core.answer import Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.resources.snapshot import Snapshot
 
-# The planes in order, each with the function that compares it.
+# The planes in order, each with the function that compares it and says what was too much to compare.
 PLANES: Mapping[str, str] = {
     "network": "tierwall.analyze.diff_network:network_differences",
     "tool": "tierwall.analyze.diff_tool:tool_differences",
@@ -18,8 +19,28 @@ PLANES: Mapping[str, str] = {
 }
 
 
-def differences(old: Snapshot, new: Snapshot, planes: Sequence[str] | None = None) -> Iterator[Difference]:
-    """Yield everything that differs, the network plane first. Raise InputError for a plane that does not exist."""
+class DifferenceStream(Iterator[Difference]):
+    """The differences of two snapshots, one after the other, and what was left out of the comparison."""
+
+    def __init__(self, compared: Iterable[Difference | Omission]) -> None:
+        self._compared = iter(compared)
+        self._omissions: dict[Omission, None] = {}
+
+    def __next__(self) -> Difference:
+        for member in self._compared:
+            if isinstance(member, Difference):
+                return member
+            self._omissions[member] = None
+        raise StopIteration
+
+    @property
+    def not_considered(self) -> tuple[Omission, ...]:
+        """The limits that the comparison reached so far; complete when the last difference has been read."""
+        return tuple(self._omissions)
+
+
+def differences(old: Snapshot, new: Snapshot, planes: Sequence[str] | None = None) -> DifferenceStream:
+    """Return everything that differs, the network plane first. Raise InputError for a plane that does not exist."""
     unknown = [plane for plane in planes or () if plane not in PLANES]
     if unknown:
         expected = f"expected one of {', '.join(PLANES)} as plane"
@@ -27,10 +48,11 @@ def differences(old: Snapshot, new: Snapshot, planes: Sequence[str] | None = Non
             Diagnostic("TW703", f"{expected}, found `{plane}`", hint=near_miss(plane, PLANES)) for plane in unknown
         )
     wanted = [plane for plane in PLANES if planes is None or plane in planes]
-    return (difference for plane in wanted for difference in _comparison(plane)(old, new))
+    return DifferenceStream(member for plane in wanted for member in _comparison(plane)(old, new))
 
 
-def _comparison(plane: str) -> Callable[[Snapshot, Snapshot], Iterator[Difference]]:
+def _comparison(plane: str) -> Callable[[Snapshot, Snapshot], Iterator[Difference | Omission]]:
     module, _, name = PLANES[plane].partition(":")
-    compare: Callable[[Snapshot, Snapshot], Iterator[Difference]] = getattr(importlib.import_module(module), name)
+    compare: Callable[[Snapshot, Snapshot], Iterator[Difference | Omission]]
+    compare = getattr(importlib.import_module(module), name)
     return compare

@@ -18,7 +18,10 @@ from tierwall.api.authorizers.rbac import Binding, bindings_by_subject
 from tierwall.api.detail import ApiDetail
 from tierwall.api.model import configured_authorizers
 from tierwall.api.question import ApiQuestion, ask
+from tierwall.core.answer import Omission
+from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
+from tierwall.resources.refused import MAX_EXAMPLES
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -45,11 +48,12 @@ RuleKey: TypeAlias = tuple[frozenset[str], frozenset[str], frozenset[str], froze
 RequestKey: TypeAlias = tuple[tuple[str, str], ...]
 
 
-def api_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference]:
-    """Yield every request whose verdict or conditions change, subject by subject."""
+def api_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference | Omission]:
+    """Yield every request whose verdict or conditions change, subject by subject; then what was too much to ask."""
+    limited: dict[Resource, None] = {}
     asked: set[tuple[NamedSubject, RequestKey]] = set()
     everywhere: dict[tuple[NamedSubject, RequestKey], object] = {}
-    for subject, request in _requests(old, new):
+    for subject, request in _requests(old, new, limited):
         if (subject, request) in asked:
             continue
         asked.add((subject, request))
@@ -75,6 +79,24 @@ def api_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference]:
             after=after[0],
             words=(f"{subject.words} {may}", _action(question), " ".join(filter(None, (where, conditions, why)))),
             covers={"subject": subject.words} if subject.words != subject.user else {},
+        )
+    yield from _limits(limited)
+
+
+def _limits(limited: Iterable[Resource]) -> Iterator[Omission]:
+    """Yield the bindings and policies of which not every request was asked about, by kind."""
+    by_kind: dict[tuple[str, str], dict[Reference, Resource]] = {}
+    for resource in limited:
+        by_kind.setdefault((resource.group, resource.kind), {}).setdefault(resource.reference, resource)
+    for (group, kind), objects in by_kind.items():
+        yield Omission(
+            reason="limit",
+            kind=kind,
+            group=group,
+            count=len(objects),
+            examples=tuple(objects)[:MAX_EXAMPLES],
+            at=next(iter(objects.values())).position(),
+            effect="too many requests to compare them all; others may change as well",
         )
 
 
@@ -107,8 +129,8 @@ def _settled(snapshot: Snapshot, question: dict[str, Any]) -> tuple[SettledVerdi
     return SettledVerdict(answer.verdict, answer.decided_by, conditions, never), detail.reason
 
 
-def _requests(old: Snapshot, new: Snapshot) -> Iterator[tuple[NamedSubject, RequestKey]]:
-    """Yield the subjects and requests that a change can touch."""
+def _requests(old: Snapshot, new: Snapshot, limited: dict[Resource, None]) -> Iterator[tuple[NamedSubject, RequestKey]]:
+    """Yield the subjects and requests that a change can touch; note bindings and policies with too many of them."""
     everything = configured_authorizers(old) != configured_authorizers(new)
     content = _SameContent()
     rules = _changed_rules(old, new, content, everything)
@@ -120,14 +142,30 @@ def _requests(old: Snapshot, new: Snapshot) -> Iterator[tuple[NamedSubject, Requ
     for (namespace, kind, name), changed in sorted(rules.items()):
         concerned = _concerned(subjects, kind, name)
         for rule in changed:
-            for request in islice(_granted(rule, namespace, mentioned), _limit(len(concerned))):
-                yield from ((subject, request) for subject in concerned)
+            limit = _limit(len(concerned))
+            for number, request in enumerate(islice(_granted(rule, namespace, mentioned), limit + 1)):
+                if number == limit:
+                    limited |= dict.fromkeys(_granting(old, new, (namespace, kind, name), rule))
+                else:
+                    yield from ((subject, request) for subject in concerned)
     for policy in policies:
         of_policy = mentioned_values((policy,))
         possible = list(_possible_subjects(policy, subjects))
-        requests = list(islice(_distinguished(policy, of_policy), _limit(len(possible))))
+        limit = _limit(len(possible))
+        requests = list(islice(_distinguished(policy, of_policy), limit + 1))
+        if len(requests) > limit:
+            limited[policy.resource] = None
+            del requests[limit:]
         for subject in possible:
             yield from ((subject, request) for request in requests)
+
+
+def _granting(old: Snapshot, new: Snapshot, key: tuple[str, str, str], rule: RuleKey) -> Iterator[Resource]:
+    """Yield the bindings that grant a rule to a subject."""
+    for snapshot in (old, new):
+        for binding in bindings_by_subject(snapshot).get(key, ()):
+            if any(_rule_key(granted) == rule for granted in binding.rules):
+                yield binding.resource
 
 
 def _limit(subjects: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tierwall.analyze.difference import Change, Difference, SettledVerdict
 from tierwall.analyze.future_pods import future_pods, lacks_pods
+from tierwall.core.answer import Omission
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
 from tierwall.network.model.endpoints import Endpoint, address_endpoint
@@ -25,10 +26,11 @@ _CHANGES: Mapping[str, Change] = {ADDED: "opens", REMOVED: "closes", CHANGED: "a
 _VERBS = {"opens": "can now reach", "closes": "can no longer reach", "alters": "can reach, by other domain names,"}
 
 
-def network_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference]:
+def network_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference | Omission]:
     """Yield every group of connections that opens, closes or depends on other domain names."""
     future = future_pods(old, new) if lacks_pods(old, new) else None
     if future is not None:
+        yield from future.limits()
         old, new = future.before, future.after
     models = network_model(old), network_model(new)
     taken = {address for model in models for end in (*model.pods, *model.nodes) for address in end.addresses}

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tierwall.core.answer import Omission
 from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.reach.classes import EndpointClasses
@@ -21,8 +22,8 @@ from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
-# The most hypothetical pods that are compared.
-MAX_SORTS = 300
+# The most sorts of hypothetical pods that are compared in a namespace, and in all.
+MAX_SORTS, MAX_IN_ALL = 300, 10_000
 # The most endpoints that are named on one side of a change.
 MAX_NAMED_ENDS = 4
 # No name of an object ends like this.
@@ -65,6 +66,17 @@ class FuturePods(Struct, frozen=True):
             if sources.future or destinations.future:
                 yield ConnectionEntry(sources.named, destinations.named, changed.flows, changed.change, changed.partial)
 
+    def limits(self) -> Iterator[Omission]:
+        """Yield what was left out of the comparison: an unknown number of sorts."""
+        if not self.is_complete:
+            yield Omission(
+                reason="limit",
+                count=1,
+                form="sort of future pods, or more",
+                effect=f"policies tell more than {MAX_SORTS} sorts in a namespace or {MAX_IN_ALL} in all apart; "
+                "connections of the others may change as well",
+            )
+
     def ends(self, classes: EndpointClasses, mask: int, names: EndpointNames) -> MixedEnds:
         """Name a set of endpoints."""
         pods = [end for member in classes.members(mask & names.pods) for end in member.members]
@@ -78,7 +90,8 @@ class FuturePods(Struct, frozen=True):
 def future_pods(before: Snapshot, after: Snapshot) -> FuturePods:
     """Add hypothetical pods to two snapshots."""
     both = before.with_changes(put=[_beside(resource) for _, resource in after.changes(before) if resource is not None])
-    hypothetical = with_stand_ins(both, named_ports=True, limit=MAX_SORTS)
+    touched = {reference.namespace for _, reference in changed_objects(before, after)}
+    hypothetical = with_stand_ins(both, named_ports=True, limit=MAX_SORTS, total=MAX_IN_ALL, first=touched)
     sorts = dict(hypothetical.pods)
     added = [resource for _, resource in hypothetical.snapshot.changes(both) if resource is not None]
     for pod in [resource for resource in added if resource.kind == "Pod"]:

@@ -65,7 +65,7 @@ def diff(params: DiffParams) -> int:
             message = "no pods were given, so policies are compared for pods that do not exist yet"
             print_diagnostics([Diagnostic("TW211", message, hint=hint)])
     compared = compare(before.snapshot, after.snapshot, planes, grouped=params.output != "json")
-    left_out().update(dict.fromkeys((*before.omissions(*planes), *after.omissions(*planes))))
+    left_out().update(dict.fromkeys((*before.omissions(*planes), *after.omissions(*planes), *compared.not_considered)))
     if params.output in ("dot", "mermaid", "svg"):
         print_output("diff", params.output, draw(compared.picture))
     elif params.output == "csv":

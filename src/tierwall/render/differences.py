@@ -110,7 +110,8 @@ def summary(compared: PlaneComparison) -> str:
             words = [f"{count_noun(number, noun)} {_verb(first, number)}"]
             words += [f"{number} {_verb(change, number)}" for change, number in more]
             planes.append(", ".join(words))
-    return "; ".join(planes) or "nothing changes"
+    unchanged = "nothing changes in what was compared" if compared.not_considered else "nothing changes"
+    return "; ".join(planes) or unchanged
 
 
 def _verb(change: str, number: int) -> str:

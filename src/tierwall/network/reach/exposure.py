@@ -8,7 +8,7 @@ the exposure. Each sort is named by selectors that are true of all of it and of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -89,17 +89,20 @@ class _SortSpace:
             alike.setdefault(relevant(labels), []).append(name)
         self.alike = tuple(map(tuple, alike.values()))
 
-    def sorts(self, limit: int) -> tuple[list[HypotheticalPod], bool]:
-        """Return a hypothetical pod for each sort, and whether all sorts are told apart."""
+    def sorts(self, limit: int, total: int, first: Collection[str]) -> tuple[list[HypotheticalPod], bool]:
+        """Return a hypothetical pod for each sort, and whether all sorts are told apart.
+
+        There are up to `limit` in a namespace and `total` in all; some namespaces come first.
+        """
         of_namespaces, of_pods = self.of_namespaces, self.of_pods
         cuts = ((*of_namespaces.box(namespaces), *of_pods.box(pods)) for namespaces, pods in self.pairs)
         sorts, is_complete = self._regions((), self.new_namespaces, cuts, limit)
         is_complete &= self.is_complete
-        for names in self.alike:
+        for names in sorted(self.alike, key=lambda names: not any(name in first for name in names)):
             labels = self.network.namespaces[names[0]]
             selected = dict.fromkeys(pods for namespaces, pods in self.pairs if namespaces.matches(labels))
             parts, is_whole = self._regions(names, of_pods.everything, map(of_pods.box, selected), limit)
-            if len(sorts) + len(parts) > limit:
+            if len(sorts) + len(parts) > total:
                 return sorts, False
             sorts += parts
             is_complete &= is_whole
@@ -243,8 +246,18 @@ def future_pods(snapshot: Snapshot) -> HypotheticalSnapshot:
     return with_stand_ins(snapshot)
 
 
-def with_stand_ins(snapshot: Snapshot, named_ports: bool = False, limit: int = MAX_SORTS) -> HypotheticalSnapshot:
-    """Return the snapshot with all hypothetical pods; with `named_ports`, they have every port that policies name."""
+def with_stand_ins(
+    snapshot: Snapshot,
+    named_ports: bool = False,
+    limit: int = MAX_SORTS,
+    total: int | None = None,
+    first: Collection[str] = (),
+) -> HypotheticalSnapshot:
+    """Return the snapshot with all hypothetical pods; with `named_ports`, they have every port that policies name.
+
+    There are up to `limit` sorts in a namespace and `total` (if left out, `limit`) in all; those in the namespaces
+    `first` come first.
+    """
     network = network_model(snapshot)
     names = sorted(RelevantAttributes(network).named_ports) if named_ports else []
     # Hardly any rule has these port numbers, so only the name matters.
@@ -252,7 +265,7 @@ def with_stand_ins(snapshot: Snapshot, named_ports: bool = False, limit: int = M
     spec = {"containers": [{"name": "any", "ports": ports}]}
     added: list[Resource] = []
     pods: dict[tuple[str, str], HypotheticalPod] = {}
-    sorts, is_complete = _SortSpace(network).sorts(limit)
+    sorts, is_complete = _SortSpace(network).sorts(limit, limit if total is None else total, first)
     # Examples are taken from the first that fit, so the simplest come first.
     sorts.sort(key=lambda sort: sum(map(len, sort.labels)))
     new_namespaces: dict[str, dict[str, str]] = {}

@@ -187,3 +187,16 @@ def test_what_a_running_command_leaves_out(folder: Path) -> None:
     unknown.leaves_out = True
     with pytest.raises(InputError, match="there is no NetworkPolicy/closed"):
         unknown.load()
+
+
+def test_an_object_that_a_later_one_replaces_is_named(tmp_path: Path) -> None:
+    """Otherwise an answer would silently be about one of two files."""
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME, namespace: shop}\n---\n"
+    text = "".join(pod.replace("NAME", f"pod-{number}") for number in range(5))
+    (tmp_path / "base.yaml").write_text(text)
+    (tmp_path / "overlay.yaml").write_text(text)
+    result = CliRunner().invoke(root, ["list", str(tmp_path)])
+    assert result.stderr.count("warning[TW007]") == 3
+    assert f"Pod/shop/pod-0 is defined twice, first at {tmp_path}/base.yaml:1; the later one counts" in result.stderr
+    assert "and 2 more objects are defined twice (`tierwall check` names them)" in result.stderr
+    assert "TW007" not in result.stdout

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from tierwall.cli.command import FAILED, Params, argument, option, print_diagnostics, worlds_read
+from tierwall.cli.command import FAILED, Params, argument, option, print_diagnostics, print_line, worlds_read
 
 if TYPE_CHECKING:
     from tierwall.resources.load import LoadResult, LoadSettings
     from tierwall.serve.files import FileSource
     from tierwall.world import World
+
+
+# Of the objects that are defined twice, so many are named by commands other than `check`.
+MAX_REPEATED = 3
 
 
 def files(help: str, **settings: Any) -> Any:
@@ -74,13 +78,15 @@ class SourceParams(Params):
     def worlds(self, *sources: Iterable[str]) -> list[World]:
         """Read a world from each set of paths. Errors in all of them are printed before the command ends.
 
-        An object of `--without` must be in one of the worlds.
+        An object of `--without` must be in one of the worlds. An object that a later one of the same name replaces does
+        not count, and a warning says so.
         """
         from tierwall.world import World
 
         loads = [self.load(paths) for paths in sources]
         for loaded in loads:
             print_diagnostics(loaded.errors, loaded)
+            print_repeated(loaded)
         if any(loaded.errors for loaded in loads):
             sys.exit(FAILED)
         return self.left([World.of(loaded, self.object_namespace) for loaded in loads])
@@ -97,6 +103,15 @@ class SourceParams(Params):
             world.with_snapshot(snapshot) for world, snapshot in zip(worlds, snapshots, strict=True)
         ]
         return worlds_read()[-len(worlds) :]
+
+
+def print_repeated(loaded: LoadResult) -> None:
+    """Print which objects are defined twice: the first few, and the number of the others."""
+    repeated = [diagnostic for diagnostic in loaded.diagnostics if diagnostic.code == "TW007"]
+    print_diagnostics(repeated[:MAX_REPEATED], loaded)
+    others = sum(diagnostic.count for diagnostic in repeated[MAX_REPEATED:])
+    if others:
+        print_line(f"and {others:,} more objects are defined twice (`tierwall check` names them)", err=True)
 
 
 class ObjectParams(SourceParams):

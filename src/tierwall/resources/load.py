@@ -342,5 +342,7 @@ def _replacements(resources: Iterable[Resource], snapshot: Snapshot) -> Iterator
 
 
 def _defined_twice(earlier: Resource, resource: Resource) -> Diagnostic:
-    message = f"{resource.reference} is defined twice; the later one counts"
-    return resource.diagnostic("TW007", message, related=(("defined here before", earlier.position()),))
+    before = earlier.position()
+    place = f", first at {before.file}:{before.line}" if before is not None else ""
+    message = f"{resource.reference} is defined twice{place}; the later one counts"
+    return resource.diagnostic("TW007", message, related=(("defined here before", before),))

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import tierwall
 from tierwall.analyze import diff_api, future_pods
-from tierwall.analyze.comparison import PlaneComparison
+from tierwall.analyze.comparison import PlaneComparison, compare
 from tierwall.cli.main import root
 from tierwall.core.answer import Omission
 from tierwall.render.differences import summary
@@ -118,3 +118,46 @@ def test_an_incomplete_comparison_does_not_say_that_nothing_changes() -> None:
     omission = Omission(reason="limit", count=1, effect="")
     assert summary(PlaneComparison()) == "nothing changes"
     assert summary(PlaneComparison(not_considered=(omission,))) == "nothing changes in what was compared"
+
+
+def network_policy(namespace: str, *rules: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "p", "namespace": namespace},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": list(rules)},
+    }
+
+
+def from_namespace(name: str, *ports: int) -> dict[str, Any]:
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
+    return {"from": [peer], "ports": [{"port": port} for port in ports]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_named"),
+    [
+        (network_policy("other"), network_policy("other", {}), True),
+        (network_policy("shop"), network_policy("shop", from_namespace("monitoring", 80)), True),
+        (
+            network_policy("shop", from_namespace("monitoring", 80, 81)),
+            network_policy("shop", from_namespace("monitoring", 81), from_namespace("monitoring", 80)),
+            False,
+        ),
+    ],
+)
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_policy_that_changes_only_for_pods_that_were_not_given_is_named(
+    before: dict[str, Any], after: dict[str, Any], is_named: bool, grouped: bool
+) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    old, new = (tierwall.loads("", objects=[pod, policy]).snapshot for policy in (before, after))
+    compared = compare(old, new, ["network"], grouped)
+    assert not compared
+    named = [f"NetworkPolicy/{before['metadata']['namespace']}/p"] if is_named else []
+    assert [str(omission.examples[0]) for omission in compared.not_considered] == named

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from tierwall.analyze.diff import PLANES, differences
 from tierwall.analyze.difference import Difference
-from tierwall.analyze.future_pods import future_pods, lacks_pods
+from tierwall.analyze.future_pods import future_pods, lacks_pods, uncompared
 from tierwall.core.answer import Omission
 from tierwall.network.reach.compare import compare_connections
 from tierwall.network.reach.listing import ConnectionEntry, Picture, picture_of_changes
@@ -34,12 +34,15 @@ class PlaneComparison(Struct, frozen=True):
 def compare(old: Snapshot, new: Snapshot, planes: Sequence[str] = (), grouped: bool = True) -> PlaneComparison:
     """Compare two snapshots on some planes, or on all. If not `grouped`, connections are differences as well."""
     wanted = [plane for plane in PLANES if not planes or plane in planes]
-    future = future_pods(old, new) if grouped and "network" in wanted and lacks_pods(old, new) else None
-    connections: Iterable[ConnectionEntry] = ()
+    connections: tuple[ConnectionEntry, ...] = ()
+    left_out: tuple[Omission, ...] = ()
     if grouped and "network" in wanted:
         wanted.remove("network")
-        connections = future.changes() if future is not None else compare_connections(old, new)
-    rest = differences(old, new, wanted)
-    return PlaneComparison(
-        tuple(connections), tuple(rest), (*(future.limits() if future is not None else ()), *rest.not_considered)
-    )
+        if lacks_pods(old, new):
+            future = future_pods(old, new)
+            connections, left_out = tuple(future.changes()), tuple(future.limits())
+        else:
+            connections = tuple(compare_connections(old, new))
+            left_out = tuple(uncompared(old, new)) if not connections else ()
+    others = differences(old, new, wanted)
+    return PlaneComparison(connections, tuple(others), (*left_out, *others.not_considered))

@@ -12,16 +12,14 @@ from itertools import islice, product
 from typing import Any, NamedTuple, TypeAlias
 
 from tierwall.analyze.api_mentions import MentionedValues, mentioned_values
-from tierwall.analyze.difference import Difference, SettledVerdict, change_of, permission_words
+from tierwall.analyze.difference import Difference, SettledVerdict, change_of, limits, permission_words
 from tierwall.api.authorizers.cel_policies import CelPolicy, policies_of
 from tierwall.api.authorizers.rbac import Binding, bindings_by_subject
 from tierwall.api.detail import ApiDetail
 from tierwall.api.model import configured_authorizers
 from tierwall.api.question import ApiQuestion, ask
 from tierwall.core.answer import Omission
-from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
-from tierwall.resources.refused import MAX_EXAMPLES
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -80,24 +78,7 @@ def api_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference | Omiss
             words=(f"{subject.words} {may}", _action(question), " ".join(filter(None, (where, conditions, why)))),
             covers={"subject": subject.words} if subject.words != subject.user else {},
         )
-    yield from _limits(limited)
-
-
-def _limits(limited: Iterable[Resource]) -> Iterator[Omission]:
-    """Yield the bindings and policies of which not every request was asked about, by kind."""
-    by_kind: dict[tuple[str, str], dict[Reference, Resource]] = {}
-    for resource in limited:
-        by_kind.setdefault((resource.group, resource.kind), {}).setdefault(resource.reference, resource)
-    for (group, kind), objects in by_kind.items():
-        yield Omission(
-            reason="limit",
-            kind=kind,
-            group=group,
-            count=len(objects),
-            examples=tuple(objects)[:MAX_EXAMPLES],
-            at=next(iter(objects.values())).position(),
-            effect="too many requests to compare them all; others may change as well",
-        )
+    yield from limits(limited, "too many requests to compare them all; others may change as well")
 
 
 def _action(question: dict[str, Any]) -> str:

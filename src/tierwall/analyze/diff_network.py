@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from tierwall.analyze.difference import Change, Difference, SettledVerdict
-from tierwall.analyze.future_pods import future_pods, lacks_pods
+from tierwall.analyze.future_pods import future_pods, lacks_pods, uncompared
 from tierwall.core.answer import Omission
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
@@ -35,6 +35,7 @@ def network_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference | O
     models = network_model(old), network_model(new)
     taken = {address for model in models for end in (*model.pods, *model.nodes) for address in end.addresses}
     names: dict[EndpointClasses, EndpointNames] = {}
+    is_changed = False
     for changed in differences(old, new):
         classes = changed.side.classes
         pair = _pair(changed, taken)
@@ -47,6 +48,7 @@ def network_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference | O
             for mask in (changed.sources, changed.destinations)
         )
         change = _CHANGES[changed.change]
+        is_changed = True
         for flow in changed.flows:
             protocol, port, _ = flow.ranges[0]
             before, after = (_settled(model, pair, protocol, port) for model in models)
@@ -59,6 +61,8 @@ def network_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference | O
                 words=(f"{sources} {_VERBS[change]} {destinations} on", str(flow), ""),
                 covers={"from": sources, "to": destinations, "ports": flow.ports},
             )
+    if future is None and not is_changed:
+        yield from uncompared(old, new)
 
 
 def _pair(changed: ChangedConnections, taken: Collection[Address]) -> tuple[Endpoint, Endpoint] | None:

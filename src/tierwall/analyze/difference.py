@@ -6,14 +6,17 @@ what the new one does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from tierwall.core.answer import Decider
+from tierwall.core.answer import Decider, Omission
+from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.gateway.detail import Setting
+from tierwall.resources.refused import MAX_EXAMPLES
+from tierwall.resources.resource import Resource
 
 Change: TypeAlias = Literal["opens", "closes", "alters"]
 
@@ -87,3 +90,20 @@ def permission_words(before: SettledVerdict | None, after: SettledVerdict | None
                 "may",
                 "under other conditions" if then and now else f"{'only under' if now else 'without'} conditions",
             )
+
+
+def limits(objects: Iterable[Resource], effect: str) -> Iterator[Omission]:
+    """Yield the objects that were not compared, or not in full, by kind."""
+    by_kind: dict[tuple[str, str], dict[Reference, Resource]] = {}
+    for resource in objects:
+        by_kind.setdefault((resource.group, resource.kind), {}).setdefault(resource.reference, resource)
+    for (group, kind), members in by_kind.items():
+        yield Omission(
+            reason="limit",
+            kind=kind,
+            group=group,
+            count=len(members),
+            examples=tuple(members)[:MAX_EXAMPLES],
+            at=next(iter(members.values())).position(),
+            effect=effect,
+        )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tierwall.analyze.difference import limits
 from tierwall.core.answer import Omission
 from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
@@ -24,6 +25,8 @@ from tierwall.resources.snapshot import Snapshot
 
 # The most sorts of hypothetical pods that are compared in a namespace, and in all.
 MAX_SORTS, MAX_IN_ALL = 300, 10_000
+# The most given pods among which hypothetical pods are compared as well, if no given pod shows a change.
+MAX_GIVEN = 10_000
 # The most endpoints that are named on one side of a change.
 MAX_NAMED_ENDS = 4
 # No name of an object ends like this.
@@ -115,6 +118,23 @@ def lacks_pods(before: Snapshot, after: Snapshot) -> bool:
     """Whether policies differ and no pods were given to compare them with."""
     pods = (network_model(side).pods for side in (before, after))
     return not any(pods) and bool(changed_objects(before, after))
+
+
+def uncompared(before: Snapshot, after: Snapshot) -> Iterator[Omission]:
+    """Yield the policies that differ although no connection of given pods does: the pods that show it were not given.
+
+    Two ways to write the same policy decide alike for hypothetical pods too.
+    """
+    changed = changed_objects(before, after)
+    if not changed or any(kind not in POLICY_KINDS for kind, _ in changed):
+        return
+    few = all(len(network_model(side).pods) <= MAX_GIVEN for side in (before, after))
+    if few and next(future_pods(before, after).changes(), None) is None:
+        return
+    sides = [[side.get(*kind, name.namespace, name.name) for side in (after, before)] for kind, name in sorted(changed)]
+    policies = (new if new is not None else old for new, old in sides)
+    effect = "changed, but no given pod is concerned; connections of other pods may change"
+    yield from limits((policy for policy in policies if policy is not None), effect)
 
 
 def _some(names: Sequence[str]) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ ABSENT, OTHER, FIRST_VALUE = 1, 2, 4
 OTHER_VALUE = "any"
 # The set of points on each axis, in the order of the axes.
 LabelBox: TypeAlias = tuple[int, ...]
-# Joining boxes compares them all with each other. With more boxes than this, their names stay long.
-MAX_JOINED = 200
+# Joining boxes looks at each of them along every axis. With more boxes times axes than this, their names stay long.
+MAX_JOINED = 100_000
 
 
 class LabelSpace:
@@ -153,29 +153,27 @@ def _divide(parts: Iterable[list[LabelBox]], cut: LabelBox) -> Iterator[list[Lab
 def join(boxes: Iterable[LabelBox]) -> list[LabelBox]:
     """Return fewer boxes with the same labels, by joining those that differ on one axis only."""
     joined = sorted(set(boxes))
-    if len(joined) > MAX_JOINED:
-        return joined
-    is_done = False
-    while not is_done:
-        is_done = True
-        for number, box in enumerate(joined):
-            for later in range(number + 1, len(joined)):
-                if (both := _union(box, joined[later])) is not None:
-                    del joined[later]
-                    joined[number] = box = both
-                    is_done = False
-                    break
-    return joined
+    count = 0
+    while len(joined) != count and len(joined) * len(joined[0]) <= MAX_JOINED:
+        count = len(joined)
+        for axis in range(len(joined[0])):
+            joined = _joined_along(axis, joined)
+    return sorted(joined)
 
 
-def _union(box: LabelBox, other: LabelBox) -> LabelBox | None:
-    """Return both boxes as one, or None if their union is not the box of a selector."""
-    axes = [axis for axis, points in enumerate(box) if points != other[axis]]
-    if len(axes) != 1:
-        return None
-    (axis,) = axes
-    points = box[axis] | other[axis]
+def _joined_along(axis: int, boxes: Iterable[LabelBox]) -> list[LabelBox]:
+    """Join boxes that differ on this axis only."""
+    alike: dict[LabelBox, int] = {}
+    for box in boxes:
+        rest = (*box[:axis], 0, *box[axis + 1 :])
+        alike[rest] = alike.get(rest, 0) | box[axis]
+    return [
+        (*rest[:axis], points, *rest[axis + 1 :]) for rest, union in alike.items() for points in _sayable_points(union)
+    ]
+
+
+def _sayable_points(points: int) -> tuple[int, ...]:
     # No selector says "absent or one of these values".
     if points & ABSENT and not points & OTHER and points != ABSENT:
-        return None
-    return (*box[:axis], points, *box[axis + 1 :])
+        return points & ~ABSENT, ABSENT
+    return (points,)

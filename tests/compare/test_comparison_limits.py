@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import tierwall
 from tierwall.analyze import diff_api, future_pods
-from tierwall.analyze.comparison import PlaneComparison, compare
+from tierwall.analyze.diff import PlaneComparison, compare
 from tierwall.cli.main import root
 from tierwall.core.answer import Omission
 from tierwall.render.differences import summary

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from tierwall.analyze.cluster_conversion import cluster_policy
-from tierwall.analyze.future_pods import future_pods
+from tierwall.analyze.future_pods import with_future_pods
 from tierwall.analyze.namespace_conversion import IsolatedSubject, isolations, network_policies, sayable_directions
 from tierwall.analyze.policy_writing import CannotSay
 from tierwall.core.diagnostics import Diagnostic
@@ -177,7 +177,7 @@ def compare_conversion(conversion: ConversionResult) -> ConversionComparison:
     if decides_alike(conversion):
         return ConversionComparison(is_proven=True)
     before, after = conversion.before, conversion.after
-    future = future_pods(before, after)
+    future = with_future_pods(before, after)
     return ConversionComparison(
         tuple(compare_connections(before, after)), tuple(future.changes()), is_complete=future.is_complete
     )

@@ -6,29 +6,29 @@ the endpoints are hypothetical pods, so that changed policies are not taken for 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import Any
 
-from tierwall.analyze.difference import Change, Difference, SettledVerdict
-from tierwall.analyze.future_pods import future_pods, lacks_pods, uncompared
+from tierwall.analyze.difference import OF_CONNECTIONS, Difference, SettledVerdict
+from tierwall.analyze.future_pods import lacks_pods, uncompared, with_future_pods
 from tierwall.core.answer import Omission
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
 from tierwall.network.model.endpoints import Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.reach.classes import EndpointClass, EndpointClasses
-from tierwall.network.reach.compare import ADDED, CHANGED, REMOVED, ChangedConnections, differences
+from tierwall.network.reach.compare import ChangedConnections, differences
 from tierwall.network.reach.naming import EndpointNames
 from tierwall.resources.snapshot import Snapshot
-from tierwall.values.addresses import Address, parse_address
+from tierwall.values.addresses import Address, free_addresses, parse_address
 
-_CHANGES: Mapping[str, Change] = {ADDED: "opens", REMOVED: "closes", CHANGED: "alters"}
 _VERBS = {"opens": "can now reach", "closes": "can no longer reach", "alters": "can reach, by other domain names,"}
 
 
 def network_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference | Omission]:
     """Yield every group of connections that opens, closes or depends on other domain names."""
-    future = future_pods(old, new) if lacks_pods(old, new) else None
+    future = with_future_pods(old, new) if lacks_pods(old, new) else None
     if future is not None:
         yield from future.limits()
         old, new = future.before, future.after
@@ -47,7 +47,7 @@ def network_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference | O
             str(names[classes].describe(mask) if future is None else future.ends(classes, mask, names[classes]).named)
             for mask in (changed.sources, changed.destinations)
         )
-        change = _CHANGES[changed.change]
+        change = OF_CONNECTIONS[changed.change]
         is_changed = True
         for flow in changed.flows:
             protocol, port, _ = flow.ranges[0]
@@ -81,13 +81,7 @@ def _ends(classes: Iterator[EndpointClass], taken: Collection[Address]) -> Itera
         if not endpoint_class.spans:
             yield from endpoint_class.members[:2]
             continue
-        free = (
-            address
-            for low, high in endpoint_class.spans
-            for address in range(low, min(high, low + len(taken) + 1) + 1)
-            if address not in taken
-        )
-        yield from (address_endpoint(address) for _, address in zip(range(2), free, strict=False))
+        yield from map(address_endpoint, islice(free_addresses(endpoint_class.spans, taken), 2))
 
 
 def _written(end: Endpoint) -> Any:

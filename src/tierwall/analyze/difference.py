@@ -15,10 +15,13 @@ from tierwall.core.answer import Decider, Omission
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.gateway.detail import Setting
+from tierwall.network.reach.compare import ADDED, CHANGED, REMOVED
 from tierwall.resources.refused import MAX_EXAMPLES
 from tierwall.resources.resource import Resource
 
 Change: TypeAlias = Literal["opens", "closes", "alters"]
+# What becomes of connections, in the words of a difference.
+OF_CONNECTIONS: Mapping[str, Change] = {ADDED: "opens", REMOVED: "closes", CHANGED: "alters"}
 
 
 class SettledVerdict(Struct, frozen=True):

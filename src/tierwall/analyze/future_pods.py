@@ -90,7 +90,7 @@ class FuturePods(Struct, frozen=True):
         return MixedEnds(tuple(future), (*given, *([str(names.describe(others))] if others else ())))
 
 
-def future_pods(before: Snapshot, after: Snapshot) -> FuturePods:
+def with_future_pods(before: Snapshot, after: Snapshot) -> FuturePods:
     """Add hypothetical pods to two snapshots."""
     both = before.with_changes(put=[_beside(resource) for _, resource in after.changes(before) if resource is not None])
     touched = {reference.namespace for _, reference in changed_objects(before, after)}
@@ -129,7 +129,7 @@ def uncompared(before: Snapshot, after: Snapshot) -> Iterator[Omission]:
     if not changed or any(kind not in POLICY_KINDS for kind, _ in changed):
         return
     few = all(len(network_model(side).pods) <= MAX_GIVEN for side in (before, after))
-    if few and next(future_pods(before, after).changes(), None) is None:
+    if few and next(with_future_pods(before, after).changes(), None) is None:
         return
     sides = [[side.get(*kind, name.namespace, name.name) for side in (after, before)] for kind, name in sorted(changed)]
     policies = (new if new is not None else old for new, old in sides)

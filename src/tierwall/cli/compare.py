@@ -51,7 +51,7 @@ def diff(params: DiffParams) -> int:
     conditions and settings with another value. Below each are the rules that decide it now and before. Exit code 0 if
     nothing changes, 4 if anything does.
     """
-    from tierwall.analyze.comparison import compare
+    from tierwall.analyze.diff import compare
     from tierwall.analyze.future_pods import lacks_pods
     from tierwall.core.diagnostics import Diagnostic, sorted_diagnostics
     from tierwall.network.model.policies import shadow_notes

@@ -8,7 +8,6 @@ pods costs few decisions.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from tierwall.network.model.model import NetworkModel
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.values.addresses import Address, Span, parse_address
+from tierwall.values.addresses import Span, free_addresses, parse_address
 
 if TYPE_CHECKING:
     from tierwall.network.reach.classes import EndpointClasses
@@ -205,10 +204,9 @@ class EndFinder:
     def _outside(self) -> Iterator[AlikeEndpoints]:
         """Yield the addresses outside the cluster, by those that no policy tells apart."""
         network = self._network
-        taken = sorted({address for endpoint in (*network.pods, *network.nodes) for address in endpoint.addresses})
+        taken = {address for endpoint in (*network.pods, *network.nodes) for address in endpoint.addresses}
         for endpoint_class in _classes(self._snapshot, network).all:
-            free = (_free(span, taken) for span in endpoint_class.spans)
-            address = next((address for address in free if address is not None), None)
+            address = next(free_addresses(endpoint_class.spans, taken), None)
             if address is not None:
                 yield AlikeEndpoints((address_endpoint(address),), endpoint_class.spans)
 
@@ -232,13 +230,3 @@ def _classes(snapshot: Snapshot, network: NetworkModel) -> EndpointClasses:
     from tierwall.network.reach.classes import EndpointClasses
 
     return EndpointClasses(network)
-
-
-def _free(span: Span, taken: Sequence[Address]) -> Address | None:
-    """Return the first address of a span that is not taken; None if every one is."""
-    address = span.low
-    for other in taken[bisect_left(taken, span.low) : bisect_right(taken, span.high)]:
-        if other > address:
-            break
-        address += 1
-    return address if address <= span.high else None

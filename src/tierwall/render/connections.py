@@ -85,11 +85,11 @@ def json(
             yield json_line(_entry(entry))
 
     yield '{"connections": ['
-    yield from _separated(rows())
+    yield from separated(rows())
     last = "]"
     if groups is not None:
         yield f'{last}, "groups": {{'
-        yield from _separated(groups)
+        yield from separated(groups)
         last = "}"
     for key, value in (more or {}).items():
         yield f"{last},"
@@ -97,7 +97,8 @@ def json(
     yield f'{last}, "notConsidered": {json_line(omission_documents(view.not_considered))}}}'
 
 
-def _separated(lines: Iterable[str]) -> Iterator[str]:
+def separated(lines: Iterable[str]) -> Iterator[str]:
+    """Return the members of a list or an object of JSON, one on each line, with commas between them."""
     before = ""
     for line in lines:
         if before:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tierwall.analyze.comparison import PlaneComparison
-from tierwall.analyze.difference import Difference, SettledVerdict
+from tierwall.analyze.diff import PlaneComparison
+from tierwall.analyze.difference import OF_CONNECTIONS, Difference, SettledVerdict
 from tierwall.core.words import count_noun
 from tierwall.gateway.detail import Setting
 from tierwall.render import connections, pictures
@@ -18,7 +18,6 @@ from tierwall.render.text import shortened
 SIGNS = {"opens": "+ ", "closes": "- ", "alters": "~ "}
 _NOUNS = {"network": "connection", "tool": "tool request", "gateway": "setting", "api": "permission"}
 _VERBS = {"opens": ("opens", "open"), "closes": ("closes", "close"), "alters": ("changes", "change")}
-_OF_CONNECTIONS = {"added": "opens", "removed": "closes", "changed": "alters"}
 # The most items of a sentence, and the most reasons below it.
 MAX_ITEMS, MAX_REASONS = 12, 3
 
@@ -57,13 +56,7 @@ def page(compared: PlaneComparison, view: View) -> Iterator[str]:
 def document(compared: PlaneComparison, view: View) -> Iterator[str]:
     """Write a document with one difference per line."""
     yield '{"differences": ['
-    before = ""
-    for difference in compared.differences:
-        if before:
-            yield f"{before},"
-        before = f"  {json_line(difference_document(difference))}"
-    if before:
-        yield before
+    yield from connections.separated(json_line(difference_document(difference)) for difference in compared.differences)
     yield f'], "notConsidered": {json_line(omission_documents(view.not_considered))}}}'
 
 
@@ -97,7 +90,7 @@ def summary(compared: PlaneComparison) -> str:
     """Count what opens, closes and changes: `3 connections open, 1 closes; 2 settings change`."""
     counts: dict[tuple[str, str], int] = {}
     for entry in compared.connections:
-        key = "network", _OF_CONNECTIONS[entry.change]
+        key = "network", OF_CONNECTIONS[entry.change]
         counts[key] = counts.get(key, 0) + 1
     for difference in compared.differences:
         key = difference.plane, difference.change

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from tierwall.values.pattern import pattern
@@ -116,6 +116,11 @@ def read_cidr(text: object) -> tuple[IP, int] | None:
 def format_address(address: Address) -> str:
     """Format an address in the usual notation."""
     return str(ipaddress.IPv6Address(address - IPV6) if address >= IPV6 else ipaddress.IPv4Address(address))
+
+
+def free_addresses(spans: Iterable[Span], taken: Container[Address]) -> Iterator[Address]:
+    """Yield the addresses of some spans that are not taken, in order: in IPv6, more than anybody can walk through."""
+    return (address for low, high in spans for address in range(low, high + 1) if address not in taken)
 
 
 def merge_ranges(spans: Iterable[Span]) -> list[Span]:

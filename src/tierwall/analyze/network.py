@@ -20,6 +20,7 @@ from tierwall.analyze.network_cells import (
     Witness,
     add_example,
     cells_with_rules,
+    name_connection,
     widest,
 )
 from tierwall.analyze.network_selection import SelectionCheck, without_tenancy_label
@@ -32,7 +33,7 @@ from tierwall.core.stack import Stack, Tier, evaluate
 from tierwall.core.words import join_names
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import network_model
-from tierwall.network.model.policies import BASELINE, shadow_notes
+from tierwall.network.model.policies import shadow_notes
 from tierwall.network.model.rules import (
     EGRESS,
     Direction,
@@ -46,7 +47,7 @@ from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.exposure import HypotheticalSnapshot, with_stand_ins
 from tierwall.network.reach.membership import MatchedRule, RuleEffects
 from tierwall.network.reach.rows import Rows
-from tierwall.network.reach.spaces import bits, union
+from tierwall.network.reach.spaces import union
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood
 
@@ -186,7 +187,7 @@ class RuleWalk:
         by_priority: dict[int, list[list[MatchedRule]]] = {}
         for policy, rules in policies.items():
             # The only BaselineAdminNetworkPolicy has no priority: it comes last.
-            if policy.resource.kind != BASELINE:
+            if policy.has_priority:
                 by_priority.setdefault(policy.priority, []).append(rules)
         for priority in sorted(by_priority):
             shares = [_shares(rules, cell.ports, cell.others & ~above) for rules in by_priority[priority]]
@@ -241,18 +242,7 @@ class RuleWalk:
             self.dropping |= {(policy, cell.direction) for policy in tier.policies}
 
     def _connection(self, witness: Witness) -> str:
-        """Name one connection of an example."""
-        cell = witness.cell
-        (bit,) = bits(witness.others & -witness.others)
-        members = self.classes.all[bit].members
-        other = next((member for member in members if member is not cell.subject), members[0])
-        first = next(self.rows.ports.ranges(cell.ports & -cell.ports))
-        source, destination = cell.direction.connection(self._name(cell.subject), self._name(other))
-        return f"{source} to {destination} on {first.protocol} {first.first}"
-
-    def _name(self, endpoint: Endpoint) -> str:
-        stand_in = self.stand_ins.get((endpoint.namespace, endpoint.name))
-        return str(endpoint if stand_in is None else stand_in)
+        return name_connection(self.rows, self.stand_ins, witness)
 
     def _equal_priorities(self) -> Iterator[Diagnostic]:
         """Yield one finding for each policy that disagrees with earlier ones; of very many, the last stands for all."""

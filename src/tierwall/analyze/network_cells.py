@@ -14,7 +14,9 @@ from msgspec import Struct
 
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.rules import Direction, NetworkRule, TieredPolicy
+from tierwall.network.reach.exposure import HypotheticalPod
 from tierwall.network.reach.membership import MatchedRule
+from tierwall.network.reach.rows import Rows
 from tierwall.network.reach.spaces import bits, union
 
 # The rules of each policy, by the name of its tier.
@@ -91,6 +93,20 @@ class Witness(NamedTuple):
     def of(cls, cell: ConnectionCell, others: int) -> Witness:
         """Return the connections of a cell with some other ends."""
         return cls((others.bit_count(), cell.ports.bit_count()), cell, others)
+
+
+def name_connection(rows: Rows, stand_ins: Mapping[tuple[str, str], HypotheticalPod], witness: Witness) -> str:
+    """Name one connection of an example, hypothetical pods by what they stand for."""
+
+    def name(endpoint: Endpoint) -> str:
+        return str(stand_ins.get((endpoint.namespace, endpoint.name), endpoint))
+
+    cell = witness.cell
+    (others,) = rows.classes.members(witness.others & -witness.others)
+    other = next((member for member in others.members if member is not cell.subject), others.members[0])
+    source, destination = cell.direction.connection(name(cell.subject), name(other))
+    first = next(rows.ports.ranges(cell.ports & -cell.ports))
+    return f"{source} to {destination} on {first.protocol} {first.first}"
 
 
 # Rules that affect others, each with its widest example.

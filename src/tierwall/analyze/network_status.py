@@ -7,10 +7,11 @@ pods that may be created count too: a status that waited for them would come too
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tierwall.analyze.network import MAX_STAND_INS
+from tierwall.analyze.network_cells import ConnectionCell, Witness, name_connection
 from tierwall.attach.status import StatusCondition
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Tier
@@ -19,7 +20,7 @@ from tierwall.core.words import join_names
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import network_model, network_model_with_shadow
 from tierwall.network.model.policies import is_shadow
-from tierwall.network.model.rules import Direction, RuleAction, TieredPolicy, tier_isolates
+from tierwall.network.model.rules import Direction, RuleAction, TieredPolicy
 from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.exposure import with_stand_ins
 from tierwall.network.reach.membership import MatchedRule, rule_cells
@@ -134,7 +135,7 @@ class _RivalSearch:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.rivals: dict[Reference, dict[Reference, str]] = {}
-        if not _shares_priorities(network_model(snapshot).tiers):
+        if not network_model(snapshot).tied_policies:
             return
         hypothetical = with_stand_ins(snapshot, named_ports=True, limit=MAX_STAND_INS)
         self._stand_ins = hypothetical.pods
@@ -147,7 +148,7 @@ class _RivalSearch:
             for direction in Direction if subject.under_policy else ():
                 for tier in model.stack(subject, direction):
                     key = direction, tier, self._rows.seen_by(tier.policies, subject, direction)
-                    if key not in seen and _shares_priorities([tier]):
+                    if key not in seen and any(policy.reference in model.tied_policies for policy in tier.policies):
                         seen.add(key)
                         self._walk(subject, direction, tier)
 
@@ -189,28 +190,10 @@ class _RivalSearch:
                     both = otherwise & _union(answers_of_other, action)
                     if both and other is not policy and other.reference not in rivals:
                         rivals = self.rivals.setdefault(policy.reference, {})
-                        rivals[other.reference] = self._connection(subject, direction, ports, both)
+                        witness = Witness.of(ConnectionCell(subject, direction, ports, both), both)
+                        rivals[other.reference] = name_connection(self._rows, self._stand_ins, witness)
                         if len(rivals) >= MAX_RIVALS:
                             break
-
-    def _connection(self, subject: Endpoint, direction: Direction, ports: int, others: int) -> str:
-        (witness,) = self._classes.members(others & -others)
-        other = next((member for member in witness.members if member is not subject), witness.members[0])
-        source, destination = direction.connection(self._name(subject), self._name(other))
-        first = next(self._rows.ports.ranges(ports & -ports))
-        return f"{source} to {destination} on {first.protocol} {first.first}"
-
-    def _name(self, endpoint: Endpoint) -> str:
-        return str(self._stand_ins.get((endpoint.namespace, endpoint.name), endpoint))
-
-
-def _shares_priorities(tiers: Iterable[Tier[TieredPolicy]]) -> bool:
-    """Whether two policies that have a priority share it, in a tier where the first match decides."""
-    for tier in tiers:
-        priorities = [policy.priority for policy in tier.policies if policy.has_priority]
-        if not tier_isolates(tier) and len(set(priorities)) < len(priorities):
-            return True
-    return False
 
 
 def _answers(rules: Sequence[MatchedRule], ports: int, others: int) -> dict[RuleAction, int]:

@@ -16,7 +16,7 @@ from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.detail import ConnectionDecision, EndpointGroup
 from tierwall.network.ends import AlikeEndpoints, AskedEndpoints
 from tierwall.network.model.endpoints import Endpoint
-from tierwall.values.addresses import Span, format_address, merge_ranges
+from tierwall.values.addresses import merge_ranges
 
 DecidePair: TypeAlias = Callable[[Endpoint, Endpoint, int], ConnectionDecision]
 # What connections that are decided alike have in common.
@@ -100,8 +100,4 @@ def _names(alike: Sequence[AlikeEndpoints]) -> tuple[str, ...]:
         {(pod.namespace, pod.name): str(pod) for group in alike if not group.spans for pod in group.members}.items()
     )
     spans = merge_ranges(span for group in alike for span in group.spans)
-    return (*(name for _, name in pods), *map(_range, spans))
-
-
-def _range(span: Span) -> str:
-    return format_address(span.low) if span.low == span.high else str(span)
+    return (*(name for _, name in pods), *map(str, spans))

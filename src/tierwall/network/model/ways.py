@@ -11,7 +11,7 @@ backend that leads to no pod is a way as well, with the reason why it ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ from tierwall.attach.backend import backend_refs, is_permitted, nested_refs
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, SERVICE, X_LISTENER_SET, Place
 from tierwall.attach.reach import MAX_CHAIN
 from tierwall.attach.route import attach_route
+from tierwall.core.words import join_names
 from tierwall.network.model.endpoints import PROTOCOLS, WORKLOADS, Endpoint, pod_spec
 from tierwall.network.model.model import network_model
 from tierwall.network.model.services import ServicePort, is_port, labelled_pods, service_targets
@@ -309,14 +310,10 @@ def _service_end(snapshot: Snapshot, namespace: str, name: str, wanted: object) 
 def _port_end(reference: str, port: ServicePort, problem: str) -> _WayEnd:
     targets = tuple(WayTarget(port.protocol, number, pods) for number, pods in port.pods.items())
     if not problem and port.lacking:
-        problem = f"{_some(port.lacking)} has no port named {port.target}"
+        verb = "has" if len(port.lacking) == 1 else "have"
+        problem = f"{join_names([str(pod) for pod in port.lacking], 1)} {verb} no port named {port.target}"
     return _WayEnd(reference, port.number, targets, problem)
 
 
 def _written(port: object) -> int | str:
     return port if isinstance(port, int | str) else ""
-
-
-def _some(pods: Iterable[Endpoint]) -> str:
-    first, *rest = map(str, pods)
-    return f"{first} and {len(rest)} more" if rest else first

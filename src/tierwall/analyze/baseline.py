@@ -76,8 +76,8 @@ class BaselineSet(Struct, frozen=True):
     @classmethod
     def of(cls, findings: Iterable[Diagnostic], naming: FileNaming = str) -> BaselineSet:
         """Return the baseline that accepts these findings, except those that no baseline accepts."""
-        entries = [BaselineEntry(FindingIdentity.of(finding, naming)) for finding in _acceptable(findings)]
-        return cls(tuple(entries), "", naming)
+        identities = (FindingIdentity.of(finding, naming) for finding in findings if is_acceptable(finding))
+        return cls(tuple(map(BaselineEntry, identities)), "", naming)
 
     @classmethod
     def parse(cls, text: str | bytes, name: str = "baseline", naming: FileNaming = str) -> BaselineSet:
@@ -125,7 +125,7 @@ class BaselineSearch:
 
     def accepts(self, finding: Diagnostic) -> bool:
         """Whether an entry that is still left accepts a finding. The entry is then used up."""
-        if not any(_acceptable([finding])):
+        if not is_acceptable(finding):
             return False
         identity = FindingIdentity.of(finding, self._baseline.naming)
         exact = self._exact.get(identity, [])
@@ -150,15 +150,15 @@ class BaselineSearch:
                 yield Diagnostic(GONE, message, at, hint="remove the line, or write the baseline again")
 
 
-def _acceptable(findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
-    return (finding for finding in findings if not finding.unreadable and finding.code not in ABOUT_ACCEPTING)
+def is_acceptable(finding: Diagnostic) -> bool:
+    """Whether a baseline may accept a finding: what it is about can be read, and is not itself an accepted finding."""
+    return not finding.unreadable and finding.code not in ABOUT_ACCEPTING
 
 
 def entries_removed(before: BaselineSet, after: BaselineSet) -> int:
     """Count the entries of a baseline that another one no longer has."""
-    return (
-        Counter(entry.identity for entry in before.entries) - Counter(entry.identity for entry in after.entries)
-    ).total()
+    then, now = (Counter(entry.identity for entry in baseline.entries) for baseline in (before, after))
+    return (then - now).total()
 
 
 def _parse_line(content: str) -> FindingIdentity | tuple[str, str]:

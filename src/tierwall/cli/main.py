@@ -117,7 +117,7 @@ def root() -> None:
     explains every decision down to the rule and line.
 
     Exit codes: 0 done, allowed or passed; 1 the input or the tool failed; 2 wrong usage; 3 denied; 4 findings,
-    differences or failed cases; 5 conditional.
+    differences or failed cases; 5 conditional; 6 the answer may be incomplete (only with --strict).
     """
 
 

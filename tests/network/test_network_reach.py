@@ -20,7 +20,7 @@ from tierwall.network.reach import matrix as matrix_module
 from tierwall.network.reach import membership
 from tierwall.network.reach.classes import EndpointClass, EndpointClasses
 from tierwall.network.reach.matrix import ConnectionPassages, ReachMatrix, reach_matrix
-from tierwall.network.reach.spaces import PortSpace, bits
+from tierwall.network.reach.spaces import PortSpace, bits, transposed
 from tierwall.values.addresses import parse_address
 
 Object = dict[str, Any]
@@ -149,3 +149,18 @@ def test_a_policy_with_thousands_of_rules_is_not_quadratic(by_address: bool) -> 
         sys.setprofile(None)
     assert steps < 500 * count
     assert sum(len(group.sources) for group in matrix.groups) >= (count if by_address else 1)
+
+
+@given(st.lists(st.integers(0, 1 << 12) | st.integers(0, 1 << 2100), max_size=8))
+    st.lists(st.integers(min_value=0, max_value=1 << 12) | st.integers(min_value=0, max_value=1 << 2100), max_size=8)
+)
+@settings(max_examples=examples(100))
+def test_transposing_sets_gives_the_places_of_each_number(sets: list[int]) -> None:
+    columns = transposed(sets)
+    assert len(columns) == max((members.bit_length() for members in sets), default=0)
+    assert all(
+        bool(column >> place & 1) == bool(members >> number & 1)
+        for number, column in enumerate(columns)
+        for place, members in enumerate(sets)
+    )
+    assert all(column < 1 << len(sets) for column in columns)

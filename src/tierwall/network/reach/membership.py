@@ -34,7 +34,7 @@ from tierwall.network.model.rules import (
     action_verdict,
 )
 from tierwall.network.reach.classes import EndpointClasses
-from tierwall.network.reach.spaces import PortSpace, bits, cut, mask_of, union
+from tierwall.network.reach.spaces import PortSpace, bits, cut, mask_of, transposed, union
 
 
 class MatchedRule(Struct, frozen=True):
@@ -124,20 +124,16 @@ class Membership:
         base = classes.under_policy
         self._namespaces = _LabelIndex(base, ((pod_class.bit, pod_class.key[0]) for pod_class in pods))
         self._pods = _LabelIndex(base, ((pod_class.bit, pod_class.key[1]) for pod_class in pods))
-        by_signature: dict[int, set[int]] = {}
         by_address: dict[int, set[int]] = {}
         nodes = {address for node in classes.model.nodes for address in node.addresses}
+        blocks = [0] * len(classes.all)
         for endpoint_class in classes.all:
             for address in endpoint_class.representative.addresses:
-                by_signature.setdefault(classes.space.signature(address), set()).add(endpoint_class.bit)
+                blocks[endpoint_class.bit] |= classes.space.signature(address)
                 if address in nodes and not endpoint_class.spans:
                     by_address.setdefault(address, set()).add(endpoint_class.bit)
-        by_block: dict[int, list[int]] = {}
-        for signature, numbers in by_signature.items():
-            for block in bits(signature):
-                by_block.setdefault(1 << block, []).extend(numbers)
         # The classes with an address in a block, by the block's bit.
-        self._by_block = {block: mask_of(numbers) for block, numbers in by_block.items()}
+        self._by_block = {1 << block: numbers for block, numbers in enumerate(transposed(blocks))}
         self._by_address = {address: mask_of(numbers) for address, numbers in by_address.items()}
         self._peers: dict[Peer, int] = {}
         self._named_ports: dict[str, dict[tuple[tuple[str, int], ...], int]] = {}

@@ -7,7 +7,7 @@ families of a line (the protocols of ports; IPv4 and IPv6) follow each other and
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from operator import xor
 
@@ -17,6 +17,8 @@ from tierwall.values.addresses import IPV6, LAST, Address, Block, Span, merge_ra
 
 # The numbers of the bits that are set in each byte.
 _BITS_OF = [tuple(number for number in range(8) if byte >> number & 1) for byte in range(256)]
+# Sets in which fewer than one of so many numbers occurs are transposed number by number, others in bands of columns.
+_SPARSE, _BAND = 16, 1024
 # The first point of each protocol on the line of ports. Port 1 of TCP is point 0.
 _BEGINS = {protocol: number * LAST_PORT for number, protocol in enumerate(PROTOCOLS)}
 
@@ -52,6 +54,23 @@ def union(masks: Iterable[int]) -> int:
     for mask in masks:
         whole |= mask
     return whole
+
+
+def transposed(sets: Sequence[int]) -> list[int]:
+    """Return for each number the set of those places at which `sets` has a set with this number."""
+    width = max(map(int.bit_length, sets), default=0)
+    if sum(map(int.bit_count, sets)) * _SPARSE < len(sets) * width:
+        places: list[list[int]] = [[] for _ in range(width)]
+        for place, members in enumerate(sets):
+            for number in bits(members):
+                places[number].append(place)
+        return list(map(mask_of, places))
+    # The sets as rows of binary digits, the last set first. So the digits of a column are a set of places.
+    columns: list[int] = []
+    for begin in range(0, width, _BAND):
+        digits = "".join([f"{members >> begin & (1 << _BAND) - 1:0{_BAND}b}" for members in reversed(sets)])
+        columns += [int(digits[column::_BAND], 2) for column in reversed(range(_BAND))]
+    return columns[:width]
 
 
 def cut(pieces: Iterable[int], mask: int) -> list[int]:

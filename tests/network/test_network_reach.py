@@ -152,8 +152,6 @@ def test_a_policy_with_thousands_of_rules_is_not_quadratic(by_address: bool) -> 
 
 
 @given(st.lists(st.integers(0, 1 << 12) | st.integers(0, 1 << 2100), max_size=8))
-    st.lists(st.integers(min_value=0, max_value=1 << 12) | st.integers(min_value=0, max_value=1 << 2100), max_size=8)
-)
 @settings(max_examples=examples(100))
 def test_transposing_sets_gives_the_places_of_each_number(sets: list[int]) -> None:
     columns = transposed(sets)

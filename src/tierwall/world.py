@@ -424,9 +424,9 @@ class World:
         """Files and documents in the given folders that are not objects, by form; only `check` shows them."""
         return self._unread
 
-    def omissions(self, *planes: str) -> tuple[Omission, ...]:
+    def omissions(self, *planes: str, namespaces: Sequence[str] | None = None) -> tuple[Omission, ...]:
         """Return what could change the answers of some planes; pods and workloads are not judged one by one."""
-        return self._omissions(planes, None, every=False)
+        return self._omissions(planes, namespaces, every=False)
 
     def _omissions(
         self, planes: Sequence[str], namespaces: Sequence[str] | None, *, every: bool

@@ -224,3 +224,84 @@ def test_strict_turns_an_incomplete_answer_into_exit_code_6(tmp_path: Path) -> N
 def test_strict_loading_raises(tmp_path: Path) -> None:
     with pytest.raises(tierwall.InputError, match="CiliumNetworkPolicy"):
         tierwall.load(objects=[foreign("cilium.io/v2", "CiliumNetworkPolicy", "x", "shop")], strict=True)
+
+
+def test_a_policy_with_targets_in_another_namespace_matters_there() -> None:
+    def policy(**target: str) -> Object:
+        spec = {"targetRef": {"group": "gateway.networking.k8s.io", **target}}
+        return foreign("gateway.envoyproxy.io/v1alpha1", "EnvoyPatchPolicy", "p", "system", spec=spec)
+
+    assert tool_kinds(policy(kind="Gateway", name="prod-gateway")) == []
+    assert tool_kinds(policy(kind="Gateway", name="prod-gateway", namespace="prod")) == ["EnvoyPatchPolicy"]
+    assert tool_kinds(policy(kind="GatewayClass", name="shared")) == ["EnvoyPatchPolicy"]
+
+
+def test_policies_of_a_namespace_do_not_matter_to_objects_without() -> None:
+    quota = foreign("v1", "ResourceQuota", "small", "shop")
+    assert api_kinds(quota, namespace="") == ["ResourceQuota"]
+    roles = {"group": "rbac.authorization.k8s.io", "resource": "clusterroles", "namespace": ""}
+    assert api_kinds(quota, **roles) == []
+    assert api_kinds(quota, resource="namespaces", namespace="") == []
+    policies = {"group": "tierwall.io", "resource": "clusterauthorizationpolicies", "namespace": ""}
+    assert api_kinds(quota, **policies) == []
+    names = {"plural": "widgets", "singular": "widget", "kind": "Widget"}
+    spec = {"group": "example.org", "names": names, "scope": "Cluster", "versions": []}
+    definition = foreign("apiextensions.k8s.io/v1", "CustomResourceDefinition", "widgets.example.org", spec=spec)
+    widgets = {"group": "example.org", "resource": "widgets", "namespace": ""}
+    assert api_kinds(quota, **widgets) == ["ResourceQuota"]
+    assert api_kinds(quota, definition, **widgets) == []
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"),
+    [("policies.kubewarden.io/v1", "AdmissionPolicy"), ("policies.kyverno.io/v1", "NamespacedValidatingPolicy")],
+)
+def test_admission_policies_of_a_namespace_matter_in_it(api_version: str, kind: str) -> None:
+    assert api_kinds(foreign(api_version, kind, "p", "shop")) == [kind]
+    assert api_kinds(foreign(api_version, kind, "p", "bank")) == []
+
+
+def test_admission_sees_connections_and_any_verb() -> None:
+    hook = foreign("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "h")
+    everything: Object = {"verb": "*", "group": "*", "resource": "*"}
+    for question in ({"verb": "get", "subresource": "exec"}, {"verb": "connect"}, everything):
+        assert api_kinds(hook, **question) == ["ValidatingWebhookConfiguration"], question
+    assert api_kinds(hook, verb="get", subresource="log") == []
+    labelled = namespace("shop", **{"pod-security.kubernetes.io/enforce": "restricted"})
+    assert api_kinds(labelled, resource="po") == api_kinds(labelled, **everything) == ["Namespace"]
+
+
+def test_egress_networks_of_linkerd_for_all_namespaces_matter_everywhere() -> None:
+    assert left_out(foreign("policy.linkerd.io/v1alpha1", "EgressNetwork", "all", "linkerd-egress")) == [
+        "foreign EgressNetwork 1"
+    ]
+
+
+def test_a_list_between_named_ends_names_what_concerns_them(tmp_path: Path) -> None:
+    policies = [foreign("cilium.io/v2", "CiliumNetworkPolicy", "x", name) for name in ("shop", "bank")]
+    world = tierwall.load(objects=(*PODS, *policies))
+    assert [omission.count for omission in world.connections().not_considered] == [2]
+    assert [omission.count for omission in world.connections(sources=["shop"]).not_considered] == [2]
+    (omission,) = world.connections(sources=["shop"], destinations=["shop/db"]).not_considered
+    assert list(map(str, omission.examples)) == ["CiliumNetworkPolicy/shop/x"]
+    assert run(tmp_path, "list", "--from", "bank", "--to", "bank", "--strict").exit_code == 0
+    assert run(tmp_path, "list", "--from", "bank", "--to", "shop", "--strict").exit_code == 6
+
+
+def test_a_list_of_tools_on_some_ways_names_what_concerns_them() -> None:
+    policies = [attached("SecurityPolicy", "prod-gateway"), attached("SecurityPolicy", "other")]
+    world = tierwall.load(objects=[*tool.guarded(), *policies])
+    assert [omission.count for omission in world.grants().not_considered] == [2]
+    assert [omission.count for omission in world.grants(gateway="prod/prod-gateway").not_considered] == [1]
+
+
+def test_a_list_of_permissions_in_a_namespace_names_what_concerns_it(tmp_path: Path) -> None:
+    (tmp_path / "quota.yaml").write_text(yaml.safe_dump(foreign("v1", "ResourceQuota", "small", "shop")))
+    for space, code in (("shop", 6), ("bank", 0)):
+        arguments = ["can-i", "--list", "--as", "alice", "-n", space, "--strict", "-f", str(tmp_path)]
+        assert CliRunner().invoke(root, arguments).exit_code == code
+
+
+@pytest.mark.parametrize("command", [("list", "-o", "html"), ("check", "-o", "sarif"), ("check", "-o", "github")])
+def test_pages_and_reports_say_it_on_standard_error(tmp_path: Path, command: tuple[str, ...]) -> None:
+    assert "not considered: 2 CiliumNetworkPolicies" in run(tmp_path, *command).stderr

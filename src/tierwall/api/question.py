@@ -15,9 +15,9 @@ from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMo
 from tierwall.api.decide import TwoPhaseDecision, decide
 from tierwall.api.detail import EXPECTATIONS, ApiDetail, authorizer_opinions
 from tierwall.api.model import chain_of
-from tierwall.api.resource_names import expand_short_name
+from tierwall.api.resource_names import expand_short_name, is_cluster_scoped
 from tierwall.api.sentence import sentence
-from tierwall.core.answer import Answer, Decider, unique_deciders
+from tierwall.core.answer import Answer, Decider, Omission, unique_deciders
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.labels import Requirement
 from tierwall.core.question import Question
@@ -71,7 +71,9 @@ class ApiQuestion(Question, frozen=True, kw_only=True):
 
 QUESTION = ApiQuestion
 # What admission sees, once an authorizer has allowed it.
-_ADMITTED = frozenset({"create", "update", "patch", "delete", "deletecollection", "connect"})
+_ADMITTED = frozenset({"create", "update", "patch", "delete", "deletecollection", "connect", "*"})
+# Whatever the verb, a request for one of these connects.
+_CONNECTING = frozenset({"exec", "attach", "portforward", "proxy"})
 _MAY_ALLOW = (Verdict.ALLOW, Verdict.CONDITIONAL)
 _KEYS = dict(zip(ApiQuestion.__struct_fields__, ApiQuestion.keys(), strict=True))
 
@@ -86,15 +88,22 @@ def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic
     if all_problems:
         raise input_error(all_problems)
     decided = answer(decide(chain_of(snapshot), attributes, data))
-    namespaces = (question.namespace,) if question.namespace else None
-    left_out = omissions(
+    left_out = _omissions(snapshot, attributes, decided)
+    return structs.replace(decided, not_considered=left_out) if left_out else decided
+
+
+def _omissions(snapshot: Snapshot, attributes: Attributes, decided: Answer) -> tuple[Omission, ...]:
+    namespaces: tuple[str, ...] | None = (attributes.namespace,)
+    if not attributes.namespace and not is_cluster_scoped(snapshot, attributes.group, attributes.resource):
+        namespaces = None  # The question leaves open in which one.
+    is_admitted = attributes.verb in _ADMITTED or attributes.subresource in _CONNECTING
+    return omissions(
         snapshot,
         "api",
         namespaces,
-        is_admitted=question.verb in _ADMITTED and not question.path and decided.verdict in _MAY_ALLOW,
-        is_about_pods=question.resource == "pods",
+        is_admitted=is_admitted and not attributes.path and decided.verdict in _MAY_ALLOW,
+        is_about_pods=attributes.resource in ("pods", "*"),
     )
-    return structs.replace(decided, not_considered=left_out) if left_out else decided
 
 
 def answer(decision: TwoPhaseDecision) -> Answer:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from tierwall.api.algebra.request import OPERATIONS
 from tierwall.core.diagnostics import near_miss
 from tierwall.core.words import with_hint
+from tierwall.resources.kinds.served import has_cluster_scope
 from tierwall.resources.resource import list_of_maps
 from tierwall.resources.snapshot import Snapshot
 
@@ -39,6 +40,8 @@ class ApiResource(msgspec.Struct, frozen=True):
     group: str
     version: str
     other_names: tuple[str, ...] = ()
+    # Of CustomResourceDefinitions only.
+    scope: str = ""
 
 
 # Group and version, then `plural=singular,short,…`.
@@ -131,7 +134,17 @@ def _defined_resources(spec: Any) -> Iterator[ApiResource]:
     other_names = [names.get("singular"), *(short if isinstance(short, list) else ())]
     stored = next((version.get("name") for version in list_of_maps(versions) if version.get("storage") is True), None)
     version = stored if isinstance(stored, str) else ""
-    yield ApiResource(plural, group, version, tuple(name for name in other_names if isinstance(name, str)))
+    scope = "Cluster" if spec.get("scope") == "Cluster" else "Namespaced"
+    yield ApiResource(plural, group, version, tuple(name for name in other_names if isinstance(name, str)), scope)
+
+
+def is_cluster_scoped(snapshot: Snapshot, group: str, plural: str) -> bool:
+    """Whether the objects of a resource are in no namespace; False if that is not known."""
+    return any(
+        served.scope == "Cluster" or (not served.scope and has_cluster_scope(group, served.other_names))
+        for served in api_resources(snapshot)
+        if (served.group, served.plural) == (group, plural)
+    )
 
 
 class ResolvedQuestion(NamedTuple):

@@ -13,6 +13,7 @@ from tierwall.cli.command import (
     choice,
     exit_code,
     flag,
+    left_out,
     named_values,
     option,
     output,
@@ -201,9 +202,11 @@ def can_i(params: CanIParams) -> int:
 def _list(params: CanIParams, question: ApiQuestion) -> int:
     from tierwall.api.permissions import permissions
 
-    snapshot = params.world().snapshot
+    world = params.world()
+    namespaces = (question.namespace,) if question.namespace else None
+    left_out().update(dict.fromkeys(world.omissions("api", namespaces=namespaces)))
     granted = permissions(
-        snapshot, question.user, question.groups, question.namespace, uid=question.uid, extra=question.extra
+        world.snapshot, question.user, question.groups, question.namespace, uid=question.uid, extra=question.extra
     )
     print_output("can-i --list", params.output, granted.listed)
     for authorizer in granted.unlisted:

@@ -32,15 +32,12 @@ if TYPE_CHECKING:
 FAILED, DENIED, HAS_FINDINGS, CONDITIONAL, INCOMPLETE = 1, 3, 4, 5, 6
 # The planes that a command asks many questions of. A single answer has its own omissions.
 _PLANES = {
-    "list": ("network",),
     "list --exposure": ("network",),
-    "tools": ("tool",),
     "effective --all": ("gateway",),
     "status": ("network", "tool", "gateway"),
-    "can-i --list": ("api",),
 }
 # Where omissions are lines on standard output, and where they would spoil it. JSON has them inside.
-_LINES, _DATA = ("text", "md"), ("csv", "svg", "dot", "mermaid", "junit", "github")
+_LINES, _DATA = ("text", "md"), ("csv", "svg", "dot", "mermaid", "html", "junit", "github", "sarif")
 
 
 class ParamField(NamedTuple):

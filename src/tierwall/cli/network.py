@@ -11,6 +11,7 @@ from tierwall.cli.command import (
     exit_code,
     fail,
     flag,
+    left_out,
     option,
     output,
     print_diagnostics,
@@ -148,6 +149,7 @@ def list_connections(params: ListParams) -> None:
         denied=params.denied or whole,
         names=params.names,
     )
+    left_out().update(dict.fromkeys(connections.not_considered))
     # The ways in and the summary are about everybody: a list of what some pods reach does not ask for them.
     destinations = params.destinations or params.focus
     explain = params.explain and not is_picture

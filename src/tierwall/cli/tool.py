@@ -10,6 +10,7 @@ from tierwall.cli.command import (
     Params,
     exit_code,
     flag,
+    left_out,
     named_values,
     option,
     output,
@@ -156,6 +157,7 @@ def tools(params: ToolsParams) -> None:
         print_line("no route in the manifests leads there: assuming every Gateway leads to every backend", err=True)
     if params.output == "text" and not granted.ways:
         print_line("there is no Gateway with a backend to list", err=True)
+    left_out().update(dict.fromkeys(granted.not_considered))
     print_output("tools", params.output, (granted, params.everything))
     denied = all(row.verdict is Verdict.DENY for row in granted.rows)
     if params.output == "text" and granted.ways and denied and not params.everything:

@@ -23,7 +23,7 @@ from tierwall.resources.once import per_snapshot
 from tierwall.resources.refused import MAX_EXAMPLES, place_and_name, refusals
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.target_refs import targets_others
+from tierwall.resources.target_refs import target_namespaces, targets_others
 
 _EFFECTS = {
     "network": "{owner} may deny what is allowed here, or allow what is denied",
@@ -93,7 +93,8 @@ class ForeignObjects(msgspec.Struct, frozen=True, eq=False):
     def of(self, namespaces: Iterable[str] | None) -> list[Resource]:
         """Return the objects that could matter in some namespaces; None stands for all."""
         names = self.by_namespace if namespaces is None else namespaces
-        return [*self.everywhere, *(resource for name in names for resource in self.by_namespace.get(name, ()))]
+        local = {id(policy): policy for name in names for policy in self.by_namespace.get(name, ())}
+        return [*self.everywhere, *local.values()]
 
 
 @per_snapshot
@@ -124,11 +125,13 @@ def _sorted_by_namespace(line: ForeignKind, kind: str, objects: list[Resource]) 
     everywhere: list[Resource] = []
     by_namespace: dict[str, list[Resource]] = {}
     for resource in sorted(objects, key=place_and_name):
-        # Without a namespace an object goes where it is applied.
-        if kind not in line.namespaced or resource.namespace in ("", line.root_namespace):
+        # Without a namespace an object goes where it is applied; some targets are in another namespace, or in none.
+        namespaces = dict.fromkeys((resource.namespace, *target_namespaces(resource)))
+        if kind not in line.namespaced or "" in namespaces or resource.namespace == line.root_namespace:
             everywhere.append(resource)
         else:
-            by_namespace.setdefault(resource.namespace, []).append(resource)
+            for namespace in namespaces:
+                by_namespace.setdefault(namespace, []).append(resource)
     return ForeignObjects(line, kind, tuple(everywhere), {name: tuple(by_namespace[name]) for name in by_namespace})
 
 

@@ -7,6 +7,7 @@ A policy whose targets are all other objects than those of a question cannot cha
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import Any
 
 from tierwall.resources.resource import Resource, list_of_maps
 
@@ -19,21 +20,32 @@ _NAMED_KINDS = {
     ),
 }
 
+# Targets that are in no namespace.
+_CLUSTER_KINDS = ("GatewayClass",)
+
 
 def targets_others(policy: Resource, plane: str, places: Set[tuple[str, str, str]]) -> bool:
     """Whether a policy names only other targets than the places of a question, if the question names any.
 
     A place is a kind, a namespace and a name.
     """
-    spec = policy.spec
-    if not places or spec.get("targetSelectors"):
+    if not places or policy.spec.get("targetSelectors"):
         return False
-    targets = [*list_of_maps(spec.get("targetRefs")), *list_of_maps([spec["targetRef"]] if "targetRef" in spec else [])]
-    named = [
-        (target.get("kind"), target.get("namespace") or policy.namespace, target.get("name")) for target in targets
-    ]
+    named = _named_targets(policy)
     # A target with a part that is not a string may be any place.
     return bool(named) and all(
         all(isinstance(part, str) for part in place) and place[0] in _NAMED_KINDS[plane] and place not in places
         for place in named
     )
+
+
+def target_namespaces(policy: Resource) -> list[str]:
+    """Return the namespaces whose objects a policy names as targets, or an empty name for targets outside of them."""
+    named = ("" if kind in _CLUSTER_KINDS else namespace for kind, namespace, _ in _named_targets(policy))
+    return [namespace for namespace in named if isinstance(namespace, str)]
+
+
+def _named_targets(policy: Resource) -> list[tuple[Any, Any, Any]]:
+    spec = policy.spec
+    targets = [*list_of_maps(spec.get("targetRefs")), *list_of_maps([spec["targetRef"]] if "targetRef" in spec else [])]
+    return [(target.get("kind"), target.get("namespace") or policy.namespace, target.get("name")) for target in targets]

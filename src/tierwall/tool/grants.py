@@ -15,12 +15,13 @@ from msgspec import Struct
 
 from tierwall.attach.place import GATEWAY
 from tierwall.cel.syntax.demands import demands_of
-from tierwall.core.answer import Decider
+from tierwall.core.answer import Decider, Omission
 from tierwall.core.diagnostics import input_error, near_miss
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Stack
 from tierwall.core.verdict import Verdict
 from tierwall.resources.finder import ResourceFinder
+from tierwall.resources.foreign import omissions
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import ToolModel, backend_of, model
@@ -63,6 +64,7 @@ class Grants(Struct, frozen=True, kw_only=True):
     # The rows of each way; every way has at least a row for `*`.
     ways: tuple[tuple[ToolRow, ...], ...]
     routed: bool
+    not_considered: tuple[Omission, ...] = ()
 
     @property
     def rows(self) -> tuple[ToolRow, ...]:
@@ -95,7 +97,13 @@ def grants(
     ways = routed or [way for way in unrouted_ways(snapshot) if is_selected(way)]
     tools = tuple(tools)
     rows_by_way = (tuple(_rows(model(snapshot), way, spiffe, tools)) for way in ways)
-    return Grants(caller=spiffe, ways=tuple(rows_by_way), routed=bool(routed) or not ways)
+    if gateway is None and backend is None:
+        left_out = omissions(snapshot, "tool")
+    else:
+        ends = [end for way in ways for end in (way.gateway, way.resource)]
+        targets = [end.reference for end in ends]
+        left_out = omissions(snapshot, "tool", {end.namespace for end in ends}, targets=targets) if ways else ()
+    return Grants(caller=spiffe, ways=tuple(rows_by_way), routed=bool(routed) or not ways, not_considered=left_out)
 
 
 def _backend(finder: ResourceFinder, value: str) -> Resource | None:

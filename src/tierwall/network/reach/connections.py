@@ -26,6 +26,7 @@ from tierwall.network.reach.naming import OUTSIDE, EndpointNames
 from tierwall.network.reach.spaces import mask_of, union
 from tierwall.network.reach.unprotected import UnprotectedPods, unprotected_pods
 from tierwall.network.reach.ways_in import JudgedWay, judge_ways
+from tierwall.resources.foreign import omissions
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Block, Span, parse_address
 from tierwall.values.pattern import pattern
@@ -113,7 +114,11 @@ def connections(
         ports=ranges or None,
         progress=progress,
     )
-    return Connections(matrix, explain, names=EndpointNames(classes, names))
+    namespaces = None  # If one end is not named, it may be in any namespace.
+    if sources and destinations:
+        namespaces = {end.namespace for part in selected for end in part.endpoints if end.kind == "pod"}
+    left_out = omissions(snapshot, "network", namespaces)
+    return Connections(matrix, explain, left_out, EndpointNames(classes, names))
 
 
 def ways_in(

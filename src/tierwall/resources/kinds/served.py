@@ -8,11 +8,12 @@ CustomResourceDefinition among the objects may still serve the version.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache, lru_cache
 
 import msgspec
 
-from tierwall.resources.kinds.registry import Scope, find_kind, is_built_in, read_data, versions_of
+from tierwall.resources.kinds.registry import Scope, find_kind, is_built_in, judged_kinds, read_data, versions_of
 
 RBAC = "rbac.authorization.k8s.io"
 _ROUTES = "route.openshift.io"
@@ -95,6 +96,22 @@ def scope_of(api_version: str, kind: str) -> Scope | None:
     if is_built_in(group, kind):
         return next(iter(versions_of(group, kind).values())).scope
     return _scopes().get((group, kind)) or ("Namespaced" if kind in foreign_kinds(group, "namespaced") else None)
+
+
+def has_cluster_scope(group: str, names: Iterable[str]) -> bool:
+    """Whether a kind of Kubernetes, Gateway API or Tierwall with one of some names in lower case has no namespace."""
+    return any((group, name) in _cluster_kinds() for name in names)
+
+
+@cache
+def _cluster_kinds() -> frozenset[tuple[str, str]]:
+    scopes = _scopes() | {
+        (group, kind): version.scope
+        for group, kinds in judged_kinds().items()
+        for kind in kinds
+        for version in versions_of(group, kind).values()
+    }
+    return frozenset((group, kind.lower()) for (group, kind), scope in scopes.items() if scope == "Cluster")
 
 
 @lru_cache(maxsize=256)

@@ -184,3 +184,31 @@ def answer(cluster: Cluster, policy: Object, which: str, subject: Object, other:
         if written["action"] == "Pass" and matches:
             return action
     return ""
+
+
+@pytest.mark.parametrize("of_peers", [False, True])
+def test_each_pair_of_many_policies_is_compared_on_a_pod_that_both_are_about(of_peers: bool) -> None:
+    """Forty labels tell far more sorts of future pods apart than are tried."""
+
+    def selecting(labels: Object) -> Object:
+        return {"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": labels}}}
+
+    objects = []
+    for number in range(40):
+        labels = {f"key{number}": "yes"}
+        policy = admin(f"p{number:02}", rule("Deny" if number % 2 else "Allow"), priority=number // 2)
+        policy["spec"]["subject"] = selecting({} if of_peers else labels)
+        policy["spec"]["ingress"][0]["from"] = [selecting(labels if of_peers else {})]
+        objects.append(policy)
+    world = tierwall.load(objects=objects)
+    assert {item["status"]["conditions"][1]["reason"] for item in world.status()} == {"SamePriority"}
+    assert sum(finding.code == "TW201" for finding in world.check()) == 20
+
+
+def test_policies_about_everybody_conflict_although_no_pods_were_given() -> None:
+    """All future pods are of one sort then, and two of them connect with each other."""
+    world = tierwall.load(objects=[admin("open", rule("Allow"), priority=5), admin("shut", rule("Deny"), priority=5)])
+    assert [item["status"]["conditions"][1]["reason"] for item in world.status()] == ["SamePriority"] * 2
+    assert [str(finding.reference) for finding in world.check() if finding.code == "TW201"] == [
+        "AdminNetworkPolicy/shut"
+    ]

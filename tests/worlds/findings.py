@@ -169,7 +169,7 @@ GRID: dict[str, Row] = {
     ),
     "TW207": Row("TW207", [*SHOP, admin("a", rule("Deny"), rule("Allow", 80))]),
     "TW209": Row("TW209", [*SHOP, network_policy("np", ANYBODY, metadata=SHADOW)]),
-    "TW211": Row("TW211", [network_policy("np", ANYBODY), admin("a", rule("Deny", 80))]),
+    "TW211": Row("TW203 TW211", [network_policy("np", ANYBODY), admin("a", rule("Deny", 80))]),
     "TW212": Row("TW212", [*SHOP, admin("a", rule("Allow")), network_policy("np")]),
     "TW213": Row("TW213", [*SHOP, network_policy("np", {**ANYBODY, "ports": [{"port": "metrics"}]})]),
     "TW214": Row("TW214", [*SHOP, admin("a", {**rule("Deny", 80), "name": "x"}, {**rule("Deny", 81), "name": "x"})]),

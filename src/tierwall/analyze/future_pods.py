@@ -93,8 +93,15 @@ class FuturePods(Struct, frozen=True):
 def with_future_pods(before: Snapshot, after: Snapshot) -> FuturePods:
     """Add hypothetical pods to two snapshots."""
     both = before.with_changes(put=[_beside(resource) for _, resource in after.changes(before) if resource is not None])
-    touched = {reference.namespace for _, reference in changed_objects(before, after)}
-    hypothetical = with_stand_ins(both, named_ports=True, limit=MAX_SORTS, total=MAX_IN_ALL, first=touched)
+    touched = {reference for _, reference in changed_objects(before, after)}
+    hypothetical = with_stand_ins(
+        both,
+        named_ports=True,
+        limit=MAX_SORTS,
+        total=MAX_IN_ALL,
+        first={reference.namespace for reference in touched},
+        leading=touched | {reference._replace(name=f"{reference.name}{_AFTER}") for reference in touched},
+    )
     sorts = dict(hypothetical.pods)
     added = [resource for _, resource in hypothetical.snapshot.changes(both) if resource is not None]
     for pod in [resource for resource in added if resource.kind == "Pod"]:

@@ -78,7 +78,8 @@ def network_findings(snapshot: Snapshot, alone: str | None = None) -> Iterator[D
     findings: Iterable[Diagnostic] = chain(selection.findings(), without_tenancy_label(model))
     if any(policy.tier is not TierName.NAMESPACE for policy in model.policies):
         # NetworkPolicies alone neither override nor shadow each other.
-        walk = RuleWalk(with_stand_ins(snapshot, named_ports=True, limit=MAX_STAND_INS))
+        leading = model.tied_policies
+        walk = RuleWalk(with_stand_ins(snapshot, named_ports=True, limit=MAX_STAND_INS, leading=leading))
         findings = chain(findings, walk.findings())
     yield from (finding for finding in findings if finding.reference not in refused)
 
@@ -115,6 +116,7 @@ class RuleWalk:
     """Walks every kind of subject through its tiers, to see which rules ever count and which override which."""
 
     def __init__(self, hypothetical: HypotheticalSnapshot) -> None:
+        self.hypothetical = hypothetical
         self.stand_ins = hypothetical.pods
         self.model = network_model(hypothetical.snapshot)
         self.classes = EndpointClasses(self.model)
@@ -161,8 +163,7 @@ class RuleWalk:
 
     def _walk(self, subject: Endpoint, direction: Direction, stack: Stack[TieredPolicy]) -> None:
         matched = {tier.name: self.rows.membership.matched(tier, subject, direction) for tier in stack}
-        alone = len(self.classes.of(subject).members) == 1
-        others = self.classes.everybody & ~(1 << self.classes.of(subject).bit if alone else 0)
+        others = self.hypothetical.others(self.classes, subject)
         for ports, tiers in cells_with_rules(self.rows.ports.everything, matched):
             cell = ConnectionCell(subject, direction, ports, others)
             taken = _TakenEndpoints({name: RuleEffects(policies, ports) for name, policies in tiers.items()})

@@ -137,7 +137,9 @@ class _RivalSearch:
         self.rivals: dict[Reference, dict[Reference, str]] = {}
         if not network_model(snapshot).tied_policies:
             return
-        hypothetical = with_stand_ins(snapshot, named_ports=True, limit=MAX_STAND_INS)
+        leading = network_model(snapshot).tied_policies
+        hypothetical = with_stand_ins(snapshot, named_ports=True, limit=MAX_STAND_INS, leading=leading)
+        self._hypothetical = hypothetical
         self._stand_ins = hypothetical.pods
         model = network_model(hypothetical.snapshot)
         self._classes = EndpointClasses(model)
@@ -154,8 +156,7 @@ class _RivalSearch:
 
     def _walk(self, subject: Endpoint, direction: Direction, tier: Tier[TieredPolicy]) -> None:
         matched = self._rows.membership.matched(tier, subject, direction)
-        alone = len(self._classes.of(subject).members) == 1
-        others = self._classes.everybody & ~(1 << self._classes.of(subject).bit if alone else 0)
+        others = self._hypothetical.others(self._classes, subject)
         for ports, rules in rule_cells(self._rows.ports.everything, matched):
             by_priority: dict[int, dict[TieredPolicy, dict[RuleAction, int]]] = {}
             for policy in tier.policies:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import combinations, islice, product
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
+from tierwall.core.reference import Reference
 from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint
 from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.rules import TieredPolicy, peers_by_kind
@@ -76,9 +78,17 @@ class HypotheticalPod(Struct, frozen=True):
 class _SortSpace:
     """Everything by which policies can tell future pods apart."""
 
-    def __init__(self, network: NetworkModel) -> None:
+    def __init__(self, network: NetworkModel, leading: Collection[Reference] = ()) -> None:
         self.network = network
-        pairs = dict.fromkeys(pair for policy in network.policies for pair in _selectors(policy, network))
+        first = [policy for policy in network.policies if policy.reference in leading]
+        others = [policy for policy in network.policies if policy.reference not in leading]
+        pairs = dict.fromkeys(
+            (
+                *(pair for policy in first for pair in _selectors(policy, network)),
+                *islice(_joint_selectors(first), MAX_SORTS),
+                *(pair for policy in others for pair in _selectors(policy, network)),
+            )
+        )
         self.pairs = _within_bounds(pairs)
         self.of_namespaces = LabelSpace(namespaces for namespaces, _ in self.pairs)
         self.of_pods = LabelSpace(pods for _, pods in self.pairs)
@@ -197,6 +207,12 @@ class HypotheticalSnapshot(Struct, frozen=True):
     pods: Mapping[tuple[str, str], HypotheticalPod]
     is_complete: bool = True
 
+    def others(self, classes: EndpointClasses, subject: Endpoint) -> int:
+        """Return the endpoints that connect with a pod: not the pod itself, unless others are, or may be, like it."""
+        subjects = classes.of(subject)
+        alone = len(subjects.members) == 1 and (subject.namespace, subject.name) not in self.pods
+        return classes.everybody & ~(1 << subjects.bit) if alone else classes.everybody
+
 
 def exposure_limits(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Yield a note if the exposure leaves sorts of future pods out."""
@@ -252,11 +268,12 @@ def with_stand_ins(
     limit: int = MAX_SORTS,
     total: int | None = None,
     first: Collection[str] = (),
+    leading: Collection[Reference] = (),
 ) -> HypotheticalSnapshot:
     """Return the snapshot with all hypothetical pods; with `named_ports`, they have every port that policies name.
 
     There are up to `limit` sorts in a namespace and `total` (if left out, `limit`) in all; those in the namespaces
-    `first` come first.
+    `first` come first. Beyond that, pods are told apart by the `leading` policies rather than by others.
     """
     network = network_model(snapshot)
     names = sorted(RelevantAttributes(network).named_ports) if named_ports else []
@@ -265,7 +282,7 @@ def with_stand_ins(
     spec = {"containers": [{"name": "any", "ports": ports}]}
     added: list[Resource] = []
     pods: dict[tuple[str, str], HypotheticalPod] = {}
-    sorts, is_complete = _SortSpace(network).sorts(limit, limit if total is None else total, first)
+    sorts, is_complete = _SortSpace(network, leading).sorts(limit, limit if total is None else total, first)
     # Examples are taken from the first that fit, so the simplest come first.
     sorts.sort(key=lambda sort: sum(map(len, sort.labels)))
     new_namespaces: dict[str, dict[str, str]] = {}
@@ -306,6 +323,34 @@ def _selectors(policy: TieredPolicy, network: NetworkModel) -> Iterator[tuple[Se
                 values = {labels[key] for labels in network.namespaces.values() if key in labels}
                 for value in sorted(values):
                     yield Selector((Requirement(key, "In", (value,)),)), EVERYTHING
+
+
+def _joint_selectors(policies: Iterable[TieredPolicy]) -> Iterator[tuple[Selector, Selector]]:
+    """Yield what selects the pods that two policies of one priority are about: both subjects, or peers of both."""
+    by_priority: dict[tuple[str, int], list[TieredPolicy]] = {}
+    for policy in policies:
+        if policy.has_priority:
+            by_priority.setdefault((policy.tier, policy.priority), []).append(policy)
+    for rivals in by_priority.values():
+        for policy, rival in combinations(rivals, 2):
+            yield _both((policy.namespaces, policy.pods), (rival.namespaces, rival.pods))
+            for ours, theirs in product(_plain_peers(policy), _plain_peers(rival)):
+                yield _both(ours, theirs)
+
+
+def _both(left: tuple[Selector, Selector], right: tuple[Selector, Selector]) -> tuple[Selector, Selector]:
+    (namespaces, pods), (other_namespaces, other_pods) = left, right
+    return (
+        Selector(tuple(sorted({*namespaces.requirements, *other_namespaces.requirements}))),
+        Selector(tuple(sorted({*pods.requirements, *other_pods.requirements}))),
+    )
+
+
+def _plain_peers(policy: TieredPolicy) -> Iterator[tuple[Selector, Selector]]:
+    for rule in policy.all_rules:
+        for peer in peers_by_kind(rule.peers)[0]:
+            if isinstance(peer.namespaces, Selector):
+                yield peer.namespaces, peer.pods
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -212,3 +212,13 @@ def test_policies_about_everybody_conflict_although_no_pods_were_given() -> None
     assert [str(finding.reference) for finding in world.check() if finding.code == "TW201"] == [
         "AdminNetworkPolicy/shut"
     ]
+
+
+def test_a_status_says_if_not_every_sort_of_future_pods_was_compared() -> None:
+    def policy(number: int) -> Object:
+        subject = {"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {f"key{number}": "yes"}}}}
+        return admin(f"p{number}", rule("Allow"), priority=5, subject=subject)
+
+    few, many = ([policy(number) for number in range(count)] for count in (3, 20))
+    messages = [conditions(objects)["p0"]["tierwall.io/Conflicted"]["message"] for objects in (few, many)]
+    assert ["as far as compared" in message for message in messages] == [False, True]

@@ -92,6 +92,8 @@ def _conflicted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
     rivals = priority_rivals(snapshot).get(policy.reference)
     if not rivals:
         message = "No policy of the same priority answers a connection otherwise"
+        if not _search(snapshot).is_complete:
+            message += ", as far as compared: policies tell too many sorts of future pods apart"
         return StatusCondition(CONFLICTED, False, "NoConflicts", message)
     names = [str(rival) for rival in sorted(rivals)]
     verbs = "has the same priority and answers" if len(names) == 1 else "have the same priority and answer"
@@ -124,10 +126,9 @@ def _cut(lines: Sequence[str], closing: str) -> str:
     return "\n".join([*kept, closing])
 
 
-@per_snapshot
 def priority_rivals(snapshot: Snapshot) -> Mapping[Reference, Mapping[Reference, str]]:
     """Return by policy those of the same tier and priority that answer a connection otherwise, with that connection."""
-    return _RivalSearch(snapshot).rivals
+    return _search(snapshot).rivals
 
 
 class _RivalSearch:
@@ -135,11 +136,14 @@ class _RivalSearch:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.rivals: dict[Reference, dict[Reference, str]] = {}
+        # Whether all sorts of future pods were compared.
+        self.is_complete = True
         if not network_model(snapshot).tied_policies:
             return
         leading = network_model(snapshot).tied_policies
         hypothetical = with_stand_ins(snapshot, named_ports=True, limit=MAX_STAND_INS, leading=leading)
         self._hypothetical = hypothetical
+        self.is_complete = hypothetical.is_complete
         self._stand_ins = hypothetical.pods
         model = network_model(hypothetical.snapshot)
         self._classes = EndpointClasses(model)
@@ -195,6 +199,11 @@ class _RivalSearch:
                         rivals[other.reference] = name_connection(self._rows, self._stand_ins, witness)
                         if len(rivals) >= MAX_RIVALS:
                             break
+
+
+@per_snapshot
+def _search(snapshot: Snapshot) -> _RivalSearch:
+    return _RivalSearch(snapshot)
 
 
 def _answers(rules: Sequence[MatchedRule], ports: int, others: int) -> dict[RuleAction, int]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tierwall.policytest.run import TestReport as TestReport
     from tierwall.resources.admission.question import AdmitQuestion as AdmitQuestion
     from tierwall.resources.resource import Resource as Resource
+    from tierwall.testing import run_tests as run_tests
     from tierwall.tool.detail import ToolDetail as ToolDetail
     from tierwall.tool.grants import ToolRow as ToolRow
     from tierwall.tool.question import ToolQuestion as ToolQuestion
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from tierwall.world import diff as diff
     from tierwall.world import load as load
     from tierwall.world import loads as loads
-    from tierwall.world import run_tests as run_tests
 
 # The module that defines each public name.
 _HOMES = {
@@ -66,7 +66,7 @@ _HOMES = {
     "load": "world",
     "loads": "world",
     "diff": "world",
-    "run_tests": "world",
+    "run_tests": "testing",
     "NetworkQuestion": "network.question",
     "ToolQuestion": "tool.question",
     "GatewayQuestion": "gateway.question",

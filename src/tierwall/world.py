@@ -1,7 +1,7 @@
 """The public Python API: a world of objects, and everything that can be asked of it (docs/python-api.md).
 
-`load`, `loads`, `World.overlay` and `run_tests` read; nothing else touches files or the network. Planes are imported
-when they are asked, so that importing the package costs next to nothing.
+`load` and `World.overlay` read files; nothing else touches files or the network. Planes are imported when they are
+asked, so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from tierwall.core.answer import Answer, Omission
-from tierwall.core.diagnostics import Diagnostic, InputError, input_error, near_miss, sorted_diagnostics
+from tierwall.core.diagnostics import Diagnostic, InputError, input_error, sorted_diagnostics
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference, full_name
 from tierwall.resources.load import LoadResult, LoadSettings, load_text
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import ConnectionEntry
     from tierwall.network.reach.ways_in import JudgedWay
-    from tierwall.policytest.run import CaseResult, TestReport
     from tierwall.tool.grants import Grants, ToolRow
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -75,11 +74,8 @@ def _world(loaded: LoadResult, objects: Iterable[Mapping[str, Any]], namespace: 
     from tierwall.resources.plain_objects import objects_over
 
     world = World.of(loaded, namespace).with_snapshot(objects_over(loaded.snapshot, objects, namespace))
-    if strict and world.not_considered:
-        raise InputError(
-            Diagnostic("TW703", f"not considered: {omission}", hint=omission.effect)
-            for omission in world.not_considered
-        )
+    if strict and (left_out := world.not_considered):
+        raise InputError(Diagnostic("TW703", f"not considered: {entry}", hint=entry.effect) for entry in left_out)
     return world
 
 
@@ -91,34 +87,6 @@ def diff(old: World, new: World, planes: Sequence[str] | None = None) -> Differe
     from tierwall.analyze.diff import differences
 
     return differences(old.snapshot, new.snapshot, None if planes is None else _strings(planes))
-
-
-def run_tests(
-    *paths: Path, engine: str = "model", world: World | None = None, progress: Progress | None = None
-) -> TestReport:
-    """Run the policy tests in files and folders. If a world is given, its objects are put under those of every test."""
-    from tierwall.engines import table
-    from tierwall.policytest.run import TestReport, run
-    from tierwall.policytest.suite import suites
-
-    known = table.offered_by("test")
-    if str(engine) not in known:
-        message = f"expected one of {', '.join(known)} as `engine`, found `{engine}`"
-        raise InputError([Diagnostic("TW703", message, hint=near_miss(str(engine), known))])
-    under, namespace = (world.snapshot, world.namespace) if world is not None else (None, "default")
-    loaded = suites([os.fspath(path) for path in paths], under, LoadSettings(namespace))
-    total = sum(len(suite.cases) for suite in loaded)
-    results: list[CaseResult] = []
-    try:
-        for result in run(loaded, table.engine(engine)):
-            results.append(result)
-            if progress is not None:
-                progress(f"test {result.test}", len(results), total)
-    except ModuleNotFoundError as error:
-        from tierwall.core.extras import missing_extra
-
-        raise missing_extra(error) from error
-    return TestReport(tuple(results))
 
 
 def _strings(values: Iterable[object]) -> tuple[str, ...]:
@@ -303,15 +271,9 @@ class World:
         return permissions(self._snapshot, user, _strings(groups), namespace, uid=uid, extra=extra).listed
 
     def convert(self, to: str) -> ConversionResult:
-        """Convert admin network policies to the kind ClusterNetworkPolicy or NetworkPolicy.
+        """Convert admin network policies to ClusterNetworkPolicies or NetworkPolicies, and compare what they decide."""
+        from tierwall.analyze.conversion import convert
 
-        The result has the manifests, what could not be converted, and a comparison of what policies decide.
-        """
-        from tierwall.analyze.conversion import KINDS, convert
-
-        if to not in KINDS:
-            message = f"expected one of {', '.join(KINDS)} as kind to convert to, found `{to}`"
-            raise InputError([Diagnostic("TW703", message, hint=near_miss(str(to), KINDS))])
         return convert(self._snapshot, to)
 
     # Looking
@@ -332,8 +294,10 @@ class World:
         that comments, annotations or a `baseline` (its text) accept are left out, and so are those of an older world
         (`against`).
         """
-        terms: dict[str, Any] = {"namespace": namespace, "baseline": baseline, "against": against, "progress": progress}
-        return list(self.review(select, ignore, **terms).findings)
+        reviewed = self.review(
+            select, ignore, namespace=namespace, baseline=baseline, against=against, progress=progress
+        )
+        return list(reviewed.findings)
 
     def review(
         self,
@@ -413,24 +377,21 @@ class World:
     @property
     def not_considered(self) -> tuple[Omission, ...]:
         """Objects that could change answers of any plane and were not considered."""
-        return self._omissions(_PLANES, None, every=True)
+        return self.omissions(*_PLANES, every=True)
 
     def left_out_of(self, namespace: str) -> tuple[Omission, ...]:
         """Return what could change answers about one namespace and was not considered."""
-        return self._omissions(_PLANES, (namespace,), every=True)
+        return self.omissions(*_PLANES, namespaces=(namespace,), every=True)
 
     @property
     def unread(self) -> tuple[Omission, ...]:
         """Files and documents in the given folders that are not objects, by form; only `check` shows them."""
         return self._unread
 
-    def omissions(self, *planes: str, namespaces: Sequence[str] | None = None) -> tuple[Omission, ...]:
-        """Return what could change the answers of some planes; pods and workloads are not judged one by one."""
-        return self._omissions(planes, namespaces, every=False)
-
-    def _omissions(
-        self, planes: Sequence[str], namespaces: Sequence[str] | None, *, every: bool
+    def omissions(
+        self, *planes: str, namespaces: Sequence[str] | None = None, every: bool = False
     ) -> tuple[Omission, ...]:
+        """Return what could change answers of some planes; `every` says that pods and workloads are judged as well."""
         from tierwall.resources.foreign import omissions
 
         left_out = (omissions(self._snapshot, plane, namespaces, every=every) for plane in planes)

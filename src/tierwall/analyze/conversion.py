@@ -16,7 +16,7 @@ from tierwall.analyze.cluster_conversion import cluster_policy
 from tierwall.analyze.future_pods import with_future_pods
 from tierwall.analyze.namespace_conversion import IsolatedSubject, isolations, network_policies, sayable_directions
 from tierwall.analyze.policy_writing import CannotSay
-from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.network.model.model import NetworkModel, network_model_with_shadow
 from tierwall.network.model.policies import BASELINE, CLUSTER
 from tierwall.network.model.rules import Direction, TieredPolicy, TierName
@@ -51,6 +51,9 @@ class ConversionResult(Struct, frozen=True):
 
 def convert(snapshot: Snapshot, kind: str) -> ConversionResult:
     """Convert the policies of a snapshot to ClusterNetworkPolicies or NetworkPolicies; others stay as they are."""
+    if kind not in KINDS:
+        message = f"expected one of {', '.join(KINDS)} as kind to convert to, found `{kind}`"
+        raise InputError([Diagnostic("TW703", message, hint=near_miss(str(kind), KINDS))])
     model = network_model_with_shadow(snapshot)
     sources = [(rank, policy) for rank, policy in enumerate(model.policies) if _is_source(policy, kind)]
     if kind == NETWORK_POLICY:

@@ -373,7 +373,7 @@ def test_what_a_schema_does_not_describe_is_refused(source: str) -> None:
         compile_source(source, SELF)
 
 
-def test_a_misspelt_field_gets_a_hint() -> None:
+def test_a_misspelled_field_gets_a_hint() -> None:
     with pytest.raises(CheckError) as caught:
         compile_source("self.spec.replica > 1", SELF)
     assert str(caught.value) == "1:11: no field `replica` in Widget.spec (did you mean `replicas`?)"

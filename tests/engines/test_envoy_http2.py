@@ -277,7 +277,7 @@ PSEUDO: tuple[list[Header], ...] = (
 
 
 @pytest.mark.parametrize("number", range(len(PSEUDO)))
-def test_misspelt_repeated_or_missing_pseudo_headers(attacked: Attacked, number: int) -> None:
+def test_misspelled_repeated_or_missing_pseudo_headers(attacked: Attacked, number: int) -> None:
     assert alone(attacked, PSEUDO[number], BAD).refused
     assert alone(attacked, PSEUDO[number], OK).refused
 

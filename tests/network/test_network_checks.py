@@ -364,7 +364,7 @@ def test_a_policy_in_a_namespace_without_given_pods_is_not_judged_by_the_pods_of
     assert finding.code == "TW204"
 
 
-def test_a_peer_in_a_namespace_that_was_not_given_is_noted_and_a_misspelt_one_is_a_warning() -> None:
+def test_a_peer_in_a_namespace_that_was_not_given_is_noted_and_a_misspelled_one_is_a_warning() -> None:
     (finding,) = findings(network_policy("np", ELSEWHERE))
     assert (finding.code, finding.related_objects) == ("TW211", ("pods of monitoring",))
     (finding,) = findings(network_policy("np", ELSEWHERE), namespace("monitorin"), pod("monitorin", "prometheus"))

@@ -37,7 +37,7 @@ def test_verdicts_and_deciding_rules_equal_the_reference(objects: list[Object], 
 
 
 @pytest.mark.parametrize("direction", ["ingress", "egress"])
-def test_a_misspelt_direction_of_an_admin_policy_denies_that_direction(direction: str) -> None:
+def test_a_misspelled_direction_of_an_admin_policy_denies_that_direction(direction: str) -> None:
     spec = {"priority": 5, "subject": {"namespaces": {}}, f"{direction}s": [{"action": "Deny", "from": []}]}
     guard = {**admin("guard"), "spec": spec}
     ends = {"from": "shop/web", "to": "shop/db", "port": 80}
@@ -45,7 +45,7 @@ def test_a_misspelt_direction_of_an_admin_policy_denies_that_direction(direction
     assert (answer["verdict"], answer[direction]["decidedBy"][0]["policy"]) == ("Deny", "AdminNetworkPolicy/guard")
 
 
-def test_an_allow_with_a_misspelt_restriction_allows_nothing() -> None:
+def test_an_allow_with_a_misspelled_restriction_allows_nothing() -> None:
     everybody: Any = {"namespaces": {}}
     allow = {"action": "Allow", "from": [everybody], "portsx": [{"portNumber": {"port": 80, "protocol": "TCP"}}]}
     deny = {"action": "Deny", "from": [everybody]}

@@ -165,7 +165,7 @@ BROKEN_RULES: dict[str, Object] = {
         "from": [{"pods": {"namespaces": {"matchLabels": {}}, "podSelector": {}}}]
     },
     "null selector": {"from": [{"namespaces": {"namespaceSelector": None}}]},
-    "misspelt selector": {"from": [{"namespaces": {"matchlabels": {"a": "b"}}}]},
+    "misspelled selector": {"from": [{"namespaces": {"matchlabels": {"a": "b"}}}]},
     "bad operator": {"from": [{"namespaces": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}]},
     "In without values": {"from": [{"namespaces": {"matchExpressions": [{"key": "a", "operator": "In"}]}}]},
     "expressions no list": {"from": [{"namespaces": {"matchExpressions": {"key": "a"}}}]},

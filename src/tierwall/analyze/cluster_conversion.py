@@ -1,8 +1,8 @@
 """Converts AdminNetworkPolicies and the BaselineAdminNetworkPolicy to ClusterNetworkPolicies (docs/compare.md#convert).
 
 A ClusterNetworkPolicy holds fewer rules, peers and ports. A rule with too many peers or ports becomes several rules
-with the same action; a policy with too many rules cannot be said. The baseline comes after every other policy of its
-tier, so it gets the last priority.
+with the same action; a policy with too many rules cannot be expressed. The baseline comes after every other policy of
+its tier, so it gets the last priority.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from tierwall.analyze.policy_writing import (
-    CannotSay,
+    CannotExpress,
     at_rule,
     cluster_peer,
     cluster_protocol,
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def cluster_policy(policy: TieredPolicy, name: str) -> dict[str, Any]:
-    """Return a policy as a ClusterNetworkPolicy. Raise CannotSay if it cannot be one."""
+    """Return a policy as a ClusterNetworkPolicy. Raise CannotExpress if it cannot be one."""
     priority = LAST_PRIORITY if policy.resource.kind == BASELINE else policy.priority
     spec: dict[str, Any] = {
         "tier": str(policy.tier),
@@ -43,7 +43,7 @@ def cluster_policy(policy: TieredPolicy, name: str) -> dict[str, Any]:
         if rules is not None:
             written = [part for rule in rules for part in _rules(rule)]
             if len(written) > MAX_ITEMS:
-                raise CannotSay(f"it has {len(written)} {direction} rules, and a {KIND} at most {MAX_ITEMS}")
+                raise CannotExpress(f"it has {len(written)} {direction} rules, and a {KIND} at most {MAX_ITEMS}")
             spec[str(direction)] = written
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata(policy.resource, name), "spec": spec}
 

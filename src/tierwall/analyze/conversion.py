@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from tierwall.analyze.cluster_conversion import cluster_policy
 from tierwall.analyze.future_pods import with_future_pods
-from tierwall.analyze.namespace_conversion import IsolatedSubject, isolations, network_policies, sayable_directions
-from tierwall.analyze.policy_writing import CannotSay
+from tierwall.analyze.namespace_conversion import IsolatedSubject, expressible_directions, isolations, network_policies
+from tierwall.analyze.policy_writing import CannotExpress
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.network.model.model import NetworkModel, network_model_with_shadow
 from tierwall.network.model.policies import BASELINE, CLUSTER
@@ -57,7 +57,7 @@ def convert(snapshot: Snapshot, kind: str) -> ConversionResult:
     model = network_model_with_shadow(snapshot)
     sources = [(rank, policy) for rank, policy in enumerate(model.policies) if _is_source(policy, kind)]
     if kind == NETWORK_POLICY:
-        # An Allow alone can be said for pods that are isolated, so it must be known which are.
+        # An Allow alone can be expressed for pods that are isolated, so it must be known which are.
         sources.sort(key=lambda source: not _isolates(source[1]))
     names = _Names(snapshot, kind)
     isolated = isolations(model)
@@ -67,11 +67,11 @@ def convert(snapshot: Snapshot, kind: str) -> ConversionResult:
         try:
             reasons = objections(snapshot, policy.resource)
             if reasons:
-                raise CannotSay(f"an API server would refuse it: {reasons[0]}")
+                raise CannotExpress(f"an API server would refuse it: {reasons[0]}")
             if kind == CLUSTER:
                 written = [cluster_policy(policy, names.of(policy.resource))]
             else:
-                directions = list(sayable_directions(policy))
+                directions = list(expressible_directions(policy))
                 below = [subject for subject in isolated if subject.comes_after(policy.tier, rank)]
                 name = names.of(policy.resource)
                 written = list(network_policies(policy, directions, model.namespaces, below, name))
@@ -82,7 +82,7 @@ def convert(snapshot: Snapshot, kind: str) -> ConversionResult:
                     for direction in isolating
                 }
             manifests += written
-        except CannotSay as error:
+        except CannotExpress as error:
             part = policy if error.rule is None else error.rule
             message = f"{part} cannot be part of a {kind}: {error}; the policy is left out"
             problems.append(policy.resource.diagnostic("TW710", message, part.path))
@@ -103,8 +103,8 @@ def _is_source(policy: TieredPolicy, kind: str) -> bool:
 
 def _isolates(policy: TieredPolicy) -> bool:
     try:
-        return any(direction.isolates for direction in sayable_directions(policy))
-    except CannotSay:
+        return any(direction.isolates for direction in expressible_directions(policy))
+    except CannotExpress:
         return False
 
 

@@ -1,9 +1,10 @@
-"""Converts policies of the Admin and Baseline tiers to NetworkPolicies, where that can be said.
+"""Converts policies of the Admin and Baseline tiers to NetworkPolicies, where these can express them.
 
 docs/compare.md#convert. A NetworkPolicy only allows, in one namespace, and isolates its pods. So a direction of a
-policy can be said if its rules are Allow rules and then a Deny for every pod, in each namespace that the subject
-selects. Allow rules alone can be said for pods that are isolated by what comes after them: NetworkPolicies, if they are
-of the Admin tier, and converted policies of lower precedence. For all other pods they say what holds without them.
+policy can be expressed if its rules are Allow rules and then a Deny for every pod, in each namespace that the subject
+selects. Allow rules alone can be expressed for pods that are isolated by what comes after them: NetworkPolicies, if
+they are of the Admin tier, and converted policies of lower precedence. For all other pods they say what holds without
+them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tierwall.analyze.policy_writing import (
-    CannotSay,
+    CannotExpress,
     at_rule,
     metadata,
     network_policy_peers,
@@ -44,7 +45,7 @@ class IsolatedSubject(NamedTuple):
         return tier is TierName.ADMIN if self.rank == BY_NETWORK_POLICY else self.rank > rank
 
 
-class SayableDirection(NamedTuple):
+class ExpressibleDirection(NamedTuple):
     """The Allow rules of one direction of a policy, and whether a Deny for every pod follows them."""
 
     direction: Direction
@@ -52,8 +53,8 @@ class SayableDirection(NamedTuple):
     isolates: bool
 
 
-def sayable_directions(policy: TieredPolicy) -> Iterator[SayableDirection]:
-    """Yield the directions of a policy. Raise CannotSay if a NetworkPolicy has no words for a rule."""
+def expressible_directions(policy: TieredPolicy) -> Iterator[ExpressibleDirection]:
+    """Yield the directions of a policy. Raise CannotExpress if a NetworkPolicy has no words for a rule."""
     for direction in (Direction.INGRESS, Direction.EGRESS):
         rules = policy.rules(direction)
         if not rules:
@@ -62,15 +63,15 @@ def sayable_directions(policy: TieredPolicy) -> Iterator[SayableDirection]:
         isolates = False
         for rule in rules:
             if rule.action is RuleAction.PASS:
-                raise CannotSay("a NetworkPolicy cannot pass on", rule)
+                raise CannotExpress("a NetworkPolicy cannot pass on", rule)
             if rule.action is RuleAction.ALLOW:
                 allows.append(rule)
             elif rule.ports is None and (rule.peers is None or _EVERY_POD in rule.peers):
                 isolates = True
                 break  # nothing passes it but what comes from outside, which isolation denies as well
             else:
-                raise CannotSay("a NetworkPolicy cannot deny some connections and leave others open", rule)
-        yield SayableDirection(direction, tuple(allows), isolates)
+                raise CannotExpress("a NetworkPolicy cannot deny some connections and leave others open", rule)
+        yield ExpressibleDirection(direction, tuple(allows), isolates)
 
 
 def isolations(model: NetworkModel) -> set[IsolatedSubject]:
@@ -86,12 +87,12 @@ def isolations(model: NetworkModel) -> set[IsolatedSubject]:
 
 def network_policies(
     policy: TieredPolicy,
-    directions: Sequence[SayableDirection],
+    directions: Sequence[ExpressibleDirection],
     namespaces: Mapping[str, Mapping[str, str]],
     isolated: Iterable[IsolatedSubject],
     name: str,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a policy as NetworkPolicies of each namespace. Raise CannotSay if they have no words for it."""
+    """Yield a policy as NetworkPolicies of each namespace. Raise CannotExpress if they have no words for it."""
     for namespace, labels in namespaces.items():
         if not policy.namespaces.matches(labels):
             continue

@@ -31,7 +31,7 @@ from tierwall.values.addresses import LAST_IPV4, Span, format_address
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-class CannotSay(ValueError):
+class CannotExpress(ValueError):
     """The other kind of policy has no words for this; `rule` is the rule that needs them."""
 
     def __init__(self, message: str, rule: NetworkRule | None = None) -> None:
@@ -41,11 +41,11 @@ class CannotSay(ValueError):
 
 @contextmanager
 def at_rule(rule: NetworkRule) -> Iterator[None]:
-    """Add the rule to whatever cannot be said inside."""
+    """Add the rule to whatever cannot be expressed inside."""
     try:
         yield
-    except CannotSay as error:
-        raise CannotSay(str(error), rule) from None
+    except CannotExpress as error:
+        raise CannotExpress(str(error), rule) from None
 
 
 def metadata(resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:
@@ -89,13 +89,13 @@ def cluster_subject(namespaces: Selector, pods: Selector) -> dict[str, Any]:
 
 
 def cluster_peer(peer: Peer) -> dict[str, Any]:
-    """Write a peer of a ClusterNetworkPolicy. Raise CannotSay for a relation between namespaces."""
+    """Write a peer of a ClusterNetworkPolicy. Raise CannotExpress for a relation between namespaces."""
     match peer:
         case PodPeer(namespaces, pods):
             if isinstance(namespaces, Related):
                 relation = namespaces.relation
                 word = f"related: {relation}" if relation.compares_names else f"{relation}"
-                raise CannotSay(f"a ClusterNetworkPolicy cannot compare namespaces (`{word}`)")
+                raise CannotExpress(f"a ClusterNetworkPolicy cannot compare namespaces (`{word}`)")
             return cluster_subject(namespaces, pods)
         case AddressPeer(blocks):
             return {"networks": list(dict.fromkeys(_cidr(block.span) for block in blocks))}
@@ -120,7 +120,7 @@ def cluster_protocol(port: Port) -> dict[str, Any]:
 
 
 def network_policy_peers(peer: Peer, namespace: str, labels: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Write a peer of a NetworkPolicy in a namespace with these labels. Raise CannotSay if it has no words for it."""
+    """Write a peer of a NetworkPolicy in a namespace with these labels. Raise CannotExpress if it has no words."""
     match peer:
         case PodPeer(namespaces, pods):
             if isinstance(namespaces, Related):
@@ -132,9 +132,9 @@ def network_policy_peers(peer: Peer, namespace: str, labels: Mapping[str, str]) 
                 excepts = {"except": [_cidr(span) for span in block.excepts]} if block.excepts else {}
                 yield {"ipBlock": {"cidr": _cidr(block.span), **excepts}}
         case NodePeer():
-            raise CannotSay("a NetworkPolicy has no `nodes`")
+            raise CannotExpress("a NetworkPolicy has no `nodes`")
         case DomainPeer():
-            raise CannotSay("a NetworkPolicy has no `domainNames`")
+            raise CannotExpress("a NetworkPolicy has no `domainNames`")
         case _:
             assert_never(peer)
 

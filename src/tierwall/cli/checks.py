@@ -50,7 +50,7 @@ class CheckParams(PathParams):
         "error", "warning", "note", default="warning", help="Exit with code 4 for findings at least as serious as this."
     )
     baseline: str | None = option(metavar="FILE", help="Leave out the findings that this file accepts.")
-    write_baseline: str | None = option(metavar="FILE", help="Write a baseline that accepts every finding of today.")
+    write_baseline: str | None = option(metavar="FILE", help="Write a baseline that accepts every current finding.")
     against: tuple[str, ...] = repeated_option(
         metavar="PATH", help="Report only what these older manifests do not have yet. Repeatable."
     )

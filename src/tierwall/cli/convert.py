@@ -40,9 +40,9 @@ def convert(params: ConvertParams) -> int:
     """Convert network policies to another kind, and say what that changes.
 
     AdminNetworkPolicies and the BaselineAdminNetworkPolicy become ClusterNetworkPolicies. These and
-    ClusterNetworkPolicies become NetworkPolicies, where that can be said. Only the converted policies go to standard
-    output. What cannot be said, and every connection that changes, is on standard error. Exit code 0 if nothing
-    changes, 4 if anything does.
+    ClusterNetworkPolicies become NetworkPolicies, where these can express them. Only the converted policies go to
+    standard output. What cannot be expressed, and every connection that changes, goes to standard error. Exit code 0 if
+    nothing changes, 4 if anything does.
     """
     world = params.world()
     converted = world.convert(params.to)

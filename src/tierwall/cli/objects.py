@@ -178,7 +178,7 @@ class StateParams(Params):
 
 def skip_non_manifests() -> Any:
     """Declare `--skip-non-manifests`."""
-    help = "Skip named files that hold no manifests, also those that are not YAML."
+    help = "Skip named files that hold no manifests, even if they are not YAML."
     return option(is_flag=True, last=True, help=help)
 
 

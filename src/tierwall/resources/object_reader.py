@@ -102,7 +102,7 @@ def _word(name: Any) -> str:
 def _wrong_name(
     metadata: dict[str, Any], key: str, origin: Origin | None, prefix: tuple[str | int, ...]
 ) -> Iterator[ObjectFailure]:
-    """Yield a failure if a name is something else than a string, such as `y` or `1.0` without quotes."""
+    """Yield a failure if a name is something other than a string, such as `y` or `1.0` without quotes."""
     value = metadata.get(key)
     path = (*prefix, "metadata", key)
     if value is None and (key not in metadata or key == "namespace" or _text_at(origin, path) not in _NULLS):

@@ -85,7 +85,7 @@ def as_map(value: object, what: str) -> Mapping[str, Any]:
 
 
 def only_known(fields: Mapping[str, Any], known: Collection[str], what: str) -> None:
-    """Raise MalformedRule if a field is not known: it may be a misspelt restriction, and without it all would match."""
+    """Raise MalformedRule if a field is unknown: it may be a misspelled restriction, without which all would match."""
     for key in fields:
         if key not in known:
             raise MalformedRule(f"expected one of {', '.join(known)} in {what}, found `{str(key)[:80]}`")

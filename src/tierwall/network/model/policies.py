@@ -176,7 +176,7 @@ def _admin_policy(resource: Resource, unread: Sequence[AdmissionProblem]) -> Tie
 
 
 def _stray_fields(resource: Resource, unknown: Mapping[tuple[PathStep, ...], str]) -> list[str]:
-    """Return what is wrong with fields that nobody declares. Such a field may be a misspelt `ingress` or `egress`."""
+    """Return what is wrong with fields that nobody declares. Such a field may be a misspelled `ingress` or `egress`."""
     fields = *_ADMIN_FIELDS.get(resource.kind, ("subject", "priority")), *Direction
     return [
         f"`{field}` is not a field" for field in resource.spec if field not in fields and ("spec", field) not in unknown
@@ -257,7 +257,7 @@ def _network_policy(resource: Resource) -> TieredPolicy:
 
 def _directions(resource: Resource) -> Iterable[Direction]:
     types = resource.spec.get("policyTypes")
-    # A field that is not known may be a misspelt `policyTypes` or `egress`, and a spec that is not a map any of them.
+    # A field that is not known may be a misspelled `policyTypes` or `egress`, and a spec that is not a map any of them.
     if any(field not in _FIELDS for field in resource.spec) or not isinstance(resource.value.get("spec"), dict):
         return Direction
     if types is None or types == []:

@@ -107,7 +107,7 @@ class SchemaCompiler:
                         wording.wrong_type(path, wanted, value, form),
                         expected=wanted.replace(",", " or "),
                         actual=wording.type_name(value),
-                        # YAML reads `y`, `no` and `1` as something else than text.
+                        # YAML reads `y`, `no` and `1` as something other than text.
                         hint="put it in quotes" if wanted == "string" and type(value) in (bool, int, float) else "",
                     )
                 )

@@ -26,7 +26,7 @@ from tierwall.resources.schema import Schema
 from tierwall.values import formats, names
 from tierwall.values.addresses import read_cidr
 
-# A misspelt value is compared with so many values of an enum.
+# A misspelled value is compared with so many values of an enum.
 _MAX_COMPARED = 100
 FormatCheck = Callable[[Any], list[str]]
 

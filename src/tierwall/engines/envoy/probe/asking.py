@@ -242,7 +242,7 @@ def _obstacles(case: EnvoyCase) -> Iterator[str]:
         yield f"MCP messages are sent by POST, not {request.http_method}"
     if request.method is None and request.http_method == "POST" and protection.is_needed:
         yield "with policies, every POST must be an MCP message"
-    if request.method is not None and _is_misspelt(request.method):
+    if request.method is not None and _is_misspelled(request.method):
         yield f"method {request.method!r} is refused as a misspelling"
     if _has_empty_key(request.arguments):
         yield "arguments with empty keys are refused"
@@ -257,7 +257,7 @@ def _obstacles(case: EnvoyCase) -> Iterator[str]:
             yield f"{name} {text!r} is refused for its blanks"
 
 
-def _is_misspelt(method: str) -> bool:
+def _is_misspelled(method: str) -> bool:
     return method not in _SPELT and (method.lower() in _SPELT or not _METHOD.fullmatch(method))
 
 

@@ -14,9 +14,11 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tierwall
 from bench.listing import cluster
 from tests.randomness import examples
 from tests.worlds.network_clusters import clusters
+from tests.worlds.network_objects import pod
 from tests.worlds.network_snapshots import snapshot
 from tierwall.cli.main import root
 from tierwall.network.model.model import NetworkModel
@@ -142,6 +144,20 @@ def test_a_focus_shows_both_directions(folder: str) -> None:
     ]
     done = CliRunner().invoke(root, ["list", folder, "--focus", "shpo"])
     assert "there is no namespace, pod, workload or node `shpo` for `focus` (did you mean `shop`?)" in done.output
+
+
+def test_an_endpoint_may_be_named_with_its_kind(folder: str) -> None:
+    assert run(folder, "--focus", "StatefulSet/pay/db") == run(folder, "--focus", "pay/db")
+    assert run(folder, "--from", "Pod/shop/web-*", "--to", "pay") == run(folder, "--from", "shop/web-*", "--to", "pay")
+    done = CliRunner().invoke(root, ["list", folder, "--focus", "Deployment/pay/db"])
+    assert "there is no namespace, pod, workload or node `Deployment/pay/db` for `focus`" in done.output
+
+
+def test_a_pod_that_has_ended_is_said_to_have_ended() -> None:
+    ended = {**pod("shop", "done"), "status": {"phase": "Succeeded"}}
+    with pytest.raises(tierwall.InputError) as refused:
+        tierwall.load(objects=[pod("shop", "web"), ended]).connections(focus=["shop/done"])
+    assert refused.value.diagnostics[0].hint.startswith("it has ended")
 
 
 def test_json_has_the_members_of_each_group_once(folder: str) -> None:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from tierwall.core.answer import Omission
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, unknown_name_diagnostic
+from tierwall.core.reference import Reference
 from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS, Endpoint
 from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.rules import PortRange
@@ -185,6 +186,15 @@ def _named(network: NetworkModel, name: str) -> Iterator[Endpoint]:
     if name.startswith("node:"):
         yield from (node for node in network.nodes if fnmatchcase(node.name, name.removeprefix("node:")))
         return
+    if name.count("/") == 2:
+        kind, namespace, pattern = name.split("/")
+        for pod in network.pods:
+            reference = Reference("Pod", pod.namespace, pod.name) if kind == "Pod" else pod.workload
+            if reference is None or reference.kind != kind:
+                continue
+            if fnmatchcase(pod.namespace, namespace) and fnmatchcase(reference.name, pattern):
+                yield pod
+        return
     namespace, _, rest = name.partition("/")
     pattern = rest or "*"
     for pod in network.pods:
@@ -197,7 +207,9 @@ def _named(network: NetworkModel, name: str) -> Iterator[Endpoint]:
 def _hint(network: NetworkModel, name: str) -> str:
     if name.startswith("node:"):
         return near_miss(name, (f"node:{node.name}" for node in network.nodes))
-    namespace, slash, _ = name.partition("/")
+    namespace, slash, rest = name.partition("/")
+    if network.ended_pod(namespace, rest) is not None:
+        return "it has ended, so it reaches nothing and nothing reaches it"
     namespaces = {pod.namespace for pod in network.pods}
     if not slash or namespace not in namespaces:
         return near_miss(namespace, namespaces)

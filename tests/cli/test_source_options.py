@@ -178,13 +178,11 @@ def test_check_refuses_a_namespace_and_names_the_option_that_it_became() -> None
 def test_what_a_running_command_leaves_out(folder: Path) -> None:
     from tierwall.resources.load import Loader, LoadSettings
 
-    loader = Loader([str(folder)], LoadSettings(without=("NetworkPolicy/closed",)))
-    loader.leaves_out = True
+    loader = Loader([str(folder)], LoadSettings(without=("NetworkPolicy/closed",)), leaves_out=True)
     assert {resource.kind for resource in loader.load().resources} == {"Pod"}
     (folder / "objects.yaml").write_text(OBJECTS.rpartition("---")[0])
     assert len(loader.load().resources) == 2
-    unknown = Loader([str(folder)], LoadSettings(without=("NetworkPolicy/closed",)))
-    unknown.leaves_out = True
+    unknown = Loader([str(folder)], LoadSettings(without=("NetworkPolicy/closed",)), leaves_out=True)
     with pytest.raises(InputError, match="there is no NetworkPolicy/closed"):
         unknown.load()
 

@@ -1,5 +1,7 @@
 """The values that expressions of the api plane compare attributes of a request with, wherever in the expression.
 
+docs/compare.md#what-is-compared.
+
 `demands` are values that a request must have; these are all values that can make a difference.
 """
 

@@ -1,5 +1,7 @@
 """Compares the api plane: what every subject that a snapshot names may do, wherever rules or policies differ.
 
+docs/compare.md#what-is-compared.
+
 Subjects are the users, groups and ServiceAccounts of bindings and expressions, and any other user. Requests are those
 that changed RBAC rules grant, where `*` stands for whatever no rule names, and those that changed policies can tell
 apart: every value that they compare with, and another one. Nodes and webhooks are not compared.
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tierwall.analyze.api_mentions import MentionedValues, mentioned_values
 from tierwall.analyze.difference import Difference, SettledVerdict, change_of, limits, permission_words
 from tierwall.api.authorizers.cel_policies import CelPolicy, policies_of
-from tierwall.api.authorizers.rbac import Binding, bindings_by_subject
+from tierwall.api.authorizers.rbac import Binding, PolicyRule, bindings_by_subject
 from tierwall.api.detail import ApiDetail
 from tierwall.api.model import configured_authorizers
 from tierwall.api.question import ApiQuestion, ask
@@ -201,7 +203,7 @@ def _same_bindings(before: Sequence[Binding], after: Sequence[Binding], same: _S
     )
 
 
-def _rule_key(rule: Any) -> RuleKey:
+def _rule_key(rule: PolicyRule) -> RuleKey:
     return rule.verbs, rule.groups, rule.resources, rule.names, rule.urls
 
 

@@ -1,5 +1,7 @@
 """Compares the gateway plane: every setting that two snapshots put in force differently at a place.
 
+docs/compare.md#what-is-compared.
+
 Compared are all places that a request can reach in either snapshot, in both phases and under both profiles. The profile
 `agentgateway` is named only where it changes in another way than `docs`. Nothing is known of the request: where only
 the entries of a `conditional` list differ, `before` and `after` have the whole lists.

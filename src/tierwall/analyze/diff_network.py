@@ -1,5 +1,7 @@
 """Compares the network plane: every group of connections that two snapshots decide differently.
 
+docs/compare.md#what-is-compared.
+
 A group is one difference. Its question is about two endpoints of the group and its lowest port. If no pods were given,
 the endpoints are hypothetical pods, so that changed policies are not taken for no change.
 """

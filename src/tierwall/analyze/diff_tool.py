@@ -1,5 +1,7 @@
 """Compares the tool plane: every request of every caller, on every way, that two snapshots decide differently.
 
+docs/compare.md#what-is-compared.
+
 Compared are the ways that routes take in either snapshot, the callers that policies on a way name and any other caller,
 and the requests that their rules can tell apart: each method and tool that they name, and any other; hosts, headers
 and paths of their HTTP matchers; with and without the approval of authorizers. Where only expressions differ, so that

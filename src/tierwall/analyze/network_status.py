@@ -19,20 +19,20 @@ from tierwall.core.unprintable import escape_unprintable
 from tierwall.core.words import join_names
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import network_model, network_model_with_shadow
-from tierwall.network.model.policies import is_shadow
+from tierwall.network.model.policies import BASELINE, NETWORK_POLICY, is_shadow
+from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.model.rules import Direction, RuleAction, TieredPolicy
 from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.exposure import with_stand_ins
 from tierwall.network.reach.membership import MatchedRule, rule_cells
 from tierwall.network.reach.rows import Rows
+from tierwall.network.reach.spaces import union
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import objections
 
-GROUP = "policy.networking.k8s.io"
-BASELINE = "BaselineAdminNetworkPolicy"
-KINDS = ("AdminNetworkPolicy", BASELINE, "ClusterNetworkPolicy")
+KINDS = tuple(kind for kind in POLICY_KINDS if kind != NETWORK_POLICY)
 ACCEPTED, CONFLICTED = "tierwall.io/Accepted", "tierwall.io/Conflicted"
 MAX_MESSAGE_BYTES = 1024
 # The most rivals that are looked for: a thousand policies of one priority are one mistake.
@@ -49,7 +49,7 @@ class NetworkPolicyStatus(NamedTuple):
 def network_policies(snapshot: Snapshot) -> Iterator[Resource]:
     """Yield the policies of the network plane that have a status."""
     for kind in KINDS:
-        yield from snapshot.of_kind(GROUP, kind)
+        yield from snapshot.of_kind(*kind)
 
 
 def network_policy_status(snapshot: Snapshot, policy: Resource) -> NetworkPolicyStatus:
@@ -188,11 +188,11 @@ class _RivalSearch:
         for policy, answers in policies.items():
             rivals = self.rivals.get(policy.reference, {})
             for action, mask in answers.items():
-                otherwise = mask & among & _union(everybody, action)
+                otherwise = mask & among & _with_other_actions(everybody, action)
                 if not otherwise or len(rivals) >= MAX_RIVALS:
                     continue
                 for other, answers_of_other in policies.items():
-                    both = otherwise & _union(answers_of_other, action)
+                    both = otherwise & _with_other_actions(answers_of_other, action)
                     if both and other is not policy and other.reference not in rivals:
                         rivals = self.rivals.setdefault(policy.reference, {})
                         witness = Witness.of(ConnectionCell(subject, direction, ports, both), both)
@@ -217,9 +217,6 @@ def _answers(rules: Sequence[MatchedRule], ports: int, others: int) -> dict[Rule
     return answers
 
 
-def _union(answers: Mapping[RuleAction, int], but: RuleAction) -> int:
-    whole = 0
-    for action, mask in answers.items():
-        if action is not but:
-            whole |= mask
-    return whole
+def _with_other_actions(answers: Mapping[RuleAction, int], action: RuleAction) -> int:
+    """Return the endpoints that are answered with another action."""
+    return union(mask for other, mask in answers.items() if other is not action)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from tierwall.analyze.network_status import GROUP, KINDS, NetworkPolicyStatus, network_policies, network_policy_status
+from tierwall.analyze.network_status import KINDS, NetworkPolicyStatus, network_policies, network_policy_status
 from tierwall.attach.status import PolicyStatus
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.reference import full_reference
@@ -12,7 +12,7 @@ from tierwall.gateway.effects import policies_with_ancestors, policy_status
 from tierwall.resources.finder import ResourceFinder
 from tierwall.resources.snapshot import Snapshot
 
-_CLUSTER_SCOPED = tuple(f"{kind}/" for kind in KINDS)
+_CLUSTER_SCOPED = tuple(f"{kind}/" for _, kind in KINDS)
 AnyStatus: TypeAlias = PolicyStatus | NetworkPolicyStatus
 
 
@@ -34,6 +34,6 @@ def statuses(snapshot: Snapshot, *references: str, namespace: str = "default") -
             raise input_error(problems)
     in_order = sorted(set(policies), key=lambda policy: (policy.kind, policy.namespace, policy.name, policy.group))
     return [
-        network_policy_status(snapshot, policy) if policy.group == GROUP else policy_status(snapshot, policy)
+        (network_policy_status if (policy.group, policy.kind) in KINDS else policy_status)(snapshot, policy)
         for policy in in_order
     ]

@@ -146,8 +146,7 @@ class ObjectParams(SourceParams):
         paths = self.all_paths
         take_stdin(paths)
         restore_collector()
-        loader = CommandLoader(paths, self.settings)
-        loader.leaves_out = True
+        loader = CommandLoader(paths, self.settings, leaves_out=True)
         if state is None:
             return FileSource(loader, poll_seconds)
         from tierwall.serve.state import StateFolder

@@ -17,6 +17,7 @@ from tierwall.network.reach.naming import NamedEndpoints
 from tierwall.render.connections import SIGNS
 from tierwall.render.formats import View
 from tierwall.render.layout import IMPORTANT, PADDING, BoxSpec, LinkSpec, PicturePlacement, PlacedNode, place
+from tierwall.render.text import shortened
 
 # The most nodes and arrows that are drawn, names in a node, characters of a name and of a label, and connections in the
 # description.
@@ -142,15 +143,11 @@ def _node_lines(at: int, parts: Sequence[str], arrows: Iterable[_DrawnArrow]) ->
     if len(lines) > MAX_NAMES:
         lines = [*lines[: MAX_NAMES - 1], f"and {len(lines) - MAX_NAMES + 1} more"]
     among = [arrow.label for arrow in arrows if arrow.source == arrow.destination == at]
-    return [_cut(line, MAX_NAME) for line in (*lines, *(f"↻ {label}" for label in among))]
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return [shortened(line, MAX_NAME) for line in (*lines, *(f"↻ {label}" for label in among))]
 
 
 def _short(label: str) -> str:
-    return _cut(label, MAX_LABEL)
+    return shortened(label, MAX_LABEL)
 
 
 def _width(lines: Sequence[str]) -> int:
@@ -267,7 +264,7 @@ def _notes(nodes: int, arrows: int, kept: Sequence[_DrawnArrow]) -> Iterator[str
 
 def _description(picture: Picture, arrows: Sequence[_DrawnArrow]) -> str:
     def sentence(arrow: _DrawnArrow) -> str:
-        source, destination = (_cut(str(picture.nodes[at]), 200) for at in (arrow.source, arrow.destination))
+        source, destination = (shortened(str(picture.nodes[at]), 200) for at in (arrow.source, arrow.destination))
         return f"{source} {'<=>' if arrow.has_two_heads else '=>'} {destination} : {arrow.label}."
 
     more = [f"And {len(arrows) - MAX_DESCRIBED:,} more."] if len(arrows) > MAX_DESCRIBED else []

@@ -134,11 +134,13 @@ class Loader:
     in the previous load; nothing is kept of earlier loads.
     """
 
-    def __init__(self, paths: Iterable[str], settings: LoadSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(
+        self, paths: Iterable[str], settings: LoadSettings = DEFAULT_SETTINGS, *, leaves_out: bool = False
+    ) -> None:
+        """With `leaves_out`, objects of `settings.without` are left out here; otherwise that is up to the caller."""
         self.paths = tuple(paths)
         self.settings = settings
-        # Whether objects of `settings.without` are left out of what is loaded; otherwise that is up to the caller.
-        self.leaves_out = False
+        self._leaves_out = leaves_out
         self.cache = FileCache()
         # If set, files that are broken keep what they had.
         self.retention: FileRetention | None = None
@@ -189,7 +191,7 @@ class Loader:
                 failed.setdefault(content.document.source, []).append(content)
         for documents in failed.values():
             diagnostics += _failure_diagnostics(documents)
-        if self.leaves_out and self.settings.without:
+        if self._leaves_out and self.settings.without:
             listed = self._left_of(listed)
         resources = tuple(listed)
         snapshot = last.snapshot.updated_to(last.resources, resources) if last is not None else Snapshot.of(resources)

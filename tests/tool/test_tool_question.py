@@ -64,7 +64,11 @@ def problems(objects: list[Object], **question: Any) -> list[tuple[str, str]]:
             "did you mean `prod/prod-gateway`?",
         ),
         ({"gateway": ...}, "expected `namespace/name` as `gateway`, found nothing", ""),
-        ({"gateway": "prod-gateway"}, "expected `namespace/name` as `gateway`, found `prod-gateway`", ""),
+        (
+            {"gateway": "prod-gateway"},
+            "there is no Gateway `default/prod-gateway`",
+            "did you mean `prod/prod-gateway`?",
+        ),
         ({"gateway": 3}, "expected `namespace/name` as `gateway`, found `3`", ""),
         (
             {"backend": "prod/payments-service"},
@@ -88,7 +92,7 @@ def problems(objects: list[Object], **question: Any) -> list[tuple[str, str]]:
             f"{A_SPIFFE_ID}, found `prod/agent`",
             "write a ServiceAccount as {serviceAccount: namespace/name}",
         ),
-        ({"caller": {"serviceAccount": "agent"}}, f"{A_CALLER}, found `agent`", ""),
+        ({"caller": {"serviceAccount": "prod/agent/x"}}, f"{A_CALLER}, found `prod/agent/x`", ""),
         ({"caller": {"user": "agent"}}, f"{A_CALLER}, found `{{'user': 'agent'}}`", ""),
         ({"method": 3}, "expected a string as `method`, found `3`", ""),
         ({"tool": ["x"]}, "expected a string as `tool`, found `['x']`", ""),

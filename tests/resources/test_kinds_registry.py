@@ -45,6 +45,7 @@ NO_PART = "; until then the policy takes no part"
         ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolcy", "did you mean `AdminNetworkPolicy`?"),
         ("networking.k8s.io/v1", "networkPolicy", "did you mean `NetworkPolicy`?"),
         ("networking.k8s.io/v1", "NetworkPolcy", "did you mean `NetworkPolicy`?"),
+        ("networking.k8s.io/v1", "NetworkPolicies", "did you mean `NetworkPolicy`?"),
         ("networking.k8s.io/v1", "NetowrkPolicy", "did you mean `NetworkPolicy`?"),
         ("agentic.networking.x-k8s.io/v1alpha1", "XAccesPolicy", "did you mean `XAccessPolicy`?"),
         ("agentgateway.dev/v1alpha1", "AgentgatewayPolcy", "did you mean `AgentgatewayPolicy`?"),

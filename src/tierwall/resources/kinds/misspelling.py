@@ -86,7 +86,10 @@ def _meant(group: str, kind: str, kinds: dict[str, tuple[str, ...]]) -> Misspell
 def _nearest(word: str, known: Iterable[str]) -> Iterator[str]:
     """Yield the known words that differ from a word in case or in few letters, the nearest first."""
     limit = 1 if len(word) < 8 else 2
-    ranked = ((_distance(word.lower(), name.lower(), limit), name) for name in known)
+    lower = word.lower()
+    if lower.endswith("ies"):
+        lower = f"{lower[:-3]}y"  # `NetworkPolicies`; other plurals differ in one letter.
+    ranked = ((_distance(lower, name.lower(), limit), name) for name in known)
     yield from (name for distance, name in sorted(ranked) if distance <= limit)
 
 

@@ -79,6 +79,22 @@ def test_a_form_is_named_and_fails_nothing(form: str, name: str, text: str) -> N
     assert len(unread(name, "--skip-non-manifests")) == 1
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# apiVersion: v1\n", "---\n---\n"])
+def test_a_named_file_must_not_be_empty(text: str) -> None:
+    Path("empty.yaml").write_text(text)
+    assert tierwall("list", "empty.yaml").exit_code == 1
+    assert tierwall("check", "empty.yaml").exit_code == 4
+    named = tierwall("check", "-", input=text)
+    assert (named.exit_code, "found nothing" in named.stdout) == (4, True)
+    # Folders, hooks and Python programs may have empty files and texts.
+    assert tierwall("check", ".").exit_code == 0
+    assert tierwall("check", "empty.yaml", "--skip-non-manifests").exit_code == 0
+    assert list(api.loads(text).objects()) == []
+    # A list without items is enough.
+    Path("none.yaml").write_text("apiVersion: v1\nkind: List\nitems: []\n")
+    assert tierwall("check", "none.yaml").exit_code == 0
+
+
 @pytest.mark.parametrize("name", ["chart/templates/a.yaml", "chart/templates/tests/a.yaml"])
 def test_below_templates_of_a_chart_everything_with_an_action_is_a_template(name: str) -> None:
     path = Path(name)

@@ -215,9 +215,15 @@ class Loader:
         for cached in read.files:
             if cached.form:
                 unread.add(cached.form, cached.source)
+            elif self._should_hold_objects(cached.source) and not (cached.documents or cached.problems):
+                diagnostics.append(_empty_file(cached.source))
         diagnostics += map(_link_not_followed, read.leaving)
         self._last = LoadResult(resources, snapshot, sorted_diagnostics(diagnostics), read, lost, unread.omissions)
         return self._last
+
+    def _should_hold_objects(self, source: SourceText) -> bool:
+        """Whether the user named a file. One that is followed may become empty, and a text in memory may be."""
+        return source.is_named and bool(self.paths) and self.retention is None
 
     def _left_of(self, resources: Sequence[Resource]) -> list[Resource]:
         """Return the objects without those that are left out. At the first load, UnknownName for what is not there.
@@ -348,3 +354,14 @@ def _defined_twice(earlier: Resource, resource: Resource) -> Diagnostic:
     place = f", first at {before.file}:{before.line}" if before is not None else ""
     message = f"{resource.reference} is defined twice{place}; the later one counts"
     return resource.diagnostic("TW007", message, related=(("defined here before", before),))
+
+
+def _empty_file(source: SourceText) -> Diagnostic:
+    return Diagnostic(
+        "TW006",
+        "expected a Kubernetes object, found nothing",
+        source.position(0),
+        expected="an object with `apiVersion` and `kind`",
+        actual="nothing",
+        hint="the file is empty; leave it out",
+    )

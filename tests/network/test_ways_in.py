@@ -21,7 +21,7 @@ from tierwall.network.model.endpoints import address_endpoint
 from tierwall.network.model.model import network_model
 from tierwall.network.model.ways import GATEWAY_LABEL
 from tierwall.network.reach.exposure import future_pods
-from tierwall.network.reach.ways_in import JudgedWay
+from tierwall.network.reach.ways_in import TRIED, JudgedWay
 from tierwall.render.formats import View
 from tierwall.render.listing import ConnectionReport, text
 from tierwall.resources.snapshot import Snapshot
@@ -500,3 +500,14 @@ def test_a_way_without_a_known_controller_is_open_for_exactly_the_pods_that_poli
         assert len(passing) == (len(future.pods) if allowed else 0)
     else:
         assert shown == set(passing[0].space.names(passing) if passing else ())
+
+
+def test_a_way_is_not_called_closed_for_sorts_of_controllers_that_were_not_tried() -> None:
+    objects: list[Object] = []
+    for number in range(300):
+        team = {"namespaceSelector": {"matchLabels": {f"key-{number:03}": "x"}}}
+        name = f"web-{number:03}"
+        objects += [pod(name), service(name), policy(name, team)]
+    opened, closed = lines(*objects, ingress(backend("web-000"), backend("web-299")))
+    assert opened.endswith("if the controller is any pod in a namespace with key-000=x")
+    assert closed.endswith(f"denied TCP 8080, if the controller is {TRIED}")

@@ -99,6 +99,8 @@ def _narrowed(
 
 # Pods of one snapshot are told apart by namespace and name, which they also have in the snapshot with stand-ins.
 _PodKey: TypeAlias = tuple[str, str]
+# Who cannot come in if not all sorts of future pods were tried: the way may be open for another sort.
+TRIED = "any pod that was tried, as policies tell too many sorts of pods apart to try all"
 # Passages with their sources.
 _Passing: TypeAlias = tuple[ConnectionPassages, int]
 
@@ -119,6 +121,7 @@ class _Judge:
     ) -> None:
         self._explain = explain
         self._future = {} if future is None else future.pods
+        self._denied_for = () if future is None or future.is_complete else (TRIED,)
         # The sets of pods that ways end at or start from; a class of endpoints is in such a set or outside it.
         sets = dict.fromkeys(frozenset(map(_key, pods)) for way in ways for pods in _sets_of_pods(way))
         self._in_sets: dict[_PodKey, list[int]] = {}
@@ -190,7 +193,7 @@ class _Judge:
             WayConnection(
                 self._names.spelled(destinations),
                 self._flows.of(passages),
-                *(((), ()) if among == sources else self._places(among)),
+                *(self._places(among) if among != sources else (self._all_denied(passages), ())),
             )
             for (among, passages), destinations in reached.items()
         )
@@ -222,6 +225,10 @@ class _Judge:
         denial = Outcome(DENY, None)
         alike: list[_Passing] = [((ConnectionPassage(ports, denial, denial),), sources)]
         return (self._passing(bit, sources, ports, True) or alike) if self._explain else alike
+
+    def _all_denied(self, passages: ConnectionPassages) -> tuple[str, ...]:
+        """Name the sources of a way that is closed for all that were tried, if others could come in."""
+        return self._denied_for if all(passage.verdict is Verdict.DENY for passage in passages) else ()
 
     def _places(self, sources: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Name the pods and the addresses of a set of sources."""

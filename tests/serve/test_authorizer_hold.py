@@ -93,7 +93,7 @@ BROKEN = {
     "an effect that does not exist": policy("b", "bad", "Perhaps", "true"),
     "240 levels": policy("b", "bad", "Deny", NESTED),
     "a field that does not exist": policy("b", "bad", "Allow", "true").replace('"spec"', '"nonsense": 1, "spec"'),
-    "no object": "just: text\n",
+    "half of an object": "kind: AuthorizationPolicy\n",
 }
 
 

@@ -93,16 +93,16 @@ def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic
 
 
 def _omissions(snapshot: Snapshot, attributes: Attributes, decided: Answer) -> tuple[Omission, ...]:
-    namespaces: tuple[str, ...] | None = (attributes.namespace,)
-    if not attributes.namespace and not is_cluster_scoped(snapshot, attributes.group, attributes.resource):
-        namespaces = None  # The question leaves open in which one.
     is_admitted = attributes.verb in _ADMITTED or attributes.subresource in _CONNECTING
     return omissions(
         snapshot,
         "api",
-        namespaces,
+        (attributes.namespace,),
         is_admitted=is_admitted and not attributes.path and decided.verdict in _MAY_ALLOW,
         is_about_pods=attributes.resource in ("pods", "*"),
+        # Otherwise the question leaves open in which one, and admission may refuse it there.
+        in_any_namespace=not attributes.namespace
+        and not is_cluster_scoped(snapshot, attributes.group, attributes.resource),
     )
 
 

@@ -145,15 +145,18 @@ def omissions(
     every: bool = False,
     is_admitted: bool = True,
     is_about_pods: bool = True,
+    in_any_namespace: bool = False,
 ) -> tuple[Omission, ...]:
     """Return what could change the answer of a plane and was not considered.
 
     `namespaces` are those that the question is about; None stands for all. `targets` are the Gateways, routes and
     backends that it names, `named` are objects that it names, and `every` says that it is about all objects
     (`resources.refused`). For requests to an API server, `is_admitted` says whether admission sees them once they are
-    allowed, and `is_about_pods` whether they change pods.
+    allowed, and `is_about_pods` whether they change pods. `in_any_namespace` says that foreign policies of every
+    namespace may apply, although ours and roles apply only in `namespaces`.
     """
-    wanted = None if namespaces is None else sorted(set(namespaces))
+    judged = None if namespaces is None else sorted(set(namespaces))
+    wanted = None if in_any_namespace else judged
     places = frozenset((target.kind, target.namespace, target.name) for target in targets)
     entries = [
         _omission(foreign.line, foreign.kind, objects)
@@ -169,7 +172,7 @@ def omissions(
         ]
         if namespaces_of_pods:
             entries.append(_omission(ForeignKind("api", "", "Pod Security admission"), "Namespace", namespaces_of_pods))
-    return (*entries, *refusals(snapshot, plane, wanted, named, places, every))
+    return (*entries, *refusals(snapshot, plane, judged, named, places, every))
 
 
 def _omission(line: ForeignKind, kind: str, objects: list[Resource]) -> Omission:

@@ -36,6 +36,7 @@ from tierwall.network.pairs import decide_pairs
 from tierwall.network.sentence import sentence, shadow_sentence
 from tierwall.resources.foreign import omissions
 from tierwall.resources.once import per_snapshot
+from tierwall.resources.refused import is_plain
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import parse_address
 
@@ -96,7 +97,19 @@ def _left_out(snapshot: Snapshot, detail: NetworkDetail) -> tuple[Omission, ...]
 @per_snapshot
 def _has_omissions(snapshot: Snapshot, end: Endpoint | None) -> bool:
     """Whether something is left out of answers about an endpoint; None stands for any address."""
-    return bool(_omissions(snapshot, () if end is None else (end,)))
+    if end is None:
+        return bool(_omissions(snapshot, ()))
+    # Mostly nothing is, which is known once for its namespace, and after a look at the pod.
+    namespace = end.namespace if end.kind == "pod" else ""
+    if not _has_foreign(snapshot, namespace) and all(map(is_plain, objects_behind(snapshot, end))):
+        return False
+    return bool(_omissions(snapshot, (end,)))
+
+
+@per_snapshot
+def _has_foreign(snapshot: Snapshot, namespace: str) -> bool:
+    """Whether something is left out of all answers about a namespace, or about none if the name is empty."""
+    return bool(omissions(snapshot, "network", {namespace} if namespace else ()))
 
 
 def _omissions(snapshot: Snapshot, ends: Iterable[Endpoint]) -> tuple[Omission, ...]:

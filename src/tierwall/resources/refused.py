@@ -76,7 +76,7 @@ def refusals(
         objects += _refused(snapshot, plane, namespace, every)
     for resource in named:
         line = _table()[plane].get(snapshot.key_of(resource))
-        if line is not None and line.many and not every and not _is_plain(resource):
+        if line is not None and line.many and not every and not is_plain(resource):
             objects += _refusal(snapshot, resource, line)
     grouped: dict[tuple[str, str, str, str], list[Resource]] = {}
     for resource, reason, effect in dict.fromkeys(objects):
@@ -124,7 +124,7 @@ def _refusal(snapshot: Snapshot, resource: Resource, line: JudgedKind) -> Iterat
 
 
 @per_resource
-def _is_plain(resource: Resource) -> bool:
+def is_plain(resource: Resource) -> bool:
     """Whether nothing is odd about what an endpoint is matched by: its name, labels and ports.
 
     Admission takes ten times as long, and a program asks thousands of questions a second.

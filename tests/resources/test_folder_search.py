@@ -34,7 +34,9 @@ def test_some_folders_are_left_out(tmp_path: Path) -> None:
     )
     (tmp_path / "env" / "pyvenv.cfg").touch()
     write(tmp_path, "g/vendor.yaml", "h/node_modules.json")
-    assert names(tmp_path) == ["a.yaml", "g/vendor.yaml", "h/node_modules.json"]
+    write(tmp_path, "._mac.yaml")
+    (tmp_path / ".#edited.yaml").symlink_to("somebody@example.1234")
+    assert names(tmp_path) == [".f.yaml", "a.yaml", "g/vendor.yaml", "h/node_modules.json"]
 
 
 @pytest.mark.parametrize("given", [".hidden", "vendor", "env", ".hidden/b.yaml", ".f.yaml"])

@@ -28,9 +28,9 @@ def problems(read: ReadResult) -> list[tuple[str, str]]:
 
 def test_folders_are_read_recursively_in_the_order_of_names(tmp_path: Path) -> None:
     write(tmp_path, {"b.yaml": "k: 3", "a.yml": "k: 1\n---\nk: 2", "sub/c.json": '{"k": 4}', "sub/d/e.yaml": "k: 5"})
-    write(tmp_path, {"readme.md": "# no", "x.yaml.bak": "k: 9", ".hidden.yaml": "k: 9", ".git/y.yaml": "k: 9"})
+    write(tmp_path, {"readme.md": "# no", "x.yaml.bak": "k: 9", ".hidden.yaml": "k: 0", ".git/y.yaml": "k: 9"})
     read = read_paths([str(tmp_path)])
-    assert values(read) == [{"k": 1}, {"k": 2}, {"k": 3}, {"k": 4}, {"k": 5}]
+    assert values(read) == [{"k": 0}, {"k": 1}, {"k": 2}, {"k": 3}, {"k": 4}, {"k": 5}]
     assert problems(read) == []
 
 

@@ -99,12 +99,14 @@ class FolderSearch:
     def _kept(self, entry: os.DirEntry[str], folder: _Folder) -> _Folder | str | None:
         """Return the folder or file of an entry, or None if it is left out."""
         name = entry.name
-        if name.startswith("."):
-            return None
         try:
             is_folder = entry.is_dir()
         except OSError:
             is_folder = False  # A link that leads to itself is reported when it is read.
+        # kubectl reads hidden files, too, but these are not files of people: Emacs links `.#name` to nowhere while `name`
+        # is edited, and macOS keeps attributes in `._name`.
+        if name.startswith("." if is_folder else (".#", "._")):
+            return None
         if not is_folder and not name.endswith(ENDINGS):
             return None
         if is_folder and name in SKIPPED:

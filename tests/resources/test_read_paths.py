@@ -91,7 +91,7 @@ def test_pipes_and_devices_in_folders_are_refused_without_waiting(tmp_path: Path
     }
     assert by_name["pipe.yaml"] == "expected a file, found a pipe"
     assert "link" in by_name["loop.yaml"]
-    assert by_name["gone.yaml"] == "there is no such file or folder"
+    assert by_name["gone.yaml"] == f"link leads to `{tmp_path}/nothing`, which does not exist"
     assert len(by_name) == 3
     assert read.leaving == (str(tmp_path / "device.yaml"),)
     assert problems(read_paths(["/dev/zero"])) == [("TW001", "expected a file, found a device")]

@@ -103,8 +103,8 @@ class FolderSearch:
             is_folder = entry.is_dir()
         except OSError:
             is_folder = False  # A link that leads to itself is reported when it is read.
-        # kubectl reads hidden files, too, but these are not files of people: Emacs links `.#name` to nowhere while `name`
-        # is edited, and macOS keeps attributes in `._name`.
+        # kubectl reads hidden files, too, but nobody writes these: Emacs links `.#name` to nowhere while somebody edits
+        # `name`, and macOS keeps attributes in `._name`.
         if name.startswith("." if is_folder else (".#", "._")):
             return None
         if not is_folder and not name.endswith(ENDINGS):

@@ -344,6 +344,11 @@ class _Reader:
 
     def _refuse_os(self, path: str, error: OSError | ValueError, refused: dict[str, Diagnostic] | None = None) -> None:
         if isinstance(error, OSError) and error.errno == errno.ENOENT:
+            if os.path.islink(path):
+                self._problem(
+                    "TW001", f"link leads to `{os.readlink(path)}`, which does not exist", path, refused=refused
+                )
+                return
             folder, name = os.path.split(path)
             try:
                 near = near_miss(name, os.listdir(folder or "."))

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tierwall.core.labels import Selector
 from tierwall.core.reference import Reference
-from tierwall.resources.load import load_objects
+from tierwall.resources.load import load_objects, load_text
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -105,3 +106,13 @@ def test_an_object_is_found_by_reference_and_a_namespaced_one_without_namespace_
 def test_typed_lists_give_their_items_the_kind_of_the_list() -> None:
     (resource,) = load_objects([{"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "a"}}]}])
     assert (resource.kind, resource.api_version, resource.prefix) == ("Pod", "v1", (0, "items", 0))
+
+
+@pytest.mark.parametrize(("items", "words"), [("{a: b}", "a map"), ("x", "a string"), ("3", "`3`")])
+def test_a_list_of_anything_else_is_an_error(items: str, words: str) -> None:
+    """Otherwise its objects would be missing from every answer, silently."""
+    (problem,) = load_text(f"apiVersion: v1\nkind: List\nitems: {items}\n", "f").diagnostics
+    assert (problem.code, problem.message) == (
+        "TW006",
+        f"expected a Kubernetes object, found {words} as `items` of a List",
+    )

@@ -72,6 +72,10 @@ def objects_in(
                 indexes = range(len(items) - 1, -1, -1)
                 todo += [((*prefix, "items", index), items[index], of_version, of_kind) for index in indexes]
                 continue
+            if kind == "List":
+                what = "a map" if isinstance(items, dict) else _describe(items)
+                yield ObjectFailure((*prefix, "items"), f"{what} as `items` of a List")
+                continue
         group, _, version = api_version.rpartition("/")
         metadata = value.get("metadata")
         name: Any = ""

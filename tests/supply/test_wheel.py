@@ -109,7 +109,7 @@ def test_a_command_names_the_extra_that_it_needs(plain: WheelEnvironment, comman
     done = plain.run(*command.split(), *NEED_SERVE[command].format(folder=tmp_path).split())
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
-    assert line.startswith("error[TW671]: this needs the extra `serve` of Tierwall")
+    assert line.startswith("error[TW671]: the extra `serve` is not installed")
     assert line.endswith("(install it with `pip install 'tierwall[serve]'`)")
 
 
@@ -145,7 +145,7 @@ def test_the_extra_serve_compiles_for_envoy_and_lacks_only_its_binary(
 def test_the_extra_envoy_alone_is_not_enough(wheel: Path, tmp_path: Path) -> None:
     done = WheelEnvironment(tmp_path / "env", wheel, "envoy").run("run", f"{TOOL}/manifests")
     assert done.returncode == 1
-    assert "error[TW671]: this needs the extra `serve`" in done.stderr
+    assert "error[TW671]: the extra `serve` is not installed" in done.stderr
 
 
 def test_every_imported_package_is_required_or_belongs_to_an_extra() -> None:

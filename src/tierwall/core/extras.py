@@ -39,5 +39,5 @@ def missing_extra(error: ModuleNotFoundError) -> InputError:
     extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
     if extra is None:
         raise error
-    message = f"this needs the extra `{extra}` of Tierwall, which is not installed (there is no package `{package}`)"
+    message = f"the extra `{extra}` is not installed: the package `{package}` is missing"
     return InputError([Diagnostic("TW671", message, hint=f"install it with `pip install 'tierwall[{extra}]'`")])

@@ -1,0 +1,162 @@
+"""Which kinds an API server serves: its aggregated discovery, or the plain one of older servers (docs/clusters.md).
+
+A group whose server does not answer is "stale" there: its kinds are unknown, not absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from tierwall.cluster.connection import ApiServerError, Connection
+
+KindKey: TypeAlias = tuple[str, str]
+
+_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_ACCEPT = f"{_AGGREGATED},application/json"
+
+
+class ServedKind(Struct, frozen=True):
+    """One version of a kind that an API server serves."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    verbs: frozenset[str]
+
+    def path(self, namespace: str = "") -> str:
+        """Return the path of the objects of this kind, in all namespaces or in one."""
+        prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        return f"{prefix}/namespaces/{namespace}/{self.plural}" if namespace else f"{prefix}/{self.plural}"
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or the version alone for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class Discovery(Struct, frozen=True):
+    """The kinds that are served, preferred version first, and the groups whose servers do not answer."""
+
+    kinds: Mapping[KindKey, tuple[ServedKind, ...]]
+    stale: frozenset[str] = frozenset()
+
+
+class _ResponseKind(Struct, frozen=True):
+    kind: str = ""
+
+
+class _Resource(Struct, frozen=True, rename="camel"):
+    resource: str = ""
+    response_kind: _ResponseKind | None = None
+    scope: str = ""
+    verbs: tuple[str, ...] | None = None
+
+
+class _Version(Struct, frozen=True):
+    version: str = ""
+    resources: tuple[_Resource, ...] | None = None
+    freshness: str = ""
+
+
+class _Metadata(Struct, frozen=True):
+    name: str = ""
+
+
+class _Group(Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    versions: tuple[_Version, ...] | None = None
+
+
+class _GroupList(Struct, frozen=True):
+    items: tuple[_Group, ...] | None = None
+
+
+class _PlainVersion(Struct, frozen=True, rename="camel"):
+    group_version: str = ""
+    version: str = ""
+
+
+class _PlainGroup(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    versions: tuple[_PlainVersion, ...] | None = None
+    preferred_version: _PlainVersion = _PlainVersion()
+
+
+class _PlainGroups(Struct, frozen=True):
+    groups: tuple[_PlainGroup, ...] | None = None
+
+
+class _PlainVersions(Struct, frozen=True):
+    versions: tuple[str, ...] | None = None
+
+
+class _PlainResource(Struct, frozen=True):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = False
+    verbs: tuple[str, ...] | None = None
+
+
+class _PlainResources(Struct, frozen=True):
+    resources: tuple[_PlainResource, ...] | None = None
+
+
+async def discover(connection: Connection) -> Discovery:
+    """Ask which kinds are served."""
+    kinds: dict[KindKey, list[ServedKind]] = {}
+    stale: set[str] = set()
+    for path in ("/api", "/apis"):
+        response = await connection.get(path, accept=_ACCEPT)
+        if "apidiscovery.k8s.io" not in response.headers.get("content-type", ""):
+            await _discover_plainly(connection, path, response.content, kinds, stale)
+            continue
+        for group in msgspec.json.decode(response.content, type=_GroupList).items or ():
+            for version in group.versions or ():
+                if version.freshness == "Stale":
+                    stale.add(group.metadata.name)
+                for served in _aggregated(group.metadata.name, version):
+                    kinds.setdefault((served.group, served.kind), []).append(served)
+    return Discovery({key: tuple(versions) for key, versions in kinds.items()}, frozenset(stale))
+
+
+def _aggregated(group: str, version: _Version) -> Iterator[ServedKind]:
+    for resource in version.resources or ():
+        if resource.response_kind is not None and resource.resource and resource.response_kind.kind:
+            verbs = frozenset(resource.verbs or ())
+            kind = resource.response_kind.kind
+            yield ServedKind(group, version.version, kind, resource.resource, resource.scope == "Namespaced", verbs)
+
+
+async def _discover_plainly(
+    connection: Connection, path: str, body: bytes, kinds: dict[KindKey, list[ServedKind]], stale: set[str]
+) -> None:
+    """Ask group by group, as servers before 1.30 need it."""
+    if path == "/api":
+        group_versions = [("", version) for version in msgspec.json.decode(body, type=_PlainVersions).versions or ()]
+    else:
+        group_versions = [
+            (group.name, version.version)
+            for group in msgspec.json.decode(body, type=_PlainGroups).groups or ()
+            # The preferred version first; the order of the others stays.
+            for version in sorted(group.versions or (), key=lambda version: version != group.preferred_version)
+        ]
+    for group, version in group_versions:
+        try:
+            response = await connection.get(f"{path}/{group}/{version}" if group else f"{path}/{version}")
+        except ApiServerError as error:
+            if error.code < 500:
+                raise
+            stale.add(group)
+            continue
+        for resource in msgspec.json.decode(response.content, type=_PlainResources).resources or ():
+            if "/" not in resource.name:
+                served = ServedKind(
+                    group, version, resource.kind, resource.name, resource.namespaced, frozenset(resource.verbs or ())
+                )
+                kinds.setdefault((group, resource.kind), []).append(served)

@@ -1,0 +1,74 @@
+"""Reading all objects of a kind: pages of 500, all of the same moment (docs/clusters.md#reading).
+
+The API server's list is consistent if no resourceVersion is asked for. A mark that has expired in the middle (410)
+means that everything is read again: the way on that the server offers then would skip changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tierwall.cluster.connection import ApiServerError, Connection
+from tierwall.cluster.discovery import ServedKind
+
+Item = TypeVar("Item")
+
+PAGE = 500
+# After so many marks that have expired, everything is read in one answer.
+_MAX_RESTARTS = 3
+
+
+class ListMetadata(Struct, frozen=True, rename="camel"):
+    """`metadata` of a list."""
+
+    resource_version: str = ""
+    # `continue` is a keyword of Python.
+    mark: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+class ListPage(Struct, Generic[Item], frozen=True):
+    """One answer to a list."""
+
+    metadata: ListMetadata = ListMetadata()
+    items: list[Item] | None = None
+
+
+class ObjectList(Struct, Generic[Item], frozen=True):
+    """All objects of a kind at one moment, which is a version to watch from."""
+
+    version: str
+    items: list[Item]
+
+
+async def read_all(
+    connection: Connection,
+    kind: ServedKind,
+    decoder: msgspec.json.Decoder[Any],
+    namespace: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> ObjectList[Any]:
+    """Read all objects of a kind, in all namespaces or in one. `progress` gets how many are read, and of how many."""
+    for restart in range(_MAX_RESTARTS + 1):
+        query = {"limit": str(PAGE)} if restart < _MAX_RESTARTS else {}
+        items: list[Any] = []
+        while True:
+            try:
+                response = await connection.get(kind.path(namespace), query)
+            except ApiServerError as error:
+                if error.code == 410 and "continue" in query:
+                    break
+                raise
+            page: ListPage[Any] = decoder.decode(response.content)
+            items += page.items or ()
+            mark = page.metadata.mark
+            if progress is not None:
+                progress(len(items), len(items) + (page.metadata.remaining_item_count or 0))
+            if not mark:
+                return ObjectList(page.metadata.resource_version, items)
+            query = {"limit": str(PAGE), "continue": mark}
+    raise AssertionError("a list without pages needs no mark")

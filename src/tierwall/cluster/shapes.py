@@ -1,0 +1,119 @@
+"""The parts of objects that planes read, decoded straight from the API server's JSON (docs/clusters.md#reading).
+
+Decoding only these takes a tenth of the time and of the memory of decoding everything. What is not named here is
+dropped: `managedFields`, most of a pod, the status of what no plane looks at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class Metadata(Struct, rename="camel", omit_defaults=True, gc=False):
+    """`metadata` without what changes no answer."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int | UnsetType = UNSET
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Any] | None = None
+
+
+class ApiObject(Struct, rename="camel", omit_defaults=True):
+    """An object of a kind that is kept whole."""
+
+    metadata: Metadata
+    api_version: str = ""
+    kind: str = ""
+    spec: Any = UNSET
+    status: Any = UNSET
+    # Roles, bindings and webhook configurations have no `spec`.
+    rules: Any = UNSET
+    aggregation_rule: Any = UNSET
+    role_ref: Any = UNSET
+    subjects: Any = UNSET
+    webhooks: Any = UNSET
+
+
+class MetadataObject(Struct, rename="camel", omit_defaults=True):
+    """An object of which only `metadata` matters: a Namespace, or a workload, which owns pods."""
+
+    metadata: Metadata
+    api_version: str = ""
+    kind: str = ""
+
+
+class ContainerPort(Struct, rename="camel", omit_defaults=True, gc=False):
+    """A port of a container."""
+
+    container_port: int = 0
+    name: str = ""
+    protocol: str = ""
+    host_port: int = 0
+
+
+class Container(Struct, rename="camel", omit_defaults=True):
+    """A container: its ports, and whether it runs as long as the pod does."""
+
+    ports: list[ContainerPort] | None = None
+    restart_policy: str = ""
+
+
+class PodSpec(Struct, rename="camel", omit_defaults=True):
+    """`spec` of a Pod, as far as connections depend on it."""
+
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    host_network: bool = False
+    node_name: str = ""
+    service_account_name: str = ""
+
+
+class PodAddress(Struct, omit_defaults=True, gc=False):
+    """An address of a pod."""
+
+    ip: str = ""
+
+
+class PodStatus(Struct, omit_defaults=True):
+    """`status` of a Pod, as far as connections depend on it."""
+
+    phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    pod_ips: list[PodAddress] | None = msgspec.field(default=None, name="podIPs")
+    host_ip: str = msgspec.field(default="", name="hostIP")
+
+
+class PodObject(Struct, rename="camel", omit_defaults=True):
+    """A Pod, as far as connections depend on it."""
+
+    metadata: Metadata
+    api_version: str = ""
+    kind: str = ""
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class NodeStatus(Struct, omit_defaults=True):
+    """`status` of a Node: its addresses."""
+
+    addresses: list[Any] | None = None
+
+
+class NodeObject(Struct, rename="camel", omit_defaults=True):
+    """A Node, as far as connections depend on it."""
+
+    metadata: Metadata
+    api_version: str = ""
+    kind: str = ""
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)

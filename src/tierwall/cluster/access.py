@@ -210,9 +210,9 @@ class _Checker:
 
     def _check_user(self, user: UserEntry, certificate: PemData, key: PemData) -> None:
         place = f"user `{self._context.user}`"
-        if bool(certificate) != bool(key):
-            lacking = "client-key" if certificate else "client-certificate"
-            self._problem(f"{place} has only half of a client certificate: `{lacking}` is missing")
+        # A key without a certificate is of no use and does no harm.
+        if certificate and not key:
+            self._problem(f"{place} has a client certificate without `client-key`")
         if (user.token or user.token_file) and (user.username or user.password):
             self._problem(f"{place} has a token and a user name", "keep one of them")
         if user.auth_provider is not None:

@@ -144,7 +144,12 @@ class FakeApiServer:
             number, _, after = query["continue"].partition(" ")
             version = int(number)
             if version < self.compacted or self._happens():
-                body = {"kind": "Status", "reason": "Expired", "code": 410, "metadata": {"continue": f"{version} {after}"}}
+                body = {
+                    "kind": "Status",
+                    "reason": "Expired",
+                    "code": 410,
+                    "metadata": {"continue": f"{version} {after}"},
+                }
                 await self._send(writer, 410, body)
                 return
         names = sorted(name for name in self._objects_at(version).items() if name[0] > after)
@@ -152,7 +157,7 @@ class FakeApiServer:
         if "limit" not in query:
             limit = 10**9
         page, rest = names[:limit], names[limit:]
-        metadata: dict[str, Any] = {"resourceVersion": str(version)}
+        metadata = {"resourceVersion": str(version)}
         if rest:
             metadata["continue"] = f"{version} {page[-1][0]}"
         items = [_object(name, at) for name, at in page]
@@ -192,7 +197,9 @@ class FakeApiServer:
                 version = at
             if not news:
                 if self.random.random() < 0.3:
-                    await self._event(writer, "BOOKMARK", {"kind": "Thing", "metadata": {"resourceVersion": str(version)}})
+                    await self._event(
+                        writer, "BOOKMARK", {"kind": "Thing", "metadata": {"resourceVersion": str(version)}}
+                    )
                 async with self._news:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._news.wait(), max(0.01, min(0.05, end - loop.time())))

@@ -117,7 +117,9 @@ class Connection:
                 "GET",
                 self.access.server + path,
                 params=query,
-                headers=[("accept", accept), ("user-agent", self._user_agent), *credential.headers],
+                headers=httpx.Headers(
+                    [("accept", accept), ("user-agent", self._user_agent), *credential.headers], encoding="utf-8"
+                ),
                 timeout=httpx.Timeout(timeout, connect=self._timeout, pool=None),
                 extensions={"sni_hostname": self.access.server_name} if self.access.server_name else None,
             )

@@ -114,9 +114,7 @@ class _ClusterReader:
             everything = await read_all(self._connection, kind, decoder, namespace, report)
         return [as_resource(item, kind, self._origin) for item in everything.items]
 
-    async def _list_namespaces(
-        self, kind: ServedKind, shape: type[Any], refusal: ApiServerError
-    ) -> list[Resource]:
+    async def _list_namespaces(self, kind: ServedKind, shape: type[Any], refusal: ApiServerError) -> list[Resource]:
         """Read a kind in those namespaces where this user may list it."""
         resources: list[Resource] = []
         read: list[str] = []

@@ -1,4 +1,4 @@
-"""Who asks: the same as with kubectl, for every way in which a kubeconfig may say it (docs/clusters.md#kubeconfig)."""
+"""The asking user is the same as with kubectl, however a kubeconfig names it (docs/clusters.md#kubeconfig)."""
 
 from __future__ import annotations
 

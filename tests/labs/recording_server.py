@@ -84,7 +84,7 @@ class RecordingServer:
         context.load_verify_locations(folder / "authority.pem")
         context.verify_mode = ssl.CERT_OPTIONAL
         names: dict[int, str] = {}
-        context.sni_callback = lambda sock, name, _: names.__setitem__(id(sock), name or "")  # type: ignore[assignment]
+        context.sni_callback = lambda sock, name, _: names.__setitem__(id(sock), name or "")
         recorder = self
 
         class Handler(BaseHTTPRequestHandler):

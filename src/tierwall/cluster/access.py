@@ -97,7 +97,7 @@ def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -
 
 
 def find_access(context: str | None, kubeconfig: str | None, environment: Mapping[str, str]) -> ClusterAccess:
-    """Return the way to the cluster that options and environment point at; InputError if there is none."""
+    """Return the way to the cluster that options and environment point at; InputError if they point at nothing."""
     config = Kubeconfig.find(kubeconfig, environment)
     if not config.files and context is None and (access := in_cluster(environment)) is not None:
         return access

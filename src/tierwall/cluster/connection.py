@@ -84,7 +84,7 @@ class Connection:
     async def get(
         self, path: str, query: Mapping[str, str] | None = None, accept: str = "application/json"
     ) -> httpx.Response:
-        """Return the answer to a GET; ApiServerError if it is a failure, UnreachableError if there is none."""
+        """Return the answer to a GET; ApiServerError if it is a failure, UnreachableError if no answer comes."""
         for attempt in range(_MAX_RETRIES + 1):
             async with self._answer(path, query, accept, self._timeout) as response:
                 if response.status_code in (429, 503) and attempt < _MAX_RETRIES and "retry-after" in response.headers:

@@ -43,7 +43,7 @@ class CredentialSource:
         self._lock = asyncio.Lock()
 
     async def current(self) -> Credential:
-        """Return the credential to send now; InputError if there is none."""
+        """Return the credential to send now; InputError if it cannot be had."""
         access = self._access
         if not self._is_secure:
             return Credential(self._impersonation)

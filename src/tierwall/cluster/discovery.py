@@ -1,4 +1,4 @@
-"""Which kinds an API server serves: its aggregated discovery, or the plain one of older servers (docs/clusters.md).
+"""The kinds that an API server serves: its aggregated discovery, or the plain one of older servers (docs/clusters.md).
 
 A group whose server does not answer is "stale" there: its kinds are unknown, not absent.
 """

@@ -28,7 +28,7 @@ _DISCOVERY_SECONDS = 60.0
 
 
 class ClusterChanges(Struct, frozen=True):
-    """What has changed since the last look: objects by identity (None: gone), and what cannot be read."""
+    """The changes since the last look: objects by identity (None: gone), and what cannot be read."""
 
     objects: Mapping[Identity, Resource | None]
     unlisted: tuple[UnlistedKind, ...]

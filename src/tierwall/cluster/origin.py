@@ -1,4 +1,4 @@
-"""Where an object of a cluster comes from: it has no file and no lines, only a path inside the object."""
+"""The origin of an object that was read from a cluster: it has no file and no lines, only a path inside the object."""
 
 from __future__ import annotations
 

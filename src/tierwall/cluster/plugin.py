@@ -41,7 +41,7 @@ class PluginAnswer(Struct, frozen=True, rename="camel"):
 
 
 class PluginCredential(Struct, frozen=True):
-    """What a plugin gave, and until when it is good, in seconds since 1970."""
+    """The credential that a plugin gave, and until when it is good, in seconds since 1970."""
 
     token: str = ""
     certificate: bytes = b""
@@ -86,7 +86,7 @@ def _is_interactive(plugin: PluginEntry) -> bool:
     mode = plugin.interactive_mode or "IfAvailable"
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
     if mode == "Always" and not has_terminal:
-        raise _plugin_error(plugin, "needs a terminal, and standard input is none")
+        raise _plugin_error(plugin, "needs a terminal, which standard input is not")
     return mode != "Never" and has_terminal
 
 
@@ -133,7 +133,7 @@ def _credential(plugin: PluginEntry, text: bytes) -> PluginCredential:
     if status.expiration_timestamp:
         moment = parse_time(status.expiration_timestamp)
         if moment is None:
-            raise _plugin_error(plugin, "printed an `expirationTimestamp` that is no time")
+            raise _plugin_error(plugin, "printed an `expirationTimestamp` that cannot be read as a time")
         expires = moment.ns / 1e9
     return PluginCredential(status.token, certificate.encode(), expires)
 

@@ -86,7 +86,7 @@ class _ClusterReader:
 
     async def read(self, key: KindKey, shape: type[Any]) -> list[Resource]:
         """Read the objects of one kind; none if the kind is not served."""
-        group, name = key
+        group, _ = key
         kind = readable_version(self._discovery.kinds.get(key, ()))
         if kind is None:
             if group in self._discovery.stale:

@@ -1,4 +1,4 @@
-"""Which kinds a question needs, and how much of their objects (docs/clusters.md#reading): a `can-i` reads no pods."""
+"""The kinds that a question needs, and how much of each object (docs/clusters.md#reading): `can-i` reads no pods."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from tierwall.cluster.shapes import ApiObject, MetadataObject, NodeObject, PodObject
-from tierwall.resources.foreign import foreign_kinds
+from tierwall.resources.foreign import kinds_of_plane
 
 KindKey: TypeAlias = tuple[str, str]
 
@@ -78,5 +78,5 @@ _SHAPES: dict[KindKey, type[Any]] = {
 
 def wanted_kinds(planes: Iterable[str]) -> dict[KindKey, type[Any]]:
     """Return the kinds that questions about some planes need, with the shape of their objects."""
-    keys = [key for plane in planes for key in (*_OF_PLANE[plane], *foreign_kinds(plane))]
+    keys = [key for plane in planes for key in (*_OF_PLANE[plane], *kinds_of_plane(plane))]
     return {key: _SHAPES.get(key, ApiObject) for key in keys}

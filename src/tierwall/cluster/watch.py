@@ -34,7 +34,7 @@ _DECODER = msgspec.json.Decoder(WatchEvent)
 
 
 class WatchLineError(TierwallError):
-    """The stream holds something that is no event."""
+    """The stream holds something other than events."""
 
 
 async def watch(

@@ -55,6 +55,10 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW031": CodeInfo(_N, "accepted finding no longer occurs"),
     "TW032": CodeInfo(_W, "ignore entry cannot be used"),
     "TW033": CodeInfo(_N, "ignore entry accepts nothing"),
+    # 040 to 049: reading clusters
+    "TW040": CodeInfo(_E, "kubeconfig cannot be used"),
+    "TW041": CodeInfo(_E, "credential plugin failed"),
+    "TW042": CodeInfo(_E, "cluster cannot be read"),
     # 1xx: admission
     "TW101": CodeInfo(_E, "field is unknown", at_key=True),
     "TW102": CodeInfo(_E, "field is required"),

@@ -22,7 +22,7 @@ from tierwall.resources.kinds.registry import is_built_in, needs_group, read_dat
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.refused import MAX_EXAMPLES, place_and_name, refusals
 from tierwall.resources.resource import Resource
-from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.target_refs import target_namespaces, targets_others
 
 _EFFECTS = {
@@ -80,6 +80,16 @@ class ForeignKind(msgspec.Struct, frozen=True, rename="camel"):
 @cache
 def _table() -> tuple[ForeignKind, ...]:
     return msgspec.convert(read_data("foreign.json"), tuple[ForeignKind, ...])
+
+
+def kinds_of_plane(plane: str) -> tuple[KindKey, ...]:
+    """Return the foreign kinds that could change answers of a plane; `*` stands for all kinds of a group."""
+    return tuple(
+        (line.group, kind)
+        for line in _table()
+        if line.plane == plane
+        for kind in (*line.namespaced, *line.everywhere, *(_BINDINGS.values() if line.bound else ()))
+    )
 
 
 class ForeignObjects(msgspec.Struct, frozen=True, eq=False):

@@ -15,7 +15,7 @@ import pytest
 
 from tests.labs.kube_cluster import assets
 from tests.labs.recording_server import Authority, RecordingServer
-from tierwall.cluster.access import find_access
+from tierwall.cluster.access import ClusterAccess, find_access, impersonating
 from tierwall.cluster.connection import Connection
 from tierwall.core.diagnostics import InputError
 
@@ -96,7 +96,11 @@ def _write(folder: Path, url: str, cluster: dict[str, Any], user: dict[str, Any]
 
 
 async def _ask(config: Path, path: str = "/version") -> None:
-    connection = Connection(find_access(None, str(config), os.environ), 10.0, "test")
+    await _get(find_access(None, str(config), os.environ), path)
+
+
+async def _get(access: ClusterAccess, path: str = "/version") -> None:
+    connection = Connection(access, 10.0, "test")
     try:
         await connection.get(path)
     finally:
@@ -118,6 +122,28 @@ def test_the_server_sees_what_kubectl_shows(
         expected = server.requests[-1].identity()
         asyncio.run(_ask(config))
         assert server.requests[-1].identity() == expected
+
+
+@pytest.mark.parametrize("acting", [{}, {"as": "jane", "as-groups": ["dev"], "as-uid": "7"}])
+@pytest.mark.parametrize(("user", "groups"), [("joe", ()), ("joe", ("ops", "dev")), (None, ("ops",)), (None, ())])
+def test_acting_as_somebody_else_is_what_kubectl_does(
+    tmp_path: Path, acting: dict[str, Any], user: str | None, groups: tuple[str, ...]
+) -> None:
+    """`--as` and `--as-group` replace what the kubeconfig says, each by itself; groups alone need its `as`."""
+    with RecordingServer(tmp_path, AUTHORITY) as server:
+        config = _write(tmp_path, server.url, CLUSTERS["authority data"], {"token": "secret", **acting})
+        command = [str(assets() / "kubectl"), "--kubeconfig", str(config), "get", "--raw", "/version"]
+        command += [f"--as={user}"] if user else []
+        command += [f"--as-group={group}" for group in groups]
+        is_taken = subprocess.run(command, capture_output=True, timeout=60).returncode == 0
+        access = find_access(None, str(config), os.environ)
+        if not is_taken:
+            with pytest.raises(InputError, match="needs a user"):
+                impersonating(access, user, groups)
+            return
+        asyncio.run(_get(impersonating(access, user, groups)))
+        first, second = server.requests
+        assert first.identity() == second.identity()
 
 
 def test_another_authority_is_refused(tmp_path: Path) -> None:

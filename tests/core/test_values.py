@@ -9,7 +9,7 @@ import pytest
 from tierwall.values import names
 from tierwall.values.addresses import parse_cidr, read_ip, read_ip_sloppily
 from tierwall.values.formats import FORMATS
-from tierwall.values.time import parse_duration, parse_seconds, parse_time
+from tierwall.values.time import parse_duration, parse_seconds, parse_time, parse_timeout
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,18 @@ def test_durations_are_parsed_as_in_go(text: object, ns: int | None) -> None:
 
 def test_seconds_are_never_negative() -> None:
     assert (parse_seconds("1m30s"), parse_seconds("-1s"), parse_seconds(None)) == (90.0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10s", 10.0), ("1m", 60.0), ("1h30m", 5400.0), (".5s", 0.5), ("5", 5.0), ("+5", 5.0), ("010", 10.0),
+        ("0", 0.0), ("0s", 0.0), ("-1", None), ("-1s", None), ("", None), (" 5", None), ("5.0", None), ("1e3", None),
+        ("0x10", None), ("1d", None), ("٣", None), ("9" * 20, None), ("9" * 9000, None),
+    ],
+)  # fmt: skip
+def test_timeouts_are_parsed_as_by_kubectl(text: str, seconds: float | None) -> None:
+    assert parse_timeout(text) == seconds
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,18 @@ def find_access(context: str | None, kubeconfig: str | None, environment: Mappin
     return context_access(config, context)
 
 
+def impersonating(access: ClusterAccess, user: str | None, groups: tuple[str, ...] = ()) -> ClusterAccess:
+    """Return the way to the same server as somebody else, as kubectl's `--as` and `--as-group`.
+
+    As with kubectl, what is not given stays as the kubeconfig has it. InputError for groups without a user.
+    """
+    acting = access.impersonation
+    acting = msgspec.structs.replace(acting, user=user or acting.user, groups=tuple(groups) or acting.groups)
+    if acting.groups and not acting.user:
+        raise kubeconfig_error("a group to act as needs a user to act as", "add --cluster-as USER")
+    return msgspec.structs.replace(access, impersonation=acting)
+
+
 def context_access(config: Kubeconfig, name: str | None = None) -> ClusterAccess:
     """Return the way to the cluster of a context, or of the current one; InputError with all that is wrong."""
     context = name or config.current_context

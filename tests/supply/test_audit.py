@@ -234,15 +234,17 @@ def test_the_command_finds_packages_envoy_and_go_modules(tmp_path: Path) -> None
         record(ZERO, name="github.com/envoyproxy/envoy", ecosystem="Go", id="A-3"),
         record(ZERO, name="k8s.io/kubernetes", ecosystem="Go", id="A-4"),
         record(ZERO, name="no-such-package", id="A-5"),
+        record(ZERO, name="go.etcd.io/etcd/server/v3", ecosystem="Go", id="A-6"),
     )
     assert done.exit_code == 1
     rows = {line.split()[0]: line.split() for line in done.stdout.splitlines()}
     assert rows["pyyaml"] == ["pyyaml", locked("pyyaml").version, "run", "A-1", "CVE-7", "9999"]
     assert rows["envoy"] == ["envoy", locked("envoy").version, "run", "A-3", "not", "known"]
     assert rows["k8s.io/kubernetes"][2:4] == ["develop", "A-4"]
+    assert rows["go.etcd.io/etcd/server/v3"][2:4] == ["develop", "A-6"]
     assert "A-2" not in done.stdout
     assert "A-5" not in done.stdout
-    assert "3 vulnerabilities" in done.stdout
+    assert "4 vulnerabilities" in done.stdout
 
 
 def test_the_command_says_when_nothing_is_affected_and_what_was_not_checked(tmp_path: Path) -> None:

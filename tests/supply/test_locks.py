@@ -55,6 +55,8 @@ def test_go_tools_have_hashes_and_their_build_may_not_add_any() -> None:
     assert len(modules["k8s.io/kubernetes"].hash) == 64
     # Replaced: go.mod requires v0.0.0.
     assert modules["k8s.io/kubectl"].version == modules["k8s.io/api"].version
+    etcd = {module.name: module for module in read_go_modules(ROOT / GO_TOOLS / "etcd")}
+    assert len(etcd["go.etcd.io/etcd/server/v3"].hash) == 64
     assert "GOFLAGS=-mod=readonly" in (ROOT / GO_TOOLS / "build").read_text()
 
 

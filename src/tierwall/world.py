@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tierwall.analyze.review import ReviewResult
     from tierwall.analyze.statuses import AnyStatus
     from tierwall.api.permissions import Permission
+    from tierwall.cluster.cluster import Cluster
     from tierwall.core.protocols import Progress
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import ConnectionEntry
@@ -45,14 +46,20 @@ def load(
     objects: Iterable[Mapping[str, Any]] = (),
     namespace: str = "default",
     exclude: Sequence[str] = (),
+    cluster: Cluster | None = None,
     strict: bool = False,
+    progress: Progress | None = None,
 ) -> World:
-    """Read files and folders, then plain objects over them.
+    """Read a cluster if one is given, files and folders over it, then plain objects over them.
 
     InputError has everything that cannot be read. Objects that an API server would refuse are in `World.diagnostics`
     and are judged all the same: what they guard fails closed. `strict` raises where something was not considered.
     """
     loaded = load_paths([os.fspath(path) for path in paths], LoadSettings(namespace, _strings(exclude)))
+    if cluster is not None:
+        from tierwall.cluster.load import lay_over, load_cluster
+
+        loaded = lay_over(load_cluster(cluster, progress=progress), loaded)
     return _world(loaded, objects, namespace, strict)
 
 
@@ -139,13 +146,13 @@ class World:
 
     def overlay(self, *paths: Path, objects: Iterable[Mapping[str, Any]] = ()) -> World:
         """Return this world with other objects over it. They replace objects of the same kind and name."""
+        from tierwall.resources.overlay import overlay
         from tierwall.resources.plain_objects import objects_over
 
         loaded = load_paths([os.fspath(path) for path in paths], LoadSettings(self._namespace))
         if loaded.errors:
             raise InputError(loaded.errors)
-        snapshot = self._snapshot.with_changes(put=loaded.resources) if loaded.resources else self._snapshot
-        snapshot = objects_over(snapshot, objects, self._namespace)
+        snapshot = objects_over(overlay(self._snapshot, loaded.resources), objects, self._namespace)
         noticed, read = (*self._noticed, *loaded.diagnostics), self._read.plus(loaded.read)
         return World(snapshot, noticed, read, self._namespace, (*self._unread, *loaded.unread))
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierwall.cli.clusters import ClusterParams
 from tierwall.cli.command import (
     DENIED,
-    Params,
     argument,
     choice,
     exit_code,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DATA = ("object", "old_object", "options", "namespace_object", "impersonated_request")
 
 
-class UserParams(Params):
+class UserParams(ClusterParams):
     """The user who makes a request, and its namespace (`explain api`, `can-i`)."""
 
     user: str = option("--user", "--as", default="", metavar="NAME", help="The user.")
@@ -40,12 +40,25 @@ class UserParams(Params):
     )
     uid: str = option("--uid", "--as-uid", default="", help="The uid of the user.")
     extra: tuple[str, ...] = repeated_option(metavar="KEY=VALUE", help="A value of `userInfo.extra`. Repeatable.")
-    namespace: str = option("-n", "--namespace", default="", metavar="NAME", help="The namespace of the request.")
+    namespace: str | None = option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="The namespace of the request.",
+        show_default="that of the context, else none",
+    )
 
     @property
     def object_namespace(self) -> str:
         """The namespace of objects in files that have none: `-n` is about the request alone."""
         return "default"
+
+    @property
+    def request_namespace(self) -> str:
+        """The namespace of the request: that of the context if a cluster is read and no other is given."""
+        if self.namespace is not None:
+            return self.namespace
+        return self.cluster_access.namespace if self.cluster_access is not None else ""
 
     def question(self, **request: Any) -> ApiQuestion:
         """Make the question whether this user may make a request."""
@@ -55,7 +68,7 @@ class UserParams(Params):
         for key, value in named_values(self.extra, "--extra", "KEY=VALUE"):
             extra.setdefault(key, []).append(value)
         return ApiQuestion(
-            user=self.user, groups=self.groups, uid=self.uid, extra=extra, namespace=self.namespace, **request
+            user=self.user, groups=self.groups, uid=self.uid, extra=extra, namespace=self.request_namespace, **request
         )
 
     def resolved(self, world: World, question: ApiQuestion) -> ApiQuestion:
@@ -70,6 +83,8 @@ class UserParams(Params):
 
 class ExplainApiParams(UserParams, AnswerParams):
     """The options of `explain api`."""
+
+    asks = ("api",)
 
     verb: str = option(required=True, help="The verb: create, update, get, impersonate, …")
     resource: str = option(
@@ -149,6 +164,8 @@ def _data(params: ExplainApiParams) -> dict[str, Any]:
 
 class CanIParams(UserParams, AnswerParams):
     """The options of `can-i`."""
+
+    asks = ("api",)
 
     verb: str | None = argument(required=False)
     what: str | None = argument(required=False, metavar="[RESOURCE[.GROUP][/NAME] | URL]")

@@ -11,6 +11,8 @@ from tierwall.cli.objects import ObjectParams, StateParams
 class ServeParams(StateParams, ObjectParams):
     """The options of `authorizer`."""
 
+    asks = ("api",)
+
     files: tuple[str, ...] = repeated_option(
         "--policies", "-f", "--file", metavar="PATH", help="File or folder of policies. Repeatable."
     )

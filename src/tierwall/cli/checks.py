@@ -151,7 +151,8 @@ def test(params: TestParams) -> int:
     from tierwall.policytest.suite import object_problems, suites
 
     take_stdin(params.paths)
-    base = params.worlds(params.files)[0].snapshot if params.files else None
+    has_base = bool(params.files) or params.cluster_to_read is not None
+    base = params.worlds(params.files)[0].snapshot if has_base else None
     loaded = suites(params.paths, base, params.settings)
     print_diagnostics(object_problems(loaded))
     failed = 0

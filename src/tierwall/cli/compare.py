@@ -33,6 +33,11 @@ class DiffParams(SourceParams):
     strict: bool = strict()
     output: str = output("diff")
 
+    @property
+    def asked_planes(self) -> tuple[str, ...]:
+        """The planes to compare."""
+        return self.compared_planes()
+
     def compared_planes(self) -> tuple[str, ...]:
         """The planes to compare; some formats show connections alone."""
         if self.output not in OF_CONNECTIONS:

@@ -30,6 +30,8 @@ MAX_FUTURE = 20
 class ConvertParams(PathParams):
     """The options of `convert`."""
 
+    asks = ("network",)
+
     to: str = option(required=True, type=click.Choice(KINDS), help="The kind of policy to convert to.")
     output: str = output("convert")
 

@@ -37,6 +37,8 @@ _REVEAL = choice("policy", "nothing", help="Tell a denied caller which policy de
 class CompileEnvoyParams(ObjectParams):
     """The options of `compile envoy`."""
 
+    asks = ("tool", "gateway")
+
     denial: str = _DENIAL
     reveal: str = _REVEAL
     gateways: tuple[str, ...] = repeated_option(
@@ -78,6 +80,8 @@ def compile(params: CompileEnvoyParams) -> int:
 
 class RunParams(StateParams, RequiredPathParams):
     """The options of `run`."""
+
+    asks = ("tool", "gateway")
 
     gateways: tuple[str, ...] = repeated_option(
         "--gateway", metavar="NS/NAME", help="Serve only this Gateway. Repeatable."

@@ -23,6 +23,8 @@ from tierwall.cli.objects import AnswerParams
 class EffectiveParams(AnswerParams):
     """The options of `effective`."""
 
+    asks = ("gateway",)
+
     gateway: str | None = option(metavar="NS/NAME", help="The Gateway.")
     listener_set: str | None = option(metavar="NS/NAME", help="The ListenerSet.")
     listener: str | None = option(
@@ -100,6 +102,8 @@ def _facts(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 class StatusParams(AnswerParams):
     """The options of `status`."""
+
+    asks = ("network", "tool", "gateway")
 
     policies: tuple[str, ...] = argument(nargs=-1, metavar="[POLICY]...")
     output: str = output("status")

@@ -36,6 +36,8 @@ ENDPOINTS = (
 class ExplainNetworkParams(AnswerParams):
     """The options of `explain network`."""
 
+    asks = ("network",)
+
     source: str = option(
         "--from", required=True, metavar="ENDPOINT", help=f"The endpoint that opens the connection: {ENDPOINT}."
     )
@@ -90,6 +92,8 @@ def _endpoint(text: str) -> str | dict[str, str]:
 
 class ListParams(PathParams):
     """The options of `list`."""
+
+    asks = ("network",)
 
     sources: tuple[str, ...] = repeated_option(
         "--from", metavar="ENDPOINT", help=f"Only connections from these: {ENDPOINTS}."

@@ -51,6 +51,8 @@ class TableParams(Params):
 class CompileNftParams(TableParams, ObjectParams):
     """The options of `compile nft`."""
 
+    asks = ("network",)
+
 
 @click.command("nft", epilog="Example: tierwall compile nft -f manifests/ | sudo nft -f -")
 @runs(CompileNftParams)
@@ -91,6 +93,8 @@ def _checked_names(_context: click.Context, _parameter: click.Parameter, names: 
 
 class EnforceNftParams(TableParams, StateParams, RequiredPathParams):
     """The options of `enforce nft`."""
+
+    asks = ("network",)
 
     watch: bool = flag("Keep running and follow changes to the files.")
     interval: float | None = option(

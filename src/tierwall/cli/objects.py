@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from tierwall.cli.clusters import ClusterParams
 from tierwall.cli.command import FAILED, Params, argument, option, print_diagnostics, print_line, worlds_read
 
 if TYPE_CHECKING:
@@ -25,16 +26,16 @@ def files(help: str, **settings: Any) -> Any:
     return option("-f", "--file", last=True, multiple=True, metavar="PATH", help=help, **settings)
 
 
-class SourceParams(Params):
-    """The options that say how files are read, whatever names the files."""
+class SourceParams(ClusterParams):
+    """The options that say what is read, whatever names the files."""
 
-    namespace: str = option(
+    namespace: str | None = option(
         "-n",
         "--namespace",
         last=True,
-        default="default",
         metavar="NAME",
         help="The namespace of names, and of objects in files, that have none.",
+        show_default="that of the context, else `default`",
     )
     without: tuple[str, ...] = option(
         last=True, multiple=True, metavar="REFERENCE", help="Judge as if this object were not there. Repeatable."
@@ -52,7 +53,9 @@ class SourceParams(Params):
     @property
     def object_namespace(self) -> str:
         """The namespace of objects in files that have none, and of names that have none."""
-        return self.namespace
+        if self.namespace is not None:
+            return self.namespace
+        return self.cluster_access.namespace if self.cluster_access is not None else "default"
 
     def full_names(self, names: Iterable[str]) -> list[str]:
         """Return names with a namespace in each that has none."""
@@ -61,12 +64,17 @@ class SourceParams(Params):
         return [full_name(name, self.object_namespace) for name in names]
 
     def load(self, paths: Iterable[str]) -> LoadResult:
-        """Read files and folders. Problems are collected, never raised."""
+        """Read files and folders, and lay them over the cluster if there is one. Problems of files are collected."""
         from tierwall.cli.collector import CommandLoader
 
         paths = tuple(paths)
         take_stdin(paths)
-        return CommandLoader(paths, self.settings).load()
+        loaded = CommandLoader(paths, self.settings).load()
+        if self.cluster_snapshot is None:
+            return loaded
+        from tierwall.cluster.load import lay_over
+
+        return lay_over(self.cluster_snapshot, loaded)
 
     @property
     def settings(self) -> LoadSettings:
@@ -127,8 +135,10 @@ class ObjectParams(SourceParams):
 
     @property
     def all_paths(self) -> tuple[str, ...]:
-        """All given files and folders: arguments, then options; the current folder if no path is given."""
+        """All given files and folders: arguments, then options; the current folder if nothing else is to be read."""
         given = (*self.paths, *self.files)
+        if self.cluster_to_read is not None:
+            return given
         if not given and self.missing:
             raise click.UsageError(self.missing)
         return given or (".",)

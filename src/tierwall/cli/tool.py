@@ -44,6 +44,8 @@ class CallerParams(Params):
 class ExplainToolParams(CallerParams, AnswerParams):
     """The options of `explain tool`."""
 
+    asks = ("tool",)
+
     gateway: str = option(required=True, metavar="NS/NAME", help="The Gateway that receives the request.")
     listener: str | None = option(metavar="NAME", help="Its listener; required if it has several.")
     backend: str = option(required=True, metavar="NS/NAME", help="The XBackend, or Service/NS/NAME.")
@@ -128,6 +130,8 @@ def _note_missing_route(answer: Answer, world: World) -> None:
 
 class ToolsParams(CallerParams, AnswerParams):
     """The options of `tools`."""
+
+    asks = ("tool",)
 
     gateway: str | None = option(metavar="NS/NAME", help="Only through this Gateway.")
     backend: str | None = option(metavar="NS/NAME", help="Only at this XBackend, or Service/NS/NAME.")

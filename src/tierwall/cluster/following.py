@@ -17,10 +17,11 @@ from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.connection import ApiServerError, Connection, UnreachableError
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
 from tierwall.cluster.origin import ClusterOrigin
-from tierwall.cluster.reading import UnlistedKind, as_resource, readable_version
+from tierwall.cluster.reading import as_resource, readable_version
 from tierwall.cluster.reflector import Name, Reflector, Timing
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.resources.resource import Identity, Resource
+from tierwall.resources.unlisted import UnlistedKind
 
 KindKey: TypeAlias = tuple[str, str]
 

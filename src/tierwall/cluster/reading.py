@@ -18,22 +18,13 @@ from tierwall.cluster.origin import ClusterOrigin
 from tierwall.cluster.pages import ListPage, read_all
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.resource import Resource
+from tierwall.resources.unlisted import UnlistedKind
 
 KindKey: TypeAlias = tuple[str, str]
 
 # So many lists are read at the same time; more would only wait for each other in the API server.
 _LISTS_AT_ONCE = 8
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-
-
-class UnlistedKind(Struct, frozen=True):
-    """A kind that could not be read: `forbidden` or `unavailable`, everywhere or except in some namespaces."""
-
-    kind: str
-    group: str
-    reason: str
-    message: str
-    read_namespaces: tuple[str, ...] = ()
 
 
 class ClusterRead(Struct, frozen=True):
@@ -51,9 +42,19 @@ async def read_cluster(
     """Read all objects of these kinds that the cluster has."""
     discovery = await discover(connection)
     reader = _ClusterReader(connection, discovery, progress)
-    results = await asyncio.gather(*(reader.read(key, shape) for key, shape in wanted.items()))
+    keys = _expand(wanted, discovery)
+    results = await asyncio.gather(*(reader.read(key, shape) for key, shape in keys.items()))
     resources = tuple(resource for result in results for resource in result)
     return ClusterRead(resources, tuple(reader.unlisted))
+
+
+def _expand(wanted: Mapping[KindKey, type[Any]], discovery: Discovery) -> Mapping[KindKey, type[Any]]:
+    """Replace `*`, which stands for all kinds of a group, by the kinds that are served."""
+    keys: dict[KindKey, type[Any]] = {}
+    for (group, name), shape in wanted.items():
+        names = [kind for served, kind in discovery.kinds if served == group] if name == "*" else [name]
+        keys |= {(group, kind): shape for kind in names}
+    return keys
 
 
 def readable_version(versions: Iterable[ServedKind]) -> ServedKind | None:
@@ -71,7 +72,8 @@ def as_resource(item: Any, kind: ServedKind, origin: ClusterOrigin) -> Resource:
     metadata = value["metadata"]
     if _LAST_APPLIED in metadata.get("annotations", ()):
         del metadata["annotations"][_LAST_APPLIED]
-    return Resource(kind.group, kind.version, kind.kind, item.metadata.namespace, item.metadata.name, value, origin)
+    named = item.metadata
+    return Resource(kind.group, kind.version, kind.kind, named.namespace, named.name, value, origin, is_live=True)
 
 
 class _ClusterReader:
@@ -147,4 +149,4 @@ class _ClusterReader:
         self.unlisted.append(UnlistedKind(key[1], key[0], reason, message))
 
 
-__all__ = ["ClusterRead", "UnlistedKind", "UnreachableError", "as_resource", "read_cluster", "readable_version"]
+__all__ = ["ClusterRead", "UnreachableError", "as_resource", "read_cluster", "readable_version"]

@@ -16,11 +16,12 @@ from msgspec import Struct
 from tierwall.core.diagnostics import NO_SUCH_NAME, Diagnostic, near_miss
 from tierwall.core.reference import Reference
 from tierwall.core.words import join_names
-from tierwall.network.model.endpoints import WORKLOADS, Endpoint, address_endpoint, controller
+from tierwall.network.model.endpoints import Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.workloads import WORKLOADS, controller
 from tierwall.values.addresses import Span, free_addresses, parse_address
 
 if TYPE_CHECKING:

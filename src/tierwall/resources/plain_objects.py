@@ -9,6 +9,7 @@ import msgspec
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.resources.load import read_objects
+from tierwall.resources.overlay import overlay
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -32,4 +33,4 @@ def objects_over(snapshot: Snapshot, objects: Iterable[Any], namespace: str) -> 
                 resources.append(item)
     if problems:
         raise InputError(problems)
-    return snapshot.with_changes(put=resources) if resources else snapshot
+    return overlay(snapshot, resources)

@@ -35,6 +35,8 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     origin: Origin | None = None
     # The path of the object inside its document: ("items", 3) for the fourth item of a List.
     prefix: tuple[str | int, ...] = ()
+    # Whether a cluster has the object: it was read from there, or from a snapshot of one.
+    is_live: bool = False
     # Only `resources.once` uses it, to keep the values of pure functions of the object.
     _memo: dict[Any, Any] = msgspec.field(default_factory=dict)
 
@@ -83,7 +85,16 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
         """Return this object at another place. Problems have positions, so only memos without problems are kept."""
         memo = {function: result for function, result in self._memo.copy().items() if result == ()}
         return Resource(
-            self.group, self.version, self.kind, self.namespace, self.name, self.value, origin, self.prefix, memo
+            self.group,
+            self.version,
+            self.kind,
+            self.namespace,
+            self.name,
+            self.value,
+            origin,
+            self.prefix,
+            self.is_live,
+            memo,
         )
 
     def has_same_content(self, other: Resource) -> bool:

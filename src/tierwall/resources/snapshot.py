@@ -21,6 +21,7 @@ from tierwall.resources.kinds.registry import is_built_in, versions_of
 from tierwall.resources.kinds.served import is_set_aside, storage_key
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource, nested_map
+from tierwall.resources.unlisted import UnlistedKind
 
 KindKey: TypeAlias = tuple[str, str]
 Name: TypeAlias = tuple[str, str]
@@ -36,15 +37,19 @@ class Snapshot:
     `resources.once`, which keeps the values of pure functions of the snapshot there.
     """
 
-    __slots__ = ("_computing", "_kinds", "_memo")
+    __slots__ = ("_computing", "_kinds", "_memo", "unlisted")
 
-    def __init__(self, kinds: Mapping[KindKey, Mapping[Name, Resource]]) -> None:
+    def __init__(
+        self, kinds: Mapping[KindKey, Mapping[Name, Resource]], unlisted: tuple[UnlistedKind, ...] = ()
+    ) -> None:
         self._kinds = kinds
+        # The kinds that a cluster has and that could not be read.
+        self.unlisted = unlisted
         self._memo: dict[Any, Any] = {}
         self._computing = RLock()
 
     @classmethod
-    def of(cls, resources: Iterable[Resource]) -> Snapshot:
+    def of(cls, resources: Iterable[Resource], unlisted: tuple[UnlistedKind, ...] = ()) -> Snapshot:
         """Make a snapshot of these objects; of two objects with the same identity the later counts."""
         listed = resources if isinstance(resources, Sequence) else tuple(resources)
         kinds: dict[KindKey, dict[Name, Resource]] = {}
@@ -54,7 +59,11 @@ class Snapshot:
             kinds = {}
             for resource in listed:
                 kinds.setdefault(_key(resource, defined), {})[resource.namespace, resource.name] = resource
-        return cls(kinds)
+        return cls(kinds, unlisted)
+
+    def with_unlisted(self, unlisted: Iterable[UnlistedKind]) -> Snapshot:
+        """Return a snapshot of the same objects that says that more kinds could not be read."""
+        return Snapshot(self._kinds, (*self.unlisted, *unlisted))
 
     def with_changes(self, put: Iterable[Resource] = (), drop: Iterable[Resource] = ()) -> Snapshot:
         """Return a snapshot with some objects added, replaced or dropped; it shares untouched kinds with this one."""
@@ -75,7 +84,9 @@ class Snapshot:
         for resource in put:
             bucket(resource)[resource.namespace, resource.name] = resource
         # Definitions say which versions are served.
-        return Snapshot.of(tuple(Snapshot(kinds))) if _DEFINITION in touched else Snapshot(kinds)
+        if _DEFINITION in touched:
+            return Snapshot.of(tuple(Snapshot(kinds)), self.unlisted)
+        return Snapshot(kinds, self.unlisted)
 
     def updated_to(self, before: Sequence[Resource], after: Sequence[Resource]) -> Snapshot:
         """Return the snapshot of the objects `after`; this is the snapshot of the objects `before`.
@@ -89,7 +100,7 @@ class Snapshot:
             pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
             if all(old.identity == new.identity and old.version == new.version for old, new in pairs):
                 return self.with_changes(new for _, new in pairs)
-        return Snapshot.of(after)
+        return Snapshot.of(after, self.unlisted)
 
     def __iter__(self) -> Iterator[Resource]:
         for by_name in self._kinds.values():

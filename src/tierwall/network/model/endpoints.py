@@ -25,6 +25,7 @@ from msgspec import Struct
 from tierwall.core.reference import Reference
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.workloads import WORKLOADS, controller
 from tierwall.values.addresses import Address, format_address, parse_address
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
@@ -144,20 +145,9 @@ def _named_ports(spec: Mapping[str, Any]) -> Mapping[str, tuple[tuple[str, int],
     return {name: tuple(sorted(pairs)) for name, pairs in ports.items()} if ports else _NONE
 
 
-# If two workloads of a namespace share a name, the first kind in this list keeps it for its replicas.
-WORKLOADS = (
-    ("apps", "Deployment"),
-    ("apps", "StatefulSet"),
-    ("apps", "DaemonSet"),
-    ("apps", "ReplicaSet"),
-    ("", "ReplicationController"),
-    ("batch", "Job"),
-    ("batch", "CronJob"),
-)
 MAX_REPLICAS = 2
 
 _GROUPS = {kind: group for group, kind in WORKLOADS}
-_CREATED_BY = {"Pod": WORKLOADS, "ReplicaSet": (("apps", "Deployment"),), "Job": (("batch", "CronJob"),)}
 
 
 def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[Endpoint]:
@@ -183,6 +173,9 @@ def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Ite
     nodes = sum(1 for _ in snapshot.of_kind("", "Node"))
     for group, kind in WORKLOADS:
         for resource in snapshot.of_kind(group, kind):
+            # Pods of a cluster are its own: a workload without pods has none.
+            if resource.is_live:
+                continue
             if resource.reference not in shown and controller(snapshot, resource) is None:
                 yield from _replicas(resource, namespaces[resource.namespace], nodes, taken)
 
@@ -232,19 +225,3 @@ def _count(resource: Resource, nodes: int) -> int:
         return nodes or MAX_REPLICAS
     count = _job(resource).get("parallelism" if resource.kind in ("Job", "CronJob") else "replicas")
     return count if type(count) is int and count >= 0 else 1
-
-
-def controller(snapshot: Snapshot, resource: Resource) -> Resource | None:
-    """Return the workload of the snapshot that created this object, if there is one.
-
-    INVARIANT: only owners that Kubernetes itself sets (any workload of a Pod, a Deployment of a ReplicaSet, a CronJob
-    of a Job) count, so a chain of owners has at most two links, whatever the objects say.
-    """
-    possible = _CREATED_BY.get(resource.kind, ())
-    for owner in list_of_maps(resource.metadata.get("ownerReferences")):
-        api_version, kind, name = owner.get("apiVersion"), owner.get("kind"), owner.get("name")
-        if owner.get("controller") is True and isinstance(api_version, str) and isinstance(name, str):
-            group = api_version.rpartition("/")[0]
-            if (group, kind) in possible:
-                return snapshot.get(group, str(kind), resource.namespace, name)
-    return None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tierwall.core.labels import Selector
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Stack, Tier
-from tierwall.network.model.endpoints import NAMESPACE_NAME, WORKLOADS, Endpoint, namespace_labels, node_endpoint, pods
+from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint, namespace_labels, node_endpoint, pods
 from tierwall.network.model.matching import NodeAddresses
 from tierwall.network.model.policies import (
     NETWORK_POLICY,
@@ -23,6 +23,7 @@ from tierwall.network.model.policies import (
 from tierwall.network.model.rules import EGRESS, INGRESS, TIERS, Direction, TieredPolicy, TierName
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.workloads import WORKLOADS
 from tierwall.values.addresses import Address
 
 

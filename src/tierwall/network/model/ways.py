@@ -22,12 +22,13 @@ from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, SERVICE, X
 from tierwall.attach.reach import MAX_CHAIN
 from tierwall.attach.route import attach_route
 from tierwall.core.words import join_names
-from tierwall.network.model.endpoints import PROTOCOLS, WORKLOADS, Endpoint, pod_spec
+from tierwall.network.model.endpoints import PROTOCOLS, Endpoint, pod_spec
 from tierwall.network.model.model import network_model
 from tierwall.network.model.services import ServicePort, is_port, labelled_pods, service_targets
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.workloads import WORKLOADS
 from tierwall.values.addresses import Block, parse_cidr
 
 ROUTES = tuple((GATEWAY_API, kind) for kind in ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"))

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.network.detail import NOT_APPLICABLE
-from tierwall.network.model.endpoints import WORKLOADS, Endpoint
+from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.model.rules import Direction, PortRange
@@ -29,6 +29,7 @@ from tierwall.network.reach.matrix import (
 from tierwall.network.reach.naming import EndpointNames
 from tierwall.network.reach.spaces import bits, mask_of, union
 from tierwall.resources.snapshot import KindKey, Snapshot
+from tierwall.resources.workloads import WORKLOADS
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 # The objects that connections depend on; a definition decides what can be understood of a policy.

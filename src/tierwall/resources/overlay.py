@@ -1,0 +1,62 @@
+"""Files over a cluster (docs/clusters.md#files-over-the-cluster).
+
+An object replaces the one with the same group, kind, namespace and name, whatever their versions; every other one is
+added. Pods are the cluster's own: only where a file replaces a workload of the cluster, the pods that it owns there are
+left out, and those of the file's template stand in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.unlisted import UnlistedKind
+from tierwall.resources.workloads import WORKLOADS, controller
+
+
+def overlay(snapshot: Snapshot, resources: Iterable[Resource]) -> Snapshot:
+    """Put objects over a snapshot."""
+    put = tuple(resources)
+    if not put:
+        return snapshot
+    replaced = [
+        before
+        for resource in put
+        if (resource.group, resource.kind) in WORKLOADS
+        and not resource.is_live
+        and (before := snapshot.get(*resource.identity)) is not None
+        and before.is_live
+    ]
+    over = snapshot.with_changes(put=put)
+    if not replaced:
+        return over
+    # A pod that the files have is theirs, whatever it says about its owner.
+    given = {resource.identity for resource in put}
+    gone = [
+        pod for pod in _owned_pods(snapshot, {workload.identity for workload in replaced}) if pod.identity not in given
+    ]
+    return over.with_changes(drop=gone).with_unlisted(_replacements(replaced, gone)) if gone else over
+
+
+def _owned_pods(snapshot: Snapshot, workloads: set[tuple[str, str, str, str]]) -> list[Resource]:
+    """Return the live pods that workloads own, directly or through a ReplicaSet or Job."""
+    owned: list[Resource] = []
+    for namespace in sorted({workload[2] for workload in workloads}):
+        for pod in snapshot.in_namespace("", "Pod", namespace):
+            owner = controller(snapshot, pod) if pod.is_live else None
+            while owner is not None and owner.identity not in workloads:
+                owner = controller(snapshot, owner)
+            if owner is not None:
+                owned.append(pod)
+    return owned
+
+
+def _replacements(replaced: Iterable[Resource], gone: Iterable[Resource]) -> Iterable[UnlistedKind]:
+    counts: dict[str, int] = {}
+    for pod in gone:
+        counts[pod.namespace] = counts.get(pod.namespace, 0) + 1
+    for namespace, count in counts.items():
+        workloads = sorted(str(workload.reference) for workload in replaced if workload.namespace == namespace)
+        message = f"a file has {', '.join(workloads)}: the pods of its template stand in"
+        yield UnlistedKind("Pod", "", "replaced", message, namespaces=(namespace,), count=count)

@@ -16,7 +16,6 @@ from msgspec import Struct
 from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.connection import ApiServerError, Connection, UnreachableError
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
-from tierwall.cluster.origin import ClusterOrigin
 from tierwall.cluster.reading import as_resource, readable_version
 from tierwall.cluster.reflector import Name, Reflector, Timing
 from tierwall.core.diagnostics import Diagnostic, InputError
@@ -51,7 +50,7 @@ class FollowedCluster:
     ) -> None:
         self._access, self._wanted, self._timeout = access, wanted, timeout
         self._notify, self._timing = notify, timing
-        self._origin = ClusterOrigin(access.context or access.server)
+        self._cluster = access.context or access.server
         self._lock = threading.Lock()
         self._changed: dict[Identity, Resource | None] = {}
         self._unlisted: tuple[UnlistedKind, ...] = ()
@@ -142,7 +141,7 @@ class FollowedCluster:
 
     def _changes_of(self, kind: ServedKind) -> Callable[[Name, Any], None]:
         def changed(name: Name, item: Any) -> None:
-            resource = as_resource(item, kind, self._origin) if item is not None else None
+            resource = as_resource(item, kind, self._cluster) if item is not None else None
             with self._lock:
                 self._changed[kind.group, kind.kind, *name] = resource
             self._notify()

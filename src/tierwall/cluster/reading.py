@@ -64,15 +64,15 @@ def readable_version(versions: Iterable[ServedKind]) -> ServedKind | None:
     return next(known, listable[0] if listable else None)
 
 
-def as_resource(item: Any, kind: ServedKind, origin: ClusterOrigin) -> Resource:
-    """Make a resource of a decoded object."""
+def as_resource(item: Any, kind: ServedKind, cluster: str) -> Resource:
+    """Make a resource of a decoded object of a cluster, which is named in positions."""
     value: dict[str, Any] = {"apiVersion": kind.api_version, "kind": kind.kind}
     value.update(msgspec.to_builtins(item))
     value["apiVersion"], value["kind"] = kind.api_version, kind.kind
     metadata = value["metadata"]
     if _LAST_APPLIED in metadata.get("annotations", ()):
         del metadata["annotations"][_LAST_APPLIED]
-    named = item.metadata
+    named, origin = item.metadata, ClusterOrigin(cluster, value)
     return Resource(kind.group, kind.version, kind.kind, named.namespace, named.name, value, origin, is_live=True)
 
 
@@ -82,7 +82,7 @@ class _ClusterReader:
     ) -> None:
         self.unlisted: list[UnlistedKind] = []
         self._connection, self._discovery, self._progress = connection, discovery, progress
-        self._origin = ClusterOrigin(connection.access.context or connection.access.server)
+        self._cluster = connection.access.context or connection.access.server
         self._turn = asyncio.Semaphore(_LISTS_AT_ONCE)
         self._namespaces: asyncio.Task[tuple[str, ...]] | None = None
 
@@ -114,7 +114,7 @@ class _ClusterReader:
 
         async with self._turn:
             everything = await read_all(self._connection, kind, decoder, namespace, report)
-        return [as_resource(item, kind, self._origin) for item in everything.items]
+        return [as_resource(item, kind, self._cluster) for item in everything.items]
 
     async def _list_namespaces(self, kind: ServedKind, shape: type[Any], refusal: ApiServerError) -> list[Resource]:
         """Read a kind in those namespaces where this user may list it."""

@@ -130,8 +130,12 @@ def omission_documents(omissions: Iterable[Omission]) -> list[dict[str, Any]]:
 
 
 def source_document(at: Position | None) -> dict[str, Any] | None:
-    """Return a position in a file."""
-    return {"file": at.file, "line": at.line, "column": at.column} if at is not None else None
+    """Return a position in a file, or in an object of a cluster."""
+    if at is None:
+        return None
+    if at.is_in_cluster:
+        return {"cluster": at.file, "path": at.path}
+    return {"file": at.file, "line": at.line, "column": at.column}
 
 
 def non_empty(**entries: Any) -> dict[str, Any]:

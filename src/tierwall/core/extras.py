@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from tierwall.core.diagnostics import InputError
 
 # The top-level packages of each extra. The binary of the extra `envoy` is looked for where Envoy is started.
+# A package of two extras is missed by the first.
 EXTRAS = {
+    "cluster": ("httpx", "socksio"),
     "serve": (
         "cel",
         "cryptography",
@@ -22,6 +24,7 @@ EXTRAS = {
         "httptools",
         "httpx",
         "prometheus_client",
+        "socksio",
         "starlette",
         "uvicorn",
         "uvloop",

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from tierwall.core.reference import Reference
-from tierwall.core.source import ClusterPosition, Path, format_path, value_at
+from tierwall.core.source import ClusterPosition, Path
 
 
 class ClusterOrigin(Struct, frozen=True, eq=False, gc=False):
@@ -24,10 +24,21 @@ class ClusterOrigin(Struct, frozen=True, eq=False, gc=False):
 
     def position(self, path: Path = (), key: bool = False) -> ClusterPosition:
         """Return the place in the object, whether or not the object has the node: a missing field is named too."""
-        metadata = self.value["metadata"]
-        reference = Reference(self.value["kind"], metadata.get("namespace", ""), metadata["name"])
-        return ClusterPosition(self.cluster, str(reference), format_path(path))
+        kind, metadata = self.value["kind"], self.value["metadata"]
+        group, slash, _ = self.value["apiVersion"].rpartition("/")
+        reference = Reference(kind, metadata.get("namespace", ""), metadata.get("name", ""))
+        # What a Secret holds is shown nowhere.
+        node = None if kind == "Secret" else _node(self.value, path)
+        return ClusterPosition(self.cluster, group if slash else "", reference, path, node)
 
-    def node(self, path: Path = ()) -> Any:
-        """Return the value of the node at `path`; None if it does not exist."""
-        return value_at(self.value, path)
+
+def _node(value: Any, path: Path) -> Any:
+    """Return the part of a JSON value at a path; None if it does not exist."""
+    for part in path:
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            return None
+    return value

@@ -131,7 +131,7 @@ class Omission(msgspec.Struct, frozen=True, kw_only=True):
         plural = kind if stays else f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
         owner = self.owner or ""
         effect = f"{owner[:1].upper()}{owner[1:]} may decide otherwise" if self.reason == "foreign" else self.effect
-        first = f", first {self.at.file}:{self.at.line}" if self.at is not None else ""
+        first = f", first {self.at.without_column}" if self.at is not None else ""
         return f"{self.count} {plural} ({effect}){first}"
 
 

@@ -1,8 +1,8 @@
 """Diagnostics: one per problem with the input, all reported at once, sorted by position.
 
-At most `MAX_OF_FILE` of one file and `MAX_SHOWN` in all are shown, errors first; the rest is counted
-(docs/semantics.md#diagnostics-are-complete-up-to-a-bound). Where a file may have very many problems of one sort, the
-last diagnostic stands for all that would not be shown (`Diagnostic.count`).
+At most `MAX_OF_FILE` of one file or of one object of a cluster, and `MAX_SHOWN` in all, are shown, errors first; the
+rest is counted (docs/semantics.md#diagnostics-are-complete-up-to-a-bound). Where a file may have very many problems of
+one sort, the last diagnostic stands for all that would not be shown (`Diagnostic.count`).
 
 The catalogue (`core.catalogue`) has the severity, title and consequences of every code. A diagnostic is a code at a
 position with a message. Messages are lower case without a final full stop and quote user input in backticks.
@@ -59,10 +59,9 @@ class Diagnostic(msgspec.Struct, frozen=True):
         """The message, followed by the hint in brackets if there is a hint."""
         return with_hint(self.message, self.hint)
 
-    def sort_key(self) -> tuple[str, int, int, str, str, str]:
+    def sort_key(self) -> tuple[Position, str, str, str]:
         """Return a sort key: position, code, message. Diagnostics without a position come first."""
-        place = self.at or Position("", 0, 0)
-        return place.file, place.line, place.column, self.code, self.message, str(self.reference or "")
+        return self.at or Position("", 0, 0), self.code, self.message, str(self.reference or "")
 
 
 class Diagnostics(tuple[Diagnostic, ...]):
@@ -112,7 +111,10 @@ class ShownResult(NamedTuple):
 
 
 def shown(diagnostics: Iterable[Diagnostic]) -> ShownResult:
-    """Choose what to show: at most `MAX_OF_FILE` of a file and `MAX_SHOWN` in all, errors before warnings and notes."""
+    """Choose what to show: errors before warnings and notes.
+
+    At most `MAX_OF_FILE` of a file, or of an object of a cluster, and `MAX_SHOWN` in all.
+    """
     given = tuple([_clipped(diagnostic) for diagnostic in diagnostics])
     if len(given) <= MAX_OF_FILE and all(diagnostic.count == 1 for diagnostic in given):
         return ShownResult(Diagnostics(given))
@@ -124,10 +126,12 @@ def shown(diagnostics: Iterable[Diagnostic]) -> ShownResult:
     more: Counter[str] = Counter()
     for index in chain.from_iterable(by_severity.values()):
         diagnostic = given[index]
-        file = diagnostic.at.file if diagnostic.at is not None else ""
-        if diagnostic.count == 1 and len(chosen) < MAX_SHOWN and of_file[file] < MAX_OF_FILE:
+        file = place = diagnostic.at.file if diagnostic.at is not None else ""
+        if diagnostic.at is not None and diagnostic.at.is_in_cluster:
+            place = diagnostic.at.without_column
+        if diagnostic.count == 1 and len(chosen) < MAX_SHOWN and of_file[place] < MAX_OF_FILE:
             chosen.add(index)
-            of_file[file] += 1
+            of_file[place] += 1
         else:
             more[file] += diagnostic.count
     named = [(file, number) for file, number in more.most_common(_MAX_FILES_NAMED) if file]

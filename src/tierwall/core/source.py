@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from tierwall.core.reference import Reference
+
 Path: TypeAlias = Sequence[str | int]
 
 
@@ -29,13 +31,13 @@ class Position(NamedTuple):
         return ""
 
     @property
-    def reference(self) -> str:
-        """The object of a cluster: `NetworkPolicy/shop/db`; empty in files."""
-        return ""
-
-    @property
     def without_column(self) -> str:
         """`file:line`, or the object of a cluster: `prod: NetworkPolicy/shop/db`."""
+        return f"{self.file}:{self.line}"
+
+    @property
+    def beside_object(self) -> str:
+        """The position where the object is named already: `file:line`, or `prod: spec.ingress[0]`."""
         return f"{self.file}:{self.line}"
 
     def __str__(self) -> str:
@@ -43,23 +45,31 @@ class Position(NamedTuple):
 
 
 class ClusterPosition(Position):
-    """A place in an object of a cluster; sorts by cluster, object and path.
+    """A place in an object of a cluster; sorts by cluster, group, object and path.
 
-    INVARIANT: the tuple is `(cluster, 0, 0, reference, path)`, so that it sorts among positions in files, and positions
-    in files stay tuples of three.
+    `node` is the value there, which text shows instead of a line.
+
+    INVARIANT: the tuple begins with `(cluster, 0, 0)`, so that it sorts among positions in files, which stay tuples of
+    three. Then come the group, the reference and the path; its parts say whether they are keys, so that they compare.
     """
 
-    __slots__ = ()
+    node: Any
 
-    def __new__(cls, cluster: str, reference: str, path: str = "") -> ClusterPosition:
+    def __new__(
+        cls, cluster: str, group: str, reference: Reference, path: Path = (), node: Any = None
+    ) -> ClusterPosition:
         """Make the position; `cluster` is the name of the context or the address of the server."""
-        return tuple.__new__(cls, (cluster, 0, 0, reference, path))
+        parts = tuple((isinstance(part, str), part) for part in path)
+        position: ClusterPosition = tuple.__new__(cls, (cluster, 0, 0, group, reference, parts))
+        position.node = node
+        return position
 
-    def __getnewargs__(self) -> tuple[str, str, str]:
-        return self.file, self.reference, self.path
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        group, reference, _ = self._object_and_place
+        return self.file, group, reference, self.parts
 
     def __repr__(self) -> str:
-        return f"ClusterPosition({self.file!r}, {self.reference!r}, {self.path!r})"
+        return f"<{self}>"
 
     @property
     def is_in_cluster(self) -> bool:
@@ -67,22 +77,38 @@ class ClusterPosition(Position):
         return True
 
     @property
-    def path(self) -> str:
-        """The place in the object: `spec.ingress[0]`; empty for the whole object."""
-        return str(tuple(self)[4])
+    def _object_and_place(self) -> tuple[str, Reference, tuple[tuple[bool, str | int], ...]]:
+        # The type of the tuple is that of positions in files.
+        whole: tuple[Any, ...] = tuple(self)
+        return whole[3], whole[4], whole[5]
 
     @property
-    def reference(self) -> str:
+    def reference(self) -> Reference:
         """The object: `NetworkPolicy/shop/db`."""
-        return str(tuple(self)[3])
+        return self._object_and_place[1]
+
+    @property
+    def path(self) -> str:
+        """The place in the object: `spec.ingress[0]`; empty for the whole object."""
+        return format_path(self.parts)
+
+    @property
+    def parts(self) -> tuple[str | int, ...]:
+        """The keys and indexes of the path."""
+        return tuple(part for _, part in self._object_and_place[2])
 
     @property
     def without_column(self) -> str:
         """The object: `prod: NetworkPolicy/shop/db`."""
         return f"{self.file}: {self.reference}"
 
+    @property
+    def beside_object(self) -> str:
+        """`prod: spec.ingress[0]`, or the cluster alone for the whole object."""
+        return f"{self.file}: {path}" if (path := self.path) else self.file
+
     def __str__(self) -> str:
-        return f"{self.without_column} {self.path}" if self.path else self.without_column
+        return f"{self.without_column} {path}" if (path := self.path) else self.without_column
 
 
 class Origin(Protocol):
@@ -93,21 +119,6 @@ class Origin(Protocol):
 
     def position(self, path: Path = (), key: bool = False) -> Position | None:
         """Return the position of the node at `path` or of its key; if it does not exist, of its nearest ancestor."""
-
-    def node(self, path: Path = ()) -> Any:
-        """Return the value of the node at `path`; None if it does not exist."""
-
-
-def value_at(value: Any, path: Path) -> Any:
-    """Return the part of a JSON value at a path; None if it does not exist."""
-    for part in path:
-        if isinstance(value, dict):
-            value = value.get(part)
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]
-        else:
-            return None
-    return value
 
 
 def format_path(path: Path) -> str:

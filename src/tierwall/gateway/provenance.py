@@ -6,7 +6,6 @@ Each candidate at a place becomes a step of the answer, with the level as its ti
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from msgspec import Struct
 
@@ -149,10 +148,6 @@ class SettingsOrigin(Struct, frozen=True):
         full_path = tuple(path)
         positions = _positions(self.resource)
         return positions[full_path] if full_path in positions else self.resource.position(full_path, key=True)
-
-    def node(self, path: Path = ()) -> Any:
-        """Return the value of the setting at `path`."""
-        return self.resource.node(path)
 
 
 @per_resource

@@ -16,7 +16,7 @@ from tierwall.core.source import Position
 from tierwall.core.verdict import Verdict
 from tierwall.render.formats import LineLookup, View
 from tierwall.render.json import non_empty, omission_documents, source_document
-from tierwall.render.text import phrase
+from tierwall.render.text import phrase, quoted_rule
 
 if TYPE_CHECKING:
     from tierwall.api.permissions import Permission
@@ -39,7 +39,8 @@ def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
     yield f"asked:   {', '.join(detail.called)}"
     if answer.steps:
         yield ""
-    yield from map(_step, answer.steps)
+    for step in answer.steps:
+        yield from _step(step, source)
 
 
 def yes_or_no(answer: Answer, view: View) -> Iterator[str]:
@@ -74,7 +75,9 @@ def _origin(condition: Condition) -> str:
     if condition.source is None:
         return f"condition {condition.id}"
     at = _position(condition)
-    return f"{condition.source.policy}" + (f" at {at}" if at is not None else "")
+    if at is None:
+        return str(condition.source.policy)
+    return f"{condition.source.policy} at {at.beside_object if at.is_in_cluster else at}"
 
 
 def _position(condition: Condition) -> Position | None:
@@ -83,12 +86,15 @@ def _position(condition: Condition) -> Position | None:
     return origin.position(EXPRESSION) if origin is not None else None
 
 
-def _step(step: Step) -> str:
+def _step(step: Step, source: LineLookup) -> Iterator[str]:
     """`policies.yaml:3:1: rbac: ClusterRole/reader rules[0] allowed (bound by ClusterRoleBinding/readers)`."""
-    at = f"{step.at}: " if step.at is not None else ""
+    at = step.at
+    place = f"{at.file if at.is_in_cluster else at}: " if at is not None else ""
     subject = f"{step} " if step.policy is not None else f"condition {step.name} " if step.name is not None else ""
     note = f" ({step.note})" if step.note else ""
-    return f"{at}{step.tier}: {subject}{phrase(step.verdict, step.reason)}{note}"
+    yield f"{place}{step.tier}: {subject}{phrase(step.verdict, step.reason)}{note}"
+    if at is not None and at.is_in_cluster:
+        yield from (f"    {line}" for line in quoted_rule(step, source))
 
 
 def detail_document(detail: ApiDetail) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tierwall.render import connections, pictures
 from tierwall.render.connections import in_cell
 from tierwall.render.formats import View
 from tierwall.render.json import decider_documents, json_line, non_empty, omission_documents
-from tierwall.render.text import shortened
+from tierwall.render.quotation import shortened
 
 SIGNS = {"opens": "+ ", "closes": "- ", "alters": "~ "}
 _NOUNS = {"network": "connection", "tool": "tool request", "gateway": "setting", "api": "permission"}

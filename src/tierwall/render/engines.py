@@ -16,7 +16,7 @@ from tierwall.core.diagnostics import Diagnostic, shown
 from tierwall.core.protocols import DecisionEvent
 from tierwall.network.detail import ObservedConnection, ObservedEndpoint, RuleHits
 from tierwall.render.formats import View
-from tierwall.render.json import decider_documents, diagnostic_document, json_line, non_empty
+from tierwall.render.json import decider_documents, diagnostic_document, json_line, more_documents, non_empty
 from tierwall.tool.request import ObservedRequest
 
 if TYPE_CHECKING:
@@ -176,7 +176,8 @@ def proxies_document(
     programmed: GatewayCondition, statuses: Iterable[ProxyStatus], diagnostics: Iterable[Diagnostic], time: str
 ) -> dict[str, Any]:
     """Return the condition in Kubernetes form, each proxy, and the problems of the last load."""
-    chosen = shown(diagnostics)
+    given = tuple(diagnostics)
+    chosen = shown(given)
     return {
         "conditions": [
             {
@@ -196,6 +197,6 @@ def proxies_document(
             for status in statuses
         ],
         "diagnostics": [diagnostic_document(diagnostic) for diagnostic in chosen.diagnostics],
-        **({"more": [{"file": file, "count": number} for file, number in chosen.more]} if chosen.more else {}),
+        **({"more": more_documents(chosen, given)} if chosen.more else {}),
         "time": time,
     }

@@ -12,10 +12,10 @@ from tierwall.analyze.review import AcceptedFinding, ReviewResult
 from tierwall.core.answer import Omission
 from tierwall.core.catalogue import CATALOGUE, Severity
 from tierwall.core.diagnostics import MAX_SHOWN, Diagnostics, ShownResult, shown
-from tierwall.core.source import Position
+from tierwall.core.source import ClusterPosition, Position
 from tierwall.core.words import count_noun
 from tierwall.render.formats import View
-from tierwall.render.json import diagnostic_document, non_empty, omission_documents
+from tierwall.render.json import diagnostic_document, more_documents, non_empty, omission_documents
 from tierwall.render.text import diagnostics
 from tierwall.resources.kinds.served import unserved_version
 from tierwall.resources.load import LoadResult
@@ -78,7 +78,10 @@ class CheckResult(Struct, frozen=True):
         severities = self.severities
         parts = [count_noun(severities[word], word) for word in _GITHUB if severities[word] or word == "error"]
         objects, files = len(self.loaded.resources), len(self.loaded.read.sources)
-        words = f"{', '.join(parts)} in {count_noun(objects, 'object')} of {count_noun(files, 'file')}"
+        sources = [f"cluster {self.loaded.cluster}"] if self.loaded.cluster else []
+        if files or not sources:
+            sources.append(count_noun(files, "file"))
+        words = f"{', '.join(parts)} in {count_noun(objects, 'object')} of {' and '.join(sources)}"
         if accepted := self.reviewed.accepted:
             errors = len(Diagnostics(entry.finding for entry in accepted).errors)
             words += f"; {len(accepted)} accepted" + (f" ({count_noun(errors, 'error')})" if errors else "")
@@ -100,6 +103,7 @@ def document(checked: CheckResult, view: View) -> dict[str, Any]:
     severities, chosen = checked.severities, checked.shown
     return {
         "files": len(checked.loaded.read.sources),
+        **non_empty(cluster=checked.loaded.cluster),
         "objects": len(checked.loaded.resources),
         "errors": severities["error"],
         "warnings": severities["warning"],
@@ -108,7 +112,7 @@ def document(checked: CheckResult, view: View) -> dict[str, Any]:
         "known": len(checked.reviewed.known),
         "diagnostics": [diagnostic_document(finding) for finding in chosen.diagnostics],
         # The numbers above count all findings.
-        **({"more": [{"file": file, "count": number} for file, number in chosen.more]} if chosen.more else {}),
+        **({"more": more_documents(chosen, checked.findings)} if chosen.more else {}),
         "acceptedDiagnostics": [
             {**diagnostic_document(entry.finding), **non_empty(acceptedBy=entry.by, reason=entry.reason)}
             for entry in checked.shown_accepted
@@ -176,6 +180,9 @@ def _result(entry: AcceptedFinding, rule: int, checked: CheckResult) -> dict[str
 
 
 def _location(position: Position) -> dict[str, Any]:
+    if isinstance(position, ClusterPosition):
+        name, qualified = str(position.reference), str(position)
+        return {"logicalLocations": [{"name": name, "fullyQualifiedName": qualified, "kind": "resource"}]}
     from urllib.parse import quote  # only SARIF needs it, and it imports much
 
     return {
@@ -192,18 +199,23 @@ def _file(position: Position) -> str:
 
 
 def github(checked: CheckResult, view: View) -> Iterator[str]:
-    """Write `::error file=…,line=…,col=…,title=…::message`: an annotation on a line, escaped for GitHub runners."""
+    """Write `::error file=…,line=…,col=…,title=…::message`: an annotation on a line, escaped for GitHub runners.
+
+    What stands in a cluster has no file; the message names its place.
+    """
     chosen = checked.shown
     for finding in chosen.diagnostics:
-        where = []
-        if finding.at is not None:
+        where, words = [], finding.message_with_hint
+        if finding.at is not None and finding.at.is_in_cluster:
+            words = f"{finding.at}: {words}"
+        elif finding.at is not None:
             where = [
                 f"file={_escape_property(_file(finding.at))}",
                 f"line={finding.at.line}",
                 f"col={finding.at.column}",
             ]
         attributes = ",".join([*where, f"title={_escape_property(finding.code)}"])
-        yield f"::{_GITHUB[finding.severity]} {attributes}::{_escape_data(finding.message_with_hint)}"
+        yield f"::{_GITHUB[finding.severity]} {attributes}::{_escape_data(words)}"
     for line in chosen.lines:
         yield f"::notice title=more::{_escape_data(line)}"
 

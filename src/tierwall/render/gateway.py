@@ -16,7 +16,7 @@ from tierwall.gateway.model.fields import PROFILES, Profile
 from tierwall.gateway.sentence import DEPENDS, summary
 from tierwall.render.formats import LineLookup
 from tierwall.render.json import json_line, non_empty, source_document
-from tierwall.render.text import shortened
+from tierwall.render.quotation import shortened
 
 
 def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
@@ -84,7 +84,7 @@ def _short(value: Any) -> str:
 
 
 def _at(step: Step) -> str:
-    return f"  {at.file}:{at.line}" if (at := step.at) is not None else ""
+    return f"  {at.beside_object}" if (at := step.at) is not None else ""
 
 
 def detail_document(detail: GatewayDetail) -> dict[str, Any]:

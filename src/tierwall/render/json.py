@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from tierwall.core.answer import Answer, Decider, Omission, Step
-from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.source import Position
+from tierwall.core.diagnostics import Diagnostic, ShownResult
+from tierwall.core.source import ClusterPosition, Position
 from tierwall.core.unprintable import printable_json
 from tierwall.render.formats import View
 
@@ -33,13 +33,13 @@ def json_line(document: Any) -> str:
 
 def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:
     """Return one diagnostic or finding."""
-    related = [{"message": word, **(source_document(at) or {})} for word, at in diagnostic.related]
+    related = [{"message": word, **_place_document(at)} for word, at in diagnostic.related]
     objects = diagnostic.related_objects
     return {
         "code": diagnostic.code,
         "level": str(diagnostic.severity),
         "message": diagnostic.message,
-        **(source_document(diagnostic.at) or {}),
+        **_place_document(diagnostic.at),
         **non_empty(
             expected=diagnostic.expected,
             found=diagnostic.actual,
@@ -127,6 +127,18 @@ def omission_documents(omissions: Iterable[Omission]) -> list[dict[str, Any]]:
         )
         for omission in omissions
     ]
+
+
+def more_documents(chosen: ShownResult, diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
+    """Return how many of these diagnostics are not shown, for each file or cluster."""
+    clusters = {diagnostic.at.file for diagnostic in diagnostics if diagnostic.at and diagnostic.at.is_in_cluster}
+    return [{"cluster" if file in clusters else "file": file, "count": number} for file, number in chosen.more]
+
+
+def _place_document(at: Position | None) -> dict[str, Any]:
+    """Return a position that stands alone: in a cluster it needs the object."""
+    document = source_document(at) or {}
+    return document | {"object": str(at.reference)} if isinstance(at, ClusterPosition) else document
 
 
 def source_document(at: Position | None) -> dict[str, Any] | None:

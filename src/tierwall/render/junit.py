@@ -1,4 +1,4 @@
-"""JUnit XML, which every CI system reads: one test case for each policy case, or for each checked file."""
+"""JUnit XML, which every CI system reads: one test case for each policy case, or for each checked file or cluster."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def cases(results: Iterable[CaseResult], view: View) -> str:
 
 
 def findings(checked: CheckResult, view: View) -> str:
-    """Write the findings of a check, with one test case for each file; what `--fail-on` says fails it."""
-    by_file: dict[str, list[Diagnostic]] = {file: [] for file in checked.loaded.read.sources}
+    """Write the findings of a check, with a test case for each file and the cluster; what `--fail-on` says fails it."""
+    places = [checked.loaded.cluster, *checked.loaded.read.sources]
+    by_file: dict[str, list[Diagnostic]] = {place: [] for place in places if place}
     chosen = checked.shown
     more = dict(chosen.more)
     for finding in chosen.diagnostics.at_least(checked.fail_on):
@@ -43,7 +44,8 @@ def findings(checked: CheckResult, view: View) -> str:
         element = Element("testcase", name=_writable(file or "input"), classname="tierwall.check")
         for finding in diagnostics:
             failure = SubElement(element, "failure", message=_writable(finding.message), type=finding.code)
-            failure.text = _writable(f"{finding.at or ''} {finding.message_with_hint}".strip())
+            place = f"{finding.at}{':' if finding.at.is_in_cluster else ''} " if finding.at else ""
+            failure.text = _writable(f"{place}{finding.message_with_hint}")
         if number := more.pop(file, 0):
             SubElement(element, "system-out").text = f"and {number:,} more"
         members.append(element)

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions as kubectl reads them: one YAML stream, or a List in JSON."""
+"""Objects as kubectl reads them, one YAML stream or a List in JSON, and parts of objects as people read them."""
 
 from __future__ import annotations
 
@@ -37,6 +37,24 @@ def _represent_string(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _represent_string)
+
+
+class _FragmentDumper(_Dumper):
+    """Writes for people: text of several lines keeps its lines."""
+
+
+def _represent_text(dumper: _FragmentDumper, text: str) -> yaml.ScalarNode:
+    if "\n" not in text:
+        return _represent_string(dumper, text)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "|")
+
+
+_FragmentDumper.add_representer(str, _represent_text)
+
+
+def fragment_yaml(value: dict[str, Any] | list[Any]) -> str:
+    """Write a part of an object, to be read by people."""
+    return str(yaml.dump_all([value], Dumper=_FragmentDumper, sort_keys=False, allow_unicode=True, width=4096))
 
 
 def to_yaml(documents: Iterable[dict[str, Any]]) -> str:

@@ -14,14 +14,14 @@ from tierwall.network.detail import ConsultedPart, DirectionDecision, EndpointGr
 from tierwall.network.sentence import named_ends
 from tierwall.render.formats import LineLookup
 from tierwall.render.json import decider_documents, non_empty
-from tierwall.render.text import phrase, shortened
+from tierwall.render.text import phrase, quoted_rule
 
 # The walk of a group names this many of its ends, and counts the rest.
 MAX_ENDS = 5
 
 
 def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
-    """Explain an answer: the sentence, the walk of each direction, then each rule with its line from `source`."""
+    """Explain an answer: the sentence, the walk of each direction, then each rule as it is written."""
     detail: NetworkDetail = answer.detail
     yield answer.sentence
     if detail.shadow is not None:
@@ -41,10 +41,8 @@ def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
     if written:
         yield ""
     for step, at in written:
-        yield f"{at}: {step} {phrase(step.verdict, step.reason)}"
-        text = source(at.file, at.line)
-        if text is not None and text.strip():
-            yield f"    {shortened(text.strip())}"
+        yield f"{at.file if at.is_in_cluster else at}: {step} {phrase(step.verdict, step.reason)}"
+        yield from (f"    {line}" for line in quoted_rule(step, source))
 
 
 def _walk(decision: DirectionDecision) -> str:

@@ -17,7 +17,7 @@ from tierwall.network.reach.naming import NamedEndpoints
 from tierwall.render.connections import SIGNS
 from tierwall.render.formats import View
 from tierwall.render.layout import IMPORTANT, PADDING, BoxSpec, LinkSpec, PicturePlacement, PlacedNode, place
-from tierwall.render.text import shortened
+from tierwall.render.quotation import shortened
 
 # The most nodes and arrows that are drawn, names in a node, characters of a name and of a label, and connections in the
 # description.

@@ -14,7 +14,10 @@ from tierwall.core.unprintable import PrintableLine, escape_unprintable, printab
 from tierwall.core.verdict import StepVerdict
 from tierwall.core.words import with_hint
 from tierwall.render.formats import LineLookup, View
+from tierwall.render.quotation import quotation
 
+# The most lines of a rule in a cluster that are shown with a problem.
+MAX_SNIPPET = 6
 _COLOURS = {"error": "31", "warning": "33", "note": "36", "ok": "32", "FAIL": "31", "skip": "33"}
 
 
@@ -35,7 +38,9 @@ def diagnostics(findings: Iterable[Diagnostic], lines: LineLookup, terminal: boo
         yield PrintableLine(f"{place}{paint(finding.severity, finding.severity, colour)}[{finding.code}]: {words}")
         if not terminal:
             continue
-        if finding.at is not None and (text := lines(finding.at.file, finding.at.line)) is not None:
+        if finding.at is not None and finding.at.is_in_cluster:
+            yield from (f"      | {line}" for line in quotation(finding.at, lines, MAX_SNIPPET))
+        elif finding.at is not None and (text := lines(finding.at.file, finding.at.line)) is not None:
             yield from _snippet(finding.at.line, finding.at.column, text)
         for word, at in finding.related:
             yield f"      = {word}: {at}" if at else f"      = {word}"
@@ -77,14 +82,16 @@ def trace(steps: Iterable[Step]) -> Iterator[str]:
         subject = format_decider(step.policy or "", step.rule, step.name).strip()
         note = f" ({step.note})" if step.note else ""
         at = step.at
-        place = f"  {at.file}:{at.line}" if at is not None else ""
+        place = f"  {at.beside_object}" if at is not None else ""
         tier = f"{step.direction} {step.tier}" if step.direction else step.tier
         yield f"{tier}: {subject + ' ' if subject else ''}{phrase(step.verdict, step.reason)}{note}{place}"
 
 
-def shortened(text: str, limit: int = 100) -> str:
-    """Cut a line that is too long, with `…` at the end."""
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+def quoted_rule(step: Step, source: LineLookup) -> Iterator[str]:
+    """Quote the rule of a step: its line in a file; of a cluster, where a rule takes many lines, only if it counted."""
+    at = step.at
+    if at is not None and not (at.is_in_cluster and step.verdict in _SILENT):
+        yield from quotation(at, source)
 
 
 def explanation(answer: Answer, view: View) -> Iterator[str]:
@@ -110,6 +117,7 @@ _VERDICTS = {
     StepVerdict.NO_MATCH: "no match",
     StepVerdict.NOT_APPLICABLE: "not under policy",
 }
+_SILENT = frozenset({StepVerdict.NO_MATCH, StepVerdict.NOT_APPLICABLE})
 # Reasons that say more than the verdict alone.
 _REASONS = {
     Reason.FAILS_CLOSED: "fails closed",

@@ -12,13 +12,13 @@ from tierwall.core.answer import Answer
 from tierwall.core.verdict import Verdict
 from tierwall.render.formats import LineLookup, View
 from tierwall.render.json import decider_documents, non_empty, omission_documents
-from tierwall.render.text import phrase, shortened
+from tierwall.render.text import phrase, quoted_rule
 from tierwall.tool.detail import RequestDetail, ToolDetail
 from tierwall.tool.grants import Grants, Permit, ToolRow
 
 
 def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
-    """Explain an answer: the sentence, then every policy that was evaluated, with its line from `source`."""
+    """Explain an answer: the sentence, then every policy that was evaluated, with its rule as it is written."""
     yield answer.sentence
     yield ""
     for step in answer.steps:
@@ -26,8 +26,13 @@ def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
         yield f"{step.tier + ':':9}{subject}{phrase(step.verdict, step.reason)}"
         if step.note:
             yield f"         {step.note}"
-        if (at := step.at) is not None:
-            yield f"         {at}: {shortened((source(at.file, at.line) or '').strip())}"
+        if (at := step.at) is None:
+            continue
+        if at.is_in_cluster:
+            yield f"         {at.beside_object}"
+            yield from (f"           {line}" for line in quoted_rule(step, source))
+        else:
+            yield f"         {at}: {next(quoted_rule(step, source), '')}"
 
 
 def detail_document(detail: ToolDetail) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from itertools import accumulate, islice
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
-from tierwall.core.source import Position, value_at
+from tierwall.core.source import Position
 
 _BLOCK = 1 << 16
 _MAX_LOCATORS = 8
@@ -148,10 +148,6 @@ class Document:
     def position(self, path: Sequence[str | int] = (), key: bool = False) -> Position:
         """Return the position of the node at `path` or of its key; if it does not exist, of its nearest ancestor."""
         return self._position(self.source.locators.locator(self).offset(path, key))
-
-    def node(self, path: Sequence[str | int] = ()) -> Any:
-        """Return the value of the node at `path`; None if it does not exist."""
-        return value_at(self.value, path)
 
     def _position(self, offset: int) -> Position:
         if self.is_json:

@@ -45,6 +45,12 @@ class LoadResult(Struct, frozen=True):
         """The diagnostics that are errors: files that cannot be read, and documents that are not objects."""
         return self.diagnostics.errors
 
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster that was read, or an empty string. Its objects come first."""
+        at = self.resources[0].position() if self.resources and self.resources[0].is_live else None
+        return at.file if at is not None and at.is_in_cluster else ""
+
     def line(self, file: str, number: int) -> str | None:
         """Return a line of a file as it was read, to show it with a diagnostic."""
         return self.read.line(file, number)
@@ -351,7 +357,7 @@ def _replacements(resources: Iterable[Resource], snapshot: Snapshot) -> Iterator
 
 def _defined_twice(earlier: Resource, resource: Resource) -> Diagnostic:
     before = earlier.position()
-    place = f", first at {before.file}:{before.line}" if before is not None else ""
+    place = f", first at {before.without_column}" if before is not None else ""
     message = f"{resource.reference} is defined twice{place}; the later one counts"
     return resource.diagnostic("TW007", message, related=(("defined here before", before),))
 

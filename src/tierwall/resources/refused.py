@@ -18,7 +18,7 @@ from tierwall.core.answer import Omission
 from tierwall.resources.kinds.registry import is_built_in, read_data
 from tierwall.resources.kinds.served import home_group, unserved_version
 from tierwall.resources.once import per_resource, per_snapshot
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.target_refs import targets_others
 from tierwall.resources.validity import admission_problems, installed_definitions
@@ -109,10 +109,10 @@ def _refused(snapshot: Snapshot, plane: str, namespace: str | None, every: bool)
     return tuple(sorted(here, key=lambda entry: (entry.reason, entry.resource.kind, place_and_name(entry.resource))))
 
 
-def place_and_name(resource: Resource) -> tuple[str, int, str]:
+def place_and_name(resource: Resource) -> tuple[str, int, Identity]:
     """Return a sort key that does not depend on the order in which objects were read: place, then name."""
     at = resource.position()
-    return (at.file, at.line, str(resource.reference)) if at is not None else ("", 0, str(resource.reference))
+    return (at.file, at.line, resource.identity) if at is not None else ("", 0, resource.identity)
 
 
 def _refusal(snapshot: Snapshot, resource: Resource, line: JudgedKind) -> Iterator[InvalidObject]:

@@ -9,7 +9,7 @@ import msgspec
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
-from tierwall.core.source import Origin, Path, Position, rule_place, value_at
+from tierwall.core.source import Origin, Path, Position, rule_place
 from tierwall.values.time import FIRST_NS, LAST_NS, parse_time
 
 # Group, kind, namespace and name.
@@ -106,10 +106,6 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     def position(self, path: Path = (), key: bool = False) -> Position | None:
         """Return the position of the node at `path` of this object, or of its key."""
         return self.origin.position((*self.prefix, *path), key) if self.origin is not None else None
-
-    def node(self, path: Path = ()) -> Any:
-        """Return the value of the node at `path` of this object; None if it does not exist."""
-        return value_at(self.value, path)
 
     def diagnostic(
         self,

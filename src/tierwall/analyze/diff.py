@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tierwall.analyze.difference import Difference
 from tierwall.analyze.future_pods import lacks_pods, uncompared, with_future_pods
+from tierwall.analyze.rollout import rolled_out
 from tierwall.core.answer import Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.network.reach.compare import compare_connections
@@ -53,6 +54,7 @@ def differences(old: Snapshot, new: Snapshot, planes: Sequence[str] | None = Non
             Diagnostic("TW703", f"{expected}, found `{plane}`", hint=near_miss(plane, PLANES)) for plane in unknown
         )
     wanted = [plane for plane in PLANES if planes is None or plane in planes]
+    new = rolled_out(old, new)
     return DifferenceStream(member for plane in wanted for member in _comparison(plane)(old, new))
 
 
@@ -82,6 +84,7 @@ class PlaneComparison(Struct, frozen=True):
 def compare(old: Snapshot, new: Snapshot, planes: Sequence[str] = (), grouped: bool = True) -> PlaneComparison:
     """Compare two snapshots on some planes, or on all. If not `grouped`, connections are differences as well."""
     wanted = [plane for plane in PLANES if not planes or plane in planes]
+    new = rolled_out(old, new)
     connections: tuple[ConnectionEntry, ...] = ()
     left_out: tuple[Omission, ...] = ()
     if grouped and "network" in wanted:

@@ -14,7 +14,9 @@ from typing import Any
 
 from tierwall.analyze.difference import OF_CONNECTIONS, Difference, SettledVerdict
 from tierwall.analyze.future_pods import lacks_pods, uncompared, with_future_pods
+from tierwall.analyze.rollout import replaced_workloads
 from tierwall.core.answer import Omission
+from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
 from tierwall.network.model.endpoints import Endpoint, address_endpoint
@@ -37,6 +39,8 @@ def network_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference | O
     models = network_model(old), network_model(new)
     taken = {address for model in models for end in (*model.pods, *model.nodes) for address in end.addresses}
     names: dict[EndpointClasses, EndpointNames] = {}
+    alike: dict[EndpointClasses, Collection[Reference]] = {}
+    replaced = replaced_workloads(old, new)
     is_changed = False
     for changed in differences(old, new):
         classes = changed.side.classes
@@ -44,11 +48,12 @@ def network_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference | O
         if pair is None:
             continue  # every address of the group belongs to a pod or a node
         if classes not in names:
-            names[classes] = EndpointNames(classes)
+            names[classes], alike[classes] = EndpointNames(classes), _alike(classes, replaced)
         sources, destinations = (
             str(names[classes].describe(mask) if future is None else future.ends(classes, mask, names[classes]).named)
             for mask in (changed.sources, changed.destinations)
         )
+        source, destination = _written_pair(pair, alike[classes])
         change = OF_CONNECTIONS[changed.change]
         is_changed = True
         for flow in changed.flows:
@@ -57,7 +62,7 @@ def network_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference | O
             yield Difference(
                 plane="network",
                 change=change,
-                question={"from": _written(pair[0]), "to": _written(pair[1]), "protocol": protocol, "port": port},
+                question={"from": source, "to": destination, "protocol": protocol, "port": port},
                 before=before,
                 after=after,
                 words=(f"{sources} {_VERBS[change]} {destinations} on", str(flow), ""),
@@ -84,6 +89,29 @@ def _ends(classes: Iterator[EndpointClass], taken: Collection[Address]) -> Itera
             yield from endpoint_class.members[:2]
             continue
         yield from map(address_endpoint, islice(free_addresses(endpoint_class.spans, taken), 2))
+
+
+def _written_pair(pair: tuple[Endpoint, Endpoint], alike: Collection[Reference]) -> tuple[Any, Any]:
+    """Return two endpoints as a question writes them: pods of workloads that are `alike` by their workload."""
+    workloads = [end.workload if end.workload in alike else None for end in pair]
+    if workloads[0] == workloads[1]:
+        return _written(pair[0]), _written(pair[1])
+    source, destination = (
+        str(workload) if workload is not None else _written(end) for end, workload in zip(pair, workloads, strict=True)
+    )
+    return source, destination
+
+
+def _alike(classes: EndpointClasses, replaced: Collection[Reference]) -> Collection[Reference]:
+    """Return the workloads that a file replaces and whose pods are all alike.
+
+    Their pods have other names afterwards. A question about the workload is one that both sides can answer.
+    """
+    bits: dict[Reference, set[int]] = {}
+    for pod in classes.model.pods if replaced else ():
+        if pod.workload is not None and pod.workload in replaced:
+            bits.setdefault(pod.workload, set()).add(classes.of(pod).bit)
+    return [workload for workload, numbers in bits.items() if len(numbers) == 1]
 
 
 def _written(end: Endpoint) -> Any:

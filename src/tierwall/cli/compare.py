@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 import click
 
 from tierwall.cli.command import (
+    FAILED,
     HAS_FINDINGS,
     argument,
     left_out,
@@ -13,9 +17,13 @@ from tierwall.cli.command import (
     print_output,
     repeated_option,
     runs,
+    worlds_read,
 )
 from tierwall.cli.network import draw
-from tierwall.cli.objects import SourceParams, strict
+from tierwall.cli.objects import SourceParams, files, print_repeated, strict
+
+if TYPE_CHECKING:
+    from tierwall.world import World
 
 PLANES = ("network", "tool", "gateway", "api")
 # Formats that show connections alone.
@@ -25,10 +33,12 @@ OF_CONNECTIONS = ("csv", "dot", "mermaid", "svg")
 class DiffParams(SourceParams):
     """The options of `diff`."""
 
-    old: str = argument(metavar="OLD")
-    new: str = argument(metavar="NEW")
+    sides: tuple[str, ...] = argument(nargs=-1, metavar="[OLD NEW]")
     planes: tuple[str, ...] = repeated_option(
         "--plane", type=click.Choice(PLANES), help="Compare this plane only. Repeatable.", show_default="all planes"
+    )
+    files: tuple[str, ...] = files(
+        "With a cluster: compare it as it is with this file or folder over it; `-` is standard input. Repeatable."
     )
     strict: bool = strict()
     output: str = output("diff")
@@ -46,11 +56,52 @@ class DiffParams(SourceParams):
             raise click.UsageError(f"-o {self.output} shows connections alone: leave out --plane, or use -o text")
         return ("network",)
 
+    def compared_worlds(self) -> tuple[World, World]:
+        """Read what is compared: two folders, or a cluster and what a change makes of it."""
+        if self.cluster_to_read is None:
+            if self.files:
+                raise click.UsageError("-f lies over a cluster: add --cluster or --context NAME, or name OLD and NEW")
+            if len(self.sides) != 2:
+                problem = "Missing argument" if len(self.sides) < 2 else "expected two arguments,"
+                raise click.UsageError(f"{problem} OLD NEW: the folders to compare, or a cluster and -f PATH")
+            old, new = self.worlds([self.sides[0]], [self.sides[1]])
+            return old, new
+        if self.sides:
+            message = "OLD and NEW are not given together with a cluster, which is OLD: name the change with -f PATH"
+            raise click.UsageError(message)
+        if not self.files and not self.without:
+            raise click.UsageError("nothing would change: name files with -f, or objects with --without")
+        return self._worlds_of_cluster()
 
-@click.command("diff", epilog="Example: tierwall diff main/manifests/ manifests/ --plane network -o md")
+    def _worlds_of_cluster(self) -> tuple[World, World]:
+        """Read the cluster once. `--without` takes an object from the new side only: what does removing it change?"""
+        from tierwall.analyze.rollout import rolled_out
+        from tierwall.world import World
+
+        loaded = self.load(self.files)
+        print_diagnostics(loaded.errors, loaded)
+        print_repeated(loaded)
+        if loaded.errors:
+            sys.exit(FAILED)
+        assert self.cluster_snapshot is not None
+        old = World(self.cluster_snapshot, namespace=self.object_namespace)
+        (new,) = self.left([World.of(loaded, self.object_namespace)])
+        new = new.with_snapshot(rolled_out(old.snapshot, new.snapshot))
+        worlds_read()[-1:] = [old, new]
+        return old, new
+
+
+@click.command(
+    "diff",
+    epilog="Examples: tierwall diff main/manifests/ manifests/ --plane network -o md; "
+    "tierwall diff --context prod -f change.yaml",
+)
 @runs(DiffParams)
 def diff(params: DiffParams) -> int:
     """Compare what two folders of manifests allow: connections, tool requests, gateway settings, API permissions.
+
+    With --cluster or --context, OLD is the cluster, and NEW is the cluster with -f over it and --without taken out:
+    what will this change do?
 
     The first line counts what changes. `+` marks what may pass now, `-` what no longer may, `~` what passes under other
     conditions and settings with another value. Below each are the rules that decide it now and before. Exit code 0 if
@@ -62,7 +113,7 @@ def diff(params: DiffParams) -> int:
     from tierwall.network.model.policies import shadow_notes
 
     planes = params.compared_planes()
-    before, after = params.worlds([params.old], [params.new])
+    before, after = params.compared_worlds()
     if "network" in planes:
         print_diagnostics(sorted_diagnostics([*shadow_notes(before.snapshot), *shadow_notes(after.snapshot)]))
         if lacks_pods(before.snapshot, after.snapshot):

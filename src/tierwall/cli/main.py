@@ -21,7 +21,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "tools": ("tierwall.cli.tool:tools", "List the tools that a caller may use, per backend, and why."),
     "can-i": ("tierwall.cli.api:can_i", "May this user do this? Works like `kubectl auth can-i`."),
     "list": ("tierwall.cli.network:list_connections", "List which endpoints can reach which, on which ports."),
-    "diff": ("tierwall.cli.compare:diff", "Compare what two folders allow, on every plane."),
+    "diff": ("tierwall.cli.compare:diff", "See what a change opens and closes, in folders or in a cluster."),
     "convert": ("tierwall.cli.convert:convert", "Convert network policies to another kind, and say what changes."),
     "effective": ("tierwall.cli.gateway:effective", "See the gateway settings in force, and who set them."),
     "status": ("tierwall.cli.gateway:status", "Print the conditions a controller would write on each policy."),

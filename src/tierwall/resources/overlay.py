@@ -1,23 +1,30 @@
 """Files over a cluster (docs/clusters.md#files-over-the-cluster).
 
 An object replaces the one with the same group, kind, namespace and name, whatever their versions; every other one is
-added. Pods are the cluster's own: only where a file replaces a workload of the cluster, the pods that it owns there are
-left out, and those of the file's template stand in.
+added. What `kubectl apply` leaves alone stays: the age of the object, which breaks ties, and its status.
+
+Pods are the cluster's own: only where a file replaces a workload of the cluster, the pods that it owns there are left
+out, and those of the file's template stand in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
-from tierwall.resources.resource import Resource
+from msgspec.structs import replace
+
+from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.unlisted import UnlistedKind
 from tierwall.resources.workloads import WORKLOADS, controller
 
+# What the API server and controllers write into `metadata`, and applying a file does not change.
+_KEPT = ("creationTimestamp", "uid", "ownerReferences")
+
 
 def overlay(snapshot: Snapshot, resources: Iterable[Resource]) -> Snapshot:
     """Put objects over a snapshot."""
-    put = tuple(resources)
+    put = tuple(_applied(snapshot, resource) for resource in resources)
     if not put:
         return snapshot
     replaced = [
@@ -33,23 +40,31 @@ def overlay(snapshot: Snapshot, resources: Iterable[Resource]) -> Snapshot:
         return over
     # A pod that the files have is theirs, whatever it says about its owner.
     given = {resource.identity for resource in put}
-    gone = [
-        pod for pod in _owned_pods(snapshot, {workload.identity for workload in replaced}) if pod.identity not in given
-    ]
+    owned = owned_pods(snapshot, {workload.identity for workload in replaced})
+    gone = [pod for pod, _ in owned if pod.identity not in given]
     return over.with_changes(drop=gone).with_unlisted(_replacements(replaced, gone)) if gone else over
 
 
-def _owned_pods(snapshot: Snapshot, workloads: set[tuple[str, str, str, str]]) -> list[Resource]:
-    """Return the live pods that workloads own, directly or through a ReplicaSet or Job."""
-    owned: list[Resource] = []
+def _applied(snapshot: Snapshot, resource: Resource) -> Resource:
+    """Return an object of a file as the cluster would have it."""
+    before = snapshot.get(*resource.identity)
+    if before is None or not before.is_live or resource.is_live:
+        return resource
+    kept = {key: before.metadata[key] for key in _KEPT if key in before.metadata and key not in resource.metadata}
+    metadata = {**resource.metadata, **kept}
+    status = {"status": before.value["status"]} if "status" in before.value else {}
+    return replace(resource, value={**status, **resource.value, "metadata": metadata}, _memo={})
+
+
+def owned_pods(snapshot: Snapshot, workloads: Collection[Identity]) -> Iterator[tuple[Resource, Resource]]:
+    """Yield the live pods that workloads own, directly or through a ReplicaSet or Job, each with its workload."""
     for namespace in sorted({workload[2] for workload in workloads}):
         for pod in snapshot.in_namespace("", "Pod", namespace):
             owner = controller(snapshot, pod) if pod.is_live else None
             while owner is not None and owner.identity not in workloads:
                 owner = controller(snapshot, owner)
             if owner is not None:
-                owned.append(pod)
-    return owned
+                yield pod, owner
 
 
 def _replacements(replaced: Iterable[Resource], gone: Iterable[Resource]) -> Iterable[UnlistedKind]:

@@ -195,7 +195,7 @@ def objects_behind(snapshot: Snapshot, end: Endpoint) -> Iterator[Resource]:
 def _replicas(
     resource: Resource, labels: Mapping[str, str], nodes: int, taken: set[tuple[str, str]]
 ) -> Iterator[Endpoint]:
-    metadata, spec = (nested_map(_job(resource), "template", key) for key in ("metadata", "spec"))
+    metadata, spec = (nested_map(pod_template(resource), key) for key in ("metadata", "spec"))
     for number in range(min(MAX_REPLICAS, _count(resource, nodes))):
         name = f"{resource.name}-{number}"
         if (resource.namespace, name) in taken:
@@ -208,7 +208,17 @@ def _replicas(
 
 def pod_spec(resource: Resource) -> Mapping[str, Any]:
     """Return the spec of a Pod, or that of the pods of a workload."""
-    return resource.spec if resource.kind == "Pod" else nested_map(_job(resource), "template", "spec")
+    return resource.spec if resource.kind == "Pod" else nested_map(pod_template(resource), "spec")
+
+
+def pod_template(workload: Resource) -> Mapping[str, Any]:
+    """Return the pod template of a workload."""
+    return nested_map(_job(workload), "template")
+
+
+def runs_pods(workload: Resource) -> bool:
+    """Whether a workload has not been scaled to zero."""
+    return _count(workload, MAX_REPLICAS) > 0
 
 
 def _job(resource: Resource) -> Mapping[str, Any]:

@@ -6,13 +6,13 @@ means that everything is read again: the way on that the server offers then woul
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from tierwall.cluster.connection import ApiServerError, Connection
+from tierwall.cluster.decoding import AnswerError, ObjectDecoder
 from tierwall.cluster.discovery import ServedKind
 
 Item = TypeVar("Item")
@@ -20,22 +20,8 @@ Item = TypeVar("Item")
 PAGE = 500
 # After so many marks that have expired, everything is read in one answer.
 _MAX_RESTARTS = 3
-
-
-class ListMetadata(Struct, frozen=True, rename="camel"):
-    """`metadata` of a list."""
-
-    resource_version: str = ""
-    # `continue` is a keyword of Python.
-    mark: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
-
-
-class ListPage(Struct, Generic[Item], frozen=True):
-    """One answer to a list."""
-
-    metadata: ListMetadata = ListMetadata()
-    items: list[Item] | None = None
+# Selectors are not part of a mark, so each page must have them.
+NO_SELECTOR: Mapping[str, str] = {}
 
 
 class ObjectList(Struct, Generic[Item], frozen=True):
@@ -48,13 +34,17 @@ class ObjectList(Struct, Generic[Item], frozen=True):
 async def read_all(
     connection: Connection,
     kind: ServedKind,
-    decoder: msgspec.json.Decoder[Any],
+    decoder: ObjectDecoder,
     namespace: str = "",
     progress: Callable[[int, int], None] | None = None,
+    selector: Mapping[str, str] = NO_SELECTOR,
 ) -> ObjectList[Any]:
-    """Read all objects of a kind, in all namespaces or in one. `progress` gets how many are read, and of how many."""
+    """Read all objects of a kind, in all namespaces or in one. `progress` gets how many are read, and of how many.
+
+    Items have the shape of the decoder, or are undecoded objects. AnswerError if the server sends something else.
+    """
     for restart in range(_MAX_RESTARTS + 1):
-        query = {"limit": str(PAGE)} if restart < _MAX_RESTARTS else {}
+        query = {**selector, "limit": str(PAGE)} if restart < _MAX_RESTARTS else {**selector}
         items: list[Any] = []
         while True:
             try:
@@ -63,12 +53,14 @@ async def read_all(
                 if error.code == 410 and "continue" in query:
                     break
                 raise
-            page: ListPage[Any] = decoder.decode(response.content)
+            page = decoder.page(response.content)
             items += page.items or ()
             mark = page.metadata.mark
             if progress is not None:
                 progress(len(items), len(items) + (page.metadata.remaining_item_count or 0))
             if not mark:
                 return ObjectList(page.metadata.resource_version, items)
-            query = {"limit": str(PAGE), "continue": mark}
-    raise AssertionError("a list without pages needs no mark")
+            if mark == query.get("continue"):
+                raise AnswerError("a page of the list says that it goes on at itself")
+            query = {**selector, "limit": str(PAGE), "continue": mark}
+    raise AnswerError("the list expires again and again while it is read")

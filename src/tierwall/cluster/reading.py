@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from tierwall.cluster.connection import ApiServerError, Connection, UnreachableError
+from tierwall.cluster.decoding import AnswerError, ObjectDecoder, UndecodedObject, name_of
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
 from tierwall.cluster.origin import ClusterOrigin
-from tierwall.cluster.pages import ListPage, read_all
+from tierwall.cluster.pages import read_all
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.resource import Resource
 from tierwall.resources.unlisted import UnlistedKind
@@ -65,13 +66,15 @@ def readable_version(versions: Iterable[ServedKind]) -> ServedKind | None:
 
 
 def as_resource(item: Any, kind: ServedKind, cluster: str) -> Resource:
-    """Make a resource of a decoded object of a cluster, which is named in positions."""
+    """Make a resource of a decoded object of a cluster, which is named in positions; of any form, but with a name."""
+    if isinstance(item, UndecodedObject):
+        item = item.as_it_is
     value: dict[str, Any] = {"apiVersion": kind.api_version, "kind": kind.kind}
     value.update(msgspec.to_builtins(item))
     value["apiVersion"], value["kind"] = kind.api_version, kind.kind
     metadata = value["metadata"]
-    if _LAST_APPLIED in metadata.get("annotations", ()):
-        del metadata["annotations"][_LAST_APPLIED]
+    if isinstance(annotations := metadata.get("annotations"), dict):
+        annotations.pop(_LAST_APPLIED, None)
     named, origin = item.metadata, ClusterOrigin(cluster, value)
     return Resource(kind.group, kind.version, kind.kind, named.namespace, named.name, value, origin, is_live=True)
 
@@ -104,17 +107,18 @@ class _ClusterReader:
                 return []
             self._leave_out(key, "forbidden" if error.code == 403 else "unavailable", error.message)
             return []
+        except AnswerError as error:
+            self._leave_out(key, "unavailable", str(error))
+            return []
 
     async def _list(self, kind: ServedKind, shape: type[Any], namespace: str = "") -> list[Resource]:
-        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(ListPage[shape])  # type: ignore[valid-type]
-
         def report(read: int, total: int) -> None:
             if self._progress is not None:
                 self._progress(f"{kind.plural} of the cluster", read, total)
 
         async with self._turn:
-            everything = await read_all(self._connection, kind, decoder, namespace, report)
-        return [as_resource(item, kind, self._cluster) for item in everything.items]
+            everything = await read_all(self._connection, kind, ObjectDecoder(shape), namespace, report)
+        return [as_resource(item, kind, self._cluster) for item in everything.items if name_of(item)[1]]
 
     async def _list_namespaces(self, kind: ServedKind, shape: type[Any], refusal: ApiServerError) -> list[Resource]:
         """Read a kind in those namespaces where this user may list it."""

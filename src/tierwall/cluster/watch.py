@@ -8,52 +8,76 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 from tierwall.cluster.connection import ApiServerError, ApiStatus, Connection
-from tierwall.errors import TierwallError
+from tierwall.cluster.decoding import AnswerError, json_object
 
 if TYPE_CHECKING:
     import httpx
 
 # The largest object that an API server takes has 3 MiB.
 MAX_LINE = 8 << 20
+# The first event of every stream, made here: the server has accepted the watch.
+OPENED = "OPENED"
 
 
 class WatchEvent(Struct, frozen=True):
     """ADDED, MODIFIED, DELETED or BOOKMARK, and its object, not decoded yet: a bookmark's object is mostly empty."""
 
     type: str
+    # Text, or a map if it is nested too deeply to be skipped.
+    object: msgspec.Raw | dict[str, Any] = msgspec.Raw(b"null")
+
+
+class _LineEvent(Struct, frozen=True):
+    type: str
     object: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_DECODER = msgspec.json.Decoder(WatchEvent)
-
-
-class WatchLineError(TierwallError):
-    """The stream holds something other than events."""
+_DECODER = msgspec.json.Decoder(_LineEvent)
+_OPENED = WatchEvent(OPENED)
 
 
 async def watch(
     connection: Connection, path: str, query: dict[str, str], silence: float
 ) -> AsyncGenerator[WatchEvent, None]:
-    """Yield the events of a watch until the server ends it; ApiServerError if the server says that it failed."""
+    """Yield OPENED, then the events of a watch until the server ends it.
+
+    ApiServerError if the server says that the watch failed, AnswerError if it sends something other than events.
+    """
     async with (
         connection.stream(path, {**query, "watch": "true"}, silence) as response,
         aclosing(_lines(response)) as lines,
     ):
+        yield _OPENED
         async for line in lines:
-            try:
-                event = _DECODER.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise WatchLineError(str(error)) from None
+            event = _event(line)
             if event.type == "ERROR":
-                status = msgspec.json.decode(event.object, type=ApiStatus)
-                raise ApiServerError(status.code, status.reason, status.message)
+                raise _failure(event)
             yield event
+
+
+def _event(line: bytes) -> WatchEvent:
+    try:
+        event = _DECODER.decode(line)
+    except RecursionError:
+        value = json_object(line)
+        return WatchEvent(str(value.get("type")), value.get("object") or {})
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise AnswerError(f"expected an event: {error}") from None
+    return WatchEvent(event.type, event.object)
+
+
+def _failure(event: WatchEvent) -> ApiServerError:
+    try:
+        status = msgspec.json.decode(event.object, type=ApiStatus)  # type: ignore[arg-type]
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
+        status = ApiStatus(message="the watch failed for no known reason")
+    return ApiServerError(status.code, status.reason, status.message)
 
 
 async def _lines(response: httpx.Response) -> AsyncGenerator[bytes, None]:
@@ -72,4 +96,4 @@ async def _lines(response: httpx.Response) -> AsyncGenerator[bytes, None]:
             parts.append(rest)
             size += len(rest)
             if size > MAX_LINE:
-                raise WatchLineError(f"a line is longer than {MAX_LINE >> 20} MiB")
+                raise AnswerError(f"a line is longer than {MAX_LINE >> 20} MiB")

@@ -104,6 +104,17 @@ class ObjectDecoder:
             return UndecodedObject(_words(str(error)), _as_it_is(value))
 
 
+def metadata_of(item: Any) -> Any:
+    """Return the metadata of a decoded object, or of one that was not decoded."""
+    return item.as_it_is.metadata if isinstance(item, UndecodedObject) else item.metadata
+
+
+def name_of(item: Any) -> tuple[str, str]:
+    """Return the namespace and the name of an object, decoded or not; the name is empty if it is of the wrong form."""
+    metadata = metadata_of(item)
+    return metadata.namespace, metadata.name
+
+
 def json_object(data: bytes) -> dict[str, Any]:
     """Decode a map, however deeply it is nested; AnswerError if the text is anything else."""
     try:

@@ -1,104 +1,179 @@
 """A cluster that is followed: one reflector per kind, in a thread of its own, and what has changed since the last look.
 
-Discovery is asked again every minute and whenever a kind cannot be listed, so kinds that are installed later are
-followed too, and the objects of a kind that is removed are gone.
+Discovery is asked every half minute and whenever a kind is not found, so kinds that are installed later are followed
+too, and the objects of a kind that is removed are gone. A kind that is missing counts as removed only if it stays so:
+a server that has just started does not know its custom resources yet.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from tierwall.cluster.access import ClusterAccess
-from tierwall.cluster.connection import ApiServerError, Connection, UnreachableError
+from tierwall.cluster.connection import ApiServerError, Connection
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
 from tierwall.cluster.reading import as_resource, readable_version
-from tierwall.cluster.reflector import Name, Reflector, Timing
+from tierwall.cluster.reflector import Failure, Name, Reflector, Timing, is_ready
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.words import failure_words
 from tierwall.resources.resource import Identity, Resource
-from tierwall.resources.unlisted import UnlistedKind
 
 KindKey: TypeAlias = tuple[str, str]
+# A kind that is followed as a whole, or one of its objects: group, kind, namespace and name, both empty for all.
+FollowedKey: TypeAlias = tuple[str, str, str, str]
 
-_DISCOVERY_SECONDS = 60.0
+# How often the reflectors are looked at.
+_TICK = 0.25
+# A server that does not answer may be away; one that answers like this will not change its mind.
+_REFUSALS = (401, 403)
+
+
+class LostKind(Struct, frozen=True):
+    """A kind that cannot be followed any more: why, and since when its last state counts. `name`: only this object."""
+
+    kind: str
+    name: str
+    message: str
+    time: str
+    is_refused: bool
 
 
 class ClusterChanges(Struct, frozen=True):
-    """The changes since the last look: objects by identity (None: gone), and what cannot be read."""
+    """The changes since the last look: objects by identity (None: gone). And the state: what is lost or at fault."""
 
     objects: Mapping[Identity, Resource | None]
-    unlisted: tuple[UnlistedKind, ...]
+    lost: tuple[LostKind, ...] = ()
+    # Why objects could not be decoded.
+    faults: Mapping[Identity, str] = {}
 
 
 class FollowedCluster:
     """Follows the kinds of a cluster until closed.
 
-    INVARIANT: only the thread of the cluster touches reflectors; `_changed` and `_unlisted` are shared, under `_lock`.
+    INVARIANT: only the thread of the cluster touches reflectors. What `take` and `waiting` return is shared, under
+    `_lock`.
     """
 
     def __init__(
         self,
         access: ClusterAccess,
         wanted: Mapping[KindKey, type[Any]],
-        timeout: float,
+        timeout: float | None,
         notify: Callable[[], None],
         timing: Timing | None = None,
     ) -> None:
-        self._access, self._wanted, self._timeout = access, wanted, timeout
-        self._notify, self._timing = notify, timing
+        """`notify` is called, in the thread of the cluster, when something has changed."""
+        self.access = access
+        self._wanted, self._timeout = wanted, timeout
+        self._notify, self._timing = notify, timing or Timing()
         self._cluster = access.context or access.server
         self._lock = threading.Lock()
         self._changed: dict[Identity, Resource | None] = {}
-        self._unlisted: tuple[UnlistedKind, ...] = ()
-        self._reflectors: dict[KindKey, tuple[Reflector, asyncio.Task[None]]] = {}
+        self._state = ClusterChanges({})
+        self._waiting: tuple[str, ...] = ()
+        self._reflectors: dict[FollowedKey, tuple[Reflector, asyncio.Task[None]]] = {}
+        self._missing_since: dict[FollowedKey, float] = {}
+        self._named: Mapping[FollowedKey, type[Any]] = {}
+        # Set when everything was read for the first time, or never will be.
         self._complete = threading.Event()
-        self._failure: Exception | None = None
+        self._failure: InputError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop, self._look = asyncio.Event(), asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
 
-    def begin(self) -> None:
-        """Read everything once; InputError if that fails."""
+    def start(self) -> None:
+        """Begin to read and follow; `notify` is called when everything was read, or cannot be."""
         self._thread.start()
-        self._complete.wait()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether `start` was called."""
+        return self._thread.ident is not None
+
+    def is_complete(self, seconds: float = 0.0) -> bool:
+        """Wait until everything was read, for so many seconds; InputError if it never will be."""
+        is_complete = self._complete.wait(seconds) if seconds else self._complete.is_set()
         if self._failure is not None:
-            raise InputError([Diagnostic("TW042", str(self._failure))])
+            raise self._failure
+        return is_complete
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """What has not been read yet, with the reason if it is known."""
+        with self._lock:
+            return self._waiting
 
     def take(self) -> ClusterChanges:
         """Return what has changed since the last call."""
         with self._lock:
-            changes, self._changed = ClusterChanges(self._changed, self._unlisted), {}
-        return changes
+            changed, self._changed = self._changed, {}
+            return ClusterChanges(changed, self._state.lost, self._state.faults)
+
+    def follow_objects(self, named: Mapping[FollowedKey, type[Any]], seconds: float) -> None:
+        """Follow these objects by their names, and no others; wait for new ones, for so many seconds."""
+        if named.keys() == self._named.keys():
+            return
+        self._named = dict(named)
+        assert self._loop is not None
+        done = threading.Event()
+
+        async def adapt() -> None:
+            self._look.set()
+            end = self._loop.time() + seconds  # type: ignore[union-attr]
+            while self._loop.time() < end and not self._are_read(named):  # type: ignore[union-attr]
+                await asyncio.sleep(0.005)
+            done.set()
+
+        asyncio.run_coroutine_threadsafe(adapt(), self._loop)
+        done.wait(seconds + 1)
 
     def close(self) -> None:
         """Stop following."""
-        if self._loop is not None:
+        if not self.is_started:
+            return
+        if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
+    # In the thread of the cluster
+
     def _run(self) -> None:
         try:
-            asyncio.run(self._follow())
-        except Exception as error:
+            asyncio.run(self._main())
+        except InputError as error:
             self._failure = error
+        except Exception as error:
+            self._failure = self._refusal(f"unexpected {failure_words(error)}")
+        finally:
             self._complete.set()
+            self._notify()
 
-    async def _follow(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        connection = Connection(self._access, self._timeout, "tierwall")
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        connection = Connection(self.access, self._timeout, "tierwall")
         try:
-            self._adapt(connection, await discover(connection))
-            await self._first_reads()
-            self._complete.set()
+            await self._first_look(connection)
+            looked_at = self._loop.time()
             while not self._stop.is_set():
-                try:
-                    async with asyncio.timeout(_DISCOVERY_SECONDS):
-                        await self._stop.wait()
-                except TimeoutError:
+                self._observe()
+                if not self._complete.is_set():
+                    self._first_reads()
+                is_due = self._loop.time() - looked_at > self._timing.discovery or bool(self._missing_since)
+                if self._look.is_set() or is_due:
+                    self._look.clear()
                     await self._look_again(connection)
+                    looked_at = self._loop.time() - random.uniform(0, 0.2) * self._timing.discovery
+                try:
+                    async with asyncio.timeout(min(_TICK, self._timing.patience / 4)):
+                        await self._look.wait()
+                except TimeoutError:
+                    continue
         finally:
             tasks = [task for _, task in self._reflectors.values()]
             for task in tasks:
@@ -106,34 +181,81 @@ class FollowedCluster:
             await asyncio.gather(*tasks, return_exceptions=True)
             await connection.close()
 
+    async def _first_look(self, connection: Connection) -> None:
+        """Wait until the server is ready and says which kinds it serves; InputError if it refuses to."""
+        wait = self._timing.first_wait
+        refused_since: float | None = None
+        assert self._loop is not None
+        while not self._stop.is_set():
+            try:
+                if await is_ready(connection):
+                    self._adapt(connection, await discover(connection))
+                    return
+                self._set_waiting(("it is not ready yet",))
+                refused_since = None
+            except InputError:
+                raise
+            except Exception as error:
+                if isinstance(error, ApiServerError) and error.code in _REFUSALS:
+                    refused_since = self._loop.time() if refused_since is None else refused_since
+                    if self._loop.time() - refused_since >= self._timing.patience:
+                        raise self._refusal(_words(error)) from None
+                self._set_waiting((_words(error),))
+            try:
+                async with asyncio.timeout(wait * random.uniform(0.5, 1.5)):
+                    await self._stop.wait()
+            except TimeoutError:
+                wait = min(2 * wait, self._timing.longest_wait)
+
     async def _look_again(self, connection: Connection) -> None:
         try:
-            self._adapt(connection, await discover(connection))
-        except (ApiServerError, UnreachableError):
+            discovery = await discover(connection)
+            # A server that has just started does not know its custom resources yet.
+            is_certain = await is_ready(connection)
+        except Exception:
             # The reflectors notice an outage themselves.
             return
+        self._adapt(connection, discovery, is_certain)
 
-    async def _first_reads(self) -> None:
-        """Wait until every kind is listed, or known to be forbidden or unavailable."""
-        for reflector, task in list(self._reflectors.values()):
-            while not reflector.complete.is_set() and reflector.problem is None:
-                if task.done():
-                    task.result()
-                await asyncio.sleep(0.01)
-
-    def _adapt(self, connection: Connection, discovery: Discovery) -> None:
+    def _adapt(self, connection: Connection, discovery: Discovery, is_certain: bool = True) -> None:
         """Follow kinds that are served now, and drop the objects of kinds that no longer are."""
-        for key, shape in self._wanted.items():
-            kind = readable_version(discovery.kinds.get(key, ()))
-            current = self._reflectors.get(key)
-            if current is not None and kind is None and key[0] not in discovery.stale:
-                self._drop(key)
-            elif current is None and kind is not None:
-                reflector = Reflector(connection, kind, shape, self._changes_of(kind), timing=self._timing)
-                self._reflectors[key] = reflector, asyncio.get_running_loop().create_task(reflector.run())
+        assert self._loop is not None
+        every = {(*key, "", ""): shape for key, shape in self._wanted.items()} | self._named
+        for key in self._reflectors.keys() - every.keys():
+            self._drop(key)
+        for key, shape in every.items():
+            served = discovery.kinds.get(key[:2], ())
+            kind, current = readable_version(served), self._reflectors.get(key)
+            if current is None or (
+                kind is not None and current[0].kind.version not in {version.version for version in served}
+            ):
+                if kind is not None:
+                    self._begin(connection, key, kind, shape, current)
+            elif kind is None and key[0] not in discovery.stale:
+                since = self._missing_since.setdefault(key, self._loop.time())
+                if is_certain and self._loop.time() - since >= self._timing.patience:
+                    self._drop(key)
+                continue
+            self._missing_since.pop(key, None)
 
-    def _drop(self, key: KindKey) -> None:
+    def _begin(
+        self,
+        connection: Connection,
+        key: FollowedKey,
+        kind: ServedKind,
+        shape: type[Any],
+        before: tuple[Reflector, asyncio.Task[None]] | None,
+    ) -> None:
+        reflector = Reflector(connection, kind, shape, self._changes_of(kind), key[2], self._timing, key[3])
+        if before is not None:
+            # In another version, everything counts as changed, and what is gone must be noticed.
+            before[1].cancel()
+            reflector.objects = dict.fromkeys(before[0].objects)
+        self._reflectors[key] = reflector, asyncio.get_running_loop().create_task(reflector.run())
+
+    def _drop(self, key: FollowedKey) -> None:
         reflector, task = self._reflectors.pop(key)
+        self._missing_since.pop(key, None)
         task.cancel()
         report = self._changes_of(reflector.kind)
         for name in list(reflector.objects):
@@ -144,6 +266,91 @@ class FollowedCluster:
             resource = as_resource(item, kind, self._cluster) if item is not None else None
             with self._lock:
                 self._changed[kind.group, kind.kind, *name] = resource
-            self._notify()
+            if self._complete.is_set():
+                self._notify()
 
         return changed
+
+    def _observe(self) -> None:
+        """Notice which reflectors have been failing for a while, and which objects are at fault."""
+        assert self._loop is not None
+        lost, faults = [], {}
+        for reflector, _ in self._reflectors.values():
+            kind, failure = reflector.kind, reflector.failure
+            if failure is not None:
+                if isinstance(failure.error, ApiServerError) and failure.error.code == 404:
+                    self._look.set()
+                if self._has_failed(failure):
+                    lost.append(_lost(reflector, failure))
+            for name, problem in reflector.faults.items():
+                faults[kind.group, kind.kind, *name] = problem
+        state = ClusterChanges({}, tuple(lost), faults)
+        if state != self._state:
+            with self._lock:
+                self._state = state
+            if self._complete.is_set():
+                self._notify()
+
+    def _has_failed(self, failure: Failure) -> bool:
+        assert self._loop is not None
+        return self._loop.time() - failure.since >= self._timing.patience
+
+    def _first_reads(self) -> None:
+        """See whether every kind was listed; InputError if some never will be."""
+        waiting = [reflector for reflector, _ in self._reflectors.values() if not reflector.complete.is_set()]
+        if not waiting:
+            self._complete.set()
+            self._notify()
+            return
+        for reflector in waiting:
+            if reflector.failure is not None and isinstance(reflector.failure.error, InputError):
+                raise reflector.failure.error
+        refused = [reflector for reflector in waiting if self._is_refused(reflector)]
+        if refused and len(refused) == len(waiting):
+            kinds = ", ".join(sorted(reflector.kind.plural for reflector in refused))
+            raise self._refusal(f"this user may not list and watch {kinds}")
+        words = {reflector.kind.plural: reflector.failure for reflector in waiting}
+        self._set_waiting(
+            tuple(f"{plural}{f' ({_words(failed.error)})' if failed else ''}" for plural, failed in words.items())
+        )
+
+    def _is_refused(self, reflector: Reflector) -> bool:
+        failure = reflector.failure
+        return (
+            failure is not None
+            and isinstance(failure.error, ApiServerError)
+            and failure.error.code in _REFUSALS
+            and self._has_failed(failure)
+        )
+
+    def _are_read(self, keys: Iterable[FollowedKey]) -> bool:
+        """Whether objects were read, or cannot be at the moment."""
+        reflectors = [self._reflectors.get(key) for key in keys]
+        return all(
+            current is not None and (current[0].complete.is_set() or current[0].failure is not None)
+            for current in reflectors
+        )
+
+    def _set_waiting(self, waiting: tuple[str, ...]) -> None:
+        with self._lock:
+            self._waiting = waiting
+
+    def _refusal(self, reason: str) -> InputError:
+        where = (
+            f"the cluster `{self.access.context}`" if self.access.context else f"the API server {self.access.server}"
+        )
+        return InputError([Diagnostic("TW042", f"{where} cannot be followed: {reason}")])
+
+
+def _lost(reflector: Reflector, failure: Failure) -> LostKind:
+    error = failure.error
+    is_refused = isinstance(error, ApiServerError) and error.code in _REFUSALS
+    return LostKind(reflector.kind.plural, reflector.object_name, _words(error), failure.time, is_refused)
+
+
+def _words(error: Exception) -> str:
+    """Return the reason of a failure in one line."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    problem = getattr(error, "problem", None) or getattr(error, "message", None) or str(error) or type(error).__name__
+    return " ".join(str(problem)[:300].split())

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from tierwall.cluster.connection import ApiServerError, Connection
-from tierwall.cluster.decoding import AnswerError, ListPage, ObjectDecoder, UndecodedObject
+from tierwall.cluster.decoding import AnswerError, ListPage, ObjectDecoder, UndecodedObject, metadata_of, name_of
 from tierwall.cluster.discovery import ServedKind
 from tierwall.cluster.pages import read_all
 from tierwall.cluster.watch import OPENED, WatchEvent, watch
@@ -91,6 +91,7 @@ class Reflector:
     ) -> None:
         """`changed` is called with each change; `shape` is the type that objects are decoded into."""
         self.kind, self.namespace = kind, namespace
+        self.object_name = f"{namespace}/{name}" if name else ""
         self.objects: dict[Name, Any] = {}
         self.faults: dict[Name, str] = {}
         # Set when everything was listed for the first time.
@@ -148,7 +149,7 @@ class Reflector:
             everything = await read_all(
                 self._connection, self.kind, self._decoder, self.namespace, selector=self._selector
             )
-            await self._replace({_name(item): item for item in everything.items}, everything.version)
+            await self._replace({name_of(item): item for item in everything.items}, everything.version)
         if "watch" in self.kind.verbs and self._version:
             await self._watch()
         else:
@@ -202,10 +203,10 @@ class Reflector:
             aclosing(watch(self._connection, path, query, silence)) as events,
         ):
             async for event in events:
-                if event.type == OPENED and initial is None:
-                    self.failure = None
-                elif event.type == OPENED or initial is None:
-                    self._apply(event) if event.type != OPENED else None
+                if event.type == OPENED:
+                    self.failure = self.failure if initial is not None else None
+                elif initial is None:
+                    self._apply(event)
                 elif await self._collect(event, initial):
                     initial = self.failure = None
                 deadline.reschedule(None if initial is None else min(latest, _now() + timing.opening))
@@ -220,9 +221,9 @@ class Reflector:
             return True
         item = self._decoder.object(event.object)
         if event.type == "DELETED":
-            initial.pop(_name(item), None)
+            initial.pop(name_of(item), None)
         else:
-            initial[_name(item)] = item
+            initial[name_of(item)] = item
         return False
 
     def _apply(self, event: WatchEvent) -> None:
@@ -234,7 +235,7 @@ class Reflector:
             raise AnswerError("expected an event of a known type")
         item = self._decoder.object(event.object)
         # Taken now: `_put` removes it.
-        name, version = _name(item), _metadata(item).resource_version
+        name, version = name_of(item), metadata_of(item).resource_version
         if event.type == "DELETED":
             self._drop(name)
         else:
@@ -243,10 +244,12 @@ class Reflector:
 
     def _put(self, name: Name, item: Any) -> None:
         """Take an object, and report it if it differs from what is known in anything but its version."""
-        _metadata(item).resource_version = ""
+        metadata_of(item).resource_version = ""
         known = self.objects.get(name)
         if isinstance(item, UndecodedObject):
             self.faults[name] = item.problem
+            if not name[1]:
+                return
             item = item.as_it_is if known is None else known
         else:
             self.faults.pop(name, None)
@@ -296,15 +299,6 @@ def _bookmark(event: WatchEvent) -> _BookmarkMetadata:
         return _BOOKMARK.decode(event.object).metadata  # type: ignore[arg-type]
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
         raise AnswerError(f"expected a bookmark: {error}") from None
-
-
-def _metadata(item: Any) -> Any:
-    return item.as_it_is.metadata if isinstance(item, UndecodedObject) else item.metadata
-
-
-def _name(item: Any) -> Name:
-    metadata = _metadata(item)
-    return metadata.namespace, metadata.name
 
 
 def _now() -> float:

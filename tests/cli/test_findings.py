@@ -18,7 +18,7 @@ NOT_BY_CHECK = {
     **dict.fromkeys(
         ("TW010", "TW011", "TW012", "TW013", "TW014"), "only a process that follows files keeps what they had"
     ),
-    **dict.fromkeys(("TW040", "TW041", "TW042"), "only `--cluster` and `--context` read a cluster"),
+    **dict.fromkeys(("TW040", "TW041", "TW042", "TW043", "TW044"), "only `--cluster` and `--context` read a cluster"),
     **dict.fromkeys(("TW030", "TW031"), "only `--baseline` reads a baseline"),
     "TW017": "only folders have links that lead out of them (tests/resources/test_folder_search.py)",
     "TW208": "admission says what is wrong; `explain` and `list` say that it fails closed",

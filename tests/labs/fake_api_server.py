@@ -230,7 +230,9 @@ class FakeApiServer:
             "items": [
                 {
                     "metadata": {"name": group} if group else {},
-                    "versions": [{"version": version, "resources": found} for version, found in versions.items()],
+                    "versions": [
+                        {"version": version, "resources": resources} for version, resources in versions.items()
+                    ],
                 }
                 for group, versions in groups.items()
             ]

@@ -53,7 +53,7 @@ class AnswerError(TierwallError):
     """The API server has answered with something other than what was asked for."""
 
 
-class ObjectDecoder:
+class ItemReader:
     """Decodes objects of one shape, and pages of them."""
 
     def __init__(self, shape: type[Any]) -> None:
@@ -63,6 +63,7 @@ class ObjectDecoder:
 
     def page(self, body: bytes) -> ListPage[Any]:
         """Decode a page; AnswerError if it is not a list. Its items have the shape, or are undecoded objects."""
+        page: ListPage[Any]
         try:
             page = self._page.decode(body)
         except _FAILURES:

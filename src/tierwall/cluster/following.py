@@ -19,7 +19,7 @@ from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.connection import ApiServerError, Connection
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
 from tierwall.cluster.reading import as_resource, readable_version
-from tierwall.cluster.reflector import Failure, Name, Reflector, Timing, is_ready
+from tierwall.cluster.reflector import FollowFailure, Name, Reflector, Timing, is_ready
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.words import failure_words
 from tierwall.resources.resource import Identity, Resource
@@ -105,7 +105,7 @@ class FollowedCluster:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """What has not been read yet, with the reason if it is known."""
+        """The kinds that have not been read yet, with the reason if it is known."""
         with self._lock:
             return self._waiting
 
@@ -220,17 +220,16 @@ class FollowedCluster:
     def _adapt(self, connection: Connection, discovery: Discovery, is_certain: bool = True) -> None:
         """Follow kinds that are served now, and drop the objects of kinds that no longer are."""
         assert self._loop is not None
-        every = {(*key, "", ""): shape for key, shape in self._wanted.items()} | self._named
+        every = {(*key, "", ""): shape for key, shape in self._wanted.items()} | dict(self._named)
         for key in self._reflectors.keys() - every.keys():
             self._drop(key)
         for key, shape in every.items():
             served = discovery.kinds.get(key[:2], ())
             kind, current = readable_version(served), self._reflectors.get(key)
-            if current is None or (
-                kind is not None and current[0].kind.version not in {version.version for version in served}
-            ):
-                if kind is not None:
-                    self._begin(connection, key, kind, shape, current)
+            if kind is not None and (current is None or current[0].kind.version not in _versions(served)):
+                self._begin(connection, key, kind, shape, current)
+            elif current is None:
+                continue
             elif kind is None and key[0] not in discovery.stale:
                 since = self._missing_since.setdefault(key, self._loop.time())
                 if is_certain and self._loop.time() - since >= self._timing.patience:
@@ -291,7 +290,7 @@ class FollowedCluster:
             if self._complete.is_set():
                 self._notify()
 
-    def _has_failed(self, failure: Failure) -> bool:
+    def _has_failed(self, failure: FollowFailure) -> bool:
         assert self._loop is not None
         return self._loop.time() - failure.since >= self._timing.patience
 
@@ -342,7 +341,11 @@ class FollowedCluster:
         return InputError([Diagnostic("TW042", f"{where} cannot be followed: {reason}")])
 
 
-def _lost(reflector: Reflector, failure: Failure) -> LostKind:
+def _versions(served: Iterable[ServedKind]) -> set[str]:
+    return {kind.version for kind in served}
+
+
+def _lost(reflector: Reflector, failure: FollowFailure) -> LostKind:
     error = failure.error
     is_refused = isinstance(error, ApiServerError) and error.code in _REFUSALS
     return LostKind(reflector.kind.plural, reflector.object_name, _words(error), failure.time, is_refused)

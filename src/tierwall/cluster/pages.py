@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from tierwall.cluster.connection import ApiServerError, Connection
-from tierwall.cluster.decoding import AnswerError, ObjectDecoder
+from tierwall.cluster.decoding import AnswerError, ItemReader
 from tierwall.cluster.discovery import ServedKind
 
 Item = TypeVar("Item")
@@ -34,7 +34,7 @@ class ObjectList(Struct, Generic[Item], frozen=True):
 async def read_all(
     connection: Connection,
     kind: ServedKind,
-    decoder: ObjectDecoder,
+    decoder: ItemReader,
     namespace: str = "",
     progress: Callable[[int, int], None] | None = None,
     selector: Mapping[str, str] = NO_SELECTOR,

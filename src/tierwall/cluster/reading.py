@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from tierwall.cluster.connection import ApiServerError, Connection, UnreachableError
-from tierwall.cluster.decoding import AnswerError, ObjectDecoder, UndecodedObject, name_of
+from tierwall.cluster.decoding import AnswerError, ItemReader, UndecodedObject, name_of
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
 from tierwall.cluster.origin import ClusterOrigin
 from tierwall.cluster.pages import read_all
@@ -117,7 +117,7 @@ class _ClusterReader:
                 self._progress(f"{kind.plural} of the cluster", read, total)
 
         async with self._turn:
-            everything = await read_all(self._connection, kind, ObjectDecoder(shape), namespace, report)
+            everything = await read_all(self._connection, kind, ItemReader(shape), namespace, report)
         return [as_resource(item, kind, self._cluster) for item in everything.items if name_of(item)[1]]
 
     async def _list_namespaces(self, kind: ServedKind, shape: type[Any], refusal: ApiServerError) -> list[Resource]:

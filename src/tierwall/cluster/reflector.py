@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from tierwall.cluster.connection import ApiServerError, Connection
-from tierwall.cluster.decoding import AnswerError, ListPage, ObjectDecoder, UndecodedObject, metadata_of, name_of
+from tierwall.cluster.decoding import AnswerError, ItemReader, ListPage, UndecodedObject, metadata_of, name_of
 from tierwall.cluster.discovery import ServedKind
 from tierwall.cluster.pages import read_all
 from tierwall.cluster.watch import OPENED, WatchEvent, watch
@@ -64,8 +64,8 @@ class Timing(Struct, frozen=True):
     discovery: float = 30
 
 
-class Failure(Struct, frozen=True):
-    """Why a kind cannot be followed, and since when: by the clock of the loop, and of the wall."""
+class FollowFailure(Struct, frozen=True):
+    """The reason why a kind cannot be followed, and since when: by the clock of the loop, and of the wall."""
 
     error: Exception
     since: float
@@ -97,10 +97,10 @@ class Reflector:
         # Set when everything was listed for the first time.
         self.complete = asyncio.Event()
         # Why the kind cannot be followed at the moment.
-        self.failure: Failure | None = None
+        self.failure: FollowFailure | None = None
         self._connection, self._changed, self._timing = connection, changed, timing or Timing()
         self._selector = {"fieldSelector": f"metadata.name={name}"} if name else {}
-        self._decoder = ObjectDecoder(shape)
+        self._decoder = ItemReader(shape)
         self._version = ""
         self._has_bookmarks = False
         # Whether the server may send lists as events.
@@ -267,9 +267,9 @@ class Reflector:
         before = self.failure
         if before is None:
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            self.failure = Failure(error, _now(), now)
+            self.failure = FollowFailure(error, _now(), now)
         else:
-            self.failure = Failure(error, before.since, before.time)
+            self.failure = FollowFailure(error, before.since, before.time)
 
 
 async def is_ready(connection: Connection) -> bool:

@@ -59,6 +59,8 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW040": CodeInfo(_E, "kubeconfig cannot be used"),
     "TW041": CodeInfo(_E, "credential plugin failed"),
     "TW042": CodeInfo(_E, "cluster cannot be read"),
+    "TW043": CodeInfo(_E, "cluster cannot be followed"),
+    "TW044": CodeInfo(_E, "object of a cluster cannot be decoded"),
     # 1xx: admission
     "TW101": CodeInfo(_E, "field is unknown", at_key=True),
     "TW102": CodeInfo(_E, "field is required"),

@@ -12,14 +12,19 @@ import sys
 COLLECT_AFTER = 500_000
 
 
-def main() -> None:
-    """Run the command line."""
+def kubectl() -> None:
+    """Run the command line as a plugin of kubectl."""
+    main("kubectl tierwall")
+
+
+def main(program: str | None = None) -> None:
+    """Run the command line, under another name than that of the process if one is given."""
     gc.set_threshold(COLLECT_AFTER)
     atexit.register(gc.freeze)
     from tierwall.cli.main import main
 
     try:
-        main()
+        main(program)
     except SystemExit as ended:
         if isinstance(ended.code, int):
             _end(ended.code)

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from tierwall.cli.command import Params, flag, option
+import click
+
+from tierwall.cli.command import Params, flag, option, print_line
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tierwall.cluster.access import ClusterAccess
     from tierwall.cluster.cluster import Cluster
+    from tierwall.cluster.kubeconfig import Kubeconfig
     from tierwall.resources.snapshot import Snapshot
 
 PLANES = ("network", "tool", "gateway", "api")
+# Completion reads no kubeconfig that is larger: it must not be slow.
+_MAX_COMPLETED_BYTES = 4 << 20
+
+
+def _complete_context(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the contexts that begin with some letters; none if the kubeconfig cannot be read."""
+    from tierwall.cluster.kubeconfig import Kubeconfig, kubeconfig_files
+
+    named = context.params.get("kubeconfig")
+    try:
+        files = kubeconfig_files(named if isinstance(named, str) else None, os.environ)
+        # A file that is not a regular file may never end.
+        if any(not file.is_file() or file.stat().st_size > _MAX_COMPLETED_BYTES for file in files):
+            return []
+        return [name for name in sorted(Kubeconfig(files).contexts) if name.startswith(incomplete)]
+    except Exception:
+        return []
+
+
+def _complete_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
 
 
 class ClusterParams(Params):
@@ -20,10 +50,17 @@ class ClusterParams(Params):
 
     cluster: bool = flag("Read the cluster of the kubeconfig's current context. Files lie over it.", last=True)
     context: str | None = option(
-        last=True, metavar="NAME", help="Read the cluster of this context of the kubeconfig. Files lie over it."
+        last=True,
+        metavar="NAME",
+        help="Read the cluster of this context of the kubeconfig. Files lie over it.",
+        shell_complete=_complete_context,
     )
     kubeconfig: str | None = option(
-        last=True, metavar="FILE", help="Read this kubeconfig.", show_default="KUBECONFIG, then ~/.kube/config"
+        last=True,
+        metavar="FILE",
+        help="Find contexts in this kubeconfig.",
+        show_default="KUBECONFIG, then ~/.kube/config",
+        shell_complete=_complete_file,
     )
     cluster_as: str | None = option(last=True, metavar="USER", help="Read the cluster as this user.")
     cluster_as_group: tuple[str, ...] = option(
@@ -41,11 +78,36 @@ class ClusterParams(Params):
         """The planes that this call asks about."""
         return self.asks
 
+    @property
+    def names_files(self) -> bool:
+        """Whether the command line names files to read instead of a cluster."""
+        return True
+
     @cached_property
     def cluster_to_read(self) -> Cluster | None:
-        """The cluster that the options name; None if only files are read."""
-        if not self.cluster and self.context is None:
-            return None
+        """The cluster that the options name; None if only files are read. A kubectl plugin reads one by default."""
+        from tierwall.cli.kubectl import is_plugin
+
+        if self.cluster or self.context is not None or (is_plugin() and not self.names_files):
+            return self.cluster_of_options
+        self._say_what_is_not_used()
+        return None
+
+    def _say_what_is_not_used(self) -> None:
+        """Name an option of a cluster that is not read: nobody should believe that it was."""
+        given = (
+            (self.kubeconfig, "--kubeconfig"),
+            (self.cluster_as, "--cluster-as"),
+            (self.cluster_as_group, "--cluster-as-group"),
+        )
+        unused = " and ".join(name for value, name in given if value)
+        if unused:
+            verb = "are" if " and " in unused else "is"
+            print_line(f"{unused} {verb} not used: add --cluster or --context NAME to read a cluster", err=True)
+
+    @cached_property
+    def cluster_of_options(self) -> Cluster:
+        """The cluster of the options, or of the current context, whether or not it is read."""
         from tierwall.cluster.cluster import Cluster
 
         return Cluster(
@@ -63,11 +125,62 @@ class ClusterParams(Params):
         if self.cluster_to_read is None:
             return None
         from tierwall.cli.collector import collector_off
+        from tierwall.cli.progress import progress_line
         from tierwall.cluster.load import load_cluster
 
-        with collector_off():
-            return load_cluster(self.cluster_to_read, self.asked_planes, self.cluster_access)
+        with collector_off(), progress_line() as progress:
+            return load_cluster(self.cluster_to_read, self.asked_planes, self.cluster_access, progress)
 
 
 def _seconds(text: str) -> float | None:
     return float(text.removesuffix("s")) or None
+
+
+def refuse_cluster_name(words: Sequence[str], context: click.Context) -> None:
+    """Refuse `--cluster NAME`, which kubectl takes: here it is a flag, and NAME would be taken for a file."""
+    for name, is_value in _cluster_names(words):
+        if not is_value and os.path.lexists(name):
+            continue
+        config = _kubeconfig(words)
+        names = (name,) if config is not None and name in config.contexts else _contexts_of(config, name)
+        if names:
+            known = " or ".join(f"--context {known}" for known in names)
+            message = f"--cluster takes no name, it reads the current context: write {known}"
+            raise click.UsageError(message, context)
+        if is_value:
+            message = "--cluster takes no name, it reads the current context: write --context NAME"
+            raise click.UsageError(message, context)
+
+
+def _cluster_names(words: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield what stands right after `--cluster`, and whether it is written as its value."""
+    for number, word in enumerate(words):
+        if word == "--":
+            return
+        if word.startswith("--cluster="):
+            yield word.removeprefix("--cluster="), True
+        elif word == "--cluster" and number + 1 < len(words) and not words[number + 1].startswith("-"):
+            yield words[number + 1], False
+
+
+def _kubeconfig(words: Sequence[str]) -> Kubeconfig | None:
+    from tierwall.cluster.kubeconfig import Kubeconfig
+    from tierwall.core.diagnostics import InputError
+
+    named = None
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        if word == "--kubeconfig":
+            named = following
+        elif word.startswith("--kubeconfig="):
+            named = word.removeprefix("--kubeconfig=")
+    try:
+        return Kubeconfig.find(named, os.environ)
+    except InputError:
+        return None
+
+
+def _contexts_of(config: Kubeconfig | None, cluster: str) -> Iterable[str]:
+    """Return the first contexts that lead to a cluster; the word NAME if the kubeconfig has the cluster alone."""
+    if config is None or cluster not in config.clusters:
+        return ()
+    return sorted(name for name, entry in config.contexts.items() if entry.value.cluster == cluster)[:3] or ("NAME",)

@@ -44,6 +44,11 @@ class DiffParams(SourceParams):
     output: str = output("diff")
 
     @property
+    def names_files(self) -> bool:
+        """Whether two folders are compared: files of `-f` lie over a cluster."""
+        return bool(self.sides)
+
+    @property
     def asked_planes(self) -> tuple[str, ...]:
         """The planes to compare."""
         return self.compared_planes()

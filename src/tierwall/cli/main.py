@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from copy import copy
 from typing import TypeAlias
 
 import click
 
+from tierwall.cli.kubectl import PROGRAM as PLUGIN
 from tierwall.engines.table import enforced_with, offered_by
 from tierwall.version import __version__
 
@@ -69,6 +71,9 @@ class LazyGroup(click.Group):
         module, _, attribute = self.lazy[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
+        if ctx.find_root().info_name == PLUGIN and command.epilog:
+            command = copy(command)
+            command.epilog = str(command.epilog).replace("tierwall ", f"{PLUGIN} ")
         return command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -93,6 +98,10 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve a command as click does; the error for an unknown command suggests the nearest one."""
+        if ctx.parent is None and any(word.startswith("--cluster") for word in args):
+            from tierwall.cli.clusters import refuse_cluster_name
+
+            refuse_cluster_name(args[1:], ctx)
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -132,14 +141,14 @@ def completion(shell: str) -> None:
     click.echo(completion_class(root, {}, "tierwall", "_TIERWALL_COMPLETE").source())
 
 
-def main() -> None:
-    """Run the command line. The exit code is that of the answer, even if nobody reads it to the end."""
+def main(program: str | None = None) -> None:
+    """Run the command line under a name. The exit code is that of the answer, even if nobody reads it to the end."""
     import sys
 
     from tierwall.cli.streams import dropping_streams, exit_code
 
     dropping_streams()
     try:
-        root()
+        root(prog_name=program)
     except SystemExit as ended:
         sys.exit(exit_code(ended.code) if isinstance(ended.code, int) else ended.code)

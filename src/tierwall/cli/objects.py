@@ -134,6 +134,11 @@ class ObjectParams(SourceParams):
     missing: ClassVar[str] = ""
 
     @property
+    def names_files(self) -> bool:
+        """Whether the command line names files to read instead of a cluster."""
+        return bool(self.paths or self.files)
+
+    @property
     def all_paths(self) -> tuple[str, ...]:
         """All given files and folders: arguments, then options; the current folder if nothing else is to be read."""
         given = (*self.paths, *self.files)

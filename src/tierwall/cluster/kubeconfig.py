@@ -58,14 +58,19 @@ class Kubeconfig:
     @classmethod
     def find(cls, named: str | None, environment: Mapping[str, str]) -> Kubeconfig:
         """Read the file that `--kubeconfig` names, else those of `KUBECONFIG`, else `~/.kube/config`."""
-        if named is not None:
-            return cls((Path(named),))
-        listed = environment.get("KUBECONFIG", "")
-        if listed:
-            files = [Path(name) for name in dict.fromkeys(listed.split(os.pathsep)) if name]
-        else:
-            files = [Path(environment.get("HOME") or "~").expanduser() / ".kube" / "config"]
-        return cls(tuple(file for file in files if file.exists()))
+        return cls(kubeconfig_files(named, environment))
+
+
+def kubeconfig_files(named: str | None, environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the files to merge. One that is named must exist; others are skipped if they do not."""
+    if named is not None:
+        return (Path(named),)
+    listed = environment.get("KUBECONFIG", "")
+    if listed:
+        files = [Path(name) for name in dict.fromkeys(listed.split(os.pathsep)) if name]
+    else:
+        files = [Path(environment.get("HOME") or "~").expanduser() / ".kube" / "config"]
+    return tuple(file for file in files if file.exists())
 
 
 def kubeconfig_error(message: str, hint: str = "") -> InputError:

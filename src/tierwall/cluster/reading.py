@@ -114,9 +114,10 @@ class _ClusterReader:
     async def _list(self, kind: ServedKind, shape: type[Any], namespace: str = "") -> list[Resource]:
         def report(read: int, total: int) -> None:
             if self._progress is not None:
-                self._progress(f"{kind.plural} of the cluster", read, total)
+                self._progress(f"reading {self._cluster}: {kind.plural}", read, total)
 
         async with self._turn:
+            report(0, 0)
             everything = await read_all(self._connection, kind, ItemReader(shape), namespace, report)
         return [as_resource(item, kind, self._cluster) for item in everything.items if name_of(item)[1]]
 

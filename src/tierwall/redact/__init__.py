@@ -1,0 +1,1 @@
+"""Redacted objects: what `tierwall snapshot --redact` writes (docs/clusters.md#redact)."""

@@ -1,0 +1,114 @@
+"""The meaning of the strings of an object, by the field that holds them (docs/clusters.md#redact).
+
+The table is by the name of a field, and by the field around it where one name has several meanings. A string of a field
+that the table does not have is replaced, unless its schema lists the values that it may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from tierwall.resources.schema import Schema
+from tierwall.values.pattern import pattern
+
+
+class TextType(Enum):
+    """The meaning of a string, which says what happens to it."""
+
+    KEPT = "kept"
+    NAME = "name"
+    NAMESPACE = "namespace"
+    USER = "user"
+    GROUP = "group"
+    HOST = "host"
+    ADDRESS = "address"
+    LABEL_KEY = "label key"
+    LABEL_VALUE = "label value"
+    # Made of names, or of nothing that decides: replaced part by part.
+    OTHER = "text"
+    # Replaced as a whole.
+    SECRET = "secret"
+    # Kept, apart from the backend that may stand before a tool: `payments/refund`.
+    TOOL = "tool"
+    EXPRESSION = "expression"
+    REMOVED = "removed"
+
+
+_FIELDS = {
+    TextType.NAMESPACE: "namespace namespaces targetNamespace matchNamespaces",
+    TextType.NAME: """
+        name serviceAccountName serviceAccount nodeName serviceName gatewayClassName sectionName resourceNames
+        policyName secretName claimName ingressClassName configMapName persistentVolumeName
+    """,
+    TextType.HOST: "host hosts hostname hostnames domainNames externalName sni verifySubjectAltNames",
+    TextType.ADDRESS: """
+        ip podIP podIPs hostIP hostIPs clusterIP clusterIPs externalIPs loadBalancerIP loadBalancerSourceRanges cidr
+        except networks address podCIDR podCIDRs
+    """,
+    TextType.LABEL_KEY: "sameLabels notSameLabels",
+    TextType.SECRET: "key inline users caBundle content body message",
+    TextType.REMOVED: "description",
+    TextType.TOOL: "tools params",
+    TextType.KEPT: """
+        apiVersion kind kinds group groups apiGroup apiGroups version versions verbs resources nonResourceURLs
+        operator action type effect tier phase protocol reason status policyTypes methods method
+        path paths pathPrefix jwksPath pathType replaceFullPath replacePrefixMatch service scheme related from mode
+        field port targetPort namedPort destinationNamedPort appProtocol authorizer model role scope
+        creationTimestamp deletionTimestamp lastTransitionTime restartPolicy sessionAffinity ipFamilies ipFamilyPolicy
+        externalTrafficPolicy internalTrafficPolicy remove allowHeaders exposeHeaders allowedHeaders
+        allowedRequestHeaders disallowedRequestHeaders allowedResponseHeaders alpnProtocols tokenType schedule
+        dnsPolicy attacher
+    """,
+}
+# `parent.field`: the field, and the field that holds the map around it.
+_INNER_FIELDS = {
+    TextType.KEPT: """
+        port.name ports.name headers.name queryParams.name set.name add.name methods.name authorizers.name
+        attributes.name fields.name path.value paths.value headers.value queryParams.value aws.serviceName
+    """,
+    TextType.HOST: "addresses.value",
+    TextType.SECRET: "set.value add.value",
+    TextType.LABEL_KEY: "matchExpressions.key",
+    TextType.LABEL_VALUE: "matchExpressions.values",
+    TextType.OTHER: "crossAppAccess.resources oauthTokenExchange.resources",
+    TextType.EXPRESSION: "cel.expression spec.expression matchConditions.expression",
+}
+_BY_FIELD = {field: sort for sort, fields in _FIELDS.items() for field in fields.split()}
+_BY_PARENT = {tuple(place.split(".")): sort for sort, places in _INNER_FIELDS.items() for place in places.split()}
+# Maps of labels.
+LABEL_MAPS = ("labels", "matchLabels", "nodeSelector")
+_SUBJECTS = {"User": TextType.USER, "Group": TextType.GROUP, "ServiceAccount": TextType.NAME}
+_HOST_HEADERS = ("host", ":authority")
+_CEL = "CELExpression"
+# The section of an AgentgatewayBackend with one provider.
+_PROVIDER, _BACKEND = "backend", "AgentgatewayBackend"
+# Durations, quantities, numbers: they tell nothing about anybody.
+_AMOUNT = pattern(r"(?:[0-9]{1,6}(?:\.[0-9]{1,6})?(?:ns|us|ms|s|m|h|d|[kKMGTP]i?B?|%)?){1,4}")
+
+
+def text_type(text: str, field: str, parent: str, holder: Mapping[str, Any], schema: Schema | None) -> TextType:
+    """Return what a string is.
+
+    `field` holds it, or the list that it is in; `holder` is the map of that field, which `parent` holds.
+    """
+    if schema is not None:
+        if text in schema.enum or schema.format == "date-time":
+            return TextType.KEPT
+        if schema.title == _CEL:
+            return TextType.EXPRESSION
+    if field == "name" and parent == "subjects":
+        return _SUBJECTS.get(str(holder.get("kind")), TextType.USER)
+    if field == "sectionName" and holder.get("kind") in (("Service", _BACKEND) if text == _PROVIDER else ("Service",)):
+        return TextType.KEPT  # a port, or the only provider of a backend
+    if field == "name" and text == _PROVIDER and parent in ("targets", "providers"):
+        return TextType.KEPT
+    if field == "value" and parent == "headers" and str(holder.get("name")).lower() in _HOST_HEADERS:
+        return TextType.HOST
+    known = _BY_PARENT.get((parent, field)) or _BY_FIELD.get(field)
+    if known is TextType.ADDRESS and text == "None":
+        return TextType.KEPT  # a Service without an address
+    if known is not None:
+        return known
+    return TextType.KEPT if _AMOUNT.fullmatch(text) is not None else TextType.OTHER

@@ -1,0 +1,58 @@
+"""Stand-ins for parts of names that sort as the parts do (docs/clusters.md#redact).
+
+Names break ties, so the order of names is part of every answer. Parts that are kept divide the others into runs; the
+stand-ins of a run have a prefix that sorts between the kept parts around it, and numbers of one width. Separators in
+names sort before letters and digits, so whole names keep their order if their parts do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+# `n` as in name, then letters ever farther from it.
+_LETTERS = sorted("abcdefghijklmnopqrstuvwxyz", key=lambda letter: (abs(ord(letter) - ord("n")), letter))
+
+
+def stand_ins(tokens: Set[str], kept: Set[str]) -> dict[str, str]:
+    """Return a stand-in for each token, in the order of the tokens and of those that are kept.
+
+    A stand-in is neither a token nor kept. A token has none if no word fits between its kept neighbours.
+    """
+    width = len(str(len(tokens)))
+    # Prefixes whose numbered words could be confused with tokens.
+    taken = {token[:-width] for token in (*tokens, *kept) if token[-width:].isdecimal()}
+    result: dict[str, str] = {}
+    number = 0
+    for low, run, high in _runs(tokens, kept):
+        prefix = _prefix(low, high, width, taken)
+        for token in run if prefix is not None else ():
+            number += 1
+            result[token] = f"{prefix}{number:0{width}}"
+    return result
+
+
+def _runs(tokens: Set[str], kept: Set[str]) -> Iterator[tuple[str, list[str], str | None]]:
+    """Yield the tokens between two kept ones, with both; a token that is kept at other places comes after itself."""
+    low = ""
+    run: list[str] = []
+    for token in sorted(tokens | kept):
+        if token in kept:
+            if run:
+                yield low, run, token
+            low, run = token, []
+        if token in tokens:
+            run.append(token)
+    if run:
+        yield low, run, None
+
+
+def _prefix(low: str, high: str | None, width: int, taken: Set[str]) -> str | None:
+    stems = dict.fromkeys(
+        ("", *(low[:end] for end in range(1, len(low) + 1)), *((high or "")[:end] for end in range(len(high or ""))))
+    )
+    for stem in stems:
+        for letters in (*(stem + letter for letter in _LETTERS), stem + "x0", stem + "0"):
+            first, last = letters + "0" * width, letters + "9" * width
+            if low < first and (high is None or last < high) and letters not in taken:
+                return letters
+    return None

@@ -1,0 +1,100 @@
+"""Questions about redacted objects, and answers in the words of redacted objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tierwall.core.diagnostics import InputError
+from tierwall.planes import ask
+from tierwall.redact.redaction import RedactedObjects
+from tierwall.resources.load import load_objects
+from tierwall.resources.snapshot import Snapshot
+
+# The fields of questions that hold names, references, hosts or addresses.
+NAMED = frozenset(
+    (
+        *("from", "to", "node", "ip", "gateway", "listenerSet", "listener", "route", "rule", "backend"),
+        *("backendSection", "caller", "serviceAccount", "host", "user", "groups", "namespace", "name", "object"),
+    )
+)
+_PARTS = ("verdict", "decidedBy", "level", "evaluated", "place", "profile", "phase", "conflicts")
+
+
+def rename(redacted: RedactedObjects, text: str) -> str:
+    """Return a name, or a reference, in the words of redacted objects."""
+    if text == "backend":  # the section of a backend with one provider
+        return text
+    kind, slash, rest = text.partition("/")
+    if slash and kind[:1].isupper() and kind.isalpha():
+        body, mark, section = rest.partition("#")
+        return f"{kind}/{redacted.rename(body)}{mark}{redacted.rename(section)}"
+    return redacted.rename(text)
+
+
+def rename_question(redacted: RedactedObjects, question: Any, field: str = "", named: bool = False) -> Any:
+    """Return a question about redacted objects."""
+    if isinstance(question, dict):
+        # Labels, and the policies whose authorizers answer.
+        has_names = field in ("labels", "externalAuth")
+        return {
+            rename(redacted, key) if has_names else key: rename_question(redacted, item, key, named or key in NAMED)
+            for key, item in question.items()
+        }
+    if isinstance(question, list):
+        return [rename_question(redacted, item, field, named) for item in question]
+    return rename(redacted, question) if named and isinstance(question, str) else question
+
+
+def snapshot_of(objects: list[dict[str, Any]]) -> Snapshot:
+    """Return a snapshot of plain objects."""
+    return Snapshot.of(load_objects(msgspec.to_builtins(objects)))
+
+
+def outcome(plane: str, snapshot: Snapshot, question: dict[str, Any]) -> dict[str, Any]:
+    """Return what decided a question, without sentences; or the codes of what is wrong with the question."""
+    try:
+        answer = ask(plane, snapshot, question, {}).to_dict()
+    except InputError as error:
+        return {"problems": sorted(problem.code for problem in error.diagnostics)}
+    return {
+        **{part: answer[part] for part in _PARTS if part in answer},
+        "trace": [
+            {key: step[key] for key in ("tier", "verdict", "reason", "policy", "rule", "name") if key in step}
+            for step in answer.get("trace", ())
+        ],
+        "effective": {field: setting["from"] for field, setting in answer.get("effective", {}).items()},
+        "notConsidered": [
+            {key: entry.get(key) for key in ("reason", "kind", "group", "count", "examples")}
+            for entry in answer["notConsidered"]
+        ],
+    }
+
+
+# Fields of answers that do not hold names.
+_WORDS = frozenset(
+    ("verdict", "reason", "tier", "rule", "level", "profile", "phase", "kind", "group", "problems", "conflicts")
+)
+
+
+def rename_outcome(redacted: RedactedObjects, value: Any, field: str = "") -> Any:
+    """Return an outcome in the words of redacted objects."""
+    if isinstance(value, dict):
+        return {key: rename_outcome(redacted, item, key) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [rename_outcome(redacted, item, field) for item in value]
+    if not isinstance(value, str) or field in _WORDS:
+        return value
+    return ", ".join(
+        " rule ".join(rename(redacted, place) for place in part.split(" rule ")) for part in value.split(", ")
+    )
+
+
+def strings(value: Any) -> set[str]:
+    """Return all strings in a plain value, keys included."""
+    if isinstance(value, dict):
+        return set().union(*(strings(part) for item in value.items() for part in item))
+    if isinstance(value, list):
+        return set().union(*map(strings, value))
+    return {value} if isinstance(value, str) else set()

@@ -14,8 +14,9 @@ from tests.labs.fake_api_server import DEEP, FakeApiServer
 from tests.labs.fake_api_server import THING as FAKE_THING
 from tests.randomness import SOAK
 from tierwall.cluster.access import ClusterAccess
-from tierwall.cluster.connection import ApiServerError, Connection
+from tierwall.cluster.connection import Connection
 from tierwall.cluster.discovery import ServedKind
+from tierwall.cluster.failures import ApiServerError
 from tierwall.cluster.reflector import Reflector, Timing
 from tierwall.cluster.shapes import ApiObject, MetadataObject
 

@@ -132,8 +132,15 @@ class ClusterParams(Params):
             return load_cluster(self.cluster_to_read, self.asked_planes, self.cluster_access, progress)
 
 
-def _seconds(text: str) -> float | None:
-    return float(text.removesuffix("s")) or None
+def _seconds(text: str) -> float:
+    from tierwall.values.time import parse_timeout
+
+    seconds = parse_timeout(text)
+    if seconds is None:
+        raise click.BadParameter(
+            f"expected seconds or a duration such as 10s or 1m, found `{text}`", param_hint="--request-timeout"
+        )
+    return seconds
 
 
 def refuse_cluster_name(words: Sequence[str], context: click.Context) -> None:

@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tierwall.cluster.kubeconfig import Kubeconfig, PlacedEntry, kubeconfig_error
-from tierwall.cluster.kubeconfig_entries import ClusterEntry, ContextEntry, PluginEntry, UserEntry
+from tierwall.cluster.kubeconfig_entries import ClusterEntry, ConfidentialData, ContextEntry, PluginEntry, UserEntry
+from tierwall.cluster.pem import PemData
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.core.source import Position
+
+Entry = TypeVar("Entry")
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The name of a cluster's extension that is handed to plugins.
@@ -35,26 +41,7 @@ class Impersonation(Struct, frozen=True):
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-class PemData(Struct, frozen=True):
-    """Certificates or a key: bytes, or the file that has them, which may be replaced while Tierwall runs."""
-
-    data: bytes = b""
-    file: Path | None = None
-
-    def read(self) -> bytes:
-        """Return the bytes as they are now; InputError if the file cannot be read."""
-        if self.file is None:
-            return self.data
-        try:
-            return self.file.read_bytes()
-        except OSError as error:
-            raise kubeconfig_error(f"`{self.file}` cannot be read: {error.strerror}") from None
-
-    def __bool__(self) -> bool:
-        return bool(self.data) or self.file is not None
-
-
-class ClusterAccess(Struct, frozen=True):
+class ClusterAccess(ConfidentialData, frozen=True):
     """Everything needed to talk to one API server as one user."""
 
     context: str
@@ -79,41 +66,48 @@ class ClusterAccess(Struct, frozen=True):
 def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> ClusterAccess | None:
     """Return the way to the API server of the pod in which Tierwall runs; None outside of a pod."""
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
-    if not host or not port or not (folder / "token").exists():
+    if not host or not port or not (folder / "token").is_file():
         return None
     namespace = environment.get("POD_NAMESPACE", "")
     if not namespace:
-        try:
+        with suppress(OSError, UnicodeDecodeError):
             namespace = (folder / "namespace").read_text().strip()
-        except OSError:
-            namespace = ""
+    authority = folder / "ca.crt"
     return ClusterAccess(
         context="",
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         namespace=namespace or "default",
-        authority=PemData(file=folder / "ca.crt"),
+        # As with kubectl, the authorities of the system count if there is no other.
+        authority=PemData(file=authority) if authority.is_file() else PemData(),
         token_file=folder / "token",
     )
 
 
-def find_access(context: str | None, kubeconfig: str | None, environment: Mapping[str, str]) -> ClusterAccess:
-    """Return the way to the cluster that options and environment point at; InputError if they point at nothing."""
+def find_access(
+    context: str | None, kubeconfig: str | None, environment: Mapping[str, str], pod: Path = SERVICE_ACCOUNT
+) -> ClusterAccess:
+    """Return the way to the cluster that options and environment point at; InputError if they point at nothing.
+
+    `pod` is the folder in which a pod finds its ServiceAccount.
+    """
     config = Kubeconfig.find(kubeconfig, environment)
-    if not config.files and context is None and (access := in_cluster(environment)) is not None:
+    if config.is_empty and not context and (access := in_cluster(environment, pod)) is not None:
         return access
     return context_access(config, context)
 
 
-def impersonating(access: ClusterAccess, user: str | None, groups: tuple[str, ...] = ()) -> ClusterAccess:
+def impersonating(access: ClusterAccess, user: str | None, groups: Sequence[str] = ()) -> ClusterAccess:
     """Return the way to the same server as somebody else, as kubectl's `--as` and `--as-group`.
 
     As with kubectl, what is not given stays as the kubeconfig has it. InputError for groups without a user.
     """
     acting = access.impersonation
-    acting = msgspec.structs.replace(acting, user=user or acting.user, groups=tuple(groups) or acting.groups)
+    acting = replace(acting, user=user or acting.user, groups=tuple(groups) or acting.groups)
     if acting.groups and not acting.user:
         raise kubeconfig_error("a group to act as needs a user to act as", "add --cluster-as USER")
-    return msgspec.structs.replace(access, impersonation=acting)
+    if not all(is_header_value(text) for text in (acting.user, *acting.groups)):
+        raise kubeconfig_error("the user or group to act as has a line break or another control character in it")
+    return replace(access, impersonation=acting)
 
 
 def context_access(config: Kubeconfig, name: str | None = None) -> ClusterAccess:
@@ -126,8 +120,12 @@ def context_access(config: Kubeconfig, name: str | None = None) -> ClusterAccess
     if context not in config.contexts:
         hint = near_miss(context, config.contexts) or _listing(config.contexts)
         raise kubeconfig_error(f"context `{context}` does not exist", hint)
-    entry = config.contexts[context].value
-    return _Checker(config, context, entry).access()
+    return _ContextReader(config, context).access()
+
+
+def is_header_value(text: str) -> bool:
+    """Whether a text can be sent as the value of a header."""
+    return not any((character < " " and character != "\t") or character == "\x7f" for character in text)
 
 
 def _listing(names: Mapping[str, object]) -> str:
@@ -135,142 +133,180 @@ def _listing(names: Mapping[str, object]) -> str:
     return f"choose from {shown}" if shown else ""
 
 
-class _Checker:
+class _ContextReader:
     """Checks what a context leads to, as kubectl does before its first request."""
 
-    def __init__(self, config: Kubeconfig, name: str, context: ContextEntry) -> None:
-        self._config, self._name, self._context = config, name, context
+    def __init__(self, config: Kubeconfig, name: str) -> None:
+        self._name = name
         self._problems: list[Diagnostic] = []
+        context = config.contexts[name]
+        self._context = context.value
+        # Problems with what a context names are problems of the context.
+        self._cluster = self._named(context, "cluster", config.clusters, context.value.cluster, ClusterEntry())
+        self._user = self._named(context, "user", config.users, context.value.user, UserEntry())
 
     def access(self) -> ClusterAccess:
-        config, context = self._config, self._context
-        cluster = config.clusters.get(context.cluster)
-        if cluster is None:
-            self._problem(
-                f"context `{self._name}` names the cluster `{context.cluster}`, which does not exist",
-                near_miss(context.cluster, config.clusters),
-            )
-            cluster = PlacedEntry(ClusterEntry(server="https://localhost"), Path())
-        user = config.users.get(context.user)
-        if user is None and context.user:
-            self._problem(
-                f"context `{self._name}` names the user `{context.user}`, which does not exist",
-                near_miss(context.user, config.users),
-            )
-        user = user or PlacedEntry(UserEntry(), Path())
-        authority = self._pem(cluster, "certificate-authority", f"cluster `{context.cluster}`")
-        certificate = self._pem(user, "client-certificate", f"user `{context.user}`")
-        key = self._pem(user, "client-key", f"user `{context.user}`")
-        self._check_cluster(cluster.value, authority)
-        self._check_user(user.value, certificate, key)
+        cluster, user, context = self._cluster.value, self._user.value, self._context
+        authority = self._pem(self._cluster, "certificate-authority", self._cluster_problem)
+        certificate = self._pem(self._user, "client-certificate", self._user_problem)
+        key = self._pem(self._user, "client-key", self._user_problem)
+        if self._cluster.text is not None:
+            self._check_cluster(authority)
+        self._check_user(certificate, key)
+        server = self._server(bool(authority or certificate or cluster.insecure_skip_tls_verify))
         if self._problems:
             raise InputError(self._problems)
-        return self._settings(cluster, user, authority, certificate, key)
-
-    def _settings(
-        self,
-        cluster: PlacedEntry[ClusterEntry],
-        user: PlacedEntry[UserEntry],
-        authority: PemData,
-        certificate: PemData,
-        key: PemData,
-    ) -> ClusterAccess:
-        where, who = cluster.value, user.value
-        uses_tls = bool(authority or certificate or where.insecure_skip_tls_verify)
-        server = where.server.rstrip("/")
-        if "://" not in server:
-            server = f"{'https' if uses_tls else 'http'}://{server}"
-        plugin = who.plugin
+        plugin = user.plugin
         if plugin is not None and "/" in plugin.command:
-            plugin = msgspec.structs.replace(plugin, command=str(user.file.parent / plugin.command))
+            plugin = replace(plugin, command=str(self._user.folder / plugin.command))
         return ClusterAccess(
             context=self._name,
             server=server,
-            namespace=self._context.namespace or "default",
+            namespace=context.namespace or "default",
             authority=authority,
-            insecure=where.insecure_skip_tls_verify,
-            server_name=where.tls_server_name,
-            proxy_url=where.proxy_url,
-            compressed=not where.disable_compression,
+            insecure=cluster.insecure_skip_tls_verify,
+            server_name=cluster.tls_server_name,
+            proxy_url=cluster.proxy_url,
+            compressed=not cluster.disable_compression,
             certificate=certificate,
             key=key,
-            token=who.token,
-            token_file=user.file.parent / who.token_file if who.token_file else None,
-            basic=(who.username, who.password) if who.username or who.password else None,
+            token=user.token.rstrip(" \t"),
+            token_file=self._user.folder / user.token_file if user.token_file else None,
+            basic=(user.username, user.password) if user.username or user.password else None,
             # A token is used as it is: the plugin would not be asked.
-            plugin=None if who.token or who.token_file else plugin,
-            plugin_config=next((item.extension for item in where.extensions if item.name == _EXEC_EXTENSION), None),
+            plugin=None if user.token or user.token_file else plugin,
+            plugin_config=next((item.extension for item in cluster.extensions if item.name == _EXEC_EXTENSION), None),
             impersonation=Impersonation(
-                who.impersonated_user,
-                who.impersonated_uid,
-                who.impersonated_groups,
-                tuple(who.impersonated_extra.items()),
+                user.impersonated_user,
+                user.impersonated_uid,
+                user.impersonated_groups,
+                tuple(user.impersonated_extra.items()),
             ),
         )
 
-    def _check_cluster(self, cluster: ClusterEntry, authority: PemData) -> None:
-        place = f"cluster `{self._context.cluster}`"
-        if not cluster.server:
-            self._problem(f"{place} has no `server`")
-        elif "://" in cluster.server and not cluster.server.startswith(("https://", "http://")):
-            self._problem(f"{place}: expected an http or https address as `server`, found `{cluster.server}`")
-        if authority and cluster.insecure_skip_tls_verify:
-            self._problem(f"{place} has a certificate authority and `insecure-skip-tls-verify`", "remove one of them")
-        scheme = cluster.proxy_url.partition("://")[0]
-        if cluster.proxy_url and scheme not in ("http", "https", "socks5", "socks5h"):
-            self._problem(f"{place}: expected an http, https or socks5 address as `proxy-url`, found `{scheme}`")
+    def _named(
+        self,
+        context: PlacedEntry[ContextEntry],
+        kind: str,
+        entries: Mapping[str, PlacedEntry[Entry]],
+        name: str,
+        nothing: Entry,
+    ) -> PlacedEntry[Entry]:
+        entry = entries.get(name)
+        # A context without a user asks as nobody; a name that is there must lead to something.
+        if entry is None and (name or kind == "cluster"):
+            problem = f"names the {kind} `{name}`, which does not exist" if name else f"names no {kind}"
+            self._problem(f"context `{self._name}` {problem}", near_miss(name, entries), context.at)
+        return entry or PlacedEntry(nothing)
 
-    def _check_user(self, user: UserEntry, certificate: PemData, key: PemData) -> None:
-        place = f"user `{self._context.user}`"
+    def _server(self, uses_tls: bool) -> str:
+        """Return the address of the server, without a final slash."""
+        text = self._cluster.value.server
+        if not text or self._cluster.text is None:
+            return ""
+        has_scheme = "://" in text
+        parts = _split(text if has_scheme else f"{'https' if uses_tls else 'http'}://{text}")
+        if parts is None or parts.scheme not in ("http", "https") or (not has_scheme and parts.path.strip("/")):
+            shown = text.rpartition("@")[2]
+            self._cluster_problem(f"expected an http or https address as `server`, found `{shown}`")
+            return ""
+        if parts.username is not None or parts.password is not None:
+            self._cluster_problem(
+                "`server` has a user or password in it", "move them to `username` and `password` of the user"
+            )
+        return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+    def _check_cluster(self, authority: PemData) -> None:
+        cluster = self._cluster.value
+        if not cluster.server:
+            self._cluster_problem("there is no `server`")
+        if authority and cluster.insecure_skip_tls_verify:
+            self._cluster_problem(
+                "`certificate-authority` and `insecure-skip-tls-verify` are both given", "remove one of them"
+            )
+        if not cluster.proxy_url:
+            return
+        proxy = _split(cluster.proxy_url)
+        if proxy is None or proxy.scheme not in ("http", "https", "socks5"):
+            # An address may have a password in it.
+            scheme, colon, _ = cluster.proxy_url.partition("://")
+            actual = f", found `{scheme}`" if colon and scheme not in ("http", "https", "socks5") else ""
+            self._cluster_problem(f"expected an http, https or socks5 address as `proxy-url`{actual}")
+
+    def _check_user(self, certificate: PemData, key: PemData) -> None:
+        user = self._user.value
         # A key without a certificate is of no use and does no harm.
         if certificate and not key:
-            self._problem(f"{place} has a client certificate without `client-key`")
+            self._user_problem("a client certificate needs `client-key`")
         if (user.token or user.token_file) and (user.username or user.password):
-            self._problem(f"{place} has a token and a user name", "keep one of them")
+            self._user_problem("`token` and `username` are both given", "remove one of them")
         if user.auth_provider is not None:
-            self._problem(
-                f"{place} uses the auth provider `{user.auth_provider.name}`, which Tierwall does not support",
-                "use a credential plugin (`exec`)",
+            self._user_problem(
+                f"the auth provider `{user.auth_provider.name}` is not supported", "use a credential plugin, `exec`"
             )
         if not user.impersonated_user and (
             user.impersonated_uid or user.impersonated_groups or user.impersonated_extra
         ):
-            self._problem(f"{place} has `as-uid`, `as-groups` or `as-user-extra` without `as`", "add `as`")
+            self._user_problem("`as-uid`, `as-groups` and `as-user-extra` need `as`")
+        for name, texts in (
+            ("token", (user.token,)),
+            ("as", (user.impersonated_user,)),
+            ("as-uid", (user.impersonated_uid,)),
+            ("as-groups", user.impersonated_groups),
+            ("as-user-extra", [text for values in user.impersonated_extra.values() for text in values]),
+        ):
+            if not all(is_header_value(text) for text in texts):
+                self._user_problem(f"`{name}` has a line break or another control character in it")
         if user.plugin is not None:
-            self._check_plugin(user.plugin, place)
+            self._check_plugin(user.plugin)
 
-    def _check_plugin(self, plugin: PluginEntry, place: str) -> None:
+    def _check_plugin(self, plugin: PluginEntry) -> None:
         versions = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
         if not plugin.command:
-            self._problem(f"{place}: `exec` has no `command`")
+            self._user_problem("`exec` has no `command`")
         if plugin.api_version not in versions:
-            self._problem(
-                f"{place}: expected {' or '.join(versions)} as `exec.apiVersion`, found `{plugin.api_version}`"
-            )
+            self._user_problem(f"expected {' or '.join(versions)} as `exec.apiVersion`, found `{plugin.api_version}`")
         modes = ("Never", "IfAvailable", "Always")
         is_required = plugin.api_version == versions[0]
         if plugin.interactive_mode not in modes and (plugin.interactive_mode or is_required):
-            self._problem(
-                f"{place}: expected {', '.join(modes[:-1])} or {modes[-1]} as `exec.interactiveMode`, "
+            self._user_problem(
+                f"expected {', '.join(modes[:-1])} or {modes[-1]} as `exec.interactiveMode`, "
                 f"found `{plugin.interactive_mode}`"
             )
         for variable in plugin.env:
-            if not variable.name:
-                self._problem(f"{place}: an entry of `exec.env` has no `name`")
+            if not variable.name or "=" in variable.name:
+                self._user_problem(f"expected the name of a variable in `exec.env`, found `{variable.name}`")
 
-    def _pem(self, entry: PlacedEntry[Any], name: str, place: str) -> PemData:
+    def _pem(self, entry: PlacedEntry[Any], name: str, report: Callable[..., None]) -> PemData:
         attribute = name.replace("-", "_")
         path, data = getattr(entry.value, attribute), getattr(entry.value, f"{attribute}_data")
         if path and data:
-            self._problem(f"{place} has both `{name}` and `{name}-data`", "remove one of them")
+            report(f"`{name}` and `{name}-data` are both given", "remove one of them")
         if data:
             try:
                 # Line breaks are allowed, as in Go's decoder.
                 return PemData(base64.b64decode(data.replace("\n", "").replace("\r", ""), validate=True))
             except (binascii.Error, ValueError):
-                self._problem(f"{place}: `{name}-data` is not base64")
+                report(f"`{name}-data` is not base64")
                 return PemData(b"-")
-        return PemData(file=entry.file.parent / path) if path else PemData()
+        return PemData(file=entry.folder / path) if path else PemData()
 
-    def _problem(self, message: str, hint: str = "") -> None:
-        self._problems.append(Diagnostic("TW040", message, hint=hint))
+    def _cluster_problem(self, message: str, hint: str = "") -> None:
+        self._problem(f"cluster `{self._context.cluster}`: {message}", hint, self._cluster.at)
+
+    def _user_problem(self, message: str, hint: str = "") -> None:
+        self._problem(f"user `{self._context.user}`: {message}", hint, self._user.at)
+
+    def _problem(self, message: str, hint: str, at: Position | None) -> None:
+        self._problems.append(Diagnostic("TW040", f"kubeconfig: {message}", at, hint=hint))
+
+
+def _split(url: str) -> SplitResult | None:
+    """Split an address; None if it is not one."""
+    if any(character <= " " or character == "\x7f" for character in url):
+        return None
+    try:
+        parts = urlsplit(url)
+        return parts if parts.hostname and parts.port != 0 else None
+    except ValueError:
+        return None

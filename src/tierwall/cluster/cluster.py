@@ -6,15 +6,14 @@ import os
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from tierwall.cluster.access import ClusterAccess, Impersonation, find_access
+from tierwall.cluster.access import ClusterAccess, find_access, impersonating
 
 
 class Cluster(Struct, frozen=True):
     """A context of a kubeconfig, or the current one, and whom to read it as. Nothing happens until it is read.
 
-    `timeout` is in seconds, for one request; None lifts the limit.
+    `timeout` is in seconds, for one request; None or 0 lifts the limit.
     """
 
     context: str | None = None
@@ -26,6 +25,4 @@ class Cluster(Struct, frozen=True):
     def access(self) -> ClusterAccess:
         """Return the way to the API server; InputError if the kubeconfig cannot be used."""
         access = find_access(self.context, self.kubeconfig, os.environ)
-        if self.user is None:
-            return access
-        return replace(access, impersonation=Impersonation(self.user, groups=tuple(self.groups)))
+        return impersonating(access, self.user, self.groups)

@@ -1,66 +1,61 @@
-"""Requests to an API server: TLS, proxies, credentials, impersonation, retries, and what failures mean.
+"""Requests to an API server: TLS, proxies, credentials, impersonation, retries, timeouts (docs/clusters.md#kubeconfig).
 
 Written on httpx, as no Python client does all of it (docs/clusters.md#why-not-a-client-library). HTTP/1.1 only: with
-HTTP/2 all watches would share one connection, and httpx sends no pings. Environment proxies are honoured as Go's
-client does: never for loopback addresses.
+HTTP/2 all watches would share one connection, and httpx sends no pings. Redirects are not followed: the credential is
+for this server alone.
+
+As with kubectl, the timeout is for a request as a whole, with all its retries. A plugin that gets the credential has
+its own time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 import httpx
-import msgspec
-from msgspec import Struct
 
 from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.credential import Credential, CredentialSource
-from tierwall.cluster.tls import tls_context
-from tierwall.errors import TierwallError
+from tierwall.cluster.failures import (
+    ApiServerError,
+    ClusterError,
+    UnreachableError,
+    address_of,
+    explain,
+    no_answer_within,
+    not_kubernetes,
+    redirected,
+)
+from tierwall.cluster.kubeconfig import kubeconfig_error
+from tierwall.cluster.proxies import environment_proxy
+from tierwall.cluster.reply import ServerReply, read_body, read_failure
+from tierwall.cluster.resolving import can_be_resolved
+from tierwall.cluster.tls import proxy_context, server_context
+from tierwall.core.diagnostics import InputError
+from tierwall.version import __version__
 
 # A cut line is noticed by keep-alive within this many seconds; a stopped server only by the timeout of reading.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
-_MAX_BODY = 1 << 30
-_MAX_ERROR = 64 << 10
 # An overloaded server is asked again this often, after as many seconds as it says, but at most these.
 _MAX_RETRIES, _MAX_RETRY_AFTER = 5, 10.0
 
 
-class StatusDetails(Struct, frozen=True):
-    """`details` of a Status."""
+class _Overloaded(Exception):
+    """The server says when to ask again."""
 
-    kind: str = ""
-
-
-class ApiStatus(Struct, frozen=True):
-    """The `Status` object of a failed request, or an event of a watch."""
-
-    reason: str = ""
-    message: str = ""
-    code: int = 0
+    def __init__(self, failure: ApiServerError, seconds: float) -> None:
+        super().__init__()
+        self.failure, self.seconds = failure, seconds
 
 
-class ApiServerError(TierwallError):
-    """The API server has answered with a failure."""
-
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(f"{code} {reason or 'failure'}: {message}")
-        self.code, self.reason, self.message = code, reason, message
-
-
-class UnreachableError(TierwallError):
-    """The API server has not answered."""
-
-    def __init__(self, server: str, problem: str) -> None:
-        super().__init__(f"the API server at {server} does not answer: {problem}")
-        self.server, self.problem = server, problem
+class _Replaced(UnreachableError):
+    """The connection was closed because there is another client certificate or authority now."""
 
 
 class Connection:
@@ -69,91 +64,168 @@ class Connection:
     INVARIANT: everything of a connection happens in one event loop.
     """
 
-    def __init__(self, access: ClusterAccess, timeout: float | None, user_agent: str) -> None:
-        self.access, self._timeout, self._user_agent = access, timeout, user_agent
+    def __init__(
+        self, access: ClusterAccess, timeout: float | None, user_agent: str = f"tierwall/{__version__}"
+    ) -> None:
+        """`timeout` is in seconds; None or 0 lifts the limit."""
+        self.access, self._timeout, self._user_agent = access, timeout or None, user_agent
+        self._server = address_of(access.server)
+        self._proxy = access.proxy_url or environment_proxy(access.server, os.environ)
         self._credentials = CredentialSource(access)
         self._client: httpx.AsyncClient | None = None
         # What the TLS context was made of: a rotated certificate or authority makes a new one.
         self._tls: tuple[bytes, bytes] = (b"", b"")
+        self._is_resolved = False
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._credentials.close()
         if self._client is not None:
             await self._client.aclose()
 
     async def get(
         self, path: str, query: Mapping[str, str] | None = None, accept: str = "application/json"
-    ) -> httpx.Response:
+    ) -> ServerReply:
         """Return the answer to a GET; ApiServerError if it is a failure, UnreachableError if no answer comes."""
-        for attempt in range(_MAX_RETRIES + 1):
-            async with self._answer(path, query, accept, self._timeout) as response:
-                if response.status_code in (429, 503) and attempt < _MAX_RETRIES and "retry-after" in response.headers:
-                    await response.aread()
+        credential = await self._credentials.current()
+        left, may_renew, retries = self._timeout, True, _MAX_RETRIES
+        while True:
+            started = _now()
+            wait = 0.0
+            try:
+                async with asyncio.timeout(left), self._answer(path, query, accept, credential, None) as response:
+                    await self._check(response, may_wait=True)
+                    content = await read_body(response, self._server)
+                    return ServerReply(self._server, content, response.headers.get("content-type", ""))
+            except TimeoutError:
+                raise no_answer_within(self._server, self._timeout) from None
+            except (ApiServerError, _Overloaded, _Replaced) as error:
+                failure: ClusterError = error.failure if isinstance(error, _Overloaded) else error
+                if isinstance(error, ApiServerError):
+                    renewed = await self._renewed(error, credential) if may_renew else None
+                    may_renew, credential = False, renewed or credential
+                    is_hopeless = renewed is None
                 else:
-                    if response.status_code >= 400:
-                        raise await _failure(response)
-                    await response.aread()
-                    return response
-            await asyncio.sleep(_retry_after(response))
-        raise AssertionError("the last attempt has returned or raised")
+                    wait = error.seconds if isinstance(error, _Overloaded) else 0.0
+                    retries -= 1
+                    is_hopeless = retries < 0
+            left = max(0.0, left - (_now() - started) - wait) if left is not None else None
+            if is_hopeless or left == 0:
+                raise failure
+            await asyncio.sleep(wait)
 
     @asynccontextmanager
     async def stream(self, path: str, query: Mapping[str, str], silence: float) -> AsyncIterator[httpx.Response]:
-        """Open a stream that may be silent for so many seconds; failures as in `get`."""
-        async with self._answer(path, query, "application/json", silence) as response:
-            if response.status_code >= 400:
-                raise await _failure(response)
-            yield response
+        """Open a stream that may be silent for so many seconds; failures as in `get`. It is never packed."""
+        credential = await self._credentials.current()
+        for may_renew in (True, False):
+            async with self._answer(path, query, "application/json", credential, silence) as response:
+                try:
+                    await self._check(response)
+                except ApiServerError as failure:
+                    renewed = await self._renewed(failure, credential) if may_renew else None
+                    if renewed is None:
+                        raise
+                    credential = renewed
+                else:
+                    if response.headers.get("content-encoding", "identity") != "identity":
+                        raise not_kubernetes(self._server, "expected a plain stream, found a packed one")
+                    yield response
+                    return
+
+    async def _renewed(self, failure: ApiServerError, credential: Credential) -> Credential | None:
+        """Return another credential if this one was refused, so that a rotated token does not end anything."""
+        return await self._credentials.renewed(credential) if failure.code == 401 else None
 
     @asynccontextmanager
     async def _answer(
-        self, path: str, query: Mapping[str, str] | None, accept: str, timeout: float | None
+        self, path: str, query: Mapping[str, str] | None, accept: str, credential: Credential, silence: float | None
     ) -> AsyncIterator[httpx.Response]:
-        """Send a request. One that was refused as unauthenticated is sent again if there is another credential."""
-        credential = await self._credentials.current()
-        for is_last in (False, True):
-            client = await self._client_for(credential)
-            request = client.build_request(
-                "GET",
-                self.access.server + path,
-                params=query,
-                headers=httpx.Headers(
-                    [("accept", accept), ("user-agent", self._user_agent), *credential.headers], encoding="utf-8"
-                ),
-                timeout=httpx.Timeout(timeout, connect=self._timeout, pool=None),
-                extensions={"sni_hostname": self.access.server_name} if self.access.server_name else None,
-            )
+        """Send a request. `silence` is for a stream, which only has to begin within the timeout."""
+        is_packed = self.access.compressed and silence is None
+        headers = [
+            ("accept", accept),
+            ("accept-encoding", "gzip" if is_packed else "identity"),
+            ("user-agent", self._user_agent),
+            *credential.headers,
+        ]
+        client: httpx.AsyncClient | None = None
+        try:
             try:
-                response = await client.send(request, stream=True)
-            except httpx.HTTPError as error:
-                raise self._unreachable(error) from None
+                async with asyncio.timeout(self._timeout):
+                    await self._resolve()
+                    client = await self._client_for(credential)
+                    request = client.build_request(
+                        "GET",
+                        self.access.server + path,
+                        params=query,
+                        headers=httpx.Headers(headers, encoding="utf-8"),
+                        timeout=httpx.Timeout(None, read=silence),
+                    )
+                    response = await client.send(request, stream=True)
+            except TimeoutError:
+                raise no_answer_within(self._server, self._timeout) from None
+            except httpx.InvalidURL:
+                raise kubeconfig_error(f"`{self._server}` is not an address that can be asked") from None
+            # Nobody logs in here by cookies, and a jar could be filled.
+            client.cookies.clear()
             try:
-                if response.status_code == 401 and not is_last:
-                    self._credentials.refused(credential)
-                    renewed = await self._credentials.current()
-                    if renewed != credential:
-                        credential = renewed
-                        continue
-                try:
-                    yield response
-                except httpx.HTTPError as error:
-                    raise self._unreachable(error) from None
-                return
+                yield response
             finally:
                 await response.aclose()
+        except httpx.HTTPError as error:
+            if client is not None and client is not self._client:
+                raise _Replaced(self._server, "its certificate or ours was replaced") from None
+            host = self.access.server_name or urlsplit(self.access.server).hostname or ""
+            proxy = address_of(self._proxy) if self._proxy else ""
+            raise explain(error, self._server, host, proxy, silence or self._timeout) from None
+
+    async def _check(self, response: httpx.Response, may_wait: bool = False) -> None:
+        """Raise what a status means, unless it is success."""
+        code = response.status_code
+        if 300 <= code < 400:
+            raise redirected(self._server, response.headers.get("location", ""))
+        if code < 200:
+            raise not_kubernetes(self._server, f"expected JSON, found status {code}")
+        if code >= 400:
+            body = await read_failure(response, self._server)
+            kind = response.headers.get("content-type", "")
+            failure = ApiServerError.of(code, response.reason_phrase, kind, body, self._server)
+            if may_wait and code in (429, 503) and "retry-after" in response.headers:
+                raise _Overloaded(failure, _retry_after(response.headers["retry-after"]))
+            raise failure
+
+    async def _resolve(self) -> None:
+        """Look a name up before the first connection, so that the exit never waits for a server of names."""
+        if not self._is_resolved:
+            parts = urlsplit(self._proxy or self.access.server)
+            if not await can_be_resolved(parts.hostname or ""):
+                error = httpx.ConnectError("")
+                error.__cause__ = socket.gaierror()
+                raise error
+            self._is_resolved = True
 
     async def _client_for(self, credential: Credential) -> httpx.AsyncClient:
-        authority = self.access.authority.read() if self.access.authority.file is not None else b""
-        tls = (credential.certificate, authority)
-        if self._client is None or tls != self._tls:
+        old = self._client
+        try:
+            authority = self.access.authority.read() if self.access.authority.file is not None else b""
+            tls = (credential.certificate, authority)
+            if old is None or tls != self._tls:
+                self._client, self._tls = self._new_client(credential), tls
+        except InputError:
+            # A file that is being replaced: the old one counts until the new one is whole.
+            if old is None:
+                raise
+        current = self._client
+        assert current is not None
+        if old is not None and old is not current:
             # Connections with an old certificate must not go on; open watches end and start again.
-            await self.close()
-            self._client, self._tls = self._new_client(credential), tls
-        return self._client
+            await old.aclose()
+        return current
 
     def _new_client(self, credential: Credential) -> httpx.AsyncClient:
         is_secure = self.access.server.startswith("https://")
-        context: ssl.SSLContext | bool = tls_context(self.access, credential.certificate) if is_secure else False
+        context: ssl.SSLContext | bool = server_context(self.access, credential.certificate) if is_secure else False
         options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
         options += [(socket.IPPROTO_TCP, name, value) for name, value in _KEEPALIVE]
         transport = httpx.AsyncHTTPTransport(
@@ -161,58 +233,32 @@ class Connection:
             trust_env=False,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
             socket_options=options,
-            proxy=self._proxy(),
+            proxy=self._proxy_settings(),
         )
-        headers = {} if self.access.compressed else {"accept-encoding": "identity"}
-        return httpx.AsyncClient(transport=transport, trust_env=False, headers=headers, follow_redirects=False)
+        return httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False)
 
-    def _proxy(self) -> str | None:
-        if self.access.proxy_url:
-            return self.access.proxy_url
-        address = urlsplit(self.access.server)
-        host = address.hostname or ""
-        if host == "localhost" or _is_loopback(host):
+    def _proxy_settings(self) -> httpx.Proxy | None:
+        if not self._proxy:
             return None
-        proxies = getproxies_environment()
-        if proxy_bypass_environment(address.netloc, proxies):
-            return None
-        return proxies.get(address.scheme)
+        scheme = urlsplit(self._proxy).scheme
+        if scheme.startswith("socks"):
+            # Without it, httpx would raise an error that names no extra.
+            import socksio  # noqa: F401
+        try:
+            return httpx.Proxy(self._proxy, ssl_context=proxy_context(self.access) if scheme == "https" else None)
+        except (ValueError, httpx.InvalidURL):
+            raise kubeconfig_error(
+                "the proxy cannot be used", "check `proxy-url` in the kubeconfig, or HTTPS_PROXY and HTTP_PROXY"
+            ) from None
 
-    def _unreachable(self, error: httpx.HTTPError) -> UnreachableError:
-        address = urlsplit(self.access.server)
-        server = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
-        if isinstance(error, httpx.TimeoutException):
-            return UnreachableError(server, f"no answer within {self._timeout:g} s" if self._timeout else "no answer")
-        return UnreachableError(server, str(error) or type(error).__name__)
 
-
-async def _failure(response: httpx.Response) -> ApiServerError:
-    """Return what the server says. Its body is a Status, or plain text."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in response.aiter_bytes():
-        parts.append(part)
-        size += len(part)
-        if size > _MAX_ERROR:
-            break
-    body = b"".join(parts)
+def _retry_after(text: str) -> float:
     try:
-        status = msgspec.json.decode(body, type=ApiStatus)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        status = ApiStatus(message=body[:200].decode("utf-8", "replace").strip())
-    return ApiServerError(response.status_code, status.reason, status.message or response.reason_phrase)
-
-
-def _retry_after(response: httpx.Response) -> float:
-    try:
-        seconds = float(response.headers["retry-after"])
+        seconds = float(text)
     except ValueError:
         seconds = 1.0
     return min(max(seconds, 0.1), _MAX_RETRY_AFTER)
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _now() -> float:
+    return asyncio.get_running_loop().time()

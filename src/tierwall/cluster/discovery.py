@@ -11,7 +11,9 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from tierwall.cluster.connection import ApiServerError, Connection
+from tierwall.cluster.connection import Connection
+from tierwall.cluster.failures import ApiServerError
+from tierwall.cluster.reply import ServerReply
 
 KindKey: TypeAlias = tuple[str, str]
 
@@ -107,16 +109,22 @@ class _PlainResources(Struct, frozen=True):
     resources: tuple[_PlainResource, ...] | None = None
 
 
+_GROUPS = msgspec.json.Decoder(_GroupList)
+_PLAIN_GROUPS = msgspec.json.Decoder(_PlainGroups)
+_PLAIN_VERSIONS = msgspec.json.Decoder(_PlainVersions)
+_PLAIN_RESOURCES = msgspec.json.Decoder(_PlainResources)
+
+
 async def discover(connection: Connection) -> Discovery:
     """Ask which kinds are served."""
     kinds: dict[KindKey, list[ServedKind]] = {}
     stale: set[str] = set()
     for path in ("/api", "/apis"):
-        response = await connection.get(path, accept=_ACCEPT)
-        if "apidiscovery.k8s.io" not in response.headers.get("content-type", ""):
-            await _discover_plainly(connection, path, response.content, kinds, stale)
+        reply = await connection.get(path, accept=_ACCEPT)
+        if "apidiscovery.k8s.io" not in reply.content_type:
+            await _discover_plainly(connection, path, reply, kinds, stale)
             continue
-        for group in msgspec.json.decode(response.content, type=_GroupList).items or ():
+        for group in reply.decode(_GROUPS).items or ():
             for version in group.versions or ():
                 if version.freshness == "Stale":
                     stale.add(group.metadata.name)
@@ -134,27 +142,27 @@ def _aggregated(group: str, version: _Version) -> Iterator[ServedKind]:
 
 
 async def _discover_plainly(
-    connection: Connection, path: str, body: bytes, kinds: dict[KindKey, list[ServedKind]], stale: set[str]
+    connection: Connection, path: str, reply: ServerReply, kinds: dict[KindKey, list[ServedKind]], stale: set[str]
 ) -> None:
     """Ask group by group, as servers before 1.30 need it."""
     if path == "/api":
-        group_versions = [("", version) for version in msgspec.json.decode(body, type=_PlainVersions).versions or ()]
+        group_versions = [("", version) for version in reply.decode(_PLAIN_VERSIONS).versions or ()]
     else:
         group_versions = [
             (group.name, version.version)
-            for group in msgspec.json.decode(body, type=_PlainGroups).groups or ()
+            for group in reply.decode(_PLAIN_GROUPS).groups or ()
             # The preferred version first; the order of the others stays.
             for version in sorted(group.versions or (), key=lambda version: version != group.preferred_version)
         ]
     for group, version in group_versions:
         try:
-            response = await connection.get(f"{path}/{group}/{version}" if group else f"{path}/{version}")
+            listed = await connection.get(f"{path}/{group}/{version}" if group else f"{path}/{version}")
         except ApiServerError as error:
             if error.code < 500:
                 raise
             stale.add(group)
             continue
-        for resource in msgspec.json.decode(response.content, type=_PlainResources).resources or ():
+        for resource in listed.decode(_PLAIN_RESOURCES).resources or ():
             if "/" not in resource.name:
                 served = ServedKind(
                     group, version, resource.kind, resource.name, resource.namespaced, frozenset(resource.verbs or ())

@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from tierwall.cluster.access import ClusterAccess
-from tierwall.cluster.connection import ApiServerError, Connection
+from tierwall.cluster.connection import Connection
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
+from tierwall.cluster.failures import ApiServerError
 from tierwall.cluster.reading import as_resource, readable_version
 from tierwall.cluster.reflector import FollowFailure, Name, Reflector, Timing, is_ready
 from tierwall.core.diagnostics import Diagnostic, InputError
@@ -156,7 +157,7 @@ class FollowedCluster:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        connection = Connection(self.access, self._timeout, "tierwall")
+        connection = Connection(self.access, self._timeout)
         try:
             await self._first_look(connection)
             looked_at = self._loop.time()

@@ -7,14 +7,24 @@ from typing import Any
 from msgspec import Struct, field
 
 
-class NamedExtension(Struct, frozen=True):
+class ConfidentialData(Struct, frozen=True):
+    """Something that may hold tokens, keys or passwords: it never prints what it holds."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
+
+
+class NamedExtension(ConfidentialData, frozen=True):
     """One extension of a cluster's entry."""
 
     name: str = ""
     extension: Any = None
 
 
-class ClusterEntry(Struct, frozen=True, rename="kebab"):
+class ClusterEntry(ConfidentialData, frozen=True, rename="kebab"):
     """`clusters[].cluster`: where the API server is, and how to know that it is the right one."""
 
     server: str = ""
@@ -27,14 +37,14 @@ class ClusterEntry(Struct, frozen=True, rename="kebab"):
     extensions: tuple[NamedExtension, ...] = ()
 
 
-class PluginVariable(Struct, frozen=True):
+class PluginVariable(ConfidentialData, frozen=True):
     """An environment variable of a credential plugin."""
 
     name: str = ""
     value: str = ""
 
 
-class PluginEntry(Struct, frozen=True, rename="camel"):
+class PluginEntry(ConfidentialData, frozen=True, rename="camel"):
     """`users[].user.exec`: a program that prints credentials."""
 
     api_version: str = ""
@@ -46,13 +56,13 @@ class PluginEntry(Struct, frozen=True, rename="camel"):
     interactive_mode: str = ""
 
 
-class AuthProviderEntry(Struct, frozen=True):
+class AuthProviderEntry(ConfidentialData, frozen=True):
     """`users[].user.auth-provider`: credentials that kubectl once had built in."""
 
     name: str = ""
 
 
-class UserEntry(Struct, frozen=True, rename="kebab"):
+class UserEntry(ConfidentialData, frozen=True, rename="kebab"):
     """`users[].user`: credentials, and whom to act as."""
 
     client_certificate: str = ""
@@ -79,14 +89,14 @@ class ContextEntry(Struct, frozen=True):
     namespace: str = ""
 
 
-class NamedCluster(Struct, frozen=True):
+class NamedCluster(ConfidentialData, frozen=True):
     """One of `clusters`."""
 
     name: str = ""
     cluster: ClusterEntry = ClusterEntry()
 
 
-class NamedUser(Struct, frozen=True):
+class NamedUser(ConfidentialData, frozen=True):
     """One of `users`."""
 
     name: str = ""
@@ -100,9 +110,11 @@ class NamedContext(Struct, frozen=True):
     context: ContextEntry = ContextEntry()
 
 
-class KubeconfigDocument(Struct, frozen=True, rename="kebab"):
+class KubeconfigDocument(ConfidentialData, frozen=True, rename="kebab"):
     """One kubeconfig file."""
 
+    api_version: str = field(default="", name="apiVersion")
+    kind: str = ""
     current_context: str = ""
     clusters: tuple[NamedCluster, ...] = ()
     users: tuple[NamedUser, ...] = ()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.cluster import Cluster
-from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import LoadResult
 from tierwall.resources.overlay import overlay
 from tierwall.resources.snapshot import Snapshot
@@ -44,15 +44,16 @@ async def _read(
     progress: Callable[[str, int, int], None] | None,
 ) -> Snapshot:
     # Commands that read files alone start without a client for HTTP.
-    from tierwall.cluster.connection import ApiServerError, Connection, UnreachableError
+    from tierwall.cluster.connection import Connection
+    from tierwall.cluster.failures import ClusterError
     from tierwall.cluster.reading import read_cluster
     from tierwall.cluster.wanted import wanted_kinds
 
-    connection = Connection(access, cluster.timeout, "tierwall")
+    connection = Connection(access, cluster.timeout)
     try:
         read = await read_cluster(connection, wanted_kinds(planes), progress)
-    except (ApiServerError, UnreachableError) as error:
-        raise InputError([Diagnostic("TW042", str(error))]) from None
+    except ClusterError as error:
+        raise InputError([error.diagnostic()]) from None
     finally:
         await connection.close()
     return Snapshot.of(read.resources, read.unlisted)

@@ -11,9 +11,10 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from tierwall.cluster.connection import ApiServerError, Connection
+from tierwall.cluster.connection import Connection
 from tierwall.cluster.decoding import AnswerError, ItemReader
 from tierwall.cluster.discovery import ServedKind
+from tierwall.cluster.failures import ApiServerError
 
 Item = TypeVar("Item")
 

@@ -2,37 +2,45 @@
 
 The protocol is `client.authentication.k8s.io`, v1 and v1beta1. A plugin runs when a credential is needed for the first
 time, when it has expired, and after the API server has refused it; never twice at the same time, as it may ask
-questions on the terminal.
+questions on the terminal. Its standard error is ours. What it prints is bounded, and so is its time, unless somebody
+sits at the terminal.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sys
+import shutil
+import signal
+import ssl
+from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from tierwall.cluster.access import ClusterAccess
-from tierwall.cluster.kubeconfig_entries import PluginEntry
+from tierwall.cluster.access import ClusterAccess, is_header_value
+from tierwall.cluster.kubeconfig_entries import ConfidentialData, PluginEntry
+from tierwall.cluster.pem import certificate_with_key
+from tierwall.cluster.tls import load_certificate
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.resources.read import Limits, read_text
 from tierwall.values.time import parse_time
 
 _MAX_ANSWER = 1 << 20
+# Logging in may mean a browser and a second device.
+_PATIENCE_S = 180.0
 
 
-class PluginStatus(Struct, frozen=True, rename="camel"):
+class PluginStatus(ConfidentialData, frozen=True, rename="camel"):
     """`status` of the answer."""
 
-    token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
-    expiration_timestamp: str = ""
+    token: str | None = ""
+    client_certificate_data: str | None = ""
+    client_key_data: str | None = ""
+    expiration_timestamp: str | None = ""
 
 
-class PluginAnswer(Struct, frozen=True, rename="camel"):
+class PluginReply(ConfidentialData, frozen=True, rename="camel"):
     """The `ExecCredential` that a plugin prints."""
 
     kind: str = ""
@@ -40,7 +48,7 @@ class PluginAnswer(Struct, frozen=True, rename="camel"):
     status: PluginStatus | None = None
 
 
-class PluginCredential(Struct, frozen=True):
+class PluginCredential(ConfidentialData, frozen=True):
     """The credential that a plugin gave, and until when it is good, in seconds since 1970."""
 
     token: str = ""
@@ -48,7 +56,7 @@ class PluginCredential(Struct, frozen=True):
     expires: float | None = None
 
 
-async def run_plugin(access: ClusterAccess) -> PluginCredential:
+async def run_plugin(access: ClusterAccess, patience: float = _PATIENCE_S) -> PluginCredential:
     """Run the plugin of a user; InputError if it gives nothing that can be used."""
     plugin = access.plugin
     assert plugin is not None
@@ -60,31 +68,62 @@ async def run_plugin(access: ClusterAccess) -> PluginCredential:
     }
     try:
         process = await asyncio.create_subprocess_exec(
-            plugin.command,
+            _program(plugin),
             *plugin.args,
             env=environment,
             stdin=None if interactive else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            limit=_MAX_ANSWER,
+            # So that the programs that it starts end with it. One that may ask questions needs our terminal.
+            start_new_session=not interactive,
         )
     except OSError as error:
-        hint = plugin.install_hint.strip()
-        raise _plugin_error(plugin, f"cannot be run: {error.strerror}", hint) from None
+        raise _plugin_error(plugin, f"cannot be run: {error.strerror}", plugin.install_hint.strip()) from None
     try:
-        assert process.stdout is not None
-        text = await process.stdout.read(_MAX_ANSWER + 1)
-        status = await process.wait()
-    except asyncio.CancelledError:
-        process.kill()
+        async with asyncio.timeout(None if interactive else patience):
+            text = await _answer(process)
+            if len(text) > _MAX_ANSWER:
+                raise _plugin_error(plugin, f"printed more than {_MAX_ANSWER >> 20} MiB")
+            status = await process.wait()
+    except BaseException as error:
+        _end(process, whole_session=not interactive)
+        if isinstance(error, TimeoutError):
+            raise _plugin_error(plugin, f"did not end within {patience:g} s") from None
         raise
     if status:
-        raise _plugin_error(plugin, f"failed with exit code {status}")
+        problem = f"failed with exit code {status}" if status > 0 else f"was ended by signal {-status}"
+        raise _plugin_error(plugin, problem)
     return _credential(plugin, text)
+
+
+async def _answer(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    parts: list[bytes] = []
+    size = 0
+    while size <= _MAX_ANSWER and (part := await process.stdout.read(1 << 16)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def _end(process: asyncio.subprocess.Process, whole_session: bool) -> None:
+    """End a plugin that nobody waits for any more, with all that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL) if whole_session else process.kill()
+
+
+def _program(plugin: PluginEntry) -> str:
+    """Return the path of the program. It is never looked for in the working directory."""
+    if "/" in plugin.command:
+        return plugin.command
+    path = shutil.which(plugin.command)
+    if path is None or not os.path.isabs(path):
+        raise _plugin_error(plugin, "is not in PATH", plugin.install_hint.strip())
+    return path
 
 
 def _is_interactive(plugin: PluginEntry) -> bool:
     mode = plugin.interactive_mode or "IfAvailable"
-    has_terminal = sys.stdin is not None and sys.stdin.isatty()
+    has_terminal = os.isatty(0)
     if mode == "Always" and not has_terminal:
         raise _plugin_error(plugin, "needs a terminal, which standard input is not")
     return mode != "Never" and has_terminal
@@ -112,31 +151,44 @@ def _request(access: ClusterAccess, plugin: PluginEntry, interactive: bool) -> d
 
 
 def _credential(plugin: PluginEntry, text: bytes) -> PluginCredential:
-    if len(text) > _MAX_ANSWER:
-        raise _plugin_error(plugin, f"printed more than {_MAX_ANSWER >> 20} MiB")
-    try:
-        answer = msgspec.json.decode(text, type=PluginAnswer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise _plugin_error(plugin, "did not print an ExecCredential") from None
-    if answer.kind != "ExecCredential" or answer.api_version != plugin.api_version:
-        actual = f"{answer.kind} of {answer.api_version}"
-        raise _plugin_error(plugin, f"printed {actual}, expected ExecCredential of {plugin.api_version}")
-    status = answer.status
-    if status is None or not (status.token or status.client_certificate_data):
+    status = _status(plugin, text)
+    token, certificate, key = status.token or "", status.client_certificate_data, status.client_key_data
+    if not token and not certificate and not key:
         raise _plugin_error(plugin, "printed neither a token nor a client certificate")
-    if bool(status.client_certificate_data) != bool(status.client_key_data):
+    if not is_header_value(token):
+        raise _plugin_error(plugin, "printed a token with a line break or another control character in it")
+    if bool(certificate) != bool(key):
         raise _plugin_error(plugin, "printed a client certificate without its key, or a key without its certificate")
-    certificate = ""
-    if status.client_certificate_data:
-        certificate = f"{status.client_certificate_data}\n{status.client_key_data}"
+    pair = b""
+    if certificate and key:
+        pair = certificate_with_key(certificate.encode(), key.encode())
+        try:
+            load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), pair)
+        except InputError as error:
+            raise _plugin_error(plugin, f"printed what is of no use: {error}") from None
     expires = None
     if status.expiration_timestamp:
         moment = parse_time(status.expiration_timestamp)
         if moment is None:
             raise _plugin_error(plugin, "printed an `expirationTimestamp` that cannot be read as a time")
         expires = moment.ns / 1e9
-    return PluginCredential(status.token, certificate.encode(), expires)
+    return PluginCredential(token.rstrip(" \t"), pair, expires)
+
+
+def _status(plugin: PluginEntry, text: bytes) -> PluginStatus:
+    """Decode what a plugin has printed: JSON, or YAML, which kubectl takes as well."""
+    read = read_text(text, "plugin", Limits(depth=16))
+    try:
+        if read.diagnostics or not read.documents:
+            raise _plugin_error(plugin, "did not print an ExecCredential")
+        reply = msgspec.convert(read.documents[0].value, PluginReply)
+    except msgspec.ValidationError:
+        raise _plugin_error(plugin, "did not print an ExecCredential") from None
+    if reply.kind != "ExecCredential" or reply.api_version != plugin.api_version:
+        actual = f"{reply.kind or 'no kind'} of {reply.api_version or 'no version'}"[:200]
+        raise _plugin_error(plugin, f"printed {actual}, expected ExecCredential of {plugin.api_version}")
+    return reply.status or PluginStatus()
 
 
 def _plugin_error(plugin: PluginEntry, problem: str, hint: str = "") -> InputError:
-    return InputError([Diagnostic("TW041", f"credential plugin `{plugin.command}` {problem}", hint=hint)])
+    return InputError([Diagnostic("TW041", f"credential plugin `{plugin.command}` {problem}", hint=hint[:1000])])

@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from tierwall.cluster.connection import ApiServerError, Connection, UnreachableError
+from tierwall.cluster.connection import Connection
 from tierwall.cluster.decoding import AnswerError, ItemReader, UndecodedObject, name_of
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
+from tierwall.cluster.failures import ApiServerError
 from tierwall.cluster.origin import ClusterOrigin
 from tierwall.cluster.pages import read_all
 from tierwall.resources.kinds.registry import find_kind
@@ -154,4 +155,4 @@ class _ClusterReader:
         self.unlisted.append(UnlistedKind(key[1], key[0], reason, message))
 
 
-__all__ = ["ClusterRead", "UnreachableError", "as_resource", "read_cluster", "readable_version"]
+__all__ = ["ClusterRead", "as_resource", "read_cluster", "readable_version"]

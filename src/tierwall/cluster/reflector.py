@@ -25,9 +25,10 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from tierwall.cluster.connection import ApiServerError, Connection
+from tierwall.cluster.connection import Connection
 from tierwall.cluster.decoding import AnswerError, ItemReader, ListPage, UndecodedObject, metadata_of, name_of
 from tierwall.cluster.discovery import ServedKind
+from tierwall.cluster.failures import ApiServerError
 from tierwall.cluster.pages import read_all
 from tierwall.cluster.watch import OPENED, WatchEvent, watch
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from tierwall.cluster.connection import ApiServerError, ApiStatus, Connection
+from tierwall.cluster.connection import Connection
 from tierwall.cluster.decoding import AnswerError, json_object
+from tierwall.cluster.failures import ApiServerError, ApiStatus
 
 if TYPE_CHECKING:
     import httpx
@@ -77,7 +78,7 @@ def _failure(event: WatchEvent) -> ApiServerError:
         status = msgspec.json.decode(event.object, type=ApiStatus)  # type: ignore[arg-type]
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
         status = ApiStatus(message="the watch failed for no known reason")
-    return ApiServerError(status.code, status.reason, status.message)
+    return ApiServerError(status.code or 0, status.reason or "", status.message or "")
 
 
 async def _lines(response: httpx.Response) -> AsyncGenerator[bytes, None]:

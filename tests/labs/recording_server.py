@@ -24,10 +24,17 @@ class Authority:
         certificate = self._builder(self._name, self._key).add_extension(x509.BasicConstraints(True, None), True)
         self.pem = certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str, *hosts: str) -> tuple[bytes, bytes]:
-        """Return a certificate and its key."""
+    @property
+    def key_pem(self) -> bytes:
+        """The key of the authority."""
+        return _pem(self._key)
+
+    def issue(self, name: str, *hosts: str, groups: tuple[str, ...] = ()) -> tuple[bytes, bytes]:
+        """Return a certificate and its key, of a server, or of a client in some groups."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key)
+        subject = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
+        subject += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+        builder = self._builder(x509.Name(subject), key)
         if hosts:
             import ipaddress
 
@@ -37,9 +44,7 @@ class Authority:
             ]
             builder = builder.add_extension(x509.SubjectAlternativeName(names), False)
         certificate = builder.sign(self._key, hashes.SHA256())
-        return certificate.public_bytes(serialization.Encoding.PEM), key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        return certificate.public_bytes(serialization.Encoding.PEM), _pem(key)
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
@@ -52,6 +57,12 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(days=1))
             .not_valid_after(now + datetime.timedelta(days=1))
         )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 class RecordedRequest:

@@ -9,7 +9,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -45,6 +44,12 @@ class LiveClient:
         self._context = ssl.create_default_context(cafile=str(folder / "pki" / "ca.crt"))
         self._context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         self._local = threading.local()
+        self._connections: list[http.client.HTTPSConnection] = []
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        for connection in self._connections:
+            connection.close()
 
     # requests
 
@@ -57,6 +62,7 @@ class LiveClient:
                 address.hostname or "", address.port, timeout=PATIENCE_S, context=self._context
             )
             self._local.connection = connection
+            self._connections.append(connection)
         headers = {
             "Authorization": "Bearer admin-token",
             "Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json",
@@ -146,12 +152,6 @@ class LiveClient:
     def export(self, file: Path, *kinds: str) -> None:
         """Write objects as `kubectl get -o yaml` prints them."""
         file.write_text(self.kubectl("get", ",".join(kinds), "--all-namespaces", "-o", "yaml"))
-
-    def wait_for_lists(self, path: str) -> None:
-        """Wait until a path can be listed."""
-        end = time.monotonic() + PATIENCE_S
-        while self.request("GET", path)[0] != 200:
-            assert time.monotonic() < end, path
 
 
 def path_of(value: Mapping[str, Any]) -> str:

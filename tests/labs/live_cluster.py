@@ -105,11 +105,6 @@ class LiveCluster(ApiServer):
         """Send a signal to a process."""
         self._processes[name].send_signal(number)
 
-    @property
-    def client(self) -> LiveClient:
-        """A client of this cluster."""
-        return LiveClient(self.folder)
-
     def _write_certificates(self) -> None:
         authority = Authority()
         self.pki.mkdir()
@@ -156,15 +151,21 @@ def _without_rules(schema: Any) -> Any:
 
 @contextlib.contextmanager
 def shared_cluster(folder: Path) -> Iterator[LiveClient]:
-    """Connect to the cluster that keeps running in a folder, starting it first if nobody has."""
+    """Connect to the cluster that keeps running in a folder, starting it first if nobody has.
+
+    Who has started it waits at the end until the others have left, too, and the cluster has stopped.
+    """
     folder.mkdir(exist_ok=True)
+    keeper = None
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         connection = _connected(folder)
         if connection is None:
-            connection = _start_keeper(folder)
-    with connection:
-        yield LiveClient(Path((folder / "current").read_text()))
+            keeper, connection = _start_keeper(folder)
+    with connection, contextlib.closing(LiveClient(Path((folder / "current").read_text()))) as client:
+        yield client
+    if keeper is not None:
+        keeper.wait()
 
 
 def _connected(folder: Path) -> socket.socket | None:
@@ -178,7 +179,7 @@ def _connected(folder: Path) -> socket.socket | None:
     return connection
 
 
-def _start_keeper(folder: Path) -> socket.socket:
+def _start_keeper(folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
     with (folder / "keeper.log").open("ab") as log:
         keeper = subprocess.Popen(
             [sys.executable, "-m", "tests.labs.live_cluster", str(folder)],
@@ -197,7 +198,7 @@ def _start_keeper(folder: Path) -> socket.socket:
         return bool(connections)
 
     eventually(is_started, "the live cluster")
-    return connections[0]
+    return keeper, connections[0]
 
 
 def keep(folder: Path) -> None:

@@ -138,22 +138,34 @@ class TestParams(SourceParams):
     strict: bool = strict()
     output: str = output("test")
 
+    def say_what_is_not_used(self) -> None:
+        """Say nothing: tests may name clusters themselves."""
+
 
 @click.command("test", epilog="Example: tierwall test tests/ -o junit > report.xml")
 @runs(TestParams)
 def test(params: TestParams) -> int:
     """Run every PolicyTest in the given files or folders.
 
+    A test that says `cluster: true` or `context: NAME` is judged against that cluster, with its objects over it. With
+    --cluster or --context, every test is judged against this one.
+
     Problems of the tested objects are shown first; they do not fail a case. Exit code 0 if all cases pass, 4 if some
-    fail, 1 if a test file cannot be used.
+    fail, 1 if a test file cannot be used or a cluster cannot be read.
     """
+    from tierwall.cli.collector import collector_off
+    from tierwall.cli.progress import progress_line
     from tierwall.policytest.run import run
     from tierwall.policytest.suite import object_problems, suites
 
     take_stdin(params.paths)
     has_base = bool(params.files) or params.cluster_to_read is not None
     base = params.worlds(params.files)[0].snapshot if has_base else None
-    loaded = suites(params.paths, base, params.settings)
+    # The cluster of the command line, or a snapshot of one, takes the place of those that tests name.
+    beats_tests = params.cluster_to_read is not None or (base is not None and base.is_live)
+    with collector_off(), progress_line() as progress:
+        named = None if beats_tests else params.cluster_of_options
+        loaded = suites(params.paths, base, params.settings, named, progress)
     print_diagnostics(object_problems(loaded))
     failed = 0
 

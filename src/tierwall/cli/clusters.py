@@ -90,10 +90,10 @@ class ClusterParams(Params):
 
         if self.cluster or self.context is not None or (is_plugin() and not self.names_files):
             return self.cluster_of_options
-        self._say_what_is_not_used()
+        self.say_what_is_not_used()
         return None
 
-    def _say_what_is_not_used(self) -> None:
+    def say_what_is_not_used(self) -> None:
         """Name an option of a cluster that is not read: nobody should believe that it was."""
         given = (
             (self.kubeconfig, "--kubeconfig"),

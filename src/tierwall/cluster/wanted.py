@@ -66,6 +66,8 @@ _OF_PLANE: dict[str, tuple[KindKey, ...]] = {
         ("apiextensions.k8s.io", "CustomResourceDefinition"),
         ("apiregistration.k8s.io", "APIService"),
     ),
+    # Would an API server accept this object? Its definitions say.
+    "admit": (("apiextensions.k8s.io", "CustomResourceDefinition"),),
 }
 _SHAPES: dict[KindKey, type[Any]] = {
     ("", "Pod"): PodObject,

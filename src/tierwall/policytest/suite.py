@@ -1,24 +1,31 @@
 """Find the policy tests in files and folders, and read their cases (docs/policy-tests.md).
 
 Every problem of every test file is reported at once; nothing runs while a test file is malformed. `resources` are
-files, folders or globs relative to the test's own file; each file is read once, however many tests share it.
+files, folders or globs relative to the test's own file; each file is read once, however many tests share it. So is each
+cluster that tests name; `resources` and `objects` lie over it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorted_diagnostics
 from tierwall.planes import PLANES
+from tierwall.policytest.clusters import ClusterObjects, read_clusters
 from tierwall.resources.admission.question import LocatedValue
 from tierwall.resources.load import DEFAULT_SETTINGS, LoadSettings, load, load_objects, read_objects
+from tierwall.resources.overlay import overlay
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import InstalledDefinition, admission_problems, built_in_problems, installed_definition
+
+if TYPE_CHECKING:
+    from tierwall.cluster.cluster import Cluster
+    from tierwall.core.protocols import Progress
 
 POLICY_TEST = ("tierwall.io", "PolicyTest")
 
@@ -51,11 +58,16 @@ class PolicySuite(msgspec.Struct, frozen=True):
 
 
 def suites(
-    paths: Iterable[str], base: Snapshot | None = None, settings: LoadSettings = DEFAULT_SETTINGS
+    paths: Iterable[str],
+    base: Snapshot | None = None,
+    settings: LoadSettings = DEFAULT_SETTINGS,
+    cluster: Cluster | None = None,
+    progress: Progress | None = None,
 ) -> list[PolicySuite]:
     """Read every PolicyTest in these files and folders. InputError has every problem of every test file.
 
     The objects of a test replace and extend those of `base`, if it is given. `settings` are those of all files.
+    `cluster` says how to read the clusters that tests name; without it, `base` takes their place.
     """
     paths = list(paths)
     loaded = load(paths, settings)
@@ -70,15 +82,20 @@ def suites(
             *loaded.diagnostics,
             Diagnostic("TW701", "no PolicyTest in " + ", ".join(f"`{path}`" for path in paths)),
         ]
+    malformed = {test: problems for test in tests if (problems := list(_test_problems(test)))}
+    for problems in malformed.values():
+        diagnostics += problems
+    # No cluster is read for tests that cannot run.
+    errors = Diagnostics(diagnostics).errors
+    read = read_clusters(tests, cluster, progress) if cluster is not None and not errors else {}
+    caches = {objects: _over_cluster(objects, base, settings) for objects in set(read.values())}
     cache = _SnapshotCache(base, settings)
     ready: list[PolicySuite] = []
     for test in tests:
-        problems = list(_test_problems(test))
-        if problems:
-            diagnostics += problems
+        if test in malformed:
             continue
         try:
-            ready.append(_suite(test, cache))
+            ready.append(_suite(test, caches[read[test]] if test in read else cache))
         except InputError as error:
             diagnostics += error.diagnostics
     errors = Diagnostics(diagnostics).errors
@@ -90,6 +107,14 @@ def suites(
 
     snapshots = without([suite.snapshot for suite in ready], settings.without, settings.namespace)
     return [msgspec.structs.replace(suite, snapshot=snapshot) for suite, snapshot in zip(ready, snapshots, strict=True)]
+
+
+def _over_cluster(objects: ClusterObjects, base: Snapshot | None, settings: LoadSettings) -> _SnapshotCache:
+    """Return the snapshots of tests that name a cluster: `base` and their files lie over it."""
+    snapshot = objects.snapshot if base is None else overlay(objects.snapshot, base)
+    return _SnapshotCache(
+        snapshot, msgspec.structs.replace(settings, namespace=settings.namespace or objects.namespace)
+    )
 
 
 def object_problems(suites: Iterable[PolicySuite]) -> Diagnostics:
@@ -150,7 +175,7 @@ def _suite(resource: Resource, cache: _SnapshotCache) -> PolicySuite:
     objects = spec.get("objects") or ()
     namespace = cache.settings.namespace
     inline = load_objects(objects, resource.origin, (*resource.prefix, "spec", "objects"), namespace)
-    snapshot = base.with_changes(put=inline) if inline else base
+    snapshot = overlay(base, inline)
     noticed = (*noticed, *_problems_of_inline_objects(resource, objects))
     return PolicySuite(
         file, resource.name, resource, snapshot, spec.get("defaults") or {}, tuple(cases), noticed, namespace
@@ -201,6 +226,6 @@ class _SnapshotCache:
             unreadable = [diagnostic for diagnostic in loaded.diagnostics if diagnostic.unreadable]
             if unreadable:
                 raise InputError(unreadable)
-            snapshot = loaded.snapshot if self._base is None else self._base.with_changes(put=loaded.resources)
+            snapshot = loaded.snapshot if self._base is None else overlay(self._base, loaded.resources)
             self._loaded[key] = snapshot, loaded.diagnostics
         return *self._loaded[key], missing

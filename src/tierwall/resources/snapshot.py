@@ -126,6 +126,11 @@ class Snapshot:
             yield from ((then.get(name), new) for name, new in now.items() if then.get(name) is not new)
 
     @property
+    def is_live(self) -> bool:
+        """Whether a cluster has some of the objects."""
+        return any(resource.is_live for resource in self)
+
+    @property
     def kinds(self) -> tuple[KindKey, ...]:
         """The group and kind of all objects, in order."""
         return tuple(sorted(key for key, by_name in self._kinds.items() if by_name and not is_set_aside(key)))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import gzip
 import json
 import ssl
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +36,12 @@ class Upstream:
         self.meeting = threading.Barrier(1)
         self.answer: bytes = b""
         self.status = 200
+        self.headers: dict[str, str] = {}
+        # Sends the body of an answer; by default at once.
+        self.send: Callable[[BufferedIOBase, bytes], object] = lambda stream, body: stream.write(body)
+        self.tokens: list[str | None] = []
+        self.connections: list[threading.Event] = []
+        self.folder = folder
         authority = trustme.CA()
         self.kubeconfig = folder / "upstream.kubeconfig"
         authority.cert_pem.write_to_path(folder / "ca.pem")
@@ -44,13 +55,26 @@ class Upstream:
         upstream = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
             def do_POST(self) -> None:
                 upstream.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                upstream.tokens.append(self.headers["authorization"])
                 upstream.meeting.wait(timeout=PATIENCE_S)
                 self.send_response(upstream.status)
                 self.send_header("content-length", str(len(upstream.answer)))
+                for name, value in upstream.headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(upstream.answer)
+                with suppress(OSError):
+                    upstream.send(self.wfile, upstream.answer)
+
+            def handle(self) -> None:
+                closed = threading.Event()
+                upstream.connections.append(closed)
+                with suppress(OSError):
+                    super().handle()
+                closed.set()
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -61,16 +85,28 @@ class Upstream:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.write(f"https://127.0.0.1:{self.server.server_address[1]}/authorize")
 
-    def write(self, url: str) -> None:
+    def write(self, url: str, **user: Any) -> None:
+        self.url = url
         value = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "up", "cluster": {"server": url, "certificate-authority": "ca.pem"}}],
-            "users": [{"name": "me", "user": {"client-certificate": "client.pem", "client-key": "client.key"}}],
+            "users": [{"name": "me", "user": {"client-certificate": "client.pem", "client-key": "client.key"} | user}],
             "contexts": [{"name": "c", "context": {"cluster": "up", "user": "me"}}],
             "current-context": "c",
         }
         self.kubeconfig.write_text(json.dumps(value))
+
+    def plugin(self, program: str) -> None:
+        """Let a credential plugin give the token."""
+        (self.folder / "plugin.py").write_text(program)
+        plugin = {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": sys.executable,
+            "args": [str(self.folder / "plugin.py")],
+            "interactiveMode": "Never",
+        }
+        self.write(self.url, exec=plugin)
 
     def says(self, **status: Any) -> None:
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "status": status}
@@ -85,9 +121,9 @@ def upstream(tmp_path: Path) -> Iterator[Upstream]:
     server.server.server_close()
 
 
-def configuration(upstream: Upstream, failure_policy: str = "Deny") -> dict[str, Any]:
+def configuration(upstream: Upstream, failure_policy: str = "Deny", timeout: str = "3s") -> dict[str, Any]:
     webhook = {
-        "timeout": "3s",
+        "timeout": timeout,
         "subjectAccessReviewVersion": "v1",
         "matchConditionSubjectAccessReviewVersion": "v1",
         "failurePolicy": failure_policy,
@@ -100,10 +136,10 @@ def configuration(upstream: Upstream, failure_policy: str = "Deny") -> dict[str,
     }
 
 
-def chain(upstream: Upstream, failure_policy: str = "Deny") -> PolicySet:
+def chain(upstream: Upstream, failure_policy: str = "Deny", timeout: str = "3s") -> PolicySet:
     folder = upstream.kubeconfig.parent / "policies"
     folder.mkdir(exist_ok=True)
-    (folder / "chain.json").write_text(json.dumps(configuration(upstream, failure_policy)))
+    (folder / "chain.json").write_text(json.dumps(configuration(upstream, failure_policy, timeout)))
     return policy_set_of(load([str(folder)]).snapshot)
 
 
@@ -163,6 +199,117 @@ def test_a_kubeconfig_that_cannot_be_used_is_decided_by_the_failure_policy(upstr
     upstream.kubeconfig.write_text(text)
     decision = chain(upstream).chain.authorize(ALICE)
     assert (decision.verdict, "kubeconfig" in decision.error) == ("Deny", True)
+
+
+TOKEN = """\
+import json, os, pathlib
+counter = pathlib.Path(__file__).with_suffix(".count")
+number = int(counter.read_text()) + 1 if counter.exists() else 1
+counter.write_text(str(number))
+version = json.loads(os.environ["KUBERNETES_EXEC_INFO"])["apiVersion"]
+print(json.dumps({"kind": "ExecCredential", "apiVersion": version, "status": {"token": f"token-{number}"}}))
+"""
+
+
+def test_a_credential_plugin_gives_the_token_once(upstream: Upstream) -> None:
+    upstream.says(allowed=True)
+    upstream.plugin(TOKEN)
+    members = chain(upstream).chain
+    for user in ("alice", "bob"):
+        assert members.authorize(Attributes(user=user, verb="get", version="v1", resource="pods")).verdict == "Allow"
+    assert upstream.tokens == ["Bearer token-1", "Bearer token-1"]
+
+
+def test_a_token_that_is_refused_is_renewed(upstream: Upstream) -> None:
+    upstream.says(allowed=True)
+    upstream.plugin(TOKEN)
+    upstream.status = 401
+
+    def accept(stream: BufferedIOBase, body: bytes) -> None:
+        stream.write(body)
+        upstream.status = 200
+
+    upstream.send = accept
+    assert chain(upstream).chain.authorize(ALICE).verdict == "Allow"
+    assert upstream.tokens == ["Bearer token-1", "Bearer token-2"]
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        ("raise SystemExit(3)", "failed with exit code 3"),
+        ("print('hello')", "did not print an ExecCredential"),
+        ("import time; time.sleep(600)", "no answer within 0.5 s"),
+    ],
+)
+def test_a_plugin_that_fails_or_hangs_is_decided_by_the_failure_policy(
+    upstream: Upstream, program: str, problem: str
+) -> None:
+    upstream.says(allowed=True)
+    upstream.plugin(program)
+    decision = chain(upstream, timeout="0.5s" if "within" in problem else "30s").chain.authorize(ALICE)
+    assert (decision.verdict, problem in decision.error) == ("Deny", True), decision.error
+    assert not upstream.asked, "nothing is sent without the credential"
+
+
+def test_a_server_that_drips_its_answer_is_given_up_after_the_timeout(upstream: Upstream) -> None:
+    upstream.says(allowed=True)
+    stop = threading.Event()
+
+    def drip(stream: BufferedIOBase, body: bytes) -> None:
+        for number in range(len(body)):
+            stream.write(body[number : number + 1])
+            stream.flush()
+            if stop.wait(0.1):
+                return
+
+    upstream.send = drip
+    decision = chain(upstream, timeout="0.5s").chain.authorize(ALICE)
+    stop.set()
+    assert (decision.verdict, "no answer within 0.5 s" in decision.error) == ("Deny", True), decision.error
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_answer_that_is_too_long_is_decided_by_the_failure_policy(upstream: Upstream, packed: bool) -> None:
+    upstream.says(allowed=True, reason="x" * (2 << 20))
+    if packed:
+        upstream.answer = gzip.compress(upstream.answer)
+        upstream.headers["content-encoding"] = "gzip"
+    decision = chain(upstream).chain.authorize(ALICE)
+    assert (decision.verdict, "larger than 1 MiB" in decision.error) == ("Deny", True), decision.error
+
+
+def test_a_redirect_is_not_followed(upstream: Upstream) -> None:
+    upstream.says(allowed=True)
+    upstream.status, upstream.headers = 307, {"location": upstream.url}
+    decision = chain(upstream).chain.authorize(ALICE)
+    assert (decision.verdict, len(upstream.asked)) == ("Deny", 1)
+    assert "is not followed" in decision.error
+
+
+def test_a_token_with_a_line_break_is_not_sent(upstream: Upstream) -> None:
+    upstream.says(allowed=True)
+    upstream.write(upstream.url, token="a\r\nx-evil: 1")
+    decision = chain(upstream).chain.authorize(ALICE)
+    assert (decision.verdict, "control character" in decision.error) == ("Deny", True), decision.error
+    assert not upstream.asked
+
+
+def test_the_key_of_the_client_never_touches_the_disk(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    upstream.says(allowed=True)
+    monkeypatch.setattr("tempfile._mkstemp_inner", None)
+    assert chain(upstream).chain.authorize(ALICE).verdict == "Allow"
+
+
+def test_a_chain_that_is_gone_leaves_no_connection_open(upstream: Upstream) -> None:
+    upstream.says(allowed=True)
+    policies = chain(upstream)
+    assert policies.chain.authorize(ALICE).verdict == "Allow"
+    (closed,) = upstream.connections
+    assert not closed.is_set()
+    del policies
+    gc.collect()
+    assert closed.wait(PATIENCE_S)
 
 
 @pytest.fixture

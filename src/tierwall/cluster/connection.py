@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import httpx
+from msgspec import Struct
 
 from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.credential import Credential, CredentialSource
@@ -34,7 +35,7 @@ from tierwall.cluster.failures import (
 )
 from tierwall.cluster.kubeconfig import kubeconfig_error
 from tierwall.cluster.proxies import environment_proxy
-from tierwall.cluster.reply import ServerReply, read_body, read_failure
+from tierwall.cluster.reply import MAX_BODY, ServerReply, read_body, read_failure
 from tierwall.cluster.resolving import can_be_resolved
 from tierwall.cluster.tls import proxy_context, server_context
 from tierwall.core.diagnostics import InputError
@@ -56,6 +57,15 @@ class _Overloaded(Exception):
 
 class _Replaced(UnreachableError):
     """The connection was closed because there is another client certificate or authority now."""
+
+
+class _Request(Struct, frozen=True):
+    """What is asked for, and what is sent; a GET if nothing is."""
+
+    path: str
+    query: Mapping[str, str] | None = None
+    accept: str = "application/json"
+    content: bytes | None = None
 
 
 class Connection:
@@ -87,15 +97,22 @@ class Connection:
         self, path: str, query: Mapping[str, str] | None = None, accept: str = "application/json"
     ) -> ServerReply:
         """Return the answer to a GET; ApiServerError if it is a failure, UnreachableError if no answer comes."""
+        return await self._exchange(_Request(path, query, accept), MAX_BODY)
+
+    async def post(self, path: str, content: bytes, limit: int) -> ServerReply:
+        """Return the answer to JSON that is sent; failures as in `get`, and for an answer of more bytes than that."""
+        return await self._exchange(_Request(path, content=content), limit)
+
+    async def _exchange(self, request: _Request, limit: int) -> ServerReply:
         credential = await self._credentials.current()
         left, may_renew, retries = self._timeout, True, _MAX_RETRIES
         while True:
             started = _now()
             wait = 0.0
             try:
-                async with asyncio.timeout(left), self._answer(path, query, accept, credential, None) as response:
+                async with asyncio.timeout(left), self._answer(request, credential) as response:
                     await self._check(response, may_wait=True)
-                    content = await read_body(response, self._server)
+                    content = await read_body(response, self._server, limit)
                     return ServerReply(self._server, content, response.headers.get("content-type", ""))
             except TimeoutError:
                 raise no_answer_within(self._server, self._timeout) from None
@@ -119,7 +136,7 @@ class Connection:
         """Open a stream that may be silent for so many seconds; failures as in `get`. It is never packed."""
         credential = await self._credentials.current()
         for may_renew in (True, False):
-            async with self._answer(path, query, "application/json", credential, silence) as response:
+            async with self._answer(_Request(path, query), credential, silence) as response:
                 try:
                     await self._check(response)
                 except ApiServerError as failure:
@@ -139,30 +156,33 @@ class Connection:
 
     @asynccontextmanager
     async def _answer(
-        self, path: str, query: Mapping[str, str] | None, accept: str, credential: Credential, silence: float | None
+        self, request: _Request, credential: Credential, silence: float | None = None
     ) -> AsyncIterator[httpx.Response]:
         """Send a request. `silence` is for a stream, which only has to begin within the timeout."""
         is_packed = self.access.compressed and silence is None
         headers = [
-            ("accept", accept),
+            ("accept", request.accept),
             ("accept-encoding", "gzip" if is_packed else "identity"),
             ("user-agent", self._user_agent),
             *credential.headers,
         ]
+        if request.content is not None:
+            headers.append(("content-type", "application/json"))
         client: httpx.AsyncClient | None = None
         try:
             try:
                 async with asyncio.timeout(self._timeout):
                     await self._resolve()
                     client = await self._client_for(credential)
-                    request = client.build_request(
-                        "GET",
-                        self.access.server + path,
-                        params=query,
+                    built = client.build_request(
+                        "GET" if request.content is None else "POST",
+                        self.access.server + request.path,
+                        params=request.query,
+                        content=request.content,
                         headers=httpx.Headers(headers, encoding="utf-8"),
                         timeout=httpx.Timeout(None, read=silence),
                     )
-                    response = await client.send(request, stream=True)
+                    response = await client.send(built, stream=True)
             except TimeoutError:
                 raise no_answer_within(self._server, self._timeout) from None
             except httpx.InvalidURL:

@@ -83,7 +83,7 @@ class UnreachableError(ClusterError):
 
     def __init__(self, server: str, problem: str, hint: str = "", verb: str = "does not answer") -> None:
         super().__init__(f"the API server at {server} {verb}: {problem}")
-        self.server, self.problem, self.hint = server, problem, hint
+        self.server, self.verb, self.problem, self.hint = server, verb, problem, hint
 
 
 def address_of(url: str) -> str:

@@ -14,7 +14,7 @@ from tierwall.cluster.failures import UnreachableError, not_kubernetes
 T_co = TypeVar("T_co", covariant=True)
 
 # All pods of the largest clusters come to half of this. A larger answer, packed or not, is refused.
-_MAX_BODY = 1 << 30
+MAX_BODY = 1 << 30
 _MAX_ERROR = 64 << 10
 # So much is unpacked at a time.
 _STEP = 1 << 20
@@ -44,11 +44,11 @@ class ServerReply(Struct, frozen=True):
             raise not_kubernetes(self.server, f"expected the JSON of Kubernetes, found {actual}") from None
 
 
-async def read_body(response: httpx.Response, server: str) -> bytes:
+async def read_body(response: httpx.Response, server: str, limit: int = MAX_BODY) -> bytes:
     """Read the body of an answer; UnreachableError if it is too large, cut short, or packed in an unknown way."""
-    body = await _read(response, server, _MAX_BODY)
-    if len(body) > _MAX_BODY:
-        raise not_kubernetes(server, f"its answer is larger than {_MAX_BODY >> 20} MiB")
+    body = await _read(response, server, limit)
+    if len(body) > limit:
+        raise not_kubernetes(server, f"its answer is larger than {limit >> 20} MiB")
     return bytes(body)
 
 

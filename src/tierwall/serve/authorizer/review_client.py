@@ -2,28 +2,33 @@
 
 The kubeconfig's current context names the endpoint for SubjectAccessReviews. Conditions go to the context named by
 `conditionsEndpointKubeConfigContext` (the KEP) or `conditionsReview.kubeConfigContextName` (the API server's commit
-series), or else to the same endpoint. Anything that prevents an answer is a WebhookError, which the failure policy of
-the webhook turns into a decision.
+series), or else to the same endpoint. The kubeconfig means what it means for reading a cluster
+(docs/clusters.md#kubeconfig), but the server must be https: an answer over plain HTTP can be forged. The timeout is for
+a review as a whole, with a credential plugin. Anything that prevents an answer is a WebhookError, which the failure
+policy of the webhook turns into a decision.
 """
 
 from __future__ import annotations
 
-import base64
-import ssl
-import tempfile
+import asyncio
 import time
+import weakref
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
-import httpx
 import msgspec
 
 from tierwall.api.algebra.authorizer import Authorizer
 from tierwall.api.authorizers.webhook import WebhookAuthorizer, WebhookError, read_settings
 from tierwall.api.model import AuthorizerConfig, unreachable_webhook
-from tierwall.resources.read import read_paths
+from tierwall.cluster.access import context_access
+from tierwall.cluster.connection import Connection
+from tierwall.cluster.failures import ApiServerError, UnreachableError
+from tierwall.cluster.kubeconfig import Kubeconfig
+from tierwall.core.diagnostics import InputError
 
 # A longer answer does not come from an authorizer.
 MAX_BYTES = 1 << 20
@@ -46,14 +51,16 @@ def webhook(member: AuthorizerConfig) -> Authorizer:
 
 
 class HttpReviewClient:
-    """Sends reviews as a kubeconfig says. Connections are made on first use and kept open."""
+    """Sends reviews as a kubeconfig says. Connections are made on first use and kept open; any thread may ask."""
 
     def __init__(self, kubeconfig: str, conditions_context: str, timeout: float) -> None:
         self._kubeconfig = kubeconfig
         self._conditions_context = conditions_context
         self._timeout = timeout
-        self._clients: dict[str, tuple[str, httpx.Client]] = {}
+        self._connections: dict[str, Connection] = {}
         self._lock = Lock()
+        # A chain that nobody needs any more leaves no connection open.
+        weakref.finalize(self, _close, self._connections).atexit = False
 
     def access(self, review: dict[str, Any]) -> Mapping[str, Any]:
         """Send a SubjectAccessReview."""
@@ -64,71 +71,56 @@ class HttpReviewClient:
         return self._post(self._conditions_context, review)
 
     def _post(self, context: str, review: dict[str, Any]) -> Mapping[str, Any]:
-        with self._lock:
-            if context not in self._clients:
-                self._clients[context] = self._endpoint(context)
-        url, client = self._clients[context]
         try:
-            reply = client.post(url, content=msgspec.json.encode(review), headers={"content-type": "application/json"})
-            if reply.status_code not in (200, 201):
-                raise WebhookError(f"it answered with status {reply.status_code}")
-            if len(reply.content) > MAX_BYTES:
-                raise WebhookError(f"its answer is longer than {MAX_BYTES} bytes")
-            value = msgspec.json.decode(reply.content)
-        except httpx.HTTPError as error:
-            raise WebhookError(f"it cannot be reached: {str(error) or type(error).__name__}") from None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            exchange = self._exchange(self._connection(context), msgspec.json.encode(review))
+            value = msgspec.json.decode(asyncio.run_coroutine_threadsafe(exchange, _loop()).result())
+        except InputError as error:
+            problem = str(error).removeprefix("kubeconfig: ")
+            raise WebhookError(f"kubeconfig `{self._kubeconfig}` cannot be used: {problem}") from None
+        except ApiServerError as error:
+            raise WebhookError(f"it answered with status {error.code}") from None
+        except UnreachableError as error:
+            raise WebhookError(f"it {error.verb}: {error.problem}") from None
+        except TimeoutError:
+            raise WebhookError(f"it does not answer: no answer within {self._timeout:g} s") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise WebhookError("its answer is not JSON") from None
         if not isinstance(value, Mapping):
             raise WebhookError("its answer is not a review")
         return value
 
-    def _endpoint(self, context: str) -> tuple[str, httpx.Client]:
-        """Return the address and a client for one context of the kubeconfig."""
-        try:
-            cluster, user = _context(self._kubeconfig, context)
-            server = cluster["server"]
-            if not isinstance(server, str) or not server.startswith("https://"):
-                raise WebhookError(f"expected an https address as `server` in `{self._kubeconfig}`, found `{server}`")
-            trust = _trust(cluster, user, Path(self._kubeconfig).parent)
-        except (KeyError, TypeError, StopIteration, ValueError, OSError) as error:
-            raise WebhookError(f"kubeconfig `{self._kubeconfig}` cannot be used: {error!r}") from None
-        token = user.get("token")
-        headers = {"authorization": f"Bearer {token}"} if isinstance(token, str) else {}
-        return server, httpx.Client(verify=trust, timeout=self._timeout, headers=headers, trust_env=False)
+    async def _exchange(self, connection: Connection, review: bytes) -> bytes:
+        # A connection leaves a plugin its own time. Whoever waits for this answer does not have it.
+        async with asyncio.timeout(self._timeout):
+            return (await connection.post("", review, MAX_BYTES)).content
+
+    def _connection(self, context: str) -> Connection:
+        """Return the connection to the server of one context of the kubeconfig."""
+        with self._lock:
+            if context not in self._connections:
+                access = context_access(Kubeconfig((Path(self._kubeconfig),)), context or None)
+                if not access.server.startswith("https://"):
+                    raise WebhookError(f"expected an https address as `server` in `{self._kubeconfig}`")
+                self._connections[context] = Connection(access, self._timeout)
+            return self._connections[context]
 
 
-def _context(file: str, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    read = read_paths([file])
-    if read.diagnostics or not read.documents:
-        raise ValueError(read.diagnostics[0].message if read.diagnostics else "it is empty")
-    value = read.documents[0].value
-    wanted = name or value["current-context"]
-    context = _entry(value["contexts"], wanted)["context"]
-    cluster = _entry(value["clusters"], context["cluster"])["cluster"]
-    user = _entry(value.get("users") or [], context["user"])["user"] if context.get("user") else {}
-    return cluster, user
+_STARTING = Lock()
 
 
-def _entry(entries: list[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
-    return next(entry for entry in entries if entry["name"] == name)
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of all connections, in a thread of its own: reviews wait for it in theirs."""
+    with _STARTING:
+        return _started_loop()
 
 
-def _trust(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
-    authority = _contents(cluster, "certificate-authority", folder)
-    context = ssl.create_default_context(cadata=authority.decode() if authority else None)
-    certificate, key = (_contents(user, name, folder) for name in ("client-certificate", "client-key"))
-    if certificate and key:
-        # The ssl module reads a certificate only from a file; this one is private and deleted at once.
-        with tempfile.NamedTemporaryFile(prefix="tierwall-client-") as file:
-            file.write(certificate + b"\n" + key)
-            file.flush()
-            context.load_cert_chain(file.name)
-    return context
+@cache
+def _started_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, name="tierwall-reviews", daemon=True).start()
+    return loop
 
 
-def _contents(entry: Mapping[str, Any], name: str, folder: Path) -> bytes:
-    """Return the contents of a named file, or of the kubeconfig's own `…-data`."""
-    if data := entry.get(f"{name}-data"):
-        return base64.b64decode(data, validate=True)
-    return (folder / entry[name]).read_bytes() if entry.get(name) else b""
+def _close(connections: Mapping[str, Connection]) -> None:
+    for connection in connections.values():
+        asyncio.run_coroutine_threadsafe(connection.close(), _loop())

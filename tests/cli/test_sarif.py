@@ -41,7 +41,12 @@ PLACE = record(
     artifactLocation=record("uri", uri={"type": "string", "pattern": r"^[A-Za-z0-9\-._~:/@!$&'()*+,;=%]+$"}),
     region=record("startLine", startLine=NUMBER, startColumn=NUMBER),
 )
-LOCATION = record("physicalLocation", physicalLocation=PLACE, message=MESSAGE)
+# A place in an object of a cluster has no file (section 3.33).
+LOGICAL = record("name fullyQualifiedName kind", name=TEXT, fullyQualifiedName=TEXT, kind={"const": "resource"})
+LOCATION = {
+    **record("", physicalLocation=PLACE, logicalLocations=array(LOGICAL), message=MESSAGE),
+    "oneOf": [{"required": ["physicalLocation"]}, {"required": ["logicalLocations"]}],
+}
 RULE = record(
     "id shortDescription help helpUri",
     id={"type": "string", "pattern": "^TW[0-9]{3}$"},

@@ -14,7 +14,7 @@ TESTS ?= tests
 SBOM  ?= dist/tierwall.cdx.json
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock sbom audit-dependencies clean kernel-tools cluster-tools
+.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock sbom krew audit-dependencies clean kernel-tools cluster-tools
 
 help: ## say what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -86,12 +86,16 @@ lock: $(BIN)/uv ## compile the hash-pinned requirement files anew
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) pyproject.toml --all-extras -o requirements/run.txt
 	$(COMPILE) pyproject.toml -c requirements/run.txt -o requirements/plain.txt
+	$(COMPILE) pyproject.toml --extra cluster -c requirements/run.txt -o requirements/cluster.txt
 	$(COMPILE) requirements/build.in -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml --all-extras requirements/dev.in -c requirements/run.txt -c requirements/build.txt -o requirements/dev.txt
 	$(COMPILE) requirements/docs.in -o requirements/docs.txt
 
 sbom: dev ## write the software bill of materials (CycloneDX) to SBOM=dist/tierwall.cdx.json
 	@$(BIN)/python -m supply sbom --output $(SBOM)
+
+krew: dev ## build the kubectl plugin for krew into dist/krew; URI=https://… is where its archives will be
+	@$(BIN)/python -m supply krew --output dist/krew --uri "$(URI)"
 
 audit-dependencies: dev ## check the locked versions against OSV="FILE..." (ACCEPT="ID..." do not count)
 	@$(BIN)/python -m supply audit $(OSV) $(addprefix --accept ,$(ACCEPT))

@@ -1,8 +1,9 @@
-"""`python -m supply sbom|audit`: what `make sbom` and `make audit-dependencies` run."""
+"""`python -m supply sbom|audit|krew`: what `make sbom`, `make audit-dependencies` and `make krew` run."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import click
 from supply.audit import Finding, find_vulnerable, is_accepted, unlisted_ecosystems
 from supply.bill import bill
 from supply.inventory import Component, read_inventory, read_project
+from supply.krew import ArchiveError, build, locked_install
 from supply.locks import LockError
 from supply.osv import ListError, Record, read_records
 
@@ -39,6 +41,21 @@ def sbom(output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text)
     click.echo(f"wrote {output}")
+
+
+@main.command()
+@click.option("--output", "-o", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+@click.option("--uri", default="", help="The folder on the web in which the archives will be.")
+def krew(output: Path, uri: str) -> None:
+    """Build the archives of the kubectl plugin, and the manifest that krew installs them by."""
+    if not uri.startswith("https://"):
+        raise click.UsageError(f"expected the https address of the folder of the archives as --uri, found `{uri}`")
+    try:
+        manifest = build(ROOT, output, uri, locked_install(ROOT, shutil.which("uv") or str(ROOT / ".venv/bin/uv")))
+    except ArchiveError as error:
+        click.echo(_plain(f"error: {error}"), err=True)
+        sys.exit(1)
+    click.echo(f"wrote {manifest} and the archives beside it")
 
 
 @main.command()

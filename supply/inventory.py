@@ -20,6 +20,7 @@ from supply.locks import Pin, read_go_modules, read_lock
 LOCKS = {
     "run": "run.txt",
     "run without extras": "plain.txt",
+    "run as a plugin of krew": "cluster.txt",
     "build": "build.txt",
     "develop": "dev.txt",
     "document": "docs.txt",

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import Authorizer, ConstantAuthorizer, fail_if_impossible
+from tierwall.api.algebra.authorizer import Authorizer, fail_if_impossible
 from tierwall.api.algebra.condition import ConditionalDecision, ConditionSet
 from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision, fail_closed
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
@@ -241,18 +241,24 @@ class Chain:
     def recall(self, entries: Sequence[tuple[str, Decision]]) -> ChainDecision:
         """Rebuild a conditional decision of this chain that a caller sent back, by the names of its authorizers.
 
-        Each authorizer gets only its own conditions; conditions under an unknown name fail. Conditions without a name
-        (one wire shape drops it) go to the first authorizer that writes conditions of their types.
+        Each authorizer gets only its own conditions; an opinion under an unknown name denies the whole. Conditions
+        without a name (one wire shape drops it) go to the first authorizer that writes conditions of their types.
         """
-        opinions = tuple((self._author(name, decision), decision) for name, decision in entries)
-        return ChainDecision(verdict=Verdict.CONDITIONAL, opinions=opinions)
+        opinions: list[tuple[Authorizer, Decision]] = []
+        for name, decision in entries:
+            author = self._author(name, decision)
+            if author is None:
+                error = f"no authorizer `{name}` in the chain" if name else "an opinion without an authorizer's name"
+                return ChainDecision(verdict=DENY, reason="failed closed", error=error)
+            opinions.append((author, decision))
+        return ChainDecision(verdict=Verdict.CONDITIONAL, opinions=tuple(opinions))
 
     @property
     def condition_types(self) -> frozenset[str]:
         """The types of all members' conditions."""
         return frozenset(type for member in self.members() for type in member.condition_types)
 
-    def _author(self, name: str, decision: Decision) -> Authorizer:
+    def _author(self, name: str, decision: Decision) -> Authorizer | None:
         for member in self.members():
             if name == member.name:
                 return member
@@ -260,7 +266,7 @@ class Chain:
                 types = {condition.type for condition in decision.conditions.conditions}
                 if types <= member.condition_types:
                     return member
-        return ConstantAuthorizer.without_opinion(name, "not in the chain")
+        return None
 
 
 def _ask(attributes: Attributes, authorizer: Authorizer) -> Decision:

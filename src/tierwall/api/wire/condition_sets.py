@@ -121,6 +121,8 @@ def _flatten(sets: list[WireSet], outer: str, depth: int) -> Iterator[ChainEntry
     if depth > MAX_DEPTH:
         raise WireError(f"condition sets are nested more than {MAX_DEPTH} deep")
     for wire_set in sets:
+        if not wire_set.authorizer_name:
+            raise WireError("every condition set needs an `authorizerName`")
         name = f"{outer}.{wire_set.authorizer_name}" if outer else wire_set.authorizer_name
         if wire_set.allowed + wire_set.denied + bool(wire_set.conditions) + bool(wire_set.condition_set_chain) > 1:
             raise WireError(f"`{name}`: allowed, denied, conditions and conditionSetChain exclude each other")

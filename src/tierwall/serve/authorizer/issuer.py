@@ -1,17 +1,19 @@
-"""Sealed conditions: they are refused unless they come back as they were sent.
+"""Sealed answers: they are refused unless they come back as they were sent, in time, and for the same request.
 
 docs/semantics.md#conditions-come-back-as-they-left.
 
-Some wire shapes change conditions: one type per set, no failure mode if nothing denies. These changes are made before
-sealing, so that the seal fits what comes back. The key is given, or derived from the TLS private key that replicas
-share, or random for a single process.
+Some wire shapes change conditions: one type per set, no failure mode if nothing denies, no name of a single authorizer.
+These changes are made before sealing, so that the seal fits what comes back. The key is given, or derived from the TLS
+private key that replicas share, or random for a single process.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -19,24 +21,38 @@ from tierwall.api.algebra.chain import Chain, ChainDecision, ChainEntry, Complet
 from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, ConditionalDecision, Effect, FailureMode
 from tierwall.api.algebra.condition_fit import pack_condition
 from tierwall.api.algebra.decision import Decision
+from tierwall.api.algebra.request import Attributes
 from tierwall.api.wire.review import WireShape
-from tierwall.api.wire.seal import Sealer, SealError
+from tierwall.api.wire.seal import MAX_PREFIX, ReviewFacts, Sealer, SealError
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.serve.authorizer.policies import GRACE_SECONDS
 
 # The number of keys that conditions are accepted under after the key changes. Conditions live as long as a request.
 MAX_KEYS = 3
-MAX_SEALED = 4096
+# The time for a request to reach admission, on top of the time that API servers may keep an answer for.
+REQUEST_SECONDS = 120.0
+# Answers of one period expire together, so that equal answers stay equal and can be kept.
+PERIOD_SECONDS = 300
+
+
+class IssuedEntries(NamedTuple):
+    """The entries of an answer under seal, and until when it may be given to others who ask the same."""
+
+    entries: tuple[ChainEntry, ...]
+    fresh_until: float
 
 
 class Issuer:
-    """Sends conditions out under the newest key, and takes them back under the last few."""
+    """Sends conditions out under the newest key, and takes them back under the last few.
 
-    def __init__(self, key: bytes) -> None:
+    `lifetime`: how many seconds an API server may keep an answer for. `clock` gives seconds since 1970.
+    """
+
+    def __init__(self, key: bytes, lifetime: float = GRACE_SECONDS, clock: Callable[[], float] = time.time) -> None:
         self._seals: tuple[Sealer, ...] = ()
         self._keys: tuple[bytes, ...] = ()
-        # Sealed answers, as long as their policies are in force.
-        self._known: dict[tuple[Decision, WireShape], Decision] = {}
-        self._revision = ""
+        self._lifetime = lifetime + REQUEST_SECONDS
+        self.clock = clock
         # The number of keys so far.
         self.generation = 0
         self.rekey(key)
@@ -45,48 +61,48 @@ class Issuer:
         """Seal with another key from now on."""
         self._keys = (key, *(known for known in self._keys if known != key))[:MAX_KEYS]
         self._seals = tuple(map(Sealer, self._keys))
-        self._known = {}
         self.generation += 1
 
-    def issue(self, decision: CompleteDecision, shape: WireShape, revision: str = "") -> tuple[ChainEntry, ...]:
-        """Return the entries of a conditional answer as they are sent in a shape; `revision` is the policies'."""
-        if revision != self._revision:
-            self._known, self._revision = {}, revision
-        return tuple([ChainEntry(name, self._sealed(opinion, shape)) for name, opinion in decision.entries])
+    def issue(
+        self, decision: CompleteDecision, attributes: Attributes, shape: WireShape, revision: str
+    ) -> IssuedEntries:
+        """Return the answer to a request as it is sent in a shape; `revision` is the policies'."""
+        entries = [ChainEntry(name, _adapt_to_shape(opinion, shape)) for name, opinion in decision.entries]
+        if shape is WireShape.SERIES and len(entries) == 1:
+            # A map that stands alone has no name there.
+            entries = [ChainEntry("", entries[0].decision)]
+        fresh_until = (self.clock() // PERIOD_SECONDS + 1) * PERIOD_SECONDS
+        sealed = self._seals[0].seal(entries, attributes, revision, int(fresh_until + self._lifetime))
+        return IssuedEntries(sealed, fresh_until)
 
-    def _sealed(self, decision: Decision, shape: WireShape) -> Decision:
-        """Return an authorizer's answer under the newest key. Repeated answers are sealed once."""
-        # INVARIANT: bound before sealing, so that an answer sealed with an old key goes into a dict that is no longer
-        # used.
-        known = self._known
-        key = decision, shape
-        sealed = known.get(key)
-        if sealed is None:
-            sealed = self._seals[0].seal(_adapt_to_shape(decision, shape))
-            if len(known) >= MAX_SEALED:
-                known.clear()
-            known[key] = sealed
-        return sealed
+    def take_back(self, chain: Chain, entries: Sequence[ChainEntry], facts: ReviewFacts) -> tuple[ChainDecision, str]:
+        """Take an answer back: the decision, and the revision of its policies.
 
-    def take_back(self, chain: Chain, entries: Sequence[tuple[str, Decision]]) -> ChainDecision:
-        """Take back conditions; SealError if they were changed or not issued under these keys."""
-        for seal in self._seals[:-1]:
+        SealError if it was changed, has expired, was given to another request, or was not issued under these keys.
+        """
+        refusal: SealError | None = None
+        for seal in self._seals:
             try:
-                return chain.recall([(name, seal.unseal(opinion)) for name, opinion in entries])
-            except SealError:
-                continue
-        return chain.recall([(name, self._seals[-1].unseal(opinion)) for name, opinion in entries])
+                plain, revision = seal.unseal(entries, facts, self.clock())
+            except SealError as error:
+                refusal = refusal or error
+            else:
+                return chain.recall(plain), revision
+        raise refusal or SealError("no key is known")
 
 
 def _adapt_to_shape(decision: Decision, shape: WireShape) -> Decision:
     if not isinstance(decision, ConditionalDecision):
-        return decision
+        return Decision(decision.verdict)
     conditions = decision.conditions
-    if shape is WireShape.KEP and {condition.type for condition in conditions.conditions} == {
-        CEL_TYPE,
-        PACKED_CEL_TYPE,
-    }:
-        conditions = replace(conditions, conditions=tuple(map(pack_condition, conditions.conditions)))
+    if any(len(condition.id.rpartition("/")[0]) > MAX_PREFIX for condition in conditions.conditions):
+        return Decision(decision.failure)
+    if shape is WireShape.KEP:
+        types = {condition.type for condition in conditions.conditions}
+        if types == {CEL_TYPE, PACKED_CEL_TYPE}:
+            conditions = replace(conditions, conditions=tuple(map(pack_condition, conditions.conditions)))
+        elif len(types) > 1:
+            return Decision(decision.failure)
     if shape is WireShape.SERIES and not conditions.of(Effect.DENY):
         # This shape carries the failure mode only beside Deny conditions. Without any, the mode decides nothing.
         conditions = replace(conditions, failure_mode=FailureMode.DENY)

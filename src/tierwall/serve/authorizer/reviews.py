@@ -7,14 +7,14 @@ HTTP status that makes the API server apply its failure policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from math import inf
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from tierwall.api.algebra.chain import ChainDecision, ask_the_rest
 from tierwall.api.algebra.decision import DENY, Decision
-from tierwall.api.algebra.request import ConditionData
 from tierwall.api.wire import condition_sets
 from tierwall.api.wire.answer import ConditionsReview
 from tierwall.api.wire.answer import reply as access_reply
@@ -24,6 +24,7 @@ from tierwall.serve.authorizer import bridge
 from tierwall.serve.authorizer.issuer import Issuer
 from tierwall.serve.authorizer.policies import PolicyFollower
 from tierwall.serve.authorizer.record import DecisionRecord, brief_record, full_record
+from tierwall.serve.authorizer.review_facts import facts_of_data, facts_of_request
 
 AUTHORIZE, CONDITIONS, ADMIT = "authorize", "conditions", "admit"
 # The number of encoded answers to keep.
@@ -38,6 +39,8 @@ class ReviewReply(NamedTuple):
     status: int
     body: bytes
     record: DecisionRecord
+    # Until when it answers others who ask the same; seconds since 1970.
+    fresh_until: float = inf
 
 
 class Reviews:
@@ -104,7 +107,7 @@ class Reviews:
             return self._decide_access(body, grants)
         state = (self._follower.current.revision, self._issuer.generation, grants)
         reply = self._cache.get(state, body)
-        if reply is None:
+        if reply is None or reply.fresh_until <= self._issuer.clock():
             reply = self._decide_access(body, grants)
             if reply.status == 200 and reply.record.phase == AUTHORIZE:
                 self._cache.put(state, body, reply)
@@ -138,8 +141,12 @@ class Reviews:
         if review.shape is WireShape.CONDITIONS_CHAIN and self._shape is not WireShape.CONDITIONS_CHAIN:
             review = replace(review, shape=self._shape)
         complete = ask_the_rest(decision)
-        entries = self._issuer.issue(complete, review.shape, policies.revision)
-        return ReviewReply(200, self._encode(access_reply(review, complete, entries)), record)
+        if review.shape is WireShape.PLAIN:
+            return ReviewReply(200, self._encode(access_reply(review, complete)), record)
+        issued = self._issuer.issue(complete, attributes, review.shape, policies.revision)
+        return ReviewReply(
+            200, self._encode(access_reply(review, complete, issued.entries)), record, issued.fresh_until
+        )
 
     def _encode_concrete(self, api_version: str, decision: Decision) -> bytes:
         """Return a concrete answer as it is sent. There are few, so nearly all were encoded before."""
@@ -162,15 +169,16 @@ class Reviews:
             review = ConditionsReview(value)
         except WireError as error:
             return self.refusal(CONDITIONS, 400, str(error))
-        policies = self._follower.current
-        data = review.data
+        policies, revision = self._follower.current, ""
+        data, facts = review.data, facts_of_data(review.data)
         if review.shape is WireShape.SERIES:
-            data = _with_requester(data, value["request"]["admissionRequest"])
+            data, facts = facts_of_request(data, value["request"]["admissionRequest"])
         try:
-            decision = self._issuer.take_back(policies.chain, review.entries).evaluate(data)
+            taken_back, revision = self._issuer.take_back(policies.chain, review.entries, facts)
+            decision = taken_back.evaluate(data)
         except SealError as error:
             decision = ChainDecision(verdict=DENY, reason="failed closed", error=str(error))
-        record = full_record(CONDITIONS, decision, data.requester, policies.revision)
+        record = full_record(CONDITIONS, decision, data.requester, revision or policies.revision)
         record.operation, record.uid = data.operation or "", review.uid
         return ReviewReply(200, self._encode(review.reply(decision)), record)
 
@@ -201,14 +209,6 @@ def _knows_conditions(review: DecodedReview) -> bool:
     """Whether the caller knows conditions but does not want them here, so it will not enforce any either."""
     spec = review.spec
     return spec is not None and (spec.conditional_authorization is not None or spec.authorization_options is not None)
-
-
-def _with_requester(data: ConditionData, request: Any) -> ConditionData:
-    """Add the requester, for checks through `authorizer`; unknown if the request does not name it in full."""
-    try:
-        return replace(data, requester=bridge.admission_request(request).attributes()[0])
-    except WireError:
-        return data
 
 
 Answer = TypeVar("Answer")

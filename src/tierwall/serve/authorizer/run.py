@@ -113,7 +113,8 @@ class AuthorizerServer:
         self.follower.begin(source)
         self.certificates = Certificates(settings.tls) if settings.tls is not None else None
         self._tls_server: TlsServer | None = None
-        self.issuer = Issuer(sealing_key(settings.seal_key, settings.tls.key if settings.tls is not None else None))
+        key = sealing_key(settings.seal_key, settings.tls.key if settings.tls is not None else None)
+        self.issuer = Issuer(key, settings.grace)
         self.metrics = AuthorizerMetrics(self.follower)
         self.log = DecisionLog.open(settings.log) if settings.log is not None else None
         self.reviews = Reviews(

@@ -188,7 +188,8 @@ def test_a_workload_that_is_scaled_to_zero_takes_its_connections_with_it(tmp_pat
     assert "- shop/web[Deployment] => shop/db : TCP 5432" in result.stdout.replace(" (3)", "")
 
 
-def test_a_file_keeps_the_age_of_the_object_that_it_replaces(tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", [{}, {"creationTimestamp": None}, {"creationTimestamp": "2026-06-01T00:00:00Z"}])
+def test_a_file_keeps_the_age_of_the_object_that_it_replaces(tmp_path: Path, given: dict[str, Any]) -> None:
     """Two settings of one precedence: the older policy wins, and applying it again does not make it younger."""
     gateway = {
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -210,7 +211,40 @@ def test_a_file_keeps_the_age_of_the_object_that_it_replaces(tmp_path: Path) -> 
 
     applied = policy("older", 2020, "1s")
     del applied["metadata"]["creationTimestamp"]
+    applied["metadata"] |= given
     (tmp_path / "change.yaml").write_text(yaml.safe_dump(applied))
     with serving([gateway, policy("older", 2020, "1s"), policy("younger", 2021, "2s")]) as cluster:
         result = of_cluster(cluster, "--cluster", "-f", tmp_path, "-o", "json")
     assert json.loads(result.stdout)["differences"] == []
+
+
+@pytest.mark.parametrize("status", [{}, {"status": {}}, {"status": {"phase": "Failed"}}])
+def test_a_file_leaves_the_status_and_the_owner_of_an_object_alone(tmp_path: Path, status: dict[str, Any]) -> None:
+    """A pod keeps its address, by which a policy selects it, and its workload."""
+    (live,) = [value for value in rollout({"app": "web"}) if value["metadata"]["name"] == "web-7d9f-1"]
+    metadata = {key: live["metadata"][key] for key in ("name", "namespace", "labels")}
+    applied = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": live["spec"], **status}
+    (tmp_path / "change.json").write_text(json.dumps(applied))
+    with serving(rollout({"app": "web"})) as cluster:
+        result = of_cluster(cluster, "--cluster", "-f", tmp_path, "-o", "json")
+        over = tierwall.load(cluster=Cluster(kubeconfig=str(cluster.kubeconfig))).overlay(tmp_path)
+    assert (result.exit_code, json.loads(result.stdout)["differences"]) == (0, [])
+    pod = over.snapshot.get("", "Pod", "shop", "web-7d9f-1")
+    assert pod is not None
+    assert pod.value["status"] == live["status"]
+    assert pod.metadata["ownerReferences"] == live["metadata"]["ownerReferences"]
+
+
+def test_an_object_without_a_namespace_is_in_that_of_the_context(tmp_path: Path) -> None:
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "shut"}, "spec": {}}
+    (tmp_path / "change.json").write_text(json.dumps(policy))
+    with serving(OLD) as cluster:
+        value = yaml.safe_load(Path(cluster.kubeconfig).read_text())
+        for namespace, code in (("default", 0), ("shop", 4)):
+            value["contexts"][0]["context"]["namespace"] = namespace
+            (tmp_path / "config").write_text(yaml.safe_dump(value))
+            change = "--cluster", "-f", tmp_path / "change.json"
+            result = run("diff", "--kubeconfig", tmp_path / "config", *change)
+            assert result.exit_code == code, result.output
+            given = of_cluster(cluster, *change, "-n", namespace)
+            assert (given.exit_code, given.stdout) == (code, result.stdout)

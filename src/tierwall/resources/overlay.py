@@ -18,8 +18,10 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.unlisted import UnlistedKind
 from tierwall.resources.workloads import WORKLOADS, controller
 
-# What the API server and controllers write into `metadata`, and applying a file does not change.
-_KEPT = ("creationTimestamp", "uid", "ownerReferences")
+# What the API server writes into `metadata`, whatever a file has there: `kubectl create --dry-run` has a null age.
+_OF_SERVER = ("creationTimestamp", "uid")
+# What controllers write there, and applying a file without it does not change.
+_OF_CONTROLLERS = ("ownerReferences",)
 
 
 def overlay(snapshot: Snapshot, resources: Iterable[Resource]) -> Snapshot:
@@ -50,10 +52,15 @@ def _applied(snapshot: Snapshot, resource: Resource) -> Resource:
     before = snapshot.get(*resource.identity)
     if before is None or not before.is_live or resource.is_live:
         return resource
-    kept = {key: before.metadata[key] for key in _KEPT if key in before.metadata and key not in resource.metadata}
-    metadata = {**resource.metadata, **kept}
+    given, had = resource.metadata, before.metadata
+    metadata = {
+        **{key: had[key] for key in _OF_CONTROLLERS if key in had},
+        **given,
+        **{key: had[key] for key in _OF_SERVER if key in had},
+    }
+    # Only controllers write a status: applying a file leaves it alone.
     status = {"status": before.value["status"]} if "status" in before.value else {}
-    return replace(resource, value={**status, **resource.value, "metadata": metadata}, _memo={})
+    return replace(resource, value={**resource.value, **status, "metadata": metadata}, _memo={})
 
 
 def owned_pods(snapshot: Snapshot, workloads: Collection[Identity]) -> Iterator[tuple[Resource, Resource]]:

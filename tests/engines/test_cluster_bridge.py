@@ -54,6 +54,12 @@ BASE = (
         f'request.resource == "namespaces" && {IS}"alice" && request.verb == "create" && '
         'object.metadata.name.startsWith("alice-")',
     ),
+    (
+        "alice-asks-about-bob",
+        "Allow",
+        'request.resource == "subjectaccessreviews" && request.userInfo.username == "alice" && '
+        'object.spec.user == "bob"',
+    ),
 )
 
 
@@ -85,6 +91,15 @@ def claim(name: str, storage_class: str = "dev", owner: str | None = "alice") ->
         "resources": {"requests": {"storage": "1Gi"}},
     }
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def access_review(user: str) -> dict[str, Any]:
+    attributes = {"verb": "get", "version": "v1", "resource": "pods", "namespace": "dev"}
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": attributes},
+    }
 
 
 def test_an_unconditional_allow_lets_a_request_through(cluster: Cluster) -> None:
@@ -189,6 +204,13 @@ def test_what_admission_never_sees_is_not_granted_on_conditions(cluster: Cluster
     assert cluster.kubectl("alice", "delete", "validatingwebhookconfiguration", name).is_forbidden
     (cluster.policies / "hooks.yaml").unlink()
     eventually(lambda: (cluster.health() or {})["revision"] == before, "the policies of before")
+
+
+def test_conditions_on_access_reviews_are_enforced(cluster: Cluster) -> None:
+    assert cluster.apply("alice", "create", access_review("bob")).is_done
+    refused = cluster.apply("alice", "create", access_review("admin"))
+    assert refused.is_forbidden
+    assert "conditions do not hold" in refused.text
 
 
 def test_both_phases_see_the_same_request(cluster: Cluster) -> None:

@@ -65,30 +65,117 @@ def test_a_caller_that_mentions_conditions_is_not_an_old_api_server(served: Serv
     assert "conditionsChain" in served.post("/authorize", access(**readable())).json["status"]
 
 
+SERVICE = {
+    "apiVersion": "apiregistration.k8s.io/v1",
+    "kind": "APIService",
+    "metadata": {"name": "v1.metrics.example.com"},
+    "spec": {"group": "metrics.example.com", "version": "v1", "service": {"name": "x", "namespace": "y"}},
+}
+
+
+def definition(group: str, **version: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"things.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": True, "storage": True, **version}],
+        },
+    }
+
+
 @pytest.mark.parametrize(
     "attributes",
     [
         {"version": "*"},
+        {"resource": "*"},
         {"verb": "list"},
         {"verb": "get"},
+        {"verb": "use"},
+        {"resource": "pods", "subresource": "log", "verb": "get"},
         {"group": "admissionregistration.k8s.io", "resource": "validatingwebhookconfigurations"},
-        {"group": "authorization.k8s.io", "resource": "subjectaccessreviews"},
-        {"resource": "nodes", "subresource": "proxy", "verb": "delete"},
+        # Programs that ask about resources that exist nowhere.
+        {"resource": "things"},
+        {"subresource": "finalizers", "verb": "update"},
+        {"group": "example.com"},
+        # Another API server.
         {"group": "metrics.example.com", "resource": "things"},
+        {"group": "unserved.example.com", "resource": "things"},
+        {"group": "defined.example.com", "resource": "things", "subresource": "scale", "verb": "update"},
+        {"group": "defined.example.com", "resource": "others"},
+        # Kubelets.
+        *(
+            {"resource": "nodes", "subresource": subresource, "verb": verb, "namespace": "", "name": "n"}
+            for subresource in ("proxy", "log", "stats", "metrics", "spec", "checkpoint", "pods", "configz", "healthz")
+            for verb in ("get", "create", "update", "delete")
+        ),
     ],
 )
 def test_nothing_is_granted_where_admission_would_not_enforce_it(tmp_path: Path, attributes: dict[str, str]) -> None:
     served = Served(tmp_path, (), bridged=True)
-    service = {
-        "apiVersion": "apiregistration.k8s.io/v1",
-        "kind": "APIService",
-        "metadata": {"name": "v1.metrics.example.com"},
-        "spec": {"group": "metrics.example.com", "version": "v1", "service": {"name": "x", "namespace": "y"}},
-    }
+    others = (
+        SERVICE,
+        definition("metrics.example.com"),
+        definition("defined.example.com", subresources={"status": {}}),
+        definition("unserved.example.com", served=False),
+    )
     for effect, folded in (("Allow", "NoOpinion"), ("Deny", "Deny")):
-        served.write([("any", effect, "object.ok == true")], service)
+        served.write([("any", effect, "object.ok == true")], *others)
         assert served.reload()
         assert verdict(served, access(attributes=attributes)) == folded
+
+
+def test_nothing_is_granted_on_conditions_for_a_path(tmp_path: Path) -> None:
+    served = Served(tmp_path, [("any", "Allow", "object.ok == true")], bridged=True)
+    review = access()
+    del review["spec"]["resourceAttributes"]
+    review["spec"]["nonResourceAttributes"] = {"path": "/metrics", "verb": "create"}
+    assert verdict(served, review) == "NoOpinion"
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"resource": "nodes", "subresource": "status", "verb": "patch", "name": "n"},
+        {"resource": "pods", "subresource": "exec", "verb": "get", "name": "p"},
+        {"resource": "pods", "subresource": "eviction", "name": "p"},
+        {"group": "apps", "resource": "deployments", "subresource": "scale", "verb": "patch", "name": "d"},
+        {"group": "resource.k8s.io", "resource": "resourceclaims"},
+        {"group": "defined.example.com", "resource": "things"},
+        {"group": "defined.example.com", "resource": "things", "subresource": "status", "verb": "update"},
+        *(
+            {"group": "authorization.k8s.io", "resource": f"{kind}accessreviews"}
+            for kind in ("subject", "selfsubject", "localsubject")
+        ),
+        {"group": "authorization.k8s.io", "resource": "selfsubjectrulesreviews"},
+        {"group": "authentication.k8s.io", "resource": "tokenreviews"},
+        {"group": "authentication.k8s.io", "resource": "selfsubjectreviews"},
+    ],
+)
+def test_what_admission_sees_is_granted_on_conditions(tmp_path: Path, attributes: dict[str, str]) -> None:
+    served = Served(tmp_path, (), bridged=True)
+    served.write(
+        [("any", "Allow", "object.ok == true")], definition("defined.example.com", subresources={"status": {}})
+    )
+    assert served.reload()
+    assert verdict(served, access(attributes=attributes)) == "Allow"
+
+
+def test_what_the_first_phase_left_to_others_is_not_refused_for_conditions_that_do_not_hold(tmp_path: Path) -> None:
+    served = Served(tmp_path, [("metrics", "Allow", 'object.path == "metrics"')], bridged=True)
+    node = {"group": "", "version": "v1", "resource": "nodes"}
+    about: dict[str, Any] = {
+        "resource": node,
+        "requestResource": node,
+        "subResource": "proxy",
+        "requestSubResource": "proxy",
+    }
+    for path in ("metrics", "exec"):
+        review = admission("alice", "CONNECT", **about, name="n", object={"path": path})
+        assert is_admitted(served, review)
 
 
 def test_selectors_must_make_no_difference_because_admission_does_not_see_them(tmp_path: Path) -> None:
@@ -270,14 +357,14 @@ def test_both_phases_together_decide_as_an_api_server_that_knows_conditions(
     """Without another authorizer, the answers are the same. With one that allows everything, ours never allow more."""
     in_force = policy_set(policies)
     name = "" if verb == "create" else "c"
-    attributes = Attributes(user="u", verb=verb, version="v1", resource="things", name=name)
+    attributes = Attributes(user="u", verb=verb, version="v1", resource="configmaps", name=name)
     object_ = {**new, "metadata": {"name": "c"}} if verb != "delete" else None
     old_object = {**old, "metadata": {"name": "c"}} if verb != "create" else None
     request = msgspec.convert(
         {
             "uid": "u1",
             "operation": {"create": "CREATE", "delete": "DELETE"}.get(verb, "UPDATE"),
-            "resource": {"version": "v1", "resource": "things"},
+            "resource": {"version": "v1", "resource": "configmaps"},
             "userInfo": {"username": "u"},
             "name": "c",
             "object": object_,

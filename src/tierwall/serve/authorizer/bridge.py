@@ -7,7 +7,7 @@ phases anew on the object, from one set of policies:
     Deny                                        refused
     conditional, comes to Allow                 let pass
     conditional, comes to Deny                  refused
-    conditional, no opinion, could have allowed refused: the first phase had let it through
+    conditional, no opinion, could have allowed refused: the first phase had let it through (if admission sees it)
     conditional, no opinion, could only deny    let pass: another authorizer allowed it
 
 If the current policies have no opinion, a superseded set may have let the request through, and the API server may have
@@ -31,8 +31,6 @@ from msgspec.structs import replace
 from tierwall.api.algebra.chain import ChainDecision, CompleteDecision, ask_the_rest
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import (
-    CONNECT_RESOURCES,
-    CONNECT_VERBS,
     Attributes,
     ConditionData,
     ConditionsMode,
@@ -45,18 +43,6 @@ from tierwall.serve.authorizer.superseded import ChangeScope
 
 # The API server lets this group through before it asks any authorizer, so our conditions had no part in it.
 PRIVILEGED = "system:masters"
-# Webhooks are not asked about their own configuration, and reviews are never stored.
-UNSEEN_GROUPS = frozenset(("admissionregistration.k8s.io",))
-UNSEEN = frozenset(
-    (
-        ("authentication.k8s.io", "selfsubjectreviews"),
-        ("authentication.k8s.io", "tokenreviews"),
-        ("authorization.k8s.io", "localsubjectaccessreviews"),
-        ("authorization.k8s.io", "selfsubjectaccessreviews"),
-        ("authorization.k8s.io", "selfsubjectrulesreviews"),
-        ("authorization.k8s.io", "subjectaccessreviews"),
-    )
-)
 
 
 class AdmissionJudgement(msgspec.Struct, frozen=True):
@@ -69,17 +55,6 @@ class AdmissionJudgement(msgspec.Struct, frozen=True):
     revision: str
 
 
-def is_enforced(policies: PolicySet, attributes: Attributes) -> bool:
-    """Whether admission will be asked about the object of a request, and will recognize the request."""
-    if not attributes.supports_conditions or attributes.group in UNSEEN_GROUPS | policies.aggregated:
-        return False
-    if (attributes.group, attributes.resource) in UNSEEN:
-        return False
-    # To admission, a proxied delete, for example, is a CONNECT, which would be judged as a get or a create.
-    is_connect = not attributes.group and attributes.combined_resource in CONNECT_RESOURCES
-    return not is_connect or attributes.verb in CONNECT_VERBS
-
-
 def first_answer(policies: PolicySet, attributes: Attributes, grants: bool = True) -> tuple[Decision, ChainDecision]:
     """Return the concrete answer to the authorizer, and the chain's answer behind it.
 
@@ -89,7 +64,7 @@ def first_answer(policies: PolicySet, attributes: Attributes, grants: bool = Tru
     decision = policies.chain.authorize(asked)
     if not decision.is_conditional:
         return decision, decision
-    if not is_enforced(policies, attributes):
+    if not policies.admitted.covers(attributes):
         return failed_answer(ask_the_rest(decision), "conditional, and admission does not see it"), decision
     if attributes.label_selector is not None or attributes.field_selector is not None:
         # Admission does not see selectors. It must come to the same result without them.
@@ -142,11 +117,11 @@ def _judge_as(
     if final.verdict is DENY:
         return _refusal(final, attributes, policies)
     if final.verdict is NO_OPINION:
-        if first.is_conditional and first.can_become_allowed:
+        if first.is_conditional and first.can_become_allowed and policies.admitted.covers(attributes):
             return _refusal(final, attributes, policies)
         for older in retained:
             earlier = older.chain.authorize(attributes)
-            if earlier.is_conditional and earlier.can_become_allowed and is_enforced(older, attributes):
+            if earlier.is_conditional and earlier.can_become_allowed and older.admitted.covers(attributes):
                 then = _evaluate(earlier, request, attributes)
                 if then.verdict is not ALLOW:
                     return _refusal(then, attributes, older)

@@ -20,6 +20,7 @@ from tierwall.api.authorizers.webhook import WebhookAuthorizer
 from tierwall.api.model import AuthorizerConfig, build_chain, configured_authorizers
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
 from tierwall.resources.snapshot import Snapshot
+from tierwall.serve.authorizer.admitted_resources import OF_KUBERNETES, AdmittedResources, admitted_resources
 from tierwall.serve.authorizer.review_client import webhook
 from tierwall.serve.authorizer.superseded import SupersededSets, change_scope
 from tierwall.serve.follower import Follower, Load, PreparedState
@@ -33,8 +34,8 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
     members: tuple[AuthorizerConfig, ...] = ()
     objects: int = 0
     policies: int = 0
-    # API groups served by another server (APIService with a service). This API server runs no admission for them.
-    aggregated: frozenset[str] = frozenset()
+    # What the admission of the API server sees.
+    admitted: AdmittedResources = OF_KUBERNETES
     # Why the newest chain is not in force.
     chain_problems: tuple[Diagnostic, ...] = ()
 
@@ -66,7 +67,7 @@ def policy_set_of(snapshot: Snapshot, last_good: PolicySet | None = None) -> Pol
         members,
         len(snapshot),
         len(policies_of(snapshot)),
-        _aggregated(snapshot),
+        admitted_resources(snapshot),
         problems,
     )
 
@@ -85,14 +86,6 @@ def _revision(snapshot: Snapshot, kept_members: tuple[AuthorizerConfig, ...]) ->
         group, kind, namespace, name = resource.identity
         digest.update(encode([group, resource.version, kind, namespace, name, resource.value]))
     return digest.hexdigest()[:12]
-
-
-def _aggregated(snapshot: Snapshot) -> frozenset[str]:
-    return frozenset(
-        group
-        for service in snapshot.of_kind("apiregistration.k8s.io", "APIService")
-        if service.spec.get("service") and isinstance(group := service.spec.get("group"), str) and group
-    )
 
 
 # Longer than the API server's default `authorizedTTL` of five minutes.

@@ -240,7 +240,10 @@ def run() -> None:
                     show(f"{count:,} policies, reviews that come again", server, again)
                     show(f"{count:,} policies, second phase", server, second_phase(server[1], again))
         print(f"  10,000 policies against 100: {by_count[10_000] / by_count[100]:.2f} x")
-        with tempfile.NamedTemporaryFile() as log, authorizer(1_000, "--log", log.name, "--bridge") as server:
+        with (
+            tempfile.NamedTemporaryFile() as log,
+            authorizer(1_000, "--log", log.name, "--bridge", "--assume-admission") as server,
+        ):
             show("1,000 policies, bridge and decision log", server, requests(1_000, number, True))
     for count in (1_000, 10_000):
         with authorizer(count) as (_, port):

@@ -25,7 +25,14 @@ class Cluster(ControlPlane):
         "alice": ("alice", ("dev",)),
         "bob": ("bob", ("dev",)),
         "mallory": ("mallory", ("dev",)),
+        # The authorizer itself, with the roles that `install` writes.
+        "authorizer": ("tierwall-authorizer", ()),
     }
+    # More options of `authorizer` and of `authorizer install`.
+    options: tuple[str, ...] = ()
+    install_options: tuple[str, ...] = ()
+    admission_config = "admission.yaml"
+    gates: tuple[str, ...] = ()
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -38,22 +45,26 @@ class Cluster(ControlPlane):
 
     def start(self) -> None:
         """Start everything and wait until it answers."""
+        self._write_kubeconfigs()
         self._start_etcd()
         self._first_authorizer()
         self._start_api_server(
             f"--authorization-config={self.pki / 'authorization.yaml'}",
-            f"--admission-control-config-file={self.pki / 'admission.yaml'}",
+            f"--admission-control-config-file={self.pki / self.admission_config}",
             "--watch-cache=false",
+            *self.gates,
         )
-        self._write_kubeconfigs()
-        self.kubectl("admin", "apply", "-f", str(self.pki / "webhook.yaml"), expect=True)
+        if (self.pki / "webhook.yaml").exists():
+            self.kubectl("admin", "apply", "-f", str(self.pki / "webhook.yaml"), expect=True)
+        self.kubectl("admin", "apply", "-f", str(self.pki / "rbac.yaml"), expect=True)
         self.kubectl("admin", "create", "namespace", "dev", expect=True)
+        self.wait_until_live()
 
     def _first_authorizer(self) -> None:
         """Start on free ports. The API server must be told one in advance, so try until both are free."""
         while True:
             self.port, self.health_port = unused_port(), unused_port()
-            install(self.pki, f"https://127.0.0.1:{self.port}")
+            install(self.pki, f"https://127.0.0.1:{self.port}", *self.install_options)
             try:
                 return self.start_authorizer()
             except AssertionError:
@@ -70,10 +81,22 @@ class Cluster(ControlPlane):
             *("--listen", f"127.0.0.1:{self.port}", "--health-listen", f"127.0.0.1:{self.health_port}"),
             *("--tls-cert", str(pki / "server.crt"), "--tls-key", str(pki / "server.key")),
             *("--client-ca", str(pki / "ca.crt"), "--bridge", "--log", str(self.decisions), "--grace", "5"),
+            *("--api-server-kubeconfig", str(self.folder / "authorizer.kubeconfig"), *self.options),
         )
         process = self._processes["authorizer"]
         eventually(lambda: self.health() is not None or process.poll() is not None, "the authorizer")
         assert process.poll() is None, self.log("authorizer")
+        if "api-server" in self._processes:
+            self.wait_until_live()
+
+    def wait_until_live(self, is_live: bool = True) -> str:
+        """Wait until the authorizer has proved that admission is live, or no longer has; return its reason."""
+        eventually(lambda: self._admission().get("live") is is_live, lambda: f"live {is_live}: {self._admission()}")
+        return str(self._admission()["reason"])
+
+    def _admission(self) -> dict[str, Any]:
+        admission: dict[str, Any] = (self.health() or {}).get("admission", {})
+        return admission
 
     # asking
 
@@ -109,7 +132,7 @@ class Cluster(ControlPlane):
         return [json.loads(line) for line in self.decisions.read_text().splitlines()]
 
 
-def install(pki: Path, url: str) -> None:
+def install(pki: Path, url: str, *more: str) -> None:
     """Write the certificates and configuration of an authorizer at an address."""
-    command = [TIERWALL, "authorizer", "install", "--out", str(pki), "--url", url]
+    command = [TIERWALL, "authorizer", "install", "--out", str(pki), "--url", url, *more]
     subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)

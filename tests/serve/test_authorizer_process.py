@@ -287,6 +287,7 @@ def test_certificates_and_the_client_ca_rotate_without_a_restart(process: Proces
 
 
 def test_the_decision_log_is_written_as_decisions_are_made(process: Process) -> None:
+    process.ask("bob")
     lines = (process.folder / "decisions").read_text().splitlines()
     assert any(json.loads(line).get("policy") == "ClusterAuthorizationPolicy/bob-claims" for line in lines)
 
@@ -326,6 +327,7 @@ def test_an_installation_is_printed_and_kept(tmp_path: Path) -> None:
         "AdmissionConfiguration",
         "Config",
         "ValidatingWebhookConfiguration",
+        "List",
     ]
     webhook = documents[0]["authorizers"][0]["webhook"]
     assert webhook["failurePolicy"] == "Deny"
@@ -335,8 +337,79 @@ def test_an_installation_is_printed_and_kept(tmp_path: Path) -> None:
     assert (tmp_path / "pki" / "server.key").stat().st_mode & 0o077 == 0
     again = CliRunner().invoke(root, [*command, "--exempt-group", "system:nodes"])
     assert again.output == first.output, "certificates are kept"
-    for bad in (["--url", "http://x"], ["--name", "No Name"], ["--exempt-group", "a'b"]):
+    for bad in (
+        ["--url", "http://x"],
+        ["--name", "No Name"],
+        ["--exempt-group", "a'b"],
+        ["--canary-namespace", "No"],
+        ["--api-server-user", ""],
+    ):
         assert CliRunner().invoke(root, ["authorizer", "install", "--out", str(tmp_path / "no"), *bad]).exit_code == 1
+
+
+def installed(folder: Path, *options: str) -> dict[str, Any]:
+    """Return what an installation wrote, by file."""
+    result = CliRunner().invoke(root, ["authorizer", "install", "--out", str(folder), "--url", "https://h:1", *options])
+    assert result.exit_code == 0, result.output
+    return {str(file.relative_to(folder)): yaml.safe_load(file.read_text()) for file in folder.rglob("*.yaml")}
+
+
+def test_the_authorizer_gets_the_rights_that_it_needs_and_no_others(tmp_path: Path) -> None:
+    user = "system:serviceaccount:ops:tierwall"
+    written = installed(tmp_path, "--api-server-user", user, "--canary-namespace", "ops")["rbac.yaml"]["items"]
+    rules = [rule for item in written for rule in item.get("rules", ())]
+    configurations = {
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": ["validatingwebhookconfigurations"],
+        "resourceNames": ["tierwall-authorizer"],
+        "verbs": ["get", "watch"],
+    }
+    assert rules == [
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]},
+        configurations,
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
+    ]
+    assert {subject["name"] for item in written for subject in item.get("subjects", ())} == {user}
+    assert {item["metadata"].get("namespace") for item in written if item["kind"].startswith("Role")} == {"ops"}
+
+
+def test_static_admission_is_written_as_files_of_the_api_server(tmp_path: Path) -> None:
+    api, static = installed(tmp_path / "api"), installed(tmp_path / "static", "--static")
+    assert "webhook.yaml" not in static
+    webhook = static["static-admission/webhook.yaml"]
+    assert webhook["metadata"]["name"].endswith(".static.k8s.io")
+    ours, theirs = webhook["webhooks"][0], api["webhook.yaml"]["webhooks"][0]
+    assert ours["clientConfig"]["url"] == theirs["clientConfig"]["url"]
+    assert {**ours, "clientConfig": 0} == {**theirs, "clientConfig": 0}
+    configuration = static["admission-static.yaml"]["plugins"][0]["configuration"]
+    assert configuration["staticManifestsDir"] == str(tmp_path / "static" / "static-admission")
+
+
+def test_servers_that_know_conditions_get_the_endpoint_in_both_spellings(tmp_path: Path) -> None:
+    written = installed(tmp_path, "--native")
+    assert set(written) == {"authorization-kep.yaml", "authorization-conditions-review.yaml", "kubeconfig.yaml"}
+    kep, series = (
+        written[f"authorization-{spelling}.yaml"]["authorizers"][0]["webhook"]
+        for spelling in ("kep", "conditions-review")
+    )
+    assert kep["authorizationConditionsReviewVersion"] == series["conditionsReview"]["version"] == "v1alpha1"
+    context = kep["conditionsEndpointKubeConfigContext"]
+    assert context == series["conditionsReview"]["kubeConfigContextName"]
+    kubeconfig = written["kubeconfig.yaml"]
+    [cluster] = [entry["context"]["cluster"] for entry in kubeconfig["contexts"] if entry["name"] == context]
+    [server] = [entry["cluster"]["server"] for entry in kubeconfig["clusters"] if entry["name"] == cluster]
+    assert server == "https://h:1/conditions"
+    both = CliRunner().invoke(root, ["authorizer", "install", "--out", str(tmp_path), "--native", "--static"])
+    assert both.exit_code == 2
+
+
+def test_the_proof_of_admission_needs_the_bridge(process: Process) -> None:
+    for option in (["--assume-admission"], ["--api-server-kubeconfig", "x"]):
+        result = CliRunner().invoke(root, ["authorizer", "--policies", str(process.policies), *option])
+        assert (result.exit_code, "--bridge" in result.output) == (2, True)
+    missing = ["--bridge", "--api-server-kubeconfig", str(process.folder / "none")]
+    result = CliRunner().invoke(root, ["authorizer", "--policies", str(process.policies), *missing])
+    assert (result.exit_code, "TW040" in result.output) == (1, True)
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 import click
 
 from tierwall.cli.command import Params, address, choice, flag, option, print_report, repeated_option, runs
 from tierwall.cli.objects import ObjectParams, StateParams
+
+if TYPE_CHECKING:
+    from tierwall.cluster.access import ClusterAccess
 
 
 class ServeParams(StateParams, ObjectParams):
@@ -25,6 +31,15 @@ class ServeParams(StateParams, ObjectParams):
     tls_key: str | None = option(metavar="FILE", help="Private key of the certificate (PEM).")
     client_ca: str | None = option(metavar="FILE", help="Require client certificates from this CA (PEM).")
     bridge: bool = flag("Support API servers without conditional authorization: answer their admission webhook too.")
+    api_server_kubeconfig: str | None = option(
+        metavar="FILE",
+        help="With --bridge: reach the API server by this kubeconfig, to prove that its admission is live.",
+        show_default="the cluster that policies are read from",
+    )
+    canary_namespace: str = option(
+        default="default", metavar="NAME", help="Namespace in which the canary is created, as a dry run."
+    )
+    assume_admission: bool = flag("Grant on conditions without proof that admission enforces them.")
     seal_key: str | None = option(
         metavar="FILE", help="Key that seals conditions; by default derived from the TLS key."
     )
@@ -67,6 +82,8 @@ def group(params: ServeParams) -> None:
         raise click.UsageError("give --tls-cert and --tls-key together")
     if params.client_ca and not params.tls_cert:
         raise click.UsageError("--client-ca needs --tls-cert and --tls-key")
+    if not params.bridge and (params.api_server_kubeconfig or params.assume_admission):
+        raise click.UsageError("--api-server-kubeconfig and --assume-admission need --bridge")
     host, port = address(params.listen, "--listen", "127.0.0.1")
     health = address(params.health_listen, "--health-listen", "127.0.0.1") if params.health_listen else None
 
@@ -82,6 +99,9 @@ def group(params: ServeParams) -> None:
         health=health,
         tls=TlsFiles(cert, key, params.client_ca) if cert and key else None,
         bridge=params.bridge,
+        api_server=_api_server(params) if params.bridge else None,
+        canary_namespace=params.canary_namespace,
+        assume_admission=params.assume_admission,
         shape=WireShape(params.shape),
         seal_key=params.seal_key,
         log=params.log,
@@ -91,6 +111,15 @@ def group(params: ServeParams) -> None:
         header_seconds=params.read_timeout,
     )
     engine("authorizer", settings=settings).follow(source, print_report)
+
+
+def _api_server(params: ServeParams) -> ClusterAccess | None:
+    """Return the way to the API server that is answered; InputError if the kubeconfig does not lead to one."""
+    if params.api_server_kubeconfig is None:
+        return params.cluster_access
+    from tierwall.cluster.access import find_access
+
+    return find_access(None, params.api_server_kubeconfig, os.environ)
 
 
 class InstallParams(Params):
@@ -111,6 +140,12 @@ class InstallParams(Params):
     bridge: bool = option(
         "--bridge/--no-bridge", default=True, help="Also write the configuration of the admission webhook."
     )
+    static: bool = flag("Write the admission webhook as files of the API server (alpha) instead of an object.")
+    native: bool = flag("Write the configuration for an API server that knows conditions, without a webhook.")
+    api_server_user: str = option(
+        default="tierwall-authorizer", metavar="USER", help="User as whom the authorizer asks the API server."
+    )
+    canary_namespace: str = option(default="default", metavar="NAME", help="Namespace of the authorizer's canary.")
 
 
 @group.command("install", epilog="Example: tierwall authorizer install --out pki/ --url https://127.0.0.1:9443")
@@ -119,10 +154,16 @@ def install(params: InstallParams) -> None:
     """Write and print what an API server needs to ask the authorizer.
 
     Writes a CA, a server and a client certificate (existing ones are kept), a kubeconfig, an AuthorizationConfiguration
-    and, for admission, a ValidatingWebhookConfiguration and an AdmissionConfiguration into a folder, and prints them.
+    and, for admission, a ValidatingWebhookConfiguration, an AdmissionConfiguration and roles into a folder, and prints
+    them. With --native, it writes the configuration for API servers that know conditions, in both spellings.
     """
-    from tierwall.serve.authorizer.install import Installation, write
+    if params.native and params.static:
+        raise click.UsageError("--native needs no admission webhook: leave out --static")
+    from tierwall.serve.authorizer.install import Installation, InstallationMode, write
 
+    wanted_mode = (
+        "native" if params.native else "plain" if not params.bridge else "static" if params.static else "bridge"
+    )
     wanted = Installation(
         folder=params.out,
         url=params.url.rstrip("/"),
@@ -130,6 +171,8 @@ def install(params: InstallParams) -> None:
         hosts=params.hosts,
         days=params.days,
         exempt=params.exempt,
-        bridge=params.bridge,
+        mode=InstallationMode(wanted_mode),
+        api_server_user=params.api_server_user,
+        canary_namespace=params.canary_namespace,
     )
     click.echo(write(wanted), nl=False)

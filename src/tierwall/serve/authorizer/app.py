@@ -22,7 +22,16 @@ from tierwall.render.engines import review_document
 from tierwall.render.json import diagnostic_document
 from tierwall.serve.authorizer.metrics import AuthorizerMetrics
 from tierwall.serve.authorizer.policies import PolicyFollower
-from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MAX_BYTES, ReviewReply, Reviews, too_long
+from tierwall.serve.authorizer.reviews import (
+    ADMIT,
+    AUTHORIZE,
+    CANARY,
+    CONDITIONS,
+    MAX_BYTES,
+    ReviewReply,
+    Reviews,
+    too_long,
+)
 from tierwall.serve.decisionlog import DecisionLog
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -148,7 +157,7 @@ class App:
     def _remember(self, reply: ReviewReply, seconds: float) -> None:
         record = reply.record
         self._metrics.observe(record, seconds)
-        if self._log is not None:
+        if self._log is not None and record.phase != CANARY:
             try:
                 self._log.write(review_document(record, datetime.now(UTC), seconds))
             except OSError as error:
@@ -190,6 +199,12 @@ class App:
             page["message"] = "policies are being prepared"
         elif follower.newest_errors:
             page["message"] = "objects with errors fail closed; all others are in force"
+        if self._reviews.bridged:
+            admission = self._reviews.admission()
+            page["admission"] = {"live": admission.is_live, "reason": admission.reason}
+            if not admission.is_live:
+                line = f"admission: {admission.words()}"
+                page["message"] = f"{page['message']}\n{line}" if "message" in page else line
         if errors := follower.stale or follower.newest_errors:
             page["problems"] = [diagnostic_document(diagnostic) for diagnostic in errors[:MAX_PROBLEMS]]
         return page

@@ -38,6 +38,7 @@ from tierwall.api.algebra.request import (
 )
 from tierwall.api.decide import enforce_conditions
 from tierwall.api.wire.review import WireError
+from tierwall.serve.authorizer.admission_state import ASSUMED, AdmissionState
 from tierwall.serve.authorizer.policies import PolicySet
 from tierwall.serve.authorizer.superseded import ChangeScope
 
@@ -55,15 +56,20 @@ class AdmissionJudgement(msgspec.Struct, frozen=True):
     revision: str
 
 
-def first_answer(policies: PolicySet, attributes: Attributes, grants: bool = True) -> tuple[Decision, ChainDecision]:
+def first_answer(
+    policies: PolicySet, attributes: Attributes, grants: bool = True, admission: AdmissionState = ASSUMED
+) -> tuple[Decision, ChainDecision]:
     """Return the concrete answer to the authorizer, and the chain's answer behind it.
 
-    Without `grants` no condition lets a request through (while replicas may still have other policies).
+    Without `grants` no condition lets a request through (while replicas may still have other policies). While admission
+    is not proved live, conditions fold as for a caller that does not know them.
     """
     asked = replace(attributes, conditions_mode=ConditionsMode.HUMAN_READABLE)
     decision = policies.chain.authorize(asked)
     if not decision.is_conditional:
         return decision, decision
+    if not admission.enforces(attributes):
+        return _unproved_answer(policies, attributes, admission), decision
     if not policies.admitted.covers(attributes):
         return failed_answer(ask_the_rest(decision), "conditional, and admission does not see it"), decision
     if attributes.label_selector is not None or attributes.field_selector is not None:
@@ -79,6 +85,18 @@ def first_answer(policies: PolicySet, attributes: Attributes, grants: bool = Tru
             ask_the_rest(decision), "conditional, by policies that are still being rolled out"
         ), decision
     return Decision(ALLOW, "conditional: admission decides", decision.error), decision
+
+
+def _unproved_answer(policies: PolicySet, attributes: Attributes, admission: AdmissionState) -> Decision:
+    """Return the answer while nobody is known to enforce conditions on the request of this user."""
+    if admission.is_probe(attributes):
+        return Decision(NO_OPINION, "left to other authorizers: the proof that admission is live depends on it")
+    folded = policies.chain.authorize(replace(attributes, conditions_mode=ConditionsMode.NONE))
+    if folded.verdict is ALLOW:
+        return folded
+    # The reason is for operators: users see this answer.
+    why = "admission leaves out a group of the user" if admission.is_live else "admission is not live"
+    return Decision(folded.verdict, f"conditional, and {why}", folded.error)
 
 
 def failed_answer(decision: CompleteDecision, reason: str) -> Decision:

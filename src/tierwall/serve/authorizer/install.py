@@ -14,6 +14,7 @@ import base64
 import ipaddress
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -29,6 +30,22 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tierwall.api.algebra.condition import label_key_problem
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.private import write_private
+from tierwall.serve.authorizer.webhook_check import EXEMPTION
+from tierwall.values import names
+
+
+class InstallationMode(StrEnum):
+    """How conditions are enforced: by an admission webhook in the API or in files, by the API server itself, or not."""
+
+    BRIDGE = "bridge"
+    STATIC = "static"
+    NATIVE = "native"
+    PLAIN = "plain"
+
+    @property
+    def is_bridge(self) -> bool:
+        """Whether an admission webhook enforces conditions."""
+        return self in (InstallationMode.BRIDGE, InstallationMode.STATIC)
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +57,10 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     days: int = 365
     exempt: tuple[str, ...] = ()
-    bridge: bool = True
+    mode: InstallationMode = InstallationMode.BRIDGE
+    # The user as whom the authorizer asks the API server, and the namespace of its canary.
+    api_server_user: str = "tierwall-authorizer"
+    canary_namespace: str = "default"
 
 
 def write(installation: Installation) -> str:
@@ -54,16 +74,21 @@ def write(installation: Installation) -> str:
         "name": installation.name,
         "listen": _listen(installation.url),
         "ca": base64.b64encode((folder / "ca.crt").read_bytes()).decode(),
+        "user": installation.api_server_user,
+        "canary": installation.canary_namespace,
     }
     parts = []
     for file, entry in yaml.safe_load(Path(__file__).with_name("installation.yaml").read_bytes()).items():
-        if installation.bridge or not entry.get("bridge"):
+        if installation.mode in entry.get("modes", (installation.mode,)):
             document = _fill(entry["document"], placeholders)
             _exempt(document, installation.exempt)
             text = f"# {file}: {entry['for']}\n{yaml.safe_dump(document, sort_keys=False)}"
+            _make_folder((folder / file).parent)
             _replace(folder / file, text.encode())
             parts.append(text)
-    bridge = " --bridge" if installation.bridge else ""
+    bridge = " --bridge --api-server-kubeconfig KUBECONFIG" if installation.mode.is_bridge else ""
+    if bridge and installation.canary_namespace != "default":
+        bridge += f" --canary-namespace {installation.canary_namespace}"
     parts.append(
         f"# certificates: {folder}/ca.crt, server.crt, server.key, client.crt, client.key\n"
         f"# tierwall authorizer --policies POLICIES --listen {_listen(installation.url)} --tls-cert {folder}/server.crt"
@@ -88,7 +113,7 @@ def _exempt(document: dict[str, Any], groups: Sequence[str]) -> None:
         document["authorizers"][0]["webhook"]["matchConditions"] = conditions
     elif groups and document["kind"] == "ValidatingWebhookConfiguration":
         document["webhooks"][0]["matchConditions"] = [
-            {"name": f"exempt-{index}", "expression": f"!('{group}' in request.userInfo.groups)"}
+            {"name": f"exempt-{index}", "expression": EXEMPTION.format(group=group)}
             for index, group in enumerate(groups)
         ]
 
@@ -101,6 +126,10 @@ def _check(installation: Installation) -> str:
         problems.append(f"expected an address like `https://HOST:PORT`, found `{installation.url}`")
     if label_key_problem(f"{installation.name}/x") is not None:
         problems.append(f"expected a DNS subdomain as name, found `{installation.name}`")
+    if names.dns_label(installation.canary_namespace):
+        problems.append(f"expected the name of a namespace, found `{installation.canary_namespace}`")
+    if not installation.api_server_user or not installation.api_server_user.isprintable():
+        problems.append("expected the name of a user of the API server")
     problems += [
         f"group `{group}` has a character that a match condition cannot hold"
         for group in installation.exempt

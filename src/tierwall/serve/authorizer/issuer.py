@@ -63,6 +63,11 @@ class Issuer:
         self._seals = tuple(map(Sealer, self._keys))
         self.generation += 1
 
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """The last few keys, newest first."""
+        return self._keys
+
     def issue(
         self, decision: CompleteDecision, attributes: Attributes, shape: WireShape, revision: str
     ) -> IssuedEntries:

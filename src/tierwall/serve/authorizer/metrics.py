@@ -6,7 +6,7 @@ Labels hold only names from the configuration and fixed words, so a caller canno
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate
 from typing import TypeVar
@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from tierwall.serve.authorizer.admission_state import AdmissionState
 from tierwall.serve.authorizer.policies import PolicyFollower
 from tierwall.serve.authorizer.record import DecisionRecord
 
@@ -89,6 +90,12 @@ class AuthorizerMetrics:
         gauge("policies", "Policies in force.").set_function(lambda: follower.current.policies)
         retained = "Superseded sets of policies whose conditional grants are still enforced."
         gauge("retained_policy_sets", retained).set_function(lambda: len(follower.retained))
+
+    def watch_admission(self, admission: Callable[[], AdmissionState]) -> None:
+        """Also tell whether admission is proved live."""
+        documentation = "1 while admission is proved to enforce conditions."
+        live = Gauge("tierwall_admission_live", documentation, registry=self.registry)
+        live.set_function(lambda: admission().is_live)
 
     def _metric(self, kind: type[MetricType], name: str, documentation: str, *labels: str) -> MetricType:
         return kind(f"{PREFIX}{name}", documentation, labels, registry=self.registry)

@@ -21,12 +21,16 @@ from tierwall.api.wire.answer import reply as access_reply
 from tierwall.api.wire.review import KIND, V1, DecodedReview, WireError, WireShape, concrete_status, read_access_review
 from tierwall.api.wire.seal import SealError
 from tierwall.serve.authorizer import bridge
+from tierwall.serve.authorizer.admission_state import ASSUMED, AdmissionState
+from tierwall.serve.authorizer.canary import CanarySealer
 from tierwall.serve.authorizer.issuer import Issuer
 from tierwall.serve.authorizer.policies import PolicyFollower
 from tierwall.serve.authorizer.record import DecisionRecord, brief_record, full_record
 from tierwall.serve.authorizer.review_facts import facts_of_data, facts_of_request
 
 AUTHORIZE, CONDITIONS, ADMIT = "authorize", "conditions", "admit"
+# Our own object, by which we prove that admission asks us. It is counted, and not logged.
+CANARY = "canary"
 # The number of encoded answers to keep.
 MAX_ENCODED = 1024
 # Longer bodies are refused unread.
@@ -49,7 +53,7 @@ class Reviews:
     `bridged`: callers without conditional authorization are API servers whose admission asks here, too. `shape`: how
     conditions are written for callers that ask for them by `conditionalAuthorization`. `settle`: policies grant on
     conditions only after so many seconds in force, so that every replica's admission has them by then. `logged`:
-    records of access reviews say what was asked.
+    records of access reviews say what was asked. `admission`: whether admission is proved live, asked for each review.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Reviews:
         shape: WireShape = WireShape.CONDITIONS_CHAIN,
         settle: float = 0.0,
         logged: bool = True,
+        admission: Callable[[], AdmissionState] = lambda: ASSUMED,
     ) -> None:
         self._follower = follower
         self._issuer = issuer
@@ -68,6 +73,8 @@ class Reviews:
         self._shape = shape
         self._settle = settle
         self._logged = logged
+        self.admission = admission
+        self.canaries = CanarySealer(lambda: issuer.keys)
         self._cache: AnswerCache[ReviewReply] = AnswerCache()
         self._encoded: dict[tuple[str, str, str, str], bytes] = {}
         self._encode = msgspec.json.Encoder().encode
@@ -102,18 +109,19 @@ class Reviews:
 
     def _authorize(self, body: bytes) -> ReviewReply:
         grants = not self._settle or self._follower.age >= self._settle
+        admission = self.admission()
         if self._follower.current.asks_others:
             # Another server's answer holds as long as its own settings say. Its failure is not kept.
-            return self._decide_access(body, grants)
-        state = (self._follower.current.revision, self._issuer.generation, grants)
+            return self._decide_access(body, grants, admission)
+        state = (self._follower.current.revision, self._issuer.generation, grants, admission)
         reply = self._cache.get(state, body)
         if reply is None or reply.fresh_until <= self._issuer.clock():
-            reply = self._decide_access(body, grants)
+            reply = self._decide_access(body, grants, admission)
             if reply.status == 200 and reply.record.phase == AUTHORIZE:
                 self._cache.put(state, body, reply)
         return reply
 
-    def _decide_access(self, body: bytes, grants: bool) -> ReviewReply:
+    def _decide_access(self, body: bytes, grants: bool, admission: AdmissionState) -> ReviewReply:
         received = bridge.decoded(self._decode_review, body, f"a `{KIND}`")
         if received.kind == condition_sets.KIND:
             # The caller has one address for both kinds of review.
@@ -124,7 +132,7 @@ class Reviews:
         policies = self._follower.current
         attributes = review.attributes
         if self.bridged and review.shape is WireShape.PLAIN and not _knows_conditions(received):
-            answer, decision = bridge.first_answer(policies, attributes, grants)
+            answer, decision = bridge.first_answer(policies, attributes, grants, admission)
             record = full_record(AUTHORIZE, decision, attributes, policies.revision)
             if answer is not decision:
                 record.answer, record.reason = answer.verdict.value, answer.reason
@@ -186,6 +194,9 @@ class Reviews:
         request = bridge.read_admission(body)
         if not self.bridged:
             return self.refusal(ADMIT, 404, "the bridge is off: start with --bridge", request.uid)
+        if (message := self.canaries.refusal(request)) is not None:
+            record = DecisionRecord(CANARY, "Deny", reason=message, revision=self._follower.current.revision)
+            return ReviewReply(200, self._encode(bridge.admission_reply(request.uid, False, message)), record)
         try:
             superseded = self._follower.superseded
             judgement = bridge.judge(self._follower.current, superseded.retained(), request, superseded.forgotten())

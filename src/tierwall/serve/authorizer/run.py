@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from time import process_time
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import uvicorn
@@ -21,6 +21,7 @@ from tierwall.core.protocols import Engine, EngineReport
 from tierwall.core.unprintable import printable_json_bytes
 from tierwall.render.json import diagnostic_document
 from tierwall.resources.snapshot import Snapshot
+from tierwall.serve.authorizer.admission_state import ASSUMED, NOT_ASKED, AdmissionState
 from tierwall.serve.authorizer.app import MAX_PROBLEMS, READ_SECONDS, App
 from tierwall.serve.authorizer.connections import (
     HEADER_SECONDS,
@@ -37,6 +38,10 @@ from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.follower import LoadOutcome, ObjectSource
 from tierwall.serve.pages import SignallessServer, bind
 from tierwall.serve.watch import changes
+
+if TYPE_CHECKING:
+    from tierwall.cluster.access import ClusterAccess
+    from tierwall.serve.authorizer.admission_watcher import AdmissionWatcher
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MAX_CONNECTIONS = 2048
@@ -55,6 +60,10 @@ class AuthorizerSettings(msgspec.Struct, frozen=True, kw_only=True):
     health: tuple[str, int] | None = None
     tls: TlsFiles | None = None
     bridge: bool = False
+    # The way to the API server that we answer, to prove that its admission asks us.
+    api_server: ClusterAccess | None = None
+    canary_namespace: str = "default"
+    assume_admission: bool = False
     shape: WireShape = WireShape.CONDITIONS_CHAIN
     seal_key: str | None = None
     log: str | None = None
@@ -124,7 +133,11 @@ class AuthorizerServer:
             shape=settings.shape,
             settle=settings.settle,
             logged=self.log is not None,
+            admission=lambda: ASSUMED if settings.assume_admission else NOT_ASKED,
         )
+        self.watcher = self._admission_watcher()
+        if settings.bridge:
+            self.metrics.watch_admission(self.reviews.admission)
         self.app = App(
             self.reviews, self.follower, self.metrics, self.log, read_seconds=settings.read_seconds, log_event=log_event
         )
@@ -150,6 +163,8 @@ class AuthorizerServer:
         tasks.append(loop.create_task(self.follow()))
         if settings.tls is not None:
             tasks.append(loop.create_task(self._follow_certificates(settings.tls.paths)))
+        if self.watcher is not None:
+            tasks.append(loop.create_task(self.watcher.run(self.stop)))
         rest = loop.create_task(self._begin())
         await self.started.wait()
         addresses = ["{}:{}".format(*listening.getsockname()[:2]) for listening in sockets]
@@ -159,6 +174,7 @@ class AuthorizerServer:
             **({"health": addresses[1]} if settings.health is not None else {}),
             tls=self.certificates is not None,
             bridge=settings.bridge,
+            **({"admission": self.reviews.admission().words()} if settings.bridge else {}),
             policies=self.follower.current.policies,
             revision=self.follower.current.revision,
             **_problems(self.follower.newest_errors),
@@ -178,6 +194,19 @@ class AuthorizerServer:
         for result in results:
             if isinstance(result, Exception):
                 raise result
+
+    def _admission_watcher(self) -> AdmissionWatcher | None:
+        settings = self.settings
+        if not settings.bridge or settings.api_server is None or settings.assume_admission:
+            return None
+        # Needs httpx, which the authorizer does without otherwise.
+        from tierwall.serve.authorizer.admission_watcher import AdmissionWatcher
+
+        watcher = AdmissionWatcher(
+            settings.api_server, self.reviews.canaries, settings.canary_namespace, _report_admission
+        )
+        self.reviews.admission = watcher.state
+        return watcher
 
     async def follow(self) -> None:
         """Follow the policies until told to stop, and report what each load came to."""
@@ -259,6 +288,12 @@ class AuthorizerServer:
             return SignallessServer(config)
         self._tls_server = TlsServer(config, certificates.context, self.settings.read_seconds)
         return self._tls_server
+
+
+def _report_admission(state: AdmissionState) -> None:
+    log_event(
+        "admission live" if state.is_live else "admission not live", **({"why": state.reason} if state.reason else {})
+    )
 
 
 def _problems(diagnostics: tuple[Diagnostic, ...]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tierwall.api.detail import ApiDetail as ApiDetail
     from tierwall.api.permissions import Permission as Permission
     from tierwall.api.question import ApiQuestion as ApiQuestion
+    from tierwall.cluster.cluster import Cluster as Cluster
     from tierwall.core.answer import Answer as Answer
     from tierwall.core.answer import Decider as Decider
     from tierwall.core.answer import Omission as Omission
@@ -62,6 +63,7 @@ _HOMES = {
     "InputError": "core.diagnostics",
     "UnknownName": "core.diagnostics",
     "TierwallError": "errors",
+    "Cluster": "cluster.cluster",
     "World": "world",
     "load": "world",
     "loads": "world",

@@ -44,7 +44,7 @@ _PLANES = ("network", "tool", "gateway", "api")
 def load(
     *paths: Path,
     objects: Iterable[Mapping[str, Any]] = (),
-    namespace: str = "default",
+    namespace: str | None = None,
     exclude: Sequence[str] = (),
     cluster: Cluster | None = None,
     strict: bool = False,
@@ -54,12 +54,15 @@ def load(
 
     InputError has everything that cannot be read. Objects that an API server would refuse are in `World.diagnostics`
     and are judged all the same: what they guard fails closed. `strict` raises where something was not considered.
+    `namespace` is that of names and objects without one: if none is given, that of the context, or else `default`.
     """
+    access = cluster.access() if cluster is not None else None
+    namespace = namespace or (access.namespace if access is not None else "default")
     loaded = load_paths([os.fspath(path) for path in paths], LoadSettings(namespace, _strings(exclude)))
     if cluster is not None:
         from tierwall.cluster.load import lay_over, load_cluster
 
-        loaded = lay_over(load_cluster(cluster, progress=progress), loaded)
+        loaded = lay_over(load_cluster(cluster, access=access, progress=progress), loaded)
     return _world(loaded, objects, namespace, strict)
 
 

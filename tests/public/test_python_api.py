@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 import tierwall
 from tests import ROOT
+from tests.labs.served_cluster import serving
 from tierwall import NetworkQuestion, Verdict
 from tierwall.cli.main import root
 from tierwall.render.json import diagnostic_document
@@ -28,7 +29,18 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE + README, re.DOTALL)
 def test_the_examples_of_the_page_and_the_readme_run_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     program = compile("\n".join(EXAMPLES), "docs/python-api.md", "exec")
-    exec(program, {"__name__": "page"})  # noqa: S102 - the page belongs to the repository
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{app}-0", "namespace": "shop", "labels": {"app": app}},
+        }
+        for app in ("web", "api", "db")
+    ]
+    policies = (value for value in tierwall.load("examples/shop/manifests").objects("NetworkPolicy"))
+    with serving([*pods, *(policy.value for policy in policies)], forbidden={"prod": {}}) as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+        exec(program, {"__name__": "page"})  # noqa: S102 - the page belongs to the repository
     assert len(EXAMPLES) > 8
 
 
@@ -63,6 +75,18 @@ def test_importing_the_package_imports_no_plane() -> None:
 @pytest.fixture(scope="module")
 def shop() -> tierwall.World:
     return tierwall.load(ROOT / "examples" / "shop" / "manifests")
+
+
+@pytest.mark.parametrize(("given", "namespace"), [(None, "shop"), ("dev", "dev")])
+def test_names_without_a_namespace_are_in_that_of_the_context(given: str | None, namespace: str) -> None:
+    change = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p"}, "spec": {}}
+    with serving([], namespace="shop") as cluster:
+        world = tierwall.load(
+            cluster=tierwall.Cluster(kubeconfig=str(cluster.kubeconfig)), objects=[change], namespace=given
+        )
+    assert world.namespace == namespace
+    assert [str(policy.reference) for policy in world.objects("NetworkPolicy")] == [f"NetworkPolicy/{namespace}/p"]
+    assert tierwall.load(objects=[change]).namespace == "default"
 
 
 def test_a_verdict_has_no_truth_value(shop: tierwall.World) -> None:

@@ -277,18 +277,23 @@ def test_a_forbidden_kind_keeps_its_last_state_and_says_since_when() -> None:
     asyncio.run(main())
 
 
-def test_what_planes_do_not_read_makes_no_change() -> None:
-    """A kind of which only metadata counts: a change of `spec` is not reported, a change of labels is."""
+@pytest.mark.parametrize("streams_lists", [True, False])
+def test_what_planes_do_not_read_makes_no_change(streams_lists: bool) -> None:
+    """A kind of which only metadata counts: a change of `spec` is not reported, a change of labels is.
+
+    That lists do not say what their items are, while events do, is no change either.
+    """
 
     async def main() -> None:
         async with FakeApiServer() as server:
+            server.streams_lists = streams_lists
             await server.put("things", {"metadata": {"name": "a"}, "spec": {"serial": 1}})
             recorder = Recorder()
-            async with _following(server, recorder, MetadataObject):
+            async with _following(server, recorder, MetadataObject) as reflector:
                 await _until(lambda: recorder.reports == 1)
                 await server.put("things", {"metadata": {"name": "a"}, "spec": {"serial": 2}})
                 await server.put("things", {"metadata": {"name": "a", "labels": {"x": "y"}}, "spec": {"serial": 2}})
-                await _until(lambda: recorder.reports >= 2)
+                await _until(lambda: reflector.objects["default", "a"].metadata.labels == {"x": "y"})
                 assert recorder.reports == 2
 
     asyncio.run(main())

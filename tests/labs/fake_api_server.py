@@ -303,7 +303,8 @@ class FakeApiServer:
         metadata = {"resourceVersion": str(version)}
         if rest:
             metadata["continue"] = f"{version} {' '.join(page[-1])}"
-        items = [objects[name] for name in page]
+        # Built-in kinds: their items do not say what they are, but the objects of events do.
+        items = [{key: objects[name][key] for key in objects[name].keys() - {"apiVersion", "kind"}} for name in page]
         kind = f"{self.kinds[plural].kind}List"
         await self._send(writer, 200, {"kind": kind, "metadata": metadata, "items": items or None})
 

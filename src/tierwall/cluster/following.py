@@ -21,6 +21,7 @@ from tierwall.cluster.discovery import Discovery, ServedKind, discover
 from tierwall.cluster.failures import ApiServerError
 from tierwall.cluster.reading import as_resource, readable_version
 from tierwall.cluster.reflector import FollowFailure, Name, Reflector, Timing, is_ready
+from tierwall.cluster.sharing import SharedParts
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.words import failure_words
 from tierwall.resources.resource import Identity, Resource
@@ -262,8 +263,10 @@ class FollowedCluster:
             report(name, None)
 
     def _changes_of(self, kind: ServedKind) -> Callable[[Name, Any], None]:
+        parts: SharedParts = {}
+
         def changed(name: Name, item: Any) -> None:
-            resource = as_resource(item, kind, self._cluster) if item is not None else None
+            resource = as_resource(item, kind, self._cluster, parts) if item is not None else None
             with self._lock:
                 self._changed[kind.group, kind.kind, *name] = resource
             if self._complete.is_set():

@@ -6,7 +6,7 @@ means that everything is read again: the way on that the server offers then woul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -39,10 +39,12 @@ async def read_all(
     namespace: str = "",
     progress: Callable[[int, int], None] | None = None,
     selector: Mapping[str, str] = NO_SELECTOR,
+    convert: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> ObjectList[Any]:
     """Read all objects of a kind, in all namespaces or in one. `progress` gets how many are read, and of how many.
 
-    Items have the shape of the decoder, or are undecoded objects. AnswerError if the server sends something else.
+    Items have the shape of the decoder, or are undecoded objects; `convert` makes something else of each page of them,
+    so that not all are in memory in both forms. AnswerError if the server sends something else.
     """
     for restart in range(_MAX_RESTARTS + 1):
         query = {**selector, "limit": str(PAGE)} if restart < _MAX_RESTARTS else {**selector}
@@ -55,7 +57,7 @@ async def read_all(
                     break
                 raise
             page = decoder.page(response.content)
-            items += page.items or ()
+            items += convert(page.items or ())
             mark = page.metadata.mark
             if progress is not None:
                 progress(len(items), len(items) + (page.metadata.remaining_item_count or 0))

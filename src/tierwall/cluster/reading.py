@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -18,6 +19,7 @@ from tierwall.cluster.discovery import Discovery, ServedKind, discover
 from tierwall.cluster.failures import ApiServerError
 from tierwall.cluster.origin import ClusterOrigin
 from tierwall.cluster.pages import read_all
+from tierwall.cluster.sharing import SharedParts, share_parts
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.resource import Resource
 from tierwall.resources.unlisted import UnlistedKind
@@ -66,8 +68,11 @@ def readable_version(versions: Iterable[ServedKind]) -> ServedKind | None:
     return next(known, listable[0] if listable else None)
 
 
-def as_resource(item: Any, kind: ServedKind, cluster: str) -> Resource:
-    """Make a resource of a decoded object of a cluster, which is named in positions; of any form, but with a name."""
+def as_resource(item: Any, kind: ServedKind, cluster: str, parts: SharedParts) -> Resource:
+    """Make a resource of a decoded object of a cluster, which is named in positions; of any form, but with a name.
+
+    What it has in common with earlier objects is in `parts`.
+    """
     if isinstance(item, UndecodedObject):
         item = item.as_it_is
     value: dict[str, Any] = {"apiVersion": kind.api_version, "kind": kind.kind}
@@ -76,6 +81,7 @@ def as_resource(item: Any, kind: ServedKind, cluster: str) -> Resource:
     metadata = value["metadata"]
     if isinstance(annotations := metadata.get("annotations"), dict):
         annotations.pop(_LAST_APPLIED, None)
+    share_parts(value, parts)
     named, origin = item.metadata, ClusterOrigin(cluster, value)
     return Resource(kind.group, kind.version, kind.kind, named.namespace, named.name, value, origin, is_live=True)
 
@@ -88,6 +94,7 @@ class _ClusterReader:
         self._connection, self._discovery, self._progress = connection, discovery, progress
         self._cluster = connection.access.context or connection.access.server
         self._turn = asyncio.Semaphore(_LISTS_AT_ONCE)
+        self._parts: SharedParts = {}
         self._namespaces: asyncio.Task[tuple[str, ...]] | None = None
 
     async def read(self, key: KindKey, shape: type[Any]) -> list[Resource]:
@@ -119,8 +126,13 @@ class _ClusterReader:
 
         async with self._turn:
             report(0, 0)
-            everything = await read_all(self._connection, kind, ItemReader(shape), namespace, report)
-        return [as_resource(item, kind, self._cluster) for item in everything.items if name_of(item)[1]]
+            everything = await read_all(
+                self._connection, kind, ItemReader(shape), namespace, report, convert=partial(self._resources, kind)
+            )
+        return everything.items
+
+    def _resources(self, kind: ServedKind, items: Iterable[Any]) -> list[Resource]:
+        return [as_resource(item, kind, self._cluster, self._parts) for item in items if name_of(item)[1]]
 
     async def _list_namespaces(self, kind: ServedKind, shape: type[Any], refusal: ApiServerError) -> list[Resource]:
         """Read a kind in those namespaces where this user may list it."""

@@ -281,7 +281,7 @@ def test_a_forbidden_kind_keeps_its_last_state_and_says_since_when() -> None:
 def test_what_planes_do_not_read_makes_no_change(streams_lists: bool) -> None:
     """A kind of which only metadata counts: a change of `spec` is not reported, a change of labels is.
 
-    That lists do not say what their items are, while events do, is no change either.
+    Items of lists do not say what they are, and events do: this does not count as a change either.
     """
 
     async def main() -> None:

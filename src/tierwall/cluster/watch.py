@@ -6,6 +6,7 @@ characters that `str.splitlines` takes for the end of a line. An unfinished last
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 # The largest object that an API server takes has 3 MiB.
 MAX_LINE = 8 << 20
+# After an event that had to be waited for, those of so many seconds are collected: reading each for itself would cost
+# three times as much. Where much comes at once, nothing waits.
+_PAUSE, _WAITED = 0.05, 0.001
 # The first event of every stream, made here: the server has accepted the watch.
 OPENED = "OPENED"
 
@@ -85,8 +89,11 @@ async def _lines(response: httpx.Response) -> AsyncGenerator[bytes, None]:
     """Split a stream at newlines, as soon as they arrive."""
     parts: list[bytes] = []
     size = 0
+    clock = asyncio.get_running_loop().time
+    asked = clock()
     # Without a size of chunks: with one, the last events would wait for more.
     async for chunk in response.aiter_bytes():
+        waited = clock() - asked
         *complete, rest = chunk.split(b"\n")
         for end in complete:
             line = b"".join((*parts, end))
@@ -98,3 +105,6 @@ async def _lines(response: httpx.Response) -> AsyncGenerator[bytes, None]:
             size += len(rest)
             if size > MAX_LINE:
                 raise AnswerError(f"a line is longer than {MAX_LINE >> 20} MiB")
+        if waited > _WAITED and not parts:
+            await asyncio.sleep(_PAUSE)
+        asked = clock()

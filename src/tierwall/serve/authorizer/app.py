@@ -22,6 +22,7 @@ from tierwall.render.engines import review_document
 from tierwall.render.json import diagnostic_document
 from tierwall.serve.authorizer.metrics import AuthorizerMetrics
 from tierwall.serve.authorizer.policies import PolicyFollower
+from tierwall.serve.authorizer.review_head import MAX_HEAD_BYTES
 from tierwall.serve.authorizer.reviews import (
     ADMIT,
     AUTHORIZE,
@@ -46,18 +47,18 @@ MAX_PROBLEMS = 20
 # The number of reviews that may wait for other servers at the same time. Further ones wait for a free place.
 MAX_WAITING_REVIEWS = 16
 # A body this far over its limit is cut off. Until then it is drained, so that its sender reads why it was refused.
-MAX_DRAINED_BYTES = 32 << 20
+MAX_DRAINED_BYTES = 64 << 20
 _JSON = (b"content-type", b"application/json")
 _NOT_ALLOWED = b'{"error":"method not allowed"}'
 _CONDITIONS_KIND = condition_sets.KIND.encode()
 
 
 class UnreadBody(Exception):
-    """A body that was not read, with the HTTP status and the reason."""
+    """A body that was not read, with the HTTP status and the reason; `head` is the beginning of a long one."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, head: bytes = b"") -> None:
         super().__init__(reason)
-        self.status, self.reason = status, reason
+        self.status, self.reason, self.head = status, reason, head
 
 
 class CallerGone(Exception):
@@ -120,7 +121,10 @@ class App:
         except UnreadBody as error:
             # The rest of the body is not read, so the connection cannot be used again.
             headers.append((b"connection", b"close"))
-            reply = self._reviews.refusal(phase, error.status, error.reason)
+            if phase == ADMIT and error.head:
+                reply = self._reviews.answer_head(error.head)
+            else:
+                reply = self._reviews.refusal(phase, error.status, error.reason)
         else:
             reply = await self._answer(phase, body)
         await _send(send, reply.status, reply.body, headers)
@@ -148,7 +152,7 @@ class App:
             except TimeoutError:
                 raise UnreadBody(408, f"the body did not arrive within {self._read_seconds:g} s") from None
         if body.size > limit:
-            raise UnreadBody(413, too_long(phase))
+            raise UnreadBody(413, too_long(phase), body.head if body.size <= MAX_DRAINED_BYTES else b"")
         whole = body.whole()
         if body.size > MAX_BYTES[phase] and _CONDITIONS_KIND not in whole:
             raise UnreadBody(413, too_long(phase))
@@ -217,16 +221,19 @@ class _Body:
         self._limit = limit
         self._parts: list[bytes] = []
         self.size = 0
+        # The beginning of a body over the limit.
+        self.head = b""
 
     def takes(self, message: Message) -> bool:
         """Take in one message; True if no further one is wanted."""
         if message["type"] != "http.request":
             raise CallerGone
         self.size += len(part := message.get("body", b""))
-        # Nothing is kept of a body over the limit.
         if self.size <= self._limit:
             self._parts.append(part)
-        else:
+        elif not self.head:
+            # Nothing but its head is kept of a body over the limit.
+            self.head = b"".join((*self._parts, part))[:MAX_HEAD_BYTES]
             self._parts.clear()
         return not message.get("more_body", False) or self.size > MAX_DRAINED_BYTES
 

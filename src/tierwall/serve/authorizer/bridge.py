@@ -120,6 +120,32 @@ def judge(
     return judgement
 
 
+def judge_head(
+    policies: PolicySet,
+    retained: Sequence[PolicySet],
+    request: AdmissionRequest,
+    forgotten: Sequence[ChangeScope] = (),
+) -> AdmissionJudgement | None:
+    """Judge an admission request without its objects and options; None if a condition is about it.
+
+    Without options, a create may have been an update or a patch. That makes a difference only to conditions: the first
+    phase has enforced everything else.
+    """
+    attributes = request.attributes()
+    if PRIVILEGED not in attributes[0].groups:
+        possible = attributes
+        if request.operation == "CREATE":
+            verbs = ("create", "update", "patch")
+            possible += tuple(replace(attributes[0], verb=verb, name=request.name) for verb in verbs)
+        for each in possible:
+            first = policies.chain.authorize(each)
+            if first.is_conditional:
+                return None
+            if first.verdict is NO_OPINION and any(older.chain.authorize(each).is_conditional for older in retained):
+                return None
+    return judge(policies, retained, request, forgotten)
+
+
 def _judge_as(
     policies: PolicySet,
     retained: Sequence[PolicySet],

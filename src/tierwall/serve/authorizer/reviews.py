@@ -27,6 +27,7 @@ from tierwall.serve.authorizer.issuer import Issuer
 from tierwall.serve.authorizer.policies import PolicyFollower
 from tierwall.serve.authorizer.record import DecisionRecord, brief_record, full_record
 from tierwall.serve.authorizer.review_facts import facts_of_data, facts_of_request
+from tierwall.serve.authorizer.review_head import review_head
 
 AUTHORIZE, CONDITIONS, ADMIT = "authorize", "conditions", "admit"
 # Our own object, by which we prove that admission asks us. It is counted, and not logged.
@@ -106,6 +107,15 @@ class Reviews:
             document = {"apiVersion": V1, "kind": KIND, "status": concrete_status(closed)}
         record = DecisionRecord(phase, "Deny", error=reason, status=status, revision=self._follower.current.revision)
         return ReviewReply(status, self._encode(document), record)
+
+    def answer_head(self, head: bytes) -> ReviewReply:
+        """Answer a review of admission that is too long, from its first bytes; never raises."""
+        try:
+            return self._admit_head(head)
+        except WireError as error:
+            return self.refusal(ADMIT, 400, str(error))
+        except Exception as error:
+            return self.refusal(ADMIT, 500, f"internal error: {type(error).__name__}: {error}")
 
     def _authorize(self, body: bytes) -> ReviewReply:
         grants = not self._settle or self._follower.age >= self._settle
@@ -191,6 +201,15 @@ class Reviews:
         return ReviewReply(200, self._encode(review.reply(decision)), record)
 
     def _admit(self, body: bytes) -> ReviewReply:
+        return self._judge(body, bridge.judge)
+
+    def _admit_head(self, start: bytes) -> ReviewReply:
+        head = review_head(start)
+        if head is None:
+            return self.refusal(ADMIT, 413, too_long(ADMIT))
+        return self._judge(head, bridge.judge_head)
+
+    def _judge(self, body: bytes, judge: Callable[..., bridge.AdmissionJudgement | None]) -> ReviewReply:
         request = bridge.read_admission(body)
         if not self.bridged:
             return self.refusal(ADMIT, 404, "the bridge is off: start with --bridge", request.uid)
@@ -199,9 +218,14 @@ class Reviews:
             return ReviewReply(200, self._encode(bridge.admission_reply(request.uid, False, message)), record)
         try:
             superseded = self._follower.superseded
-            judgement = bridge.judge(self._follower.current, superseded.retained(), request, superseded.forgotten())
+            judgement = judge(self._follower.current, superseded.retained(), request, superseded.forgotten())
         except WireError as error:
             return self.refusal(ADMIT, 400, str(error), request.uid)
+        if judgement is None:
+            reason = f"conditions are about this request, and {too_long(ADMIT)}"
+            reply = self.refusal(ADMIT, 413, reason, request.uid)
+            # Only an answer with status 200 tells the user why.
+            return reply._replace(status=200)
         record = full_record(ADMIT, judgement.decision, judgement.attributes, judgement.revision)
         record.answer = "Allow" if judgement.allowed else "Deny"
         record.operation, record.uid = request.operation, request.uid

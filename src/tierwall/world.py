@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from tierwall.tool.grants import Grants, ToolRow
 
 Path: TypeAlias = str | os.PathLike[str]
-# The planes whose answers have omissions of their own.
-_PLANES = ("network", "tool", "gateway", "api")
+# What answers have omissions of; `ways` are the ways in from outside.
+_PLANES = ("network", "ways", "tool", "gateway", "api")
 
 
 def load(
@@ -84,7 +84,8 @@ def _world(loaded: LoadResult, objects: Iterable[Mapping[str, Any]], namespace: 
     from tierwall.resources.plain_objects import objects_over
 
     world = World.of(loaded, namespace).with_snapshot(objects_over(loaded.snapshot, objects, namespace))
-    if strict and (left_out := world.not_considered):
+    left_out = [entry for entry in world.not_considered if not entry.is_harmless] if strict else []
+    if left_out:
         raise InputError(Diagnostic("TW703", f"not considered: {entry}", hint=entry.effect) for entry in left_out)
     return world
 

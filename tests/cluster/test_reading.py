@@ -64,3 +64,22 @@ def test_parts_of_a_strange_form_stay_what_they_are(strange: object) -> None:
     other = {"metadata": {"labels": 1}}
     share_parts(other, parts)
     assert other["metadata"]["labels"] is not True
+
+
+def test_a_server_that_has_just_started_is_asked_again() -> None:
+    with serving([POD], forbidden={"alice": {"pods": []}}) as cluster:
+        cluster.is_starting = True
+        refusal, refused = cluster.refusal, []
+
+        def starting(user: str, plural: str, group: str, namespace: str) -> tuple[int, str] | None:
+            failure = refusal(user, plural, group, namespace)
+            if plural == "pods" and namespace and failure is not None:
+                # Now the server knows its roles.
+                refused.append(plural)
+                cluster.forbidden["alice"] = {}
+            return failure
+
+        cluster.refusal = starting  # type: ignore[method-assign]
+        snapshot = load_cluster(Cluster(context="alice", kubeconfig=cluster.kubeconfig), ("network",))
+    assert (len(list(snapshot.of_kind("", "Pod"))), snapshot.unlisted) == (1, ())
+    assert len(refused) == 1

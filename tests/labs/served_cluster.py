@@ -166,6 +166,8 @@ class ServedCluster:
         self.requests: list[str] = []
         self.page = 500
         self.is_closing = False
+        # Whether `/readyz` says that the server has just been started.
+        self.is_starting = False
         # The most lists that were being answered at once.
         self.busiest = self._busy = 0
         self._lock = threading.Lock()
@@ -258,6 +260,8 @@ def _handler(cluster: ServedCluster) -> type[BaseHTTPRequestHandler]:
                 self._send(200, cluster.discovery(url.path), AGGREGATED)
             elif url.path == "/version":
                 self._send(200, {"major": "1", "minor": "36", "gitVersion": "v1.36.3"})
+            elif url.path == "/readyz":
+                self._send_bytes(500 if cluster.is_starting else 200, b"ok", "text/plain")
             else:
                 query = {key: values[0] for key, values in parse_qs(url.query).items()}
                 self._answer_list(unquote(url.path), query, user)
@@ -267,6 +271,9 @@ def _handler(cluster: ServedCluster) -> type[BaseHTTPRequestHandler]:
             (group, version), rest = (("", parts[1]), parts[2:]) if parts[0] == "api" else (parts[1:3], parts[3:])
             namespace = rest[1] if len(rest) > 2 and rest[0] == "namespaces" else ""
             place = group, version, rest[-1] if rest else ""
+            if len(rest) == 2 and rest[0] == "namespaces":
+                self._get_namespace(rest[1], user)
+                return
             failure = cluster.refusal(user, place[2], group, namespace)
             if failure is not None and failure[0] == 503:
                 self._send_bytes(503, failure[1].encode(), "text/plain")
@@ -278,6 +285,18 @@ def _handler(cluster: ServedCluster) -> type[BaseHTTPRequestHandler]:
                 self._watch(place, namespace, query)
             else:
                 self._list(place, namespace, query)
+
+        def _get_namespace(self, name: str, user: str) -> None:
+            """Answer with a Namespace: who may list something in it may get it."""
+            place = "", "v1", "namespaces"
+            namespaces = [value for value in cluster.objects.of(place, "") if value["metadata"]["name"] == name]
+            allowed = cluster.forbidden.get(user, {}).get("namespaces")
+            if allowed is not None and name not in allowed:
+                self._fail(403, "Forbidden", f'namespaces "{name}" is forbidden: User "{user}" cannot get it')
+            elif not namespaces:
+                self._fail(404, "NotFound", f'namespaces "{name}" not found')
+            else:
+                self._send(200, namespaces[0])
 
         def _list(self, place: Place, namespace: str, query: Mapping[str, str]) -> None:
             with cluster.objects.news:

@@ -15,7 +15,7 @@ from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMo
 from tierwall.api.decide import TwoPhaseDecision, decide
 from tierwall.api.detail import EXPECTATIONS, ApiDetail, authorizer_opinions
 from tierwall.api.model import chain_of
-from tierwall.api.resource_names import expand_short_name, is_cluster_scoped
+from tierwall.api.resource_names import expand_short_name, is_cluster_scoped, may_be_custom
 from tierwall.api.sentence import sentence
 from tierwall.core.answer import Answer, Decider, Omission, unique_deciders
 from tierwall.core.diagnostics import Diagnostic, input_error
@@ -103,6 +103,7 @@ def _omissions(snapshot: Snapshot, attributes: Attributes, decided: Answer) -> t
         # Otherwise the question leaves open in which one, and admission may refuse it there.
         in_any_namespace=not attributes.namespace
         and not is_cluster_scoped(snapshot, attributes.group, attributes.resource),
+        needs_definitions=may_be_custom(attributes.resource),
     )
 
 

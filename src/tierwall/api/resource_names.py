@@ -116,6 +116,12 @@ BUILT_IN: Final = tuple(_read_table(_OF_KUBERNETES))
 JUDGED: Final = tuple(_read_table(_OF_TIERWALL))
 
 
+def may_be_custom(resource: str) -> bool:
+    """Whether only CustomResourceDefinitions can tell what a name of a resource means."""
+    known = (*BUILT_IN, *JUDGED)
+    return bool(resource) and not any(resource in (served.plural, "*", *served.other_names) for served in known)
+
+
 def api_resources(snapshot: Snapshot) -> tuple[ApiResource, ...]:
     """Return all resources: those of Kubernetes first, then those of CustomResourceDefinitions, then Tierwall's."""
     definitions = snapshot.of_kind("apiextensions.k8s.io", "CustomResourceDefinition")

@@ -49,13 +49,21 @@ class UserParams(ClusterParams):
     )
 
     @property
+    def asked_planes(self) -> tuple[str, ...]:
+        """The planes that this call asks about: what nodes may do depends on their pods."""
+        return ("api", "node") if self.user.startswith("system:node:") else ("api",)
+
+    @property
     def object_namespace(self) -> str:
         """The namespace of objects in files that have none: `-n` is about the request alone."""
         return "default"
 
     @property
     def request_namespace(self) -> str:
-        """The namespace of the request: that of the context if a cluster is read and no other is given."""
+        """The namespace of the request: that of the context if a cluster is read and no other is given.
+
+        As in kubectl, that does not go for a URL or a resource that is in no namespace (`resolved`).
+        """
         if self.namespace is not None:
             return self.namespace
         return self.cluster_access.namespace if self.cluster_access is not None else ""
@@ -67,24 +75,27 @@ class UserParams(ClusterParams):
         extra: dict[str, list[str]] = {}
         for key, value in named_values(self.extra, "--extra", "KEY=VALUE"):
             extra.setdefault(key, []).append(value)
+        namespace = self.request_namespace if not request.get("path") else self.namespace or ""
         return ApiQuestion(
-            user=self.user, groups=self.groups, uid=self.uid, extra=extra, namespace=self.request_namespace, **request
+            user=self.user, groups=self.groups, uid=self.uid, extra=extra, namespace=namespace, **request
         )
 
     def resolved(self, world: World, question: ApiQuestion) -> ApiQuestion:
         """Complete the question as kubectl would; warnings go to stderr."""
-        from tierwall.api.resource_names import resolve
+        from msgspec.structs import replace
+
+        from tierwall.api.resource_names import is_cluster_scoped, resolve
 
         completed, warnings = resolve(world.snapshot, question)
         for warning in warnings:
             print_line(f"warning: {warning}", err=True)
+        if self.namespace is None and is_cluster_scoped(world.snapshot, completed.group or "", completed.resource):
+            return replace(completed, namespace="")
         return completed
 
 
 class ExplainApiParams(UserParams, AnswerParams):
     """The options of `explain api`."""
-
-    asks = ("api",)
 
     verb: str = option(required=True, help="The verb: create, update, get, impersonate, …")
     resource: str = option(
@@ -164,8 +175,6 @@ def _data(params: ExplainApiParams) -> dict[str, Any]:
 
 class CanIParams(UserParams, AnswerParams):
     """The options of `can-i`."""
-
-    asks = ("api",)
 
     verb: str | None = argument(required=False)
     what: str | None = argument(required=False, metavar="[RESOURCE[.GROUP][/NAME] | URL]")

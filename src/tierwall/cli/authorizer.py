@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ServeParams(StateParams, ObjectParams):
     """The options of `authorizer`."""
 
-    asks = ("api",)
+    asks = ("api", "aggregation")
 
     files: tuple[str, ...] = repeated_option(
         "--policies", "-f", "--file", metavar="PATH", help="File or folder of policies. Repeatable."

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from tierwall.cluster.kubeconfig import Kubeconfig
     from tierwall.resources.snapshot import Snapshot
 
-PLANES = ("network", "tool", "gateway", "api")
+PLANES = ("network", "ways", "tool", "gateway", "api")
+# The options that name objects.
+_NAMING = (
+    *("source", "destination", "sources", "destinations", "focus"),
+    *("gateway", "listener_set", "route", "backend", "for_namespace"),
+)
 # Completion reads no kubeconfig that is larger: it must not be slow.
 _MAX_COMPLETED_BYTES = 4 << 20
 
@@ -78,6 +83,16 @@ class ClusterParams(Params):
         """The planes that this call asks about."""
         return self.asks
 
+    @cached_property
+    def named_namespaces(self) -> set[str]:
+        """The namespaces that this call names, which are read where the namespaces of the cluster may not be listed."""
+        values = (value for name in _NAMING if (value := getattr(self, name, None)))
+        texts = [text for value in values for text in ((value,) if isinstance(value, str) else value)]
+        # `namespace/name`, `Kind/namespace/name`, or in `list` a namespace alone.
+        parts = [text.split("/") for text in texts]
+        named = {part[1] if len(part) == 3 else part[0] for part in parts}
+        return named | {name for name in (getattr(self, "namespace", None),) if name}
+
     @property
     def names_files(self) -> bool:
         """Whether the command line names files to read instead of a cluster."""
@@ -129,7 +144,9 @@ class ClusterParams(Params):
         from tierwall.cluster.load import load_cluster
 
         with collector_off(), progress_line() as progress:
-            return load_cluster(self.cluster_to_read, self.asked_planes, self.cluster_access, progress)
+            return load_cluster(
+                self.cluster_to_read, self.asked_planes, self.cluster_access, progress, self.named_namespaces
+            )
 
 
 def _seconds(text: str) -> float:

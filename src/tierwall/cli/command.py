@@ -152,8 +152,8 @@ def left_out() -> dict[Omission, None]:
 
 
 def _is_incomplete() -> bool:
-    """Tell whether something was left out that could change an answer; a document that is not an object could not."""
-    return any(omission.reason != "unread" for omission in left_out())
+    """Tell whether something was left out that could change an answer."""
+    return not all(omission.is_harmless for omission in left_out())
 
 
 def print_output(command: str, output: str, subject: Any) -> None:

@@ -93,7 +93,7 @@ def _endpoint(text: str) -> str | dict[str, str]:
 class ListParams(PathParams):
     """The options of `list`."""
 
-    asks = ("network",)
+    asks = ("network", "ways")
 
     sources: tuple[str, ...] = repeated_option(
         "--from", metavar="ENDPOINT", help=f"Only connections from these: {ENDPOINTS}."
@@ -130,6 +130,7 @@ def list_connections(params: ListParams) -> None:
     from tierwall.core.diagnostics import sorted_diagnostics
     from tierwall.network.model.model import network_model
     from tierwall.network.model.policies import fail_closed_warnings, shadow_notes
+    from tierwall.network.reach.connections import left_out_of_ways
     from tierwall.network.reach.exposure import exposure_limits
 
     _check_options(params)
@@ -159,6 +160,8 @@ def list_connections(params: ListParams) -> None:
     explain = params.explain and not is_picture
     is_from_outside = not params.sources or "outside" in params.sources
     ways_in = world.ways_in(destinations, params.ports, explain=explain) if is_from_outside else ()
+    if is_from_outside:
+        left_out().update(dict.fromkeys(left_out_of_ways(world.snapshot, destinations)))
     if any(judged.way.controller_is_unknown for judged in ways_in):
         print_diagnostics(sorted_diagnostics(exposure_limits(world.snapshot)))
     if is_picture:

@@ -70,6 +70,9 @@ class SourceParams(ClusterParams):
         paths = tuple(paths)
         take_stdin(paths)
         loaded = CommandLoader(paths, self.settings).load()
+        if self.cluster_to_read is None:
+            return loaded
+        self.named_namespaces.update(resource.namespace for resource in loaded.resources)
         if self.cluster_snapshot is None:
             return loaded
         from tierwall.cluster.load import lay_over

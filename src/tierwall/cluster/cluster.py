@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tierwall.cluster.access import ClusterAccess, find_access, impersonating
+if TYPE_CHECKING:
+    from tierwall.cluster.access import ClusterAccess
 
 
 class Cluster(Struct, frozen=True):
@@ -24,5 +26,7 @@ class Cluster(Struct, frozen=True):
 
     def access(self) -> ClusterAccess:
         """Return the way to the API server; InputError if the kubeconfig cannot be used."""
+        from tierwall.cluster.access import find_access, impersonating
+
         access = find_access(self.context, self.kubeconfig, os.environ)
         return impersonating(access, self.user, self.groups)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from tierwall.resources.overlay import overlay
 from tierwall.resources.snapshot import Snapshot
 
 T = TypeVar("T")
-PLANES = ("network", "tool", "gateway", "api")
+PLANES = ("network", "ways", "tool", "gateway", "api")
 
 
 def load_cluster(
@@ -25,10 +25,14 @@ def load_cluster(
     planes: Iterable[str] = PLANES,
     access: ClusterAccess | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    namespaces: Collection[str] = (),
 ) -> Snapshot:
-    """Read the objects that questions about some planes need; InputError if the cluster does not answer."""
+    """Read the objects that questions about some planes need; InputError if the cluster does not answer.
+
+    `namespaces` are those that the questions name, for users who may not list the namespaces.
+    """
     access = access or cluster.access()
-    return _run(_read(cluster, access, tuple(planes), progress))
+    return _run(_read(cluster, access, tuple(planes), progress, namespaces))
 
 
 def lay_over(snapshot: Snapshot, loaded: LoadResult) -> LoadResult:
@@ -42,6 +46,7 @@ async def _read(
     access: ClusterAccess,
     planes: tuple[str, ...],
     progress: Callable[[str, int, int], None] | None,
+    namespaces: Collection[str],
 ) -> Snapshot:
     # Commands that read files alone start without a client for HTTP.
     from tierwall.cluster.connection import Connection
@@ -51,7 +56,7 @@ async def _read(
 
     connection = Connection(access, cluster.timeout)
     try:
-        read = await read_cluster(connection, wanted_kinds(planes), progress)
+        read = await read_cluster(connection, wanted_kinds(planes), progress, namespaces)
     except ClusterError as error:
         raise InputError([error.diagnostic()]) from None
     finally:

@@ -1,14 +1,16 @@
 """Reading a cluster once: the kinds that a question needs, side by side, in pages (docs/clusters.md#reading).
 
-What this user may not list, and what did not answer, is said: it could have changed the answer.
+What this user may not list, and what did not answer, is said: it could have changed the answer. A kind that may not be
+listed in all namespaces is listed in each of them. The result depends on the cluster alone, not on which answer comes
+first.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -16,19 +18,27 @@ from msgspec import Struct
 from tierwall.cluster.connection import Connection
 from tierwall.cluster.decoding import AnswerError, ItemReader, UndecodedObject, name_of
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
-from tierwall.cluster.failures import ApiServerError
+from tierwall.cluster.failures import ApiServerError, ClusterError, UnreachableError
 from tierwall.cluster.origin import ClusterOrigin
 from tierwall.cluster.pages import read_all
+from tierwall.cluster.reflector import is_ready
+from tierwall.cluster.shapes import MetadataObject
 from tierwall.cluster.sharing import SharedParts, share_parts
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.resource import Resource
 from tierwall.resources.unlisted import UnlistedKind
+from tierwall.values.pattern import pattern
 
 KindKey: TypeAlias = tuple[str, str]
+Progress: TypeAlias = Callable[[str, int, int], None]
 
 # So many lists are read at the same time; more would only wait for each other in the API server.
 _LISTS_AT_ONCE = 8
+# A server that has just started refuses what it allows a moment later.
+_STARTING_SECONDS = 10.0
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_NAME = pattern("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAMESPACE: KindKey = ("", "Namespace")
 
 
 class ClusterRead(Struct, frozen=True):
@@ -41,24 +51,53 @@ class ClusterRead(Struct, frozen=True):
 async def read_cluster(
     connection: Connection,
     wanted: Mapping[KindKey, type[Any]],
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
+    namespaces: Collection[str] = (),
 ) -> ClusterRead:
-    """Read all objects of these kinds that the cluster has."""
+    """Read all objects of these kinds that the cluster has.
+
+    `namespaces` are those that the question names. They are read, and that of the context, if this user may list
+    neither a kind nor the namespaces.
+    """
+    end = asyncio.get_running_loop().time() + _STARTING_SECONDS
+    while True:
+        read = await _read_once(connection, wanted, progress, namespaces)
+        is_refused = any(entry.reason == "forbidden" for entry in read.unlisted)
+        if not is_refused or asyncio.get_running_loop().time() > end or await is_ready(connection):
+            return read
+        await asyncio.sleep(0.5)
+
+
+async def _read_once(
+    connection: Connection,
+    wanted: Mapping[KindKey, type[Any]],
+    progress: Progress | None,
+    namespaces: Collection[str],
+) -> ClusterRead:
     discovery = await discover(connection)
-    reader = _ClusterReader(connection, discovery, progress)
-    keys = _expand(wanted, discovery)
-    results = await asyncio.gather(*(reader.read(key, shape) for key, shape in keys.items()))
-    resources = tuple(resource for result in results for resource in result)
-    return ClusterRead(resources, tuple(reader.unlisted))
+    reader = _ClusterReader(connection, discovery, progress, namespaces)
+    shapes = _expand(wanted, discovery)
+    results = await asyncio.gather(*(reader.read(key, shapes[key]) for key in shapes))
+    if not reader.has_answer and reader.failure is not None:
+        raise reader.failure
+    unlisted = sorted(
+        (entry for result in results for entry in result.unlisted),
+        key=lambda entry: (entry.kind, entry.group, entry.reason, entry.namespaces),
+    )
+    return ClusterRead(tuple(resource for result in results for resource in result.resources), tuple(unlisted))
 
 
 def _expand(wanted: Mapping[KindKey, type[Any]], discovery: Discovery) -> Mapping[KindKey, type[Any]]:
-    """Replace `*`, which stands for all kinds of a group, by the kinds that are served."""
-    keys: dict[KindKey, type[Any]] = {}
+    """Replace `*`, which stands for all kinds of a group, by the kinds that are served; none if that is not known."""
+    shapes: dict[KindKey, type[Any]] = {}
     for (group, name), shape in wanted.items():
-        names = [kind for served, kind in discovery.kinds if served == group] if name == "*" else [name]
-        keys |= {(group, kind): shape for kind in names}
-    return keys
+        names = [name]
+        if name == "*":
+            names = sorted(kind for served, kind in discovery.kinds if served == group)
+            names += [""] if group in discovery.stale else []
+        for kind in names:
+            shapes.setdefault((group, kind), shape)
+    return shapes
 
 
 def readable_version(versions: Iterable[ServedKind]) -> ServedKind | None:
@@ -86,38 +125,61 @@ def as_resource(item: Any, kind: ServedKind, cluster: str, parts: SharedParts) -
     return Resource(kind.group, kind.version, kind.kind, named.namespace, named.name, value, origin, is_live=True)
 
 
+class _KindRead(NamedTuple):
+    resources: list[Resource]
+    unlisted: tuple[UnlistedKind, ...] = ()
+
+
 class _ClusterReader:
     def __init__(
-        self, connection: Connection, discovery: Discovery, progress: Callable[[str, int, int], None] | None
+        self,
+        connection: Connection,
+        discovery: Discovery,
+        progress: Progress | None,
+        namespaces: Collection[str],
     ) -> None:
-        self.unlisted: list[UnlistedKind] = []
+        # Whether the server has answered any list, and why another one was not answered.
+        self.has_answer = False
+        self.failure: ClusterError | None = None
         self._connection, self._discovery, self._progress = connection, discovery, progress
         self._cluster = connection.access.context or connection.access.server
         self._turn = asyncio.Semaphore(_LISTS_AT_ONCE)
         self._parts: SharedParts = {}
-        self._namespaces: asyncio.Task[tuple[str, ...]] | None = None
+        self._named = sorted(filter(_NAME.fullmatch, {*namespaces, connection.access.namespace}))
+        self._namespaces: asyncio.Task[tuple[tuple[str, ...], bool]] | None = None
 
-    async def read(self, key: KindKey, shape: type[Any]) -> list[Resource]:
+    async def read(self, key: KindKey, shape: type[Any]) -> _KindRead:
         """Read the objects of one kind; none if the kind is not served."""
-        group, _ = key
+        group, name = key
         kind = readable_version(self._discovery.kinds.get(key, ()))
         if kind is None:
-            if group in self._discovery.stale:
-                self._leave_out(key, "unavailable", "its API server does not answer")
-            return []
+            if group not in self._discovery.stale:
+                return _KindRead([])
+            return _KindRead([], (UnlistedKind(name, group, "unavailable", "its API server does not answer"),))
         try:
-            return await self._list(kind, shape)
-        except ApiServerError as error:
-            if error.code == 403 and kind.namespaced:
-                return await self._list_namespaces(kind, shape, error)
-            if error.code == 404:
-                # Removed since discovery.
-                return []
-            self._leave_out(key, "forbidden" if error.code == 403 else "unavailable", error.message)
-            return []
-        except AnswerError as error:
-            self._leave_out(key, "unavailable", str(error))
-            return []
+            return _KindRead(await self._list(kind, shape))
+        except (ClusterError, AnswerError) as error:
+            if isinstance(error, ApiServerError) and error.code == 403:
+                if key == _NAMESPACE:
+                    return await self._get_namespaces(kind, shape, error)
+                if kind.namespaced:
+                    return await self._list_namespaces(kind, shape, error)
+            reason, message = self._reason(error)
+            entry = UnlistedKind(name, group, reason, message, is_namespaced=kind.namespaced)
+            return _KindRead([], (entry,) if reason else ())
+
+    def _reason(self, error: ClusterError | AnswerError) -> tuple[str, str]:
+        """Return why a list has failed: the reason and the server's words. No reason if there is nothing to list."""
+        if isinstance(error, ApiServerError):
+            if error.code == 401:
+                raise error
+            self.has_answer = True
+            # 404: removed since discovery.
+            return {403: "forbidden", 404: ""}.get(error.code, "unavailable"), error.message
+        if isinstance(error, UnreachableError):
+            self.failure = self.failure or error
+            return "unavailable", error.problem
+        return "unavailable", str(error)
 
     async def _list(self, kind: ServedKind, shape: type[Any], namespace: str = "") -> list[Resource]:
         def report(read: int, total: int) -> None:
@@ -129,42 +191,79 @@ class _ClusterReader:
             everything = await read_all(
                 self._connection, kind, ItemReader(shape), namespace, report, convert=partial(self._resources, kind)
             )
-        return everything.items
+        self.has_answer = True
+        resources: list[Resource] = everything.items
+        resources.sort(key=lambda resource: (resource.namespace, resource.name))
+        return resources
 
     def _resources(self, kind: ServedKind, items: Iterable[Any]) -> list[Resource]:
         return [as_resource(item, kind, self._cluster, self._parts) for item in items if name_of(item)[1]]
 
-    async def _list_namespaces(self, kind: ServedKind, shape: type[Any], refusal: ApiServerError) -> list[Resource]:
+    async def _list_namespaces(self, kind: ServedKind, shape: type[Any], refusal: ApiServerError) -> _KindRead:
         """Read a kind in those namespaces where this user may list it."""
+        self.has_answer = True
+        namespaces, are_all = await self._known_namespaces()
         resources: list[Resource] = []
         read: list[str] = []
-        for namespace in await self._known_namespaces():
-            try:
-                resources += await self._list(kind, shape, namespace)
-                read.append(namespace)
-            except ApiServerError as error:
-                if error.code not in (403, 404):
-                    raise
-        unlisted = UnlistedKind(kind.kind, kind.group, "forbidden", refusal.message, tuple(read))
-        self.unlisted.append(unlisted)
-        return resources
+        failed: dict[tuple[str, str], list[str]] = {}
 
-    async def _known_namespaces(self) -> tuple[str, ...]:
+        async def read_one(namespace: str) -> list[Resource] | tuple[str, str]:
+            try:
+                return await self._list(kind, shape, namespace)
+            except (ClusterError, AnswerError) as error:
+                reason, message = self._reason(error)
+                return (reason, message if reason != "forbidden" else refusal.message) if reason else []
+
+        results = await asyncio.gather(*map(read_one, namespaces))
+        for namespace, result in zip(namespaces, results, strict=True):
+            if isinstance(result, tuple):
+                failed.setdefault(result, []).append(namespace)
+            else:
+                resources += result
+                read.append(namespace)
+        if not are_all:
+            # There may be others.
+            failed.setdefault(("forbidden", refusal.message), [])
+        unlisted = []
+        for (reason, message), missing in failed.items():
+            is_everywhere = not read and (not are_all or len(failed) == 1)
+            known = () if is_everywhere or (reason == "forbidden" and not are_all) else tuple(missing)
+            unlisted.append(
+                UnlistedKind(kind.kind, kind.group, reason, message, tuple(read), known, is_namespaced=True)
+            )
+        return _KindRead(resources, tuple(unlisted))
+
+    async def _get_namespaces(self, kind: ServedKind, shape: type[Any], refusal: ApiServerError) -> _KindRead:
+        """Read the namespaces that the question names, one by one: who has rights in one may mostly get it."""
+        self.has_answer = True
+
+        async def get_one(name: str) -> Any:
+            try:
+                reply = await self._connection.get(f"{kind.path()}/{name}")
+                return ItemReader(shape).object(msgspec.Raw(reply.content))
+            except (ClusterError, AnswerError):
+                return None
+
+        items = [item for item in await asyncio.gather(*map(get_one, self._named)) if item is not None]
+        resources = self._resources(kind, items)
+        names = tuple(resource.name for resource in resources)
+        entry = UnlistedKind(kind.kind, kind.group, "forbidden", refusal.message, names, is_namespaced=True)
+        return _KindRead(resources, (entry,))
+
+    async def _known_namespaces(self) -> tuple[tuple[str, ...], bool]:
+        """Return the namespaces, and whether these are all."""
         if self._namespaces is None:
             self._namespaces = asyncio.create_task(self._list_namespace_names())
         return await self._namespaces
 
-    async def _list_namespace_names(self) -> tuple[str, ...]:
-        from tierwall.cluster.shapes import MetadataObject
-
-        kind = self._discovery.kinds["", "Namespace"][0]
+    async def _list_namespace_names(self) -> tuple[tuple[str, ...], bool]:
+        kind = readable_version(self._discovery.kinds.get(_NAMESPACE, ()))
+        if kind is None:
+            return tuple(self._named), False
         try:
-            return tuple(resource.name for resource in await self._list(kind, MetadataObject))
-        except ApiServerError:
-            return (self._connection.access.namespace,)
-
-    def _leave_out(self, key: KindKey, reason: str, message: str) -> None:
-        self.unlisted.append(UnlistedKind(key[1], key[0], reason, message))
+            return tuple(resource.name for resource in await self._list(kind, MetadataObject)), True
+        except (ClusterError, AnswerError):
+            return tuple(self._named), False
 
 
 __all__ = ["ClusterRead", "as_resource", "read_cluster", "readable_version"]

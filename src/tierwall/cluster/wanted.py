@@ -7,78 +7,27 @@ from typing import Any, TypeAlias
 
 from tierwall.cluster.shapes import ApiObject, MetadataObject, NodeObject, PodObject
 from tierwall.resources.foreign import kinds_of_plane
+from tierwall.resources.plane_kinds import kinds_read
+from tierwall.resources.workloads import WORKLOADS
 
 KindKey: TypeAlias = tuple[str, str]
 
-_WORKLOADS: tuple[KindKey, ...] = (
-    ("apps", "Deployment"),
-    ("apps", "StatefulSet"),
-    ("apps", "DaemonSet"),
-    ("apps", "ReplicaSet"),
-    ("batch", "Job"),
-    ("batch", "CronJob"),
-    ("", "ReplicationController"),
-)
-_GATEWAYS: tuple[KindKey, ...] = (
-    ("", "Namespace"),
-    ("", "Service"),
-    ("gateway.networking.k8s.io", "GatewayClass"),
-    ("gateway.networking.k8s.io", "Gateway"),
-    ("gateway.networking.k8s.io", "ListenerSet"),
-    ("gateway.networking.x-k8s.io", "XListenerSet"),
-    ("gateway.networking.k8s.io", "HTTPRoute"),
-    ("gateway.networking.k8s.io", "GRPCRoute"),
-    ("gateway.networking.k8s.io", "ReferenceGrant"),
-    ("agentgateway.dev", "AgentgatewayPolicy"),
-    ("agentgateway.dev", "AgentgatewayBackend"),
-    ("agentgateway.dev", "AgentgatewayModel"),
-)
-_OF_PLANE: dict[str, tuple[KindKey, ...]] = {
-    "network": (
-        ("", "Namespace"),
-        ("", "Pod"),
-        ("", "Node"),
-        ("", "Service"),
-        *_WORKLOADS,
-        ("networking.k8s.io", "NetworkPolicy"),
-        ("policy.networking.k8s.io", "AdminNetworkPolicy"),
-        ("policy.networking.k8s.io", "BaselineAdminNetworkPolicy"),
-        ("policy.networking.k8s.io", "ClusterNetworkPolicy"),
-    ),
-    "tool": (
-        *_GATEWAYS,
-        ("", "ServiceAccount"),
-        *(
-            (group, kind)
-            for group in ("agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io")
-            for kind in ("XAccessPolicy", "AccessPolicy", "XBackend")
-        ),
-    ),
-    "gateway": _GATEWAYS,
-    "api": (
-        ("", "Namespace"),
-        ("rbac.authorization.k8s.io", "Role"),
-        ("rbac.authorization.k8s.io", "ClusterRole"),
-        ("rbac.authorization.k8s.io", "RoleBinding"),
-        ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
-        ("tierwall.io", "ClusterAuthorizationPolicy"),
-        ("tierwall.io", "AuthorizationPolicy"),
-        ("apiextensions.k8s.io", "CustomResourceDefinition"),
-        ("apiregistration.k8s.io", "APIService"),
-    ),
-    # Would an API server accept this object? Its definitions say.
-    "admit": (("apiextensions.k8s.io", "CustomResourceDefinition"),),
-}
 _SHAPES: dict[KindKey, type[Any]] = {
     ("", "Pod"): PodObject,
     ("", "Node"): NodeObject,
     ("", "Namespace"): MetadataObject,
     ("", "ServiceAccount"): MetadataObject,
-    **dict.fromkeys(_WORKLOADS, MetadataObject),
+    **dict.fromkeys(WORKLOADS, MetadataObject),
 }
+# The Node authorizer follows what pods refer to, which no other plane looks at.
+_WHOLE_PODS = "node"
 
 
 def wanted_kinds(planes: Iterable[str]) -> dict[KindKey, type[Any]]:
     """Return the kinds that questions about some planes need, with the shape of their objects."""
-    keys = [key for plane in planes for key in (*_OF_PLANE[plane], *kinds_of_plane(plane))]
-    return {key: _SHAPES.get(key, ApiObject) for key in keys}
+    planes = tuple(planes)
+    keys = [key for plane in planes for key in (*kinds_read(plane), *kinds_of_plane(plane))]
+    shapes = {key: _SHAPES.get(key, ApiObject) for key in keys}
+    if _WHOLE_PODS in planes:
+        shapes["", "Pod"] = ApiObject
+    return shapes

@@ -123,16 +123,33 @@ class Omission(msgspec.Struct, frozen=True, kw_only=True):
     at: Position | None = None
     form: str | None = None
     namespaces: tuple[str, ...] = ()
+    # Why a kind could not be read; text shows it in place of the effect.
+    why: str = ""
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether it is only said: documents that are not objects, and pods for which those of a file stand in."""
+        return self.reason in ("unread", "replaced")
 
     def __str__(self) -> str:
         """Say in one line what was left out, what it may mean, and where the first of it stands."""
         kind = self.kind or self.form or self.reason
+        if self.why:
+            return f"{plural(self.kind) if self.kind else f'all of {self.group}'} ({self.why})"
         stays = self.count == 1 or (self.form is not None and kind.endswith("s"))
-        plural = kind if stays else f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
         owner = self.owner or ""
         effect = f"{owner[:1].upper()}{owner[1:]} may decide otherwise" if self.reason == "foreign" else self.effect
         first = f", first {self.at.without_column}" if self.at is not None else ""
-        return f"{self.count} {plural} ({effect}){first}"
+        return f"{self.count} {kind if stays else plural(kind)} ({effect}){first}"
+
+
+def plural(kind: str) -> str:
+    """Return the plural of a kind or form: NetworkPolicies, Ingresses, Pods."""
+    if kind.endswith("y") and kind[-2:-1] not in "aeiou":
+        return f"{kind[:-1]}ies"
+    if kind.endswith("ss"):
+        return f"{kind}es"
+    return kind if kind.endswith("s") else f"{kind}s"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

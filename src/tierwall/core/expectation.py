@@ -121,8 +121,9 @@ def _not_considered_problems(key: str, value: Any) -> Iterator[Diagnostic]:
 
 
 def _not_considered_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
-    if answer.not_considered:
-        yield f"{key}: expected that nothing was left out, got {', '.join(map(str, answer.not_considered))}"
+    left_out = [omission for omission in answer.not_considered if not omission.is_harmless]
+    if left_out:
+        yield f"{key}: expected that nothing was left out, got {', '.join(map(str, left_out))}"
 
 
 VERDICT = one_of(Verdict, lambda answer: answer.verdict)

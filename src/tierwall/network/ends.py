@@ -18,6 +18,7 @@ from tierwall.core.reference import Reference
 from tierwall.core.words import join_names
 from tierwall.network.model.endpoints import Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel
+from tierwall.resources.gaps import missing, unknown_because
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 OUTSIDE = "outside"
 KINDS = tuple(dict.fromkeys(kind for _, kind in WORKLOADS))
+_PODS = (("", "Pod"),)
 FORMS = "`namespace/pod`, a workload such as `Deployment/namespace/name`, `outside`, {ip: …} or {node: …}"
 DESTINATIONS = FORMS.replace("`outside`", "`Service/namespace/name`, `outside`")
 
@@ -96,7 +98,7 @@ class EndFinder:
             node = network.node(value["node"]) if isinstance(value["node"], str) else None
             if node is None:
                 hint = near_miss(str(value["node"]), (node.name for node in network.nodes))
-                self._refuse(f"there is no node `{value['node']}`", hint, NO_SUCH_NAME)
+                self._missing(f"node `{value['node']}`", hint, (("", "Node"),))
             return node
         address = parse_address(value["ip"])
         if address is not None:
@@ -213,17 +215,23 @@ class EndFinder:
 
     def _unknown(self, namespace: str, name: str) -> AskedEndpoints | None:
         siblings = [pod for pod in self._network.pods if pod.namespace == namespace]
-        if siblings:
+        if siblings or unknown_because(self._snapshot, _PODS, namespace):
             names = {pod.name for pod in siblings} | {pod.workload.name for pod in siblings if pod.workload is not None}
-            message = f"there is no pod `{name}` in namespace `{namespace}`"
-            return self._refuse(message, near_miss(name, names), NO_SUCH_NAME)
+            what = f"pod `{name}` in namespace `{namespace}`"
+            # The name may be that of a workload that could not be read.
+            hint = near_miss(name, names) or unknown_because(self._snapshot, WORKLOADS, namespace)
+            return self._missing(what, hint, _PODS, namespace)
         populated = {pod.namespace for pod in self._network.pods}
-        message = f"there is no pod in namespace `{namespace}`"
-        return self._refuse(message, near_miss(namespace, populated), NO_SUCH_NAME)
+        return self._missing(f"pod in namespace `{namespace}`", near_miss(namespace, populated), _PODS, namespace)
 
     def _unknown_object(self, reference: Reference, kinds: Sequence[tuple[str, str]]) -> AskedEndpoints | None:
         known = [str(resource.reference) for kind in kinds for resource in self._snapshot.of_kind(*kind)]
-        return self._refuse(f"there is no {reference}", near_miss(str(reference), known), NO_SUCH_NAME)
+        return self._missing(str(reference), near_miss(str(reference), known), kinds, reference.namespace)
+
+    def _missing(
+        self, what: str, hint: str, kinds: Sequence[tuple[str, str]], namespace: str = ""
+    ) -> AskedEndpoints | None:
+        return self._refuse(*missing(self._snapshot, what, hint, kinds, namespace), NO_SUCH_NAME)
 
 
 @per_snapshot

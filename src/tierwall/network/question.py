@@ -5,7 +5,7 @@ docs/semantics.md#who-decided-a-connection says which rules and policies count a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from typing import ClassVar
 
 from msgspec import field, structs
@@ -98,7 +98,7 @@ def _left_out(snapshot: Snapshot, detail: NetworkDetail) -> tuple[Omission, ...]
 def _has_omissions(snapshot: Snapshot, end: Endpoint | None) -> bool:
     """Whether something is left out of answers about an endpoint; None stands for any address."""
     if end is None:
-        return bool(_omissions(snapshot, ()))
+        return bool(omissions(snapshot, "network", ()))
     # Mostly nothing is, which is known once for its namespace, and after a look at the pod.
     namespace = end.namespace if end.kind == "pod" else ""
     if not _has_foreign(snapshot, namespace) and all(map(is_plain, objects_behind(snapshot, end))):
@@ -112,9 +112,12 @@ def _has_foreign(snapshot: Snapshot, namespace: str) -> bool:
     return bool(omissions(snapshot, "network", {namespace} if namespace else ()))
 
 
-def _omissions(snapshot: Snapshot, ends: Iterable[Endpoint]) -> tuple[Omission, ...]:
+def _omissions(snapshot: Snapshot, ends: Collection[Endpoint]) -> tuple[Omission, ...]:
     named = [resource for end in ends for resource in objects_behind(snapshot, end)]
-    return omissions(snapshot, "network", {end.namespace for end in ends if end.kind == "pod"}, named=named)
+    namespaces = {end.namespace for end in ends if end.kind == "pod"}
+    # An address may be that of a pod or node that could not be read. A pod on the host network is also its node.
+    addresses = not all(end.under_policy for end in ends)
+    return omissions(snapshot, "network", namespaces, named=named, is_about_addresses=addresses)
 
 
 def answer(detail: NetworkDetail) -> Answer:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from tierwall.core.diagnostics import Diagnostic, near_miss, unknown_name_diagnostic
 from tierwall.core.reference import Reference
+from tierwall.resources.gaps import missing
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
 
@@ -27,6 +28,10 @@ class ResourceFinder:
     def report_missing(self, message: str, hint: str = "") -> None:
         """Report a name that does not exist."""
         self.problems.append(unknown_name_diagnostic(message, hint))
+
+    def report_unknown(self, what: str, hint: str, kinds: Iterable[KindKey], namespace: str) -> None:
+        """Report a name that no object of some kinds has, as far as they could be read."""
+        self.report_missing(*missing(self.snapshot, what, hint, kinds, namespace))
 
     def by_name(
         self,
@@ -51,7 +56,7 @@ class ResourceFinder:
         kind_name = kinds[0][1]
         if not objects:
             known = (f"{known.namespace}/{known.name}" for kind in kinds for known in self.snapshot.of_kind(*kind))
-            self.report_missing(f"there is no {kind_name} `{value}`", near_miss(value, known))
+            self.report_unknown(f"{kind_name} `{value}`", near_miss(value, known), kinds, namespace)
             return None
         if one_only and len(objects) > 1:
             choices = " or ".join(f"`{resource.kind}.{resource.group}/{value}`" for resource in objects)
@@ -74,7 +79,8 @@ class ResourceFinder:
         resource = self.snapshot.get(*kinds[reference.kind], reference.namespace, reference.name)
         if resource is None:
             known = (str(known.reference) for kind in kinds.values() for known in self.snapshot.of_kind(*kind))
-            self.report_missing(f"there is no {reference}", near_miss(str(reference), known))
+            hint = near_miss(str(reference), known)
+            self.report_unknown(str(reference), hint, (kinds[reference.kind],), reference.namespace)
         return resource
 
     def by_any_reference(self, value: str | Reference) -> Resource | None:
@@ -87,7 +93,8 @@ class ResourceFinder:
         resource = self.snapshot.find(reference)
         if resource is None:
             known = (str(known.reference) for known in self.snapshot)
-            self.report_missing(f"there is no {reference}", near_miss(str(reference), known))
+            unlisted = ((entry.group, entry.kind) for entry in self.snapshot.unlisted if entry.kind == reference.kind)
+            self.report_unknown(str(reference), near_miss(str(reference), known), unlisted, reference.namespace)
         return resource
 
     def by_reference_among(self, word: str, value: str, objects: Iterable[Resource]) -> list[Resource]:

@@ -6,24 +6,29 @@ every answer that they could change says so (docs/reference/sources.md#what-is-n
 namespace, unless it is the `rootNamespace` of their system; kinds in `everywhere` concern all of them. `bound` kinds
 count only with a binding, kinds with `fields` only if they set one of them, and kinds with `verbs: write` only for
 requests that admission sees. A policy whose targets are all other objects than those of the question does not matter.
+`resources.refused` has the objects that no cluster would have, `resources.gaps` what could not be read from a cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tierwall.core.answer import Omission
 from tierwall.core.reference import Reference
+from tierwall.resources.gaps import KindStake, gaps, replacements
 from tierwall.resources.kinds.registry import is_built_in, needs_group, read_data
 from tierwall.resources.once import per_snapshot
+from tierwall.resources.plane_kinds import kinds_read
 from tierwall.resources.refused import MAX_EXAMPLES, place_and_name, refusals
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.target_refs import target_namespaces, targets_others
+from tierwall.resources.validity import DEFINITION
+from tierwall.resources.workloads import WORKLOADS
 
 _EFFECTS = {
     "network": "{owner} may deny what is allowed here, or allow what is denied",
@@ -43,6 +48,7 @@ _WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
 _READ_ELSEWHERE = (("agentgateway.dev", "AgentgatewayPolicy"),)
 # Without objects of these groups, nobody asks about tools. A single question is asked.
 _AGENTIC = ("agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io")
+_NAMESPACE, _NODE, _POD = ("", "Namespace"), ("", "Node"), ("", "Pod")
 _POD_SECURITY = "pod-security.kubernetes.io/enforce"
 
 
@@ -69,6 +75,10 @@ class ForeignKind(msgspec.Struct, frozen=True, rename="camel"):
     def covers(self, kind: str) -> bool:
         """Whether this line is about a kind of its group."""
         return kind in self.namespaced or kind in self.everywhere or "*" in self.everywhere
+
+    def depends_on(self, kind: str) -> bool:
+        """Whether this line depends on a kind of its group; an empty one stands for all of them."""
+        return not kind or self.covers(kind) or (self.bound and kind in _BINDINGS.values())
 
     def counts(self, snapshot: Snapshot, resource: Resource) -> bool:
         """Whether an object of a kind that this line covers can decide something."""
@@ -156,6 +166,8 @@ def omissions(
     is_admitted: bool = True,
     is_about_pods: bool = True,
     in_any_namespace: bool = False,
+    is_about_addresses: bool = True,
+    needs_definitions: bool = False,
 ) -> tuple[Omission, ...]:
     """Return what could change the answer of a plane and was not considered.
 
@@ -163,7 +175,9 @@ def omissions(
     backends that it names, `named` are objects that it names, and `every` says that it is about all objects
     (`resources.refused`). For requests to an API server, `is_admitted` says whether admission sees them once they are
     allowed, and `is_about_pods` whether they change pods. `in_any_namespace` says that foreign policies of every
-    namespace may apply, although ours and roles apply only in `namespaces`.
+    namespace may apply, although ours and roles apply only in `namespaces`. For connections, `is_about_addresses` says
+    that an end is a node or may be a pod that nobody named. `needs_definitions` says that only definitions of custom
+    resources can tell which resource is meant.
     """
     judged = None if namespaces is None else sorted(set(namespaces))
     wanted = None if in_any_namespace else judged
@@ -172,7 +186,7 @@ def omissions(
         _omission(foreign.line, foreign.kind, objects)
         for foreign in _foreign_objects(snapshot, plane)
         if (is_admitted or not foreign.line.verbs)
-        and (places or not foreign.line.fields or not snapshot.groups.isdisjoint(_AGENTIC))
+        and (places or not foreign.line.fields or _is_agentic(snapshot))
         and (objects := [policy for policy in foreign.of(wanted) if not targets_others(policy, plane, places)])
     ]
     if plane == "api" and is_admitted and is_about_pods:
@@ -182,7 +196,66 @@ def omissions(
         ]
         if namespaces_of_pods:
             entries.append(_omission(ForeignKind("api", "", "Pod Security admission"), "Namespace", namespaces_of_pods))
-    return (*entries, *refusals(snapshot, plane, judged, named, places, every))
+    entries += refusals(snapshot, plane, judged, named, places, every)
+    if snapshot.unlisted:
+        is_agentic = bool(places) or _is_agentic(snapshot)
+        about = is_about_pods, is_about_addresses, is_agentic, needs_definitions
+        scope = _QuestionScope(plane, judged, wanted, is_admitted, *about)
+        entries += gaps(snapshot, lambda key: scope.stake_in(snapshot, key))
+        if plane == "network":
+            entries += replacements(snapshot, judged)
+    return tuple(entries)
+
+
+class _QuestionScope(NamedTuple):
+    """The scope of a question, to tell which kinds it has a stake in; see `omissions`."""
+
+    plane: str
+    judged: Collection[str] | None
+    wanted: Collection[str] | None
+    is_admitted: bool
+    is_about_pods: bool
+    is_about_addresses: bool
+    is_agentic: bool
+    needs_definitions: bool
+
+    def stake_in(self, snapshot: Snapshot, key: KindKey) -> KindStake | None:
+        """Return the stake of the question in a kind, or None if its objects do not matter."""
+        line = kinds_read(self.plane).get(key)
+        if line is None:
+            return self._foreign_stake(*key)
+        if not line.unlisted or (key == _NODE and not self.is_about_addresses):
+            return None
+        if key == DEFINITION and not self.needs_definitions:
+            return None
+        if key in WORKLOADS and not _has_workloads_of_files(snapshot, self.judged):
+            return None
+        if key == _NAMESPACE and self.plane == "api":
+            return KindStake(line.unlisted, self.wanted) if self.is_admitted and self.is_about_pods else None
+        everywhere = not line.local or (key == _POD and self.is_about_addresses)
+        return KindStake(line.unlisted, None if everywhere else self.judged)
+
+    def _foreign_stake(self, group: str, kind: str) -> KindStake | None:
+        for line in _table():
+            if line.plane == self.plane and line.group == group and line.depends_on(kind):
+                if (line.verbs and not self.is_admitted) or (line.fields and not self.is_agentic):
+                    return None
+                namespaces = None if self.wanted is None else {*self.wanted, line.root_namespace}
+                return KindStake(line.effect, namespaces if kind in line.namespaced else None, line.owner)
+        return None
+
+
+def _has_workloads_of_files(snapshot: Snapshot, namespaces: Collection[str] | None) -> bool:
+    """Whether files have workloads in some namespaces: they may replace those of a cluster, with their pods."""
+    return any(
+        not workload.is_live and (namespaces is None or workload.namespace in namespaces)
+        for key in WORKLOADS
+        for workload in snapshot.of_kind(*key)
+    )
+
+
+def _is_agentic(snapshot: Snapshot) -> bool:
+    return not snapshot.groups.isdisjoint(_AGENTIC)
 
 
 def _omission(line: ForeignKind, kind: str, objects: list[Resource]) -> Omission:

@@ -1,25 +1,22 @@
 """Objects of Tierwall's own kinds that no cluster would have (docs/reference/sources.md#what-is-not-considered).
 
 `invalid` ones are refused by admission, or have a misspelled kind; `version` ones are in a version that is not served.
-Each is named in the answers that it could change, with what follows from it there. `kinds/data/planes.json` has the
-kinds that each plane reads, and what follows if an object of them is refused (`closed`). Of kinds with `many` objects,
-only those that a question names are judged, unless every object is: a cluster has 100,000 pods.
+Each is named in the answers that it could change, with what follows from it there (`resources.plane_kinds`). Of kinds
+with many objects, only those that a question names are judged, unless every object is: a cluster has 100,000 pods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from functools import cache
 from typing import Any, NamedTuple
 
-import msgspec
-
 from tierwall.core.answer import Omission
-from tierwall.resources.kinds.registry import is_built_in, read_data
+from tierwall.resources.kinds.registry import is_built_in
 from tierwall.resources.kinds.served import home_group, unserved_version
 from tierwall.resources.once import per_resource, per_snapshot
+from tierwall.resources.plane_kinds import PlaneKind, judged_kinds
 from tierwall.resources.resource import Identity, Resource
-from tierwall.resources.snapshot import KindKey, Snapshot
+from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.target_refs import targets_others
 from tierwall.resources.validity import admission_problems, installed_definitions
 from tierwall.values.pattern import pattern
@@ -32,30 +29,12 @@ _KEY = pattern("([a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.
 _VALUE = pattern("[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
-class JudgedKind(msgspec.Struct, frozen=True):
-    """A line of the table."""
-
-    plane: str
-    group: str
-    kinds: tuple[str, ...]
-    closed: str = "read here as far as possible"
-    many: bool = False
-
-
 class InvalidObject(NamedTuple):
     """An object that no cluster would have, and what follows from it."""
 
     resource: Resource
     reason: str
     effect: str
-
-
-@cache
-def _table() -> Mapping[str, Mapping[KindKey, JudgedKind]]:
-    table: dict[str, dict[KindKey, JudgedKind]] = {}
-    for line in msgspec.convert(read_data("planes.json"), tuple[JudgedKind, ...]):
-        table.setdefault(line.plane, {}).update({(line.group, kind): line for kind in line.kinds})
-    return table
 
 
 def refusals(
@@ -75,7 +54,7 @@ def refusals(
     for namespace in (None,) if namespaces is None else ("", *filter(None, namespaces)):
         objects += _refused(snapshot, plane, namespace, every)
     for resource in named:
-        line = _table()[plane].get(snapshot.key_of(resource))
+        line = judged_kinds(plane).get(snapshot.key_of(resource))
         if line is not None and line.many and not every and not is_plain(resource):
             objects += _refusal(snapshot, resource, line)
     grouped: dict[tuple[str, str, str, str], list[Resource]] = {}
@@ -100,7 +79,7 @@ def refusals(
 def _refused(snapshot: Snapshot, plane: str, namespace: str | None, every: bool) -> tuple[InvalidObject, ...]:
     """Return the refused objects of a namespace, of all namespaces (None), or those that have none (an empty name)."""
     here = [entry for entry in _without_kind(snapshot, plane) if namespace in (None, entry.resource.namespace)]
-    for (group, kind), line in _table()[plane].items():
+    for (group, kind), line in judged_kinds(plane).items():
         if line.many and not every:
             continue
         objects = snapshot.of_kind(group, kind) if namespace is None else snapshot.in_namespace(group, kind, namespace)
@@ -115,7 +94,7 @@ def place_and_name(resource: Resource) -> tuple[str, int, Identity]:
     return (at.file, at.line, resource.identity) if at is not None else ("", 0, resource.identity)
 
 
-def _refusal(snapshot: Snapshot, resource: Resource, line: JudgedKind) -> Iterator[InvalidObject]:
+def _refusal(snapshot: Snapshot, resource: Resource, line: PlaneKind) -> Iterator[InvalidObject]:
     if admission_problems(snapshot, resource).errors:
         if unserved_version(resource.api_version, resource.kind) is not None:
             yield _unserved(resource, line.closed)
@@ -169,7 +148,7 @@ def _unserved(resource: Resource, consequence: str) -> InvalidObject:
 @per_snapshot
 def _without_kind(snapshot: Snapshot, plane: str) -> tuple[InvalidObject, ...]:
     """Return the objects whose version is not served or whose kind is misspelled, if a plane would have read them."""
-    lines = _table()[plane]
+    lines = judged_kinds(plane)
     objects = [
         _unserved(resource, _LEFT_OUT)
         for resource in snapshot.set_aside

@@ -28,6 +28,7 @@ from tierwall.network.reach.spaces import mask_of, union
 from tierwall.network.reach.unprotected import UnprotectedPods, unprotected_pods
 from tierwall.network.reach.ways_in import JudgedWay, judge_ways
 from tierwall.resources.foreign import omissions
+from tierwall.resources.gaps import missing
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Block, Span, parse_address
 from tierwall.values.pattern import pattern
@@ -92,7 +93,7 @@ def connections(
     network = network_model(snapshot)
     problems: list[Diagnostic] = []
     given = {"from": sources, "to": destinations, "focus": focus}
-    selected = [_select_endpoints(network, endpoints, key, problems) for key, endpoints in given.items()]
+    selected = [_select_endpoints(snapshot, endpoints, key, problems) for key, endpoints in given.items()]
     ranges = [numbers for text in ports for numbers in _port_ranges(text, problems)]
     if problems:
         raise input_error(problems)
@@ -115,10 +116,12 @@ def connections(
         ports=ranges or None,
         progress=progress,
     )
-    namespaces = None  # If one end is not named, it may be in any namespace.
+    namespaces, addresses = None, True  # If one end is not named, it may be in any namespace.
     if sources and destinations:
-        namespaces = {end.namespace for part in selected for end in part.endpoints if end.kind == "pod"}
-    left_out = omissions(snapshot, "network", namespaces)
+        ends = [end for part in selected for end in part.endpoints]
+        namespaces = {end.namespace for end in ends if end.kind == "pod"}
+        addresses = any(part.blocks or part.outside for part in selected) or not all(end.under_policy for end in ends)
+    left_out = omissions(snapshot, "network", namespaces, is_about_addresses=addresses)
     return Connections(matrix, explain, left_out, EndpointNames(classes, names))
 
 
@@ -130,11 +133,18 @@ def ways_in(
     InputError lists every endpoint that does not exist and every port that is not valid.
     """
     problems: list[Diagnostic] = []
-    selected = _select_endpoints(network_model(snapshot), destinations, "to", problems)
+    selected = _select_endpoints(snapshot, destinations, "to", problems)
     ranges = [numbers for text in ports for numbers in _port_ranges(text, problems)]
     if problems:
         raise input_error(problems)
     return judge_ways(snapshot, explain, frozenset(selected.endpoints) if destinations else None, ranges)
+
+
+def left_out_of_ways(snapshot: Snapshot, destinations: Sequence[str] = ()) -> tuple[Omission, ...]:
+    """Return what could change the ways in from outside, all of them or those to some endpoints."""
+    selected = _select_endpoints(snapshot, destinations, "to", [])
+    namespaces = {end.namespace for end in selected.endpoints if end.kind == "pod"} if destinations else None
+    return omissions(snapshot, "ways", namespaces)
 
 
 class _SelectedEndpoints(NamedTuple):
@@ -146,8 +156,9 @@ class _SelectedEndpoints(NamedTuple):
 
 
 def _select_endpoints(
-    network: NetworkModel, names: Sequence[str], key: str, problems: list[Diagnostic]
+    snapshot: Snapshot, names: Sequence[str], key: str, problems: list[Diagnostic]
 ) -> _SelectedEndpoints:
+    network = network_model(snapshot)
     endpoints: set[Endpoint] = set()
     blocks: list[Block] = []
     for name in names:
@@ -163,8 +174,11 @@ def _select_endpoints(
             continue
         named = set(_named(network, name))
         if not named:
-            message = f"there is no namespace, pod, workload or node `{name}` for `{key}`"
-            problems.append(unknown_name_diagnostic(message, _hint(network, name)))
+            what = f"namespace, pod, workload or node `{name}` for `{key}`"
+            kind = ("", "Node") if name.startswith("node:") else ("", "Pod")
+            namespace = name.partition("/")[0] if kind[1] == "Pod" else ""
+            unknown = missing(snapshot, what, _hint(network, name), (kind,), namespace)
+            problems.append(unknown_name_diagnostic(*unknown))
         endpoints |= named
     return _SelectedEndpoints(endpoints, blocks, OUTSIDE in names)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import http.client
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,19 +22,6 @@ from tests.labs.control_plane import tool
 from tests.labs.waiting import PATIENCE_S
 
 TIERWALL = str(Path(sys.executable).parent / "tierwall")
-# Kinds whose plural is not their lower-case name with an s.
-_PLURALS = {
-    "NetworkPolicy": "networkpolicies",
-    "AdminNetworkPolicy": "adminnetworkpolicies",
-    "BaselineAdminNetworkPolicy": "baselineadminnetworkpolicies",
-    "ClusterNetworkPolicy": "clusternetworkpolicies",
-    "CiliumNetworkPolicy": "ciliumnetworkpolicies",
-    "XAccessPolicy": "xaccesspolicies",
-    "AccessPolicy": "accesspolicies",
-    "ClusterAuthorizationPolicy": "clusterauthorizationpolicies",
-    "AuthorizationPolicy": "authorizationpolicies",
-    "GatewayClass": "gatewayclasses",
-}
 
 
 class LiveClient:
@@ -109,6 +99,13 @@ class LiveClient:
             status, answer = self.request("DELETE", path)
             assert status in (200, 202), answer
 
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep the other workers of a test run out, for what only the first of them does."""
+        with (self.folder / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
     def namespace(self, name: str, **labels: str) -> str:
         """Create a namespace and return its name."""
         self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
@@ -158,7 +155,7 @@ def path_of(value: Mapping[str, Any]) -> str:
     """Return the path where objects like this one are created."""
     version, kind, namespace = value["apiVersion"], value["kind"], value["metadata"].get("namespace")
     prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    plural = _PLURALS.get(kind, f"{kind.lower()}s")
+    plural = re.sub("([^aeiou])ys$", r"\1ies", f"{kind.lower()}{'es' if kind.endswith('s') else 's'}")
     return f"{prefix}/namespaces/{namespace}/{plural}" if namespace else f"{prefix}/{plural}"
 
 

@@ -5,135 +5,33 @@ from __future__ import annotations
 import gc
 import gzip
 import json
-import ssl
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 import tierwall.core.verdict as verdicts
 from tests.labs.authorizer_server import POLICIES, Served, access, readable, series
+from tests.labs.upstream_authorizer import Upstream, chain_of_members
 from tests.labs.waiting import PATIENCE_S
 from tierwall.api.algebra.request import Attributes
 from tierwall.resources.load import load
 from tierwall.serve.authorizer.policies import PolicySet, policy_set_of
 
 
-class Upstream:
-    """Another authorizer: gives the answers it is told to give, and remembers its questions."""
-
-    def __init__(self, folder: Path) -> None:
-        self.asked: list[dict[str, Any]] = []
-        # Callers wait here for each other.
-        self.meeting = threading.Barrier(1)
-        self.answer: bytes = b""
-        self.status = 200
-        self.headers: dict[str, str] = {}
-        # Sends the body of an answer; by default at once.
-        self.send: Callable[[BufferedIOBase, bytes], object] = lambda stream, body: stream.write(body)
-        self.tokens: list[str | None] = []
-        self.connections: list[threading.Event] = []
-        self.folder = folder
-        authority = trustme.CA()
-        self.kubeconfig = folder / "upstream.kubeconfig"
-        authority.cert_pem.write_to_path(folder / "ca.pem")
-        client = authority.issue_cert("client")
-        client.private_key_pem.write_to_path(folder / "client.key")
-        client.cert_chain_pems[0].write_to_path(folder / "client.pem")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
-        authority.configure_trust(context)
-        context.verify_mode = ssl.CERT_REQUIRED
-        upstream = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                upstream.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-                upstream.tokens.append(self.headers["authorization"])
-                upstream.meeting.wait(timeout=PATIENCE_S)
-                self.send_response(upstream.status)
-                self.send_header("content-length", str(len(upstream.answer)))
-                for name, value in upstream.headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                with suppress(OSError):
-                    upstream.send(self.wfile, upstream.answer)
-
-            def handle(self) -> None:
-                closed = threading.Event()
-                upstream.connections.append(closed)
-                with suppress(OSError):
-                    super().handle()
-                closed.set()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.write(f"https://127.0.0.1:{self.server.server_address[1]}/authorize")
-
-    def write(self, url: str, **user: Any) -> None:
-        self.url = url
-        value = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "up", "cluster": {"server": url, "certificate-authority": "ca.pem"}}],
-            "users": [{"name": "me", "user": {"client-certificate": "client.pem", "client-key": "client.key"} | user}],
-            "contexts": [{"name": "c", "context": {"cluster": "up", "user": "me"}}],
-            "current-context": "c",
-        }
-        self.kubeconfig.write_text(json.dumps(value))
-
-    def plugin(self, program: str) -> None:
-        """Let a credential plugin give the token."""
-        (self.folder / "plugin.py").write_text(program)
-        plugin = {
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "command": sys.executable,
-            "args": [str(self.folder / "plugin.py")],
-            "interactiveMode": "Never",
-        }
-        self.write(self.url, exec=plugin)
-
-    def says(self, **status: Any) -> None:
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "status": status}
-        self.answer = json.dumps(review).encode()
-
-
 @pytest.fixture
 def upstream(tmp_path: Path) -> Iterator[Upstream]:
     server = Upstream(tmp_path)
     yield server
-    server.server.shutdown()
-    server.server.server_close()
+    server.stop()
 
 
 def configuration(upstream: Upstream, failure_policy: str = "Deny", timeout: str = "3s") -> dict[str, Any]:
-    webhook = {
-        "timeout": timeout,
-        "subjectAccessReviewVersion": "v1",
-        "matchConditionSubjectAccessReviewVersion": "v1",
-        "failurePolicy": failure_policy,
-        "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": str(upstream.kubeconfig)},
-    }
-    return {
-        "apiVersion": "apiserver.config.k8s.io/v1",
-        "kind": "AuthorizationConfiguration",
-        "authorizers": [{"type": "Webhook", "name": "upstream", "webhook": webhook}],
-    }
+    return chain_of_members(upstream.member(failurePolicy=failure_policy, timeout=timeout))
 
 
 def chain(upstream: Upstream, failure_policy: str = "Deny", timeout: str = "3s") -> PolicySet:
@@ -322,7 +220,7 @@ def served(upstream: Upstream, tmp_path: Path) -> Served:
     return served
 
 
-def test_the_server_asks_on_a_thread_and_answers(upstream: Upstream, served: Served) -> None:
+def test_the_server_asks_the_other_and_answers(upstream: Upstream, served: Served) -> None:
     upstream.says(allowed=True, reason="because upstream says so")
     assert served.post("/authorize", access()).json["status"]["allowed"] is True
     assert served.get("/healthz").status == 200

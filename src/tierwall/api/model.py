@@ -52,6 +52,12 @@ class AuthorizerConfig(msgspec.Struct, frozen=True):
     failure_mode: FailureMode = FailureMode.DENY
     webhook: Mapping[str, Any] = {}
 
+    @property
+    def returns_conditions(self) -> bool:
+        """Whether it is a webhook that evaluates conditions."""
+        keys = ("conditionsEndpointKubeConfigContext", "conditionsReview")
+        return self.type is AuthorizerType.WEBHOOK and any(self.webhook.get(key) for key in keys)
+
 
 DEFAULT_MEMBERS = (
     AuthorizerConfig(AuthorizerType.CEL, DEFAULT_AUTHORIZER),
@@ -116,6 +122,11 @@ def read_configuration(resource: Resource) -> tuple[list[AuthorizerConfig], list
             for path, words in read_settings(webhook)[1]:
                 problem(f"webhook `{name}`: {words}", index, "webhook", *path)
         members.append(AuthorizerConfig(kind, name, FailureMode(mode), webhook))
+    for index, member in enumerate(members):
+        for outer in members:
+            if member.name.startswith(f"{outer.name}.") and outer.returns_conditions:
+                message = f"authorizer name `{member.name}` begins with that of webhook `{outer.name}`"
+                problem(f"{message}, whose own authorizers are called `{outer.name}.…`", index, "name")
     return members, problems
 
 

@@ -34,6 +34,18 @@ class Authorizer(Protocol):
         """Decide the second phase of its own conditions; never conditional."""
 
 
+class AnswerPending(BaseException):
+    """An answer has to come from another server first; `question` is what to ask there. Then the decision is made anew.
+
+    Decisions are made without waiting, so that no request waits for another. It is no Exception, because it must pass
+    everything that makes a failure of an authorizer a denial.
+    """
+
+    def __init__(self, question: object) -> None:
+        super().__init__("an authorizer waits for another server")
+        self.question = question
+
+
 class WithoutConditionSets:
     """An authorizer that never gets a condition set: it returns none, or evaluates its answers as a whole."""
 

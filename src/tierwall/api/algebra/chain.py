@@ -9,13 +9,15 @@ comes to the same final answer. A nested chain decides as if its members stood i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import Authorizer, fail_if_impossible
+from tierwall.api.algebra.authorizer import Authorizer, WithoutConditionSets, fail_if_impossible
 from tierwall.api.algebra.condition import ConditionalDecision, ConditionSet
 from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision, fail_closed
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
@@ -28,7 +30,10 @@ Opinions: TypeAlias = tuple[tuple[Authorizer, Decision], ...]
 
 
 class ChainEntry(NamedTuple):
-    """The opinion of one authorizer, by its name; the members of nested chains have entries of their own."""
+    """The opinion of one authorizer, by its name; the members of nested chains have entries of their own.
+
+    Those of a chain elsewhere (`OuterAuthorizer`) are called `outer.inner`, so that equal inner names do not clash.
+    """
 
     authorizer: str
     decision: Decision
@@ -121,6 +126,14 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
                 yield authorizer, _ask(self.rest.attributes, authorizer), True
 
 
+class OuterAuthorizer(WithoutConditionSets, ABC):
+    """An authorizer with a chain of its own elsewhere. Its opinions go back to it as a whole, under its name."""
+
+    @abstractmethod
+    def recall(self, entries: Sequence[tuple[str, Decision]]) -> ChainDecision:
+        """Rebuild a conditional decision that a caller sent back, by the names that the other chain gave."""
+
+
 class CompleteDecision(ChainDecision, frozen=True, kw_only=True):
     """The decision of a chain once every authorizer that may count has been asked.
 
@@ -133,6 +146,11 @@ class CompleteDecision(ChainDecision, frozen=True, kw_only=True):
     def is_complete(self) -> bool:
         """Always true."""
         return True
+
+    @property
+    def has_outer_entries(self) -> bool:
+        """Whether an entry is of a chain elsewhere, which only its name tells."""
+        return any(isinstance(authorizer, OuterAuthorizer) for authorizer, _ in (*self.opinions, *self.later))
 
 
 def ask_the_rest(decision: ChainDecision) -> CompleteDecision:
@@ -179,12 +197,19 @@ def chain_entries(opinions: Iterable[tuple[Authorizer, Decision]]) -> tuple[Chai
     entries: list[ChainEntry] = []
     for authorizer, opinion in opinions:
         if isinstance(opinion, ChainDecision):
-            entries.extend(chain_entries((*opinion.opinions, *opinion.later)))
+            inner = chain_entries((*opinion.opinions, *opinion.later))
+            is_outer = isinstance(authorizer, OuterAuthorizer)
+            entries.extend(_nested(authorizer.name, inner) if is_outer else inner)
         elif opinion.verdict is not NO_OPINION:
             entries.append(ChainEntry(authorizer.name, opinion))
         if not opinion.can_pass_on:
             break
     return tuple(entries)
+
+
+def _nested(outer: str, entries: Iterable[ChainEntry]) -> Iterator[ChainEntry]:
+    """Name the entries of a chain elsewhere; one that stands alone may have no name there."""
+    return (ChainEntry(f"{outer}.{name}" if name else outer, decision) for name, decision in entries)
 
 
 class Chain:
@@ -241,16 +266,21 @@ class Chain:
     def recall(self, entries: Sequence[tuple[str, Decision]]) -> ChainDecision:
         """Rebuild a conditional decision of this chain that a caller sent back, by the names of its authorizers.
 
-        Each authorizer gets only its own conditions; an opinion under an unknown name denies the whole. Conditions
-        without a name (one wire shape drops it) go to the first authorizer that writes conditions of their types.
+        Each authorizer gets only its own opinions, and a chain elsewhere all of its own together. An opinion under an
+        unknown name denies the whole. Conditions without a name (one wire shape drops it) go to the first authorizer
+        that writes conditions of their types.
         """
         opinions: list[tuple[Authorizer, Decision]] = []
-        for name, decision in entries:
-            author = self._author(name, decision)
+        for (author, name), group in groupby(entries, lambda entry: self._author(*entry)):
+            given = list(group)
             if author is None:
                 error = f"no authorizer `{name}` in the chain" if name else "an opinion without an authorizer's name"
                 return ChainDecision(verdict=DENY, reason="failed closed", error=error)
-            opinions.append((author, decision))
+            if isinstance(author, OuterAuthorizer) and any(decision.is_conditional for _, decision in given):
+                inner = [(full.removeprefix(author.name).removeprefix("."), decision) for full, decision in given]
+                opinions.append((author, author.recall(inner)))
+            else:
+                opinions.extend((author, decision) for _, decision in given)
         return ChainDecision(verdict=Verdict.CONDITIONAL, opinions=tuple(opinions))
 
     @property
@@ -258,15 +288,24 @@ class Chain:
         """The types of all members' conditions."""
         return frozenset(type for member in self.members() for type in member.condition_types)
 
-    def _author(self, name: str, decision: Decision) -> Authorizer | None:
-        for member in self.members():
-            if name == member.name:
-                return member
-            if not name and isinstance(decision, ConditionalDecision):
-                types = {condition.type for condition in decision.conditions.conditions}
-                if types <= member.condition_types:
-                    return member
-        return None
+    def _author(self, name: str, decision: Decision) -> tuple[Authorizer | None, str]:
+        """Return the authorizer that gave an opinion, and its name; None and the given name if no one did."""
+        for gave in (_gave, _may_have_given):
+            for member in self.members():
+                if gave(member, name, decision):
+                    return member, member.name
+        return None, name
+
+
+def _gave(member: Authorizer, name: str, decision: Decision) -> bool:
+    if name or not isinstance(decision, ConditionalDecision):
+        return bool(name) and name == member.name
+    types = {condition.type for condition in decision.conditions.conditions}
+    return types <= member.condition_types and not isinstance(member, OuterAuthorizer)
+
+
+def _may_have_given(member: Authorizer, name: str, decision: Decision) -> bool:
+    return isinstance(member, OuterAuthorizer) and name.startswith(f"{member.name}.")
 
 
 def _ask(attributes: Attributes, authorizer: Authorizer) -> Decision:

@@ -14,14 +14,13 @@ API server's commit series.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any, Protocol
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import WithoutConditionSets
-from tierwall.api.algebra.chain import ChainDecision, ChainEntry, Opinions, chain_entries
+from tierwall.api.algebra.chain import ChainDecision, ChainEntry, Opinions, OuterAuthorizer, chain_entries
 from tierwall.api.algebra.condition import CEL_TYPE, Condition, ConditionalDecision, ConditionError, ConditionSet
 from tierwall.api.algebra.decision import ALLOW, Decision, fail_closed, no_opinion, settled_by_step
 from tierwall.api.algebra.request import Attributes, ConditionData
@@ -156,8 +155,10 @@ class WebhookDecision(ChainDecision, frozen=True, kw_only=True):
         )
 
 
-class WebhookAuthorizer(WithoutConditionSets):
+class WebhookAuthorizer(OuterAuthorizer):
     """One webhook of the chain. Its answers are evaluated as a whole (`WebhookDecision`), never set by set.
+
+    `consultations` counts how often it was consulted, from its cache or not.
 
     `clock` counts seconds. Threads may share a webhook if they may share its client.
     """
@@ -171,10 +172,12 @@ class WebhookAuthorizer(WithoutConditionSets):
         self._cache: OrderedDict[bytes, tuple[float, Decision]] = OrderedDict()
         self._cache_lock = Lock()
         self.condition_types = frozenset((CEL_TYPE,))
+        self.consultations = 0
 
     def authorize(self, attributes: Attributes) -> Decision:
         """Decide the first phase."""
         settings = self._settings
+        self.consultations += 1
         skipped = self._skip(attributes)
         if skipped is not None:
             return skipped
@@ -218,10 +221,12 @@ class WebhookAuthorizer(WithoutConditionSets):
         status = reply.get("status")
         if not isinstance(status, Mapping):
             raise WireError("the reply has no status")
-        answer = read_status(self._settings.shape, status, self.name)
-        if isinstance(answer, Decision):
-            return self._with_step(answer)
-        opinions: Opinions = tuple((_LocalEvaluator(name), decision) for name, decision in answer)
+        answer = read_status(self._settings.shape, status)
+        return self._with_step(answer) if isinstance(answer, Decision) else self.recall(answer)
+
+    def recall(self, entries: Sequence[tuple[str, Decision]]) -> WebhookDecision:
+        """Rebuild the conditional decision of this webhook from the entries that it returned."""
+        opinions: Opinions = tuple((_LocalEvaluator(name), decision) for name, decision in entries)
         step = Step(tier=self.name, verdict=StepVerdict.CONDITIONAL, reason=Reason.NEEDS_OBJECT)
         return WebhookDecision(
             verdict=Verdict.CONDITIONAL, opinions=opinions, steps=(step,), asked=(self.name,), webhook=self

@@ -34,20 +34,30 @@ def status(
         case WireShape.CONDITIONS_CHAIN | WireShape.KEP:
             return condition_sets.write_status(SPELLINGS[review.shape], entries, complete.error, describe=describe)
         case WireShape.SERIES:
-            return series.write_status(entries, review.handled, complete.failure, complete.error, describe=describe)
+            return series.write_status(
+                entries,
+                review.handled,
+                complete.failure,
+                complete.error,
+                describe=describe,
+                is_named=complete.has_outer_entries,
+            )
         case _:
             assert_never(review.shape)
 
 
-def read_status(shape: WireShape, value: Mapping[str, Any], name: str) -> Decision | tuple[ChainEntry, ...]:
-    """Read the answer of a webhook to a SubjectAccessReview: a concrete decision, or the entries of its chain."""
+def read_status(shape: WireShape, value: Mapping[str, Any]) -> Decision | tuple[ChainEntry, ...]:
+    """Read the answer of a webhook to a SubjectAccessReview: a concrete decision, or the entries of its chain.
+
+    In one shape, an entry that stands alone has no name.
+    """
     match shape:
         case WireShape.PLAIN:
             return read_concrete(value)
         case WireShape.CONDITIONS_CHAIN | WireShape.KEP:
             return condition_sets.read_status(SPELLINGS[shape], value)
         case WireShape.SERIES:
-            return series.read_status(value, name)
+            return series.read_status(value)
         case _:
             assert_never(shape)
 

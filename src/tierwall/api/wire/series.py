@@ -23,7 +23,7 @@ from tierwall.api.algebra.condition import (
     conditional,
 )
 from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
-from tierwall.api.algebra.request import ConditionData
+from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.wire.condition_sets import API_VERSION, KIND
 from tierwall.api.wire.review import WireError, read_concrete
 from tierwall.core.verdict import Verdict
@@ -72,10 +72,10 @@ def write_decision(decision: Decision, *, describe: bool = True) -> dict[str, An
     return {"type": "ConditionsMap", "conditionsMap": lists}
 
 
-def write_tree(entries: Iterable[ChainEntry], *, describe: bool = True) -> dict[str, Any]:
-    """Write a conditional decision: one map, or a union of several entries."""
+def write_tree(entries: Iterable[ChainEntry], *, describe: bool = True, is_named: bool = False) -> dict[str, Any]:
+    """Write a conditional decision: one map, or a union of several entries, or of one whose name matters."""
     leaves = [(name, write_decision(decision, describe=describe)) for name, decision in entries]
-    if len(leaves) == 1:
+    if len(leaves) == 1 and not is_named:
         return leaves[0][1]
     return {"type": "Union", "union": [{"authorizerName": name, "decision": leaf} for name, leaf in leaves]}
 
@@ -87,12 +87,13 @@ def write_status(
     error: str = "",
     *,
     describe: bool = True,
+    is_named: bool = False,
 ) -> dict[str, Any]:
     """Return the status of a conditional decision; `failure` is the verdict if the caller cannot handle the tree."""
     out: dict[str, Any] = {"allowed": False}
     if error:
         out["evaluationError"] = error
-    tree = write_tree(entries, describe=describe)
+    tree = write_tree(entries, describe=describe, is_named=is_named)
     if tree["type"] not in handled:
         out["reason"] = f"conditional, but the caller does not handle `{tree['type']}`"
         return out | ({"denied": True} if failure is DENY else {})
@@ -157,14 +158,14 @@ def _read_map(value: Any, name: str) -> Decision:
     return conditional(name, conditions, mode)
 
 
-def read_status(value: Mapping[str, Any], name: str) -> Decision | tuple[ChainEntry, ...]:
-    """Read a concrete decision, or the entries of a conditional one."""
+def read_status(value: Mapping[str, Any]) -> Decision | tuple[ChainEntry, ...]:
+    """Read a concrete decision, or the entries of a conditional one; a map that stands alone has no name."""
     tree = value.get("conditionalDecision")
     if tree is None:
         return read_concrete(value)
     if value.get("allowed") or value.get("denied"):
         raise WireError("expected `allowed` and `denied` to be false beside `conditionalDecision`")
-    entries = read_tree(tree, name)
+    entries = read_tree(tree, "")
     if not any(decision.is_conditional for _, decision in entries):
         raise WireError("a conditional decision needs a conditions map")
     return entries
@@ -178,9 +179,18 @@ def write_request(entries: tuple[ChainEntry, ...], data: ConditionData) -> dict[
         "object": data.object,
         "oldObject": data.old_object,
         "options": data.options,
+        **(_requested(data.requester, data.name) if data.requester is not None else {}),
     }
-    body = {"decision": write_tree(entries), "admissionRequest": admission}
+    body = {"decision": write_tree(entries, is_named=bool(entries[0].authorizer)), "admissionRequest": admission}
     return {"apiVersion": API_VERSION, "kind": KIND, "request": body}
+
+
+def _requested(requester: Attributes, name: str) -> dict[str, Any]:
+    """Return who asks for what, as an admission request names it."""
+    resource = {"group": requester.group, "version": requester.version, "resource": requester.resource}
+    fields = {"subResource": requester.subresource, "name": requester.name or name, "namespace": requester.namespace}
+    present = {key: value for key, value in fields.items() if value}
+    return {"resource": resource, "userInfo": requester.user_info(), **present}
 
 
 def read_request(value: Mapping[str, Any]) -> tuple[tuple[ChainEntry, ...], ConditionData, str]:

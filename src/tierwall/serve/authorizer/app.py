@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -20,6 +20,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from tierwall.api.wire import condition_sets
 from tierwall.render.engines import review_document
 from tierwall.render.json import diagnostic_document
+from tierwall.serve.authorizer.asking import decide_with_answers
 from tierwall.serve.authorizer.metrics import AuthorizerMetrics
 from tierwall.serve.authorizer.policies import PolicyFollower
 from tierwall.serve.authorizer.review_head import MAX_HEAD_BYTES
@@ -44,8 +45,6 @@ PAGES = ("/healthz", "/readyz", "/metrics")
 READ_SECONDS = 10.0
 # The number of problems on the page of readiness.
 MAX_PROBLEMS = 20
-# The number of reviews that may wait for other servers at the same time. Further ones wait for a free place.
-MAX_WAITING_REVIEWS = 16
 # A body this far over its limit is cut off. Until then it is drained, so that its sender reads why it was refused.
 MAX_DRAINED_BYTES = 64 << 20
 _JSON = (b"content-type", b"application/json")
@@ -87,7 +86,6 @@ class App:
         self.stopping = False
         # While policies are prepared for the first time. Reviews are answered, but another replica would be faster.
         self.warming = False
-        self._asking = ThreadPoolExecutor(MAX_WAITING_REVIEWS, "tierwall-asking")
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request: a review or a page."""
@@ -122,20 +120,17 @@ class App:
             # The rest of the body is not read, so the connection cannot be used again.
             headers.append((b"connection", b"close"))
             if phase == ADMIT and error.head:
-                reply = self._reviews.answer_head(error.head)
+                reply = await self._decide(partial(self._reviews.answer_head, error.head))
             else:
                 reply = self._reviews.refusal(phase, error.status, error.reason)
         else:
-            reply = await self._answer(phase, body)
+            reply = await self._decide(partial(self._reviews.answer, phase, body))
         await _send(send, reply.status, reply.body, headers)
         self._remember(reply, perf_counter() - start)
 
-    async def _answer(self, phase: str, body: bytes) -> ReviewReply:
-        """Answer a review, on a thread of its own if the answer may have to wait for another server."""
-        if not self._follower.current.asks_others:
-            return self._reviews.answer(phase, body)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._asking, self._reviews.answer, phase, body)
+    async def _decide(self, answer: Callable[[], ReviewReply]) -> ReviewReply:
+        """Answer a review; if the chain asks other servers, wait for those that this review needs."""
+        return await decide_with_answers(answer) if self._follower.current.asks_others else answer()
 
     async def _body(self, phase: str, receive: Receive) -> bytes:
         # Only the body tells the kind of review, and callers with one address send both kinds to /authorize.

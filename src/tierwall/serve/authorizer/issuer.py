@@ -18,7 +18,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tierwall.api.algebra.chain import Chain, ChainDecision, ChainEntry, CompleteDecision
-from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, ConditionalDecision, Effect, FailureMode
+from tierwall.api.algebra.condition import (
+    CEL_TYPE,
+    CEL_TYPES,
+    PACKED_CEL_TYPE,
+    ConditionalDecision,
+    Effect,
+    FailureMode,
+)
 from tierwall.api.algebra.condition_fit import pack_condition
 from tierwall.api.algebra.decision import Decision
 from tierwall.api.algebra.request import Attributes
@@ -73,7 +80,7 @@ class Issuer:
     ) -> IssuedEntries:
         """Return the answer to a request as it is sent in a shape; `revision` is the policies'."""
         entries = [ChainEntry(name, _adapt_to_shape(opinion, shape)) for name, opinion in decision.entries]
-        if shape is WireShape.SERIES and len(entries) == 1:
+        if shape is WireShape.SERIES and len(entries) == 1 and not decision.has_outer_entries:
             # A map that stands alone has no name there.
             entries = [ChainEntry("", entries[0].decision)]
         fresh_until = (self.clock() // PERIOD_SECONDS + 1) * PERIOD_SECONDS
@@ -108,9 +115,12 @@ def _adapt_to_shape(decision: Decision, shape: WireShape) -> Decision:
             conditions = replace(conditions, conditions=tuple(map(pack_condition, conditions.conditions)))
         elif len(types) > 1:
             return Decision(decision.failure)
-    if shape is WireShape.SERIES and not conditions.of(Effect.DENY):
-        # This shape carries the failure mode only beside Deny conditions. Without any, the mode decides nothing.
-        conditions = replace(conditions, failure_mode=FailureMode.DENY)
+    if shape is WireShape.SERIES:
+        is_cel = all(condition.type in CEL_TYPES for condition in conditions.conditions)
+        if not conditions.of(Effect.DENY) or not is_cel:
+            # This shape carries the failure mode only in the type of CEL, beside Deny conditions. Without any of these,
+            # the mode decides nothing; with other types the stricter one holds.
+            conditions = replace(conditions, failure_mode=FailureMode.DENY)
     return replace(decision, conditions=conditions)
 
 

@@ -39,10 +39,18 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
     # Why the newest chain is not in force.
     chain_problems: tuple[Diagnostic, ...] = ()
 
+    # The authorizers that ask other servers.
+    webhooks: tuple[WebhookAuthorizer, ...] = ()
+
     @property
     def asks_others(self) -> bool:
         """Whether an answer may have to wait for another server."""
-        return any(isinstance(member, WebhookAuthorizer) for member in self.chain.members())
+        return bool(self.webhooks)
+
+    @property
+    def consultations(self) -> int:
+        """The number of times that answers of other servers were needed."""
+        return sum(webhook.consultations for webhook in self.webhooks)
 
     def warm(self) -> Iterator[None]:
         """Prepare the policies in small steps. A request that needs an unprepared policy prepares it itself."""
@@ -60,8 +68,9 @@ def policy_set_of(snapshot: Snapshot, last_good: PolicySet | None = None) -> Pol
         if last_good is None:
             raise
         members, problems = last_good.members, error.diagnostics
+    chain = build_chain(snapshot, members, webhook)
     return PolicySet(
-        build_chain(snapshot, members, webhook),
+        chain,
         # With the last good chain the objects alone do not tell what is in force.
         _revision(snapshot, members if problems else ()),
         members,
@@ -69,6 +78,7 @@ def policy_set_of(snapshot: Snapshot, last_good: PolicySet | None = None) -> Pol
         len(policies_of(snapshot)),
         admitted_resources(snapshot),
         problems,
+        tuple(member for member in chain.members() if isinstance(member, WebhookAuthorizer)),
     )
 
 

@@ -14,6 +14,7 @@ import asyncio
 import time
 import weakref
 from collections.abc import Mapping
+from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
 from threading import Lock, Thread
@@ -29,9 +30,12 @@ from tierwall.cluster.connection import Connection
 from tierwall.cluster.failures import ApiServerError, UnreachableError
 from tierwall.cluster.kubeconfig import Kubeconfig
 from tierwall.core.diagnostics import InputError
+from tierwall.serve.authorizer.asking import answer_to, may_wait
 
 # A longer answer does not come from an authorizer.
 MAX_BYTES = 1 << 20
+# The number of reviews that one webhook may keep waiting; further ones fail at once, as its failure policy says.
+MAX_IN_FLIGHT = 256
 
 
 def webhook(member: AuthorizerConfig) -> Authorizer:
@@ -51,14 +55,17 @@ def webhook(member: AuthorizerConfig) -> Authorizer:
 
 
 class HttpReviewClient:
-    """Sends reviews as a kubeconfig says. Connections are made on first use and kept open; any thread may ask."""
+    """Sends reviews as a kubeconfig says. Connections are made on first use and kept open; any thread may ask.
+
+    INVARIANT: connections, and the number of reviews in flight, are touched only in the event loop of all connections.
+    """
 
     def __init__(self, kubeconfig: str, conditions_context: str, timeout: float) -> None:
         self._kubeconfig = kubeconfig
         self._conditions_context = conditions_context
         self._timeout = timeout
         self._connections: dict[str, Connection] = {}
-        self._lock = Lock()
+        self._in_flight = 0
         # A chain that nobody needs any more leaves no connection open.
         weakref.finalize(self, _close, self._connections).atexit = False
 
@@ -71,45 +78,72 @@ class HttpReviewClient:
         return self._post(self._conditions_context, review)
 
     def _post(self, context: str, review: dict[str, Any]) -> Mapping[str, Any]:
+        question = ReviewQuestion(self, context, msgspec.json.encode(review))
+        if not may_wait():
+            return answer_to(question)
+        reply = question.start().result()
+        if isinstance(reply, WebhookError):
+            raise reply
+        return reply
+
+    async def exchange(self, context: str, review: bytes) -> Mapping[str, Any] | WebhookError:
+        """Send a review in the event loop of all connections; never raises."""
+        if self._in_flight >= MAX_IN_FLIGHT:
+            return WebhookError(f"{MAX_IN_FLIGHT} reviews are waiting for it already")
+        self._in_flight += 1
         try:
-            exchange = self._exchange(self._connection(context), msgspec.json.encode(review))
-            value = msgspec.json.decode(asyncio.run_coroutine_threadsafe(exchange, _loop()).result())
+            # A connection leaves a plugin its own time. Whoever waits for this answer does not have it.
+            async with asyncio.timeout(self._timeout):
+                content = (await self._connection(context).post("", review, MAX_BYTES)).content
+            value = msgspec.json.decode(content)
+        except WebhookError as error:
+            return error
         except InputError as error:
             problem = str(error).removeprefix("kubeconfig: ")
-            raise WebhookError(f"kubeconfig `{self._kubeconfig}` cannot be used: {problem}") from None
+            return WebhookError(f"kubeconfig `{self._kubeconfig}` cannot be used: {problem}")
         except ApiServerError as error:
-            raise WebhookError(f"it answered with status {error.code}") from None
+            return WebhookError(f"it answered with status {error.code}")
         except UnreachableError as error:
-            raise WebhookError(f"it {error.verb}: {error.problem}") from None
+            return WebhookError(f"it {error.verb}: {error.problem}")
         except TimeoutError:
-            raise WebhookError(f"it does not answer: no answer within {self._timeout:g} s") from None
+            return WebhookError(f"it does not answer: no answer within {self._timeout:g} s")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise WebhookError("its answer is not JSON") from None
-        if not isinstance(value, Mapping):
-            raise WebhookError("its answer is not a review")
-        return value
-
-    async def _exchange(self, connection: Connection, review: bytes) -> bytes:
-        # A connection leaves a plugin its own time. Whoever waits for this answer does not have it.
-        async with asyncio.timeout(self._timeout):
-            return (await connection.post("", review, MAX_BYTES)).content
+            return WebhookError("its answer is not JSON")
+        finally:
+            self._in_flight -= 1
+        return value if isinstance(value, Mapping) else WebhookError("its answer is not a review")
 
     def _connection(self, context: str) -> Connection:
         """Return the connection to the server of one context of the kubeconfig."""
-        with self._lock:
-            if context not in self._connections:
-                access = context_access(Kubeconfig((Path(self._kubeconfig),)), context or None)
-                if not access.server.startswith("https://"):
-                    raise WebhookError(f"expected an https address as `server` in `{self._kubeconfig}`")
-                self._connections[context] = Connection(access, self._timeout)
-            return self._connections[context]
+        if context not in self._connections:
+            access = context_access(Kubeconfig((Path(self._kubeconfig),)), context or None)
+            if not access.server.startswith("https://"):
+                raise WebhookError(f"expected an https address as `server` in `{self._kubeconfig}`")
+            self._connections[context] = Connection(access, self._timeout)
+        return self._connections[context]
+
+
+class ReviewQuestion(msgspec.Struct, frozen=True):
+    """One review for one webhook."""
+
+    client: HttpReviewClient
+    context: str
+    review: bytes
+
+    def start(self) -> Future[Mapping[str, Any] | WebhookError]:
+        """Begin to ask."""
+        return asyncio.run_coroutine_threadsafe(self.client.exchange(self.context, self.review), _loop())
+
+    async def ask(self) -> Mapping[str, Any] | WebhookError:
+        """Ask, and wait for the answer in the running event loop."""
+        return await asyncio.wrap_future(self.start())
 
 
 _STARTING = Lock()
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of all connections, in a thread of its own: reviews wait for it in theirs."""
+    """Return the event loop of all connections, in a thread of its own, so that any number of loops may wait for it."""
     with _STARTING:
         return _started_loop()
 

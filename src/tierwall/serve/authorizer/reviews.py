@@ -120,14 +120,15 @@ class Reviews:
     def _authorize(self, body: bytes) -> ReviewReply:
         grants = not self._settle or self._follower.age >= self._settle
         admission = self.admission()
-        if self._follower.current.asks_others:
-            # Another server's answer holds as long as its own settings say. Its failure is not kept.
-            return self._decide_access(body, grants, admission)
-        state = (self._follower.current.revision, self._issuer.generation, grants, admission)
+        policies = self._follower.current
+        state = (policies.revision, self._issuer.generation, grants, admission)
         reply = self._cache.get(state, body)
         if reply is None or reply.fresh_until <= self._issuer.clock():
+            consultations = policies.consultations
             reply = self._decide_access(body, grants, admission)
-            if reply.status == 200 and reply.record.phase == AUTHORIZE:
+            # Another server's answer holds as long as its own settings say. Its failure is not kept.
+            is_own = policies.consultations == consultations
+            if is_own and reply.status == 200 and reply.record.phase == AUTHORIZE:
                 self._cache.put(state, body, reply)
         return reply
 
@@ -267,7 +268,7 @@ class AnswerCache(Generic[Answer]):
     An access review is a pure function of its bytes, the policies and the sealing key. The API server is told not to
     cache answers, so that a change of policies counts at once. Here they are kept for exactly as long as the policies
     and the key are in force. Two generations bound the memory: when the younger is full, it becomes the older, and
-    answers that were not asked for again are forgotten. Policies that ask another server are not such a function.
+    answers that were not asked for again are forgotten. An answer that needed another server is not such a function.
 
     INVARIANT: a state and its answers are replaced together, so that no thread puts an answer of one state among those
     of another.

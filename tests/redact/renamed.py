@@ -87,7 +87,8 @@ def rename_outcome(redacted: RedactedObjects, value: Any, field: str = "") -> An
     if not isinstance(value, str) or field in _WORDS:
         return value
     return ", ".join(
-        " rule ".join(rename(redacted, place) for place in part.split(" rule ")) for part in value.split(", ")
+        " rule ".join(place if place.isdecimal() else rename(redacted, place) for place in part.split(" rule "))
+        for part in value.split(", ")
     )
 
 

@@ -1,13 +1,13 @@
 """Objects that admission judges alike before and after redaction (docs/clusters.md#redact).
 
 Planes fail closed where an API server would refuse an object. A stand-in that is refused where the text is accepted, or
-the other way round, would change verdicts: the text is kept.
+the other way round, would change verdicts: the text is kept, wherever it stands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tierwall.core.source import Path, format_path
 from tierwall.resources.admission import AdmissionProblem
@@ -17,38 +17,52 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import DEFINITION, admit_with_definitions
 
 
-def restore_admission(definitions: Snapshot, resource: Resource, value: dict[str, Any]) -> Iterator[str]:
-    """Put texts back into a redacted object until it is refused exactly if the object is; yield what was put back."""
+class AdmissionDifference(NamedTuple):
+    """A string that admission takes otherwise than its stand-in; empty if no single string can be named."""
+
+    resource: Resource
+    path: Path
+    text: str
+
+    def __str__(self) -> str:
+        if not self.text:
+            return (
+                f"{self.resource.reference}: an API server judges it otherwise than its stand-in; "
+                "answers about it may change"
+            )
+        place = format_path(self.path)
+        return f"{self.resource.reference}: `{place}` is kept, because admission looks inside it: `{self.text}`"
+
+
+def admission_differences(
+    definitions: Snapshot, resource: Resource, value: dict[str, Any]
+) -> Iterator[AdmissionDifference]:
+    """Yield the strings because of which a redacted object is refused although the object is not, or not refused."""
     kind = find_kind(resource.api_version, resource.kind)
     if (resource.group, resource.kind) == DEFINITION or (kind is not None and not kind.strict):
         return
-    refusals = _refusals(definitions, resource.value)
-    new = _refusals(definitions, value)
+    refusals, new = _refusals(definitions, resource.value), _refusals(definitions, value)
     if bool(refusals) == bool(new):
         return
+    named = False
     for path in dict.fromkeys(problem.path for problem in (*new, *refusals)):
-        if _put_back(resource.value, value, path):
-            yield f"{resource.reference}: `{format_path(path)}` is kept, because admission looks inside it"
-    if bool(refusals) != bool(_refusals(definitions, value)):
-        yield f"{resource.reference}: an API server judges it otherwise than its stand-in; answers about it may change"
+        text, stand_in = _at(resource.value, path), _at(value, path)
+        if isinstance(text, str) and text and text != stand_in:
+            named = True
+            yield AdmissionDifference(resource, path, text)
+    if not named:
+        yield AdmissionDifference(resource, (), "")
 
 
 def _refusals(definitions: Snapshot, value: dict[str, Any]) -> list[AdmissionProblem]:
     return [problem for problem in admit_with_definitions(definitions, value) if problem.refuses]
 
 
-def _put_back(original: Any, copied: Any, path: Path) -> bool:
-    """Put the string at a path back; return whether there is one that differs."""
-    for step in path[:-1]:
+def _at(value: Any, path: Path) -> Any:
+    """Return what is at a path; None if there is nothing."""
+    for step in path:
         try:
-            original, copied = original[step], copied[step]
+            value = value[step]
         except (KeyError, IndexError, TypeError):
-            return False
-    try:
-        text, stand_in = original[path[-1]], copied[path[-1]]
-    except (KeyError, IndexError, TypeError):
-        return False
-    if not isinstance(text, str) or text == stand_in:
-        return False
-    copied[path[-1]] = text
-    return True
+            return None
+    return value

@@ -22,21 +22,25 @@ from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.lexer import tokenize
 from tierwall.cel.syntax.parser import parse
 from tierwall.redact.fields import TextType
-from tierwall.redact.variables import ARGUMENTS, LABELS, LISTS, PATHS
+from tierwall.redact.variables import ARGUMENTS, LABELS, LISTS, MAPS, PATHS
 from tierwall.redact.words import is_separator
+from tierwall.values.pattern import pattern
 
 _Scope: TypeAlias = Mapping[str, "StringClass"]
 
 NAMES = frozenset(
     (
         *(TextType.NAME, TextType.NAMESPACE, TextType.USER, TextType.GROUP, TextType.HOST, TextType.ADDRESS),
-        *(TextType.LABEL_KEY, TextType.LABEL_VALUE, TextType.OTHER),
+        *(TextType.LABEL_KEY, TextType.LABEL_VALUE, TextType.HEADER, TextType.OTHER),
     )
 )
 _CHECKS = ("startsWith", "endsWith", "contains", "matches")
 _SAME = frozenset(("string", "dyn", "lowerAscii", "trim", "value", "of", "ofNonZeroValue", "hasValue"))
 _COMPARISONS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
+_COMMENT = pattern(r"//[^\n]*")
 _PARTS = ("/", ":", ".")
+# Headers that are not as the others.
+_HEADERS = {"host": TextType.HOST, "content-type": TextType.KEPT, "accept": TextType.KEPT}
 
 
 class NameCheck(msgspec.Struct, frozen=True):
@@ -143,15 +147,14 @@ class ExpressionAnalysis:
                 yield NameCheck(function, constant, types, at)
 
     def rewrite(self, changes: Mapping[int, str]) -> str:
-        """Return the text with other tokens at some offsets."""
+        """Return the text with other tokens at some offsets, and without comments."""
         tokens = tokenize(self.text)
         parts: list[str] = []
         end = 0
         for start, text in zip(tokens.starts, tokens.texts, strict=True):
-            if start in changes:
-                parts += (self.text[end:start], changes[start])
-                end = start + len(text)
-        return "".join((*parts, self.text[end:]))
+            parts += (_COMMENT.sub("", self.text[end:start]), changes.get(start, text))
+            end = start + len(text)
+        return "".join((*parts, _COMMENT.sub("", self.text[end:])))
 
     def _new(self, *types: TextType) -> StringClass:
         self._classes.append(StringClass(*types))
@@ -200,7 +203,7 @@ class ExpressionAnalysis:
             return self._of(operand.inner) if isinstance(node, ast.Select) else self._new()
         if isinstance(node, ast.Has):
             return self._new()
-        path = ast.path_of(node)
+        path = _path_of(node)
         if path is not None and path[0] not in scope:
             return self._at_path(path)
         return self._new(*(operand.root.types & {TextType.KEPT}))
@@ -223,6 +226,14 @@ class ExpressionAnalysis:
             self._of(labels.keys).types.add(TextType.LABEL_KEY)
             self._of(labels.inner).types.add(TextType.LABEL_VALUE)
             return labels
+        if path in MAPS:
+            values = self._new()
+            values.is_map = True
+            self._of(values.keys).types.add(TextType.KEPT)
+            self._of(values.inner).types.add(MAPS[path])
+            return values
+        if path[:-1] in MAPS:
+            return self._new(_HEADERS.get(path[-1], MAPS[path[:-1]]))
         if path in LISTS:
             members = self._new()
             self._of(members.inner).types.add(LISTS[path])
@@ -304,7 +315,7 @@ class ExpressionAnalysis:
 
     def _index(self, node: ast.Call, scope: _Scope) -> StringClass:
         container, key = (self._visit(arg, scope) for arg in node.args)
-        path = ast.path_of(node)
+        path = _path_of(node)
         is_label = TextType.LABEL_KEY in container.keys.types
         if path is not None and path[0] not in scope and not is_label:
             return self._at_path(path)
@@ -324,6 +335,25 @@ class ExpressionAnalysis:
         if node.macro in ("map", "transformList", "transformMap"):
             self._of(whole.inner).join(results[-1])
         return whole
+
+
+def _path_of(node: ast.Expr) -> tuple[str, ...] | None:
+    """Return the names from a variable down to a value, whether or not a part is optional: `a.b`, `a.?b`, `a[?"b"]`."""
+    names: list[str] = []
+    while True:
+        if isinstance(node, ast.Ident):
+            return (node.name.removeprefix("."), *reversed(names))
+        if isinstance(node, ast.Select):
+            names.append(node.field)
+            node = node.operand
+        elif isinstance(node, ast.Call) and node.function in ast.INDEX:
+            key = _constant(node.args[1])
+            if key is None:
+                return None
+            names.append(key)
+            node = node.args[0]
+        else:
+            return None
 
 
 def _constant(node: ast.Expr) -> str | None:

@@ -17,6 +17,9 @@ from tierwall.values.pattern import pattern
 class TextType(Enum):
     """The meaning of a string, which says what happens to it."""
 
+    # A word of Kubernetes: a kind, a verb, a resource, a value that a schema lists.
+    WORD = "word"
+    # Kept, although somebody has chosen it: a path, a tool, a port. A name in it is reported.
     KEPT = "kept"
     NAME = "name"
     NAMESPACE = "namespace"
@@ -26,6 +29,10 @@ class TextType(Enum):
     ADDRESS = "address"
     LABEL_KEY = "label key"
     LABEL_VALUE = "label value"
+    # Of a header or a query parameter.
+    HEADER = "header"
+    # A label that is not a string: what equals it is kept.
+    SCALAR = "scalar"
     # Made of names, or of nothing that decides: replaced part by part.
     OTHER = "text"
     # Replaced as a whole.
@@ -33,6 +40,7 @@ class TextType(Enum):
     # Kept, apart from the backend that may stand before a tool: `payments/refund`.
     TOOL = "tool"
     EXPRESSION = "expression"
+    ARN = "ARN"
     REMOVED = "removed"
 
 
@@ -51,23 +59,24 @@ _FIELDS = {
     TextType.SECRET: "key inline users caBundle content body message",
     TextType.REMOVED: "description",
     TextType.TOOL: "tools params",
+    TextType.WORD: """
+        apiVersion kind kinds group apiGroup apiGroups version verbs resources operator action type effect tier phase
+        protocol policyTypes related restartPolicy
+    """,
     TextType.KEPT: """
-        apiVersion kind kinds group groups apiGroup apiGroups version versions verbs resources nonResourceURLs
-        operator action type effect tier phase protocol reason status policyTypes methods method
-        path paths pathPrefix jwksPath pathType replaceFullPath replacePrefixMatch service scheme related from mode
-        field port targetPort namedPort destinationNamedPort appProtocol authorizer model role scope
-        creationTimestamp deletionTimestamp lastTransitionTime restartPolicy sessionAffinity ipFamilies ipFamilyPolicy
-        externalTrafficPolicy internalTrafficPolicy remove allowHeaders exposeHeaders allowedHeaders
-        allowedRequestHeaders disallowedRequestHeaders allowedResponseHeaders alpnProtocols tokenType schedule
-        dnsPolicy attacher
+        nonResourceURLs methods method path paths pathPrefix jwksPath replaceFullPath replacePrefixMatch service scheme
+        field port targetPort servicePort namedPort destinationNamedPort appProtocol authorizer model role tokenType
+        remove allowHeaders exposeHeaders allowedHeaders allowedRequestHeaders disallowedRequestHeaders
+        allowedResponseHeaders alpnProtocols
     """,
 }
 # `parent.field`: the field, and the field that holds the map around it.
 _INNER_FIELDS = {
     TextType.KEPT: """
         port.name ports.name headers.name queryParams.name set.name add.name methods.name authorizers.name
-        attributes.name fields.name path.value paths.value headers.value queryParams.value aws.serviceName
+        attributes.name fields.name path.value paths.value aws.serviceName
     """,
+    TextType.HEADER: "headers.value queryParams.value forwardHeaderMatches.value",
     TextType.HOST: "addresses.value",
     TextType.SECRET: "set.value add.value",
     TextType.LABEL_KEY: "matchExpressions.key",
@@ -77,15 +86,25 @@ _INNER_FIELDS = {
 }
 _BY_FIELD = {field: sort for sort, fields in _FIELDS.items() for field in fields.split()}
 _BY_PARENT = {tuple(place.split(".")): sort for sort, places in _INNER_FIELDS.items() for place in places.split()}
+# Maps whose keys are methods, paths and headers.
+KEPT_KEYS = ("methods", "routes", "headers", "addRequestHeaders")
 # Maps of labels.
 LABEL_MAPS = ("labels", "matchLabels", "nodeSelector")
 _SUBJECTS = {"User": TextType.USER, "Group": TextType.GROUP, "ServiceAccount": TextType.NAME}
 _HOST_HEADERS = ("host", ":authority")
+# The type of a message, which decides how it is read.
+_TYPE_HEADERS = ("content-type", "accept")
+_REGEX = "RegularExpression"
 _CEL = "CELExpression"
 # The section of an AgentgatewayBackend with one provider.
 _PROVIDER, _BACKEND = "backend", "AgentgatewayBackend"
 # Durations, quantities, numbers: they tell nothing about anybody.
-_AMOUNT = pattern(r"(?:[0-9]{1,6}(?:\.[0-9]{1,6})?(?:ns|us|ms|s|m|h|d|[kKMGTP]i?B?|%)?){1,4}")
+_AMOUNT = pattern(
+    r"[0-9]{1,5}(?:\.[0-9]{1,6})?|(?:[0-9]{1,6}(?:\.[0-9]{1,6})?(?:ns|us|ms|s|m|h|d|[kKMGTP]i?B?|%)){1,4}"
+)
+TIME = pattern(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9:.]{8,20}(?:[Zz]|[+-][0-9:]{5})")
+# `arn:aws:iam::123456789012:role/deploy`: a schema demands this form.
+_ARN = pattern(r"arn:aws[a-z-]*:[a-z0-9-]*:")
 
 
 def text_type(text: str, field: str, parent: str, holder: Mapping[str, Any], schema: Schema | None) -> TextType:
@@ -94,8 +113,8 @@ def text_type(text: str, field: str, parent: str, holder: Mapping[str, Any], sch
     `field` holds it, or the list that it is in; `holder` is the map of that field, which `parent` holds.
     """
     if schema is not None:
-        if text in schema.enum or schema.format == "date-time":
-            return TextType.KEPT
+        if text in schema.enum:
+            return TextType.WORD
         if schema.title == _CEL:
             return TextType.EXPRESSION
     if field == "name" and parent == "subjects":
@@ -104,11 +123,21 @@ def text_type(text: str, field: str, parent: str, holder: Mapping[str, Any], sch
         return TextType.KEPT  # a port, or the only provider of a backend
     if field == "name" and text == _PROVIDER and parent in ("targets", "providers"):
         return TextType.KEPT
-    if field == "value" and parent == "headers" and str(holder.get("name")).lower() in _HOST_HEADERS:
-        return TextType.HOST
     known = _BY_PARENT.get((parent, field)) or _BY_FIELD.get(field)
+    if known is TextType.HEADER:
+        return _header_type(str(holder.get("name")).lower(), holder.get("type"))
     if known is TextType.ADDRESS and text == "None":
-        return TextType.KEPT  # a Service without an address
+        return TextType.WORD  # a Service without an address
     if known is not None:
         return known
-    return TextType.KEPT if _AMOUNT.fullmatch(text) is not None else TextType.OTHER
+    if TIME.fullmatch(text) is not None:
+        return TextType.WORD
+    if _ARN.match(text) is not None:
+        return TextType.ARN
+    return TextType.WORD if _AMOUNT.fullmatch(text) is not None else TextType.OTHER
+
+
+def _header_type(name: str, comparison: object) -> TextType:
+    if comparison == _REGEX or name in _TYPE_HEADERS:
+        return TextType.KEPT
+    return TextType.HOST if name in _HOST_HEADERS else TextType.HEADER

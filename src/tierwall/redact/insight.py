@@ -27,9 +27,19 @@ class KeptNames(msgspec.Struct):
     """The parts of names that are kept, and why. Constants of `checks` stand as they were written."""
 
     tokens: set[str] = msgspec.field(default_factory=set)
+    # Whole texts that are kept as they are.
+    texts: set[str] = msgspec.field(default_factory=set)
     has_addresses: bool = False
     checks: set[NameCheck] = msgspec.field(default_factory=set)
     reasons: dict[tuple[str, Reference], set[str]] = msgspec.field(default_factory=dict)
+    # Objects that concern all namespaces because of the namespace that they are in.
+    roots: dict[Reference, str] = msgspec.field(default_factory=dict)
+
+    def keep_text(self, text: str) -> None:
+        """Keep a text, and its parts wherever they stand."""
+        self.texts.add(text)
+        self.tokens.update(tokens_of(text))
+        self.has_addresses |= bool(addresses_of(text))
 
     def keep(self, names: Iterable[str], text: str, reference: Reference) -> None:
         """Keep some names because of an expression of an object."""
@@ -41,11 +51,20 @@ class KeptNames(msgspec.Struct):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """One sentence for each expression."""
-        return tuple(
-            _sentence(text, reference, names)
-            for (text, reference), names in sorted(self.reasons.items(), key=lambda item: (str(item[0][1]), item[0][0]))
-            if any(tokens_of(name) or addresses_of(name) for name in names)
+        """One sentence for each expression, and one for each namespace that has a meaning of its own."""
+        first = {namespace: reference for reference, namespace in reversed(self.roots.items())}
+        return (
+            *(
+                _sentence(text, reference, names)
+                for (text, reference), names in sorted(
+                    self.reasons.items(), key=lambda item: (str(item[0][1]), item[0][0])
+                )
+                if any(tokens_of(name) or addresses_of(name) for name in names)
+            ),
+            *(
+                f"{first[namespace]}: it concerns all namespaces because of its own, so `{namespace}` is kept"
+                for namespace in sorted(first)
+            ),
         )
 
 
@@ -53,9 +72,14 @@ def keep_names(
     values: Mapping[TextType, Set[str]],
     expressions: Mapping[str, tuple[ExpressionAnalysis, Reference]],
     translator: Callable[[KeptNames], NameTranslator],
+    roots: Mapping[Reference, str],
 ) -> KeptNames:
-    """Return what has to be kept so that every expression gives the same result for names and for their stand-ins."""
-    kept = KeptNames()
+    """Return what has to be kept so that every expression gives the same result for names and for their stand-ins.
+
+    `roots` are objects whose namespace has a meaning of its own.
+    """
+    kept = KeptNames(roots=dict(roots))
+    kept.tokens.update(token for namespace in roots.values() for token in tokens_of(namespace))
     checks: list[tuple[NameCheck, Set[str], str, Reference]] = []
     for text, (analysis, reference) in expressions.items():
         for strings in analysis.classes:

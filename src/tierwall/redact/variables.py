@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from tierwall.redact.fields import TextType
 
 _OBJECTS = ("object", "oldObject", "namespaceObject")
+_REQUESTS = ("request", "impersonatedRequest")
 PATHS: Mapping[tuple[str, ...], TextType] = {
-    ("request", "namespace"): TextType.NAMESPACE,
-    ("request", "name"): TextType.NAME,
-    ("request", "userInfo", "username"): TextType.USER,
+    **{(root, "namespace"): TextType.NAMESPACE for root in _REQUESTS},
+    **{(root, "name"): TextType.NAME for root in _REQUESTS},
+    **{(root, "userInfo", field): TextType.USER for root in _REQUESTS for field in ("username", "uid")},
+    ("request", "uid"): TextType.USER,
     ("request", "user"): TextType.USER,
     ("request", "resourceAttributes", "namespace"): TextType.NAMESPACE,
     ("request", "resourceAttributes", "name"): TextType.NAME,
@@ -26,11 +28,13 @@ PATHS: Mapping[tuple[str, ...], TextType] = {
     ("basicAuth", "username"): TextType.USER,
     ("mcp", "tool", "name"): TextType.KEPT,
     ("mcp", "prompt", "name"): TextType.KEPT,
+    ("operation",): TextType.KEPT,
     **{
-        ("request", field): TextType.KEPT
+        (root, field): TextType.KEPT
+        for root in _REQUESTS
         for field in (
             *("verb", "resource", "apiGroup", "apiVersion", "subresource", "path", "url_path", "method"),
-            *("headers", "time", "kind", "operation", "uri", "version", "contentType", "scheme", "isResourceRequest"),
+            *("time", "kind", "operation", "uri", "version", "contentType", "scheme", "isResourceRequest"),
         )
     },
     **{
@@ -43,9 +47,11 @@ PATHS: Mapping[tuple[str, ...], TextType] = {
     **{(root, field): TextType.KEPT for root in _OBJECTS for field in ("apiVersion", "kind")},
 }
 LISTS: Mapping[tuple[str, ...], TextType] = {
-    ("request", "userInfo", "groups"): TextType.GROUP,
+    **{(root, "userInfo", "groups"): TextType.GROUP for root in _REQUESTS},
     ("request", "groups"): TextType.GROUP,
 }
+# Maps with fixed keys: what their values are.
+MAPS: Mapping[tuple[str, ...], TextType] = {("request", "headers"): TextType.HEADER}
 LABELS = frozenset((root, "metadata", "labels") for root in _OBJECTS)
 # The arguments of functions that take names.
 ARGUMENTS: Mapping[str, tuple[TextType, ...]] = {

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Set
 from enum import Enum
 from functools import lru_cache
+from itertools import pairwise
 from typing import TypeAlias
 
 from tierwall.redact.addresses import AddressTranslator
@@ -41,14 +42,16 @@ _KEPT_PART = (
     r"\A[a-z][a-z0-9+]*://"
     rf"|\Asystem(?::(?:{_SYSTEM})(?![A-Za-z0-9-])|(?=:))"
     r"|(?<![A-Za-z0-9-])kube(?![A-Za-z0-9])(?:-(?:system|public|node|lease)(?![A-Za-z0-9]))*+"
-    r"|(?<![A-Za-z0-9])default(?![A-Za-z0-9])"
+    r"|(?<![A-Za-z0-9])default(?![A-Za-z0-9_])"
     r"|(?<=/)(?:ns|sa)(?![A-Za-z0-9._-])"
     r"|(?<=\.)svc(?![A-Za-z0-9_-])"
     r"|(?<![A-Za-z0-9_-])cluster\.local(?![A-Za-z0-9_-])"
 )
-# Letters and digits of any script are parts; all other ASCII separates them.
-_PART = pattern(rf"({_KEPT_PART})|([0-9A-Za-z\x80-\U0010ffff]+)", re.ASCII)
-_TOKEN = pattern(r"[0-9A-Za-z\x80-\U0010ffff]+")
+# Letters and digits of any script, and `_`, are parts; all other ASCII separates them.
+_PART = pattern(rf"({_KEPT_PART})|([0-9A-Za-z_\x80-\U0010ffff]+)", re.ASCII)
+_TOKEN = pattern(r"[0-9A-Za-z_\x80-\U0010ffff]+")
+# Separators that sort after digits.
+_HIGH = frozenset(":;<=>?@")
 # The limit of a label's value and of what stands between the dots of a host; that of a name.
 _MAX_LABEL, _MAX_NAME = 63, 253
 
@@ -104,8 +107,15 @@ def addresses_of(text: str) -> list[str]:
     return [part for kind, part in parts_of(text) if kind is PartType.ADDRESS]
 
 
+def before_high_separators(text: str) -> Iterator[str]:
+    """Yield the parts that a separator follows which sorts after digits: `a:b` sorts after `a0`, but `a-b` before."""
+    for (kind, part), (after, separator) in pairwise(parts_of(text)):
+        if kind is PartType.TOKEN and after is PartType.KEPT and separator[0] in _HIGH:
+            yield part
+
+
 class NameTranslator:
-    """Replaces names. `whole` names have one stand-in for all of their parts; `unchanged` names keep theirs."""
+    """Replaces names. `unchanged` names stay as they are; `names` are all names that the objects have."""
 
     def __init__(
         self,
@@ -113,7 +123,9 @@ class NameTranslator:
         addresses: AddressTranslator | None,
         labels: Set[str] = frozenset(),
         unchanged: Set[str] = frozenset(),
+        names: Set[str] = frozenset(),
     ) -> None:
+        self.names = names
         self._tokens = tokens
         self._addresses = addresses
         self._labels = labels

@@ -102,6 +102,12 @@ def kinds_of_plane(plane: str) -> tuple[KindKey, ...]:
     )
 
 
+@cache
+def root_namespace(group: str, kind: str) -> str:
+    """Return the namespace in which objects of a foreign kind concern all namespaces, or an empty string."""
+    return next((line.root_namespace for line in _table() if line.group == group and line.covers(kind)), "")
+
+
 class ForeignObjects(msgspec.Struct, frozen=True, eq=False):
     """The objects of a foreign kind: those that concern everything, and the others by namespace."""
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import ConnectionEntry
     from tierwall.network.reach.ways_in import JudgedWay
+    from tierwall.resources.snapshot_document import SnapshotDocument
     from tierwall.tool.grants import Grants, ToolRow
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -54,16 +55,17 @@ def load(
 
     InputError has everything that cannot be read. Objects that an API server would refuse are in `World.diagnostics`
     and are judged all the same: what they guard fails closed. `strict` raises where something was not considered.
-    `namespace` is that of names and objects without one: if none is given, that of the context, or else `default`.
+    `namespace` is that of names and objects without one: if none is given, that of the context or of a snapshot among
+    the files, or else `default`.
     """
     access = cluster.access() if cluster is not None else None
-    namespace = namespace or (access.namespace if access is not None else "default")
+    namespace = namespace or (access.namespace if access is not None else "")
     loaded = load_paths([os.fspath(path) for path in paths], LoadSettings(namespace, _strings(exclude)))
     if cluster is not None:
         from tierwall.cluster.load import lay_over, load_cluster
 
         loaded = lay_over(load_cluster(cluster, access=access, progress=progress), loaded)
-    return _world(loaded, objects, namespace, strict)
+    return _world(loaded, objects, strict)
 
 
 def loads(
@@ -71,19 +73,19 @@ def loads(
     name: str = "<text>",
     *,
     objects: Iterable[Mapping[str, Any]] = (),
-    namespace: str = "default",
+    namespace: str | None = None,
     strict: bool = False,
 ) -> World:
     """Read a string as `load` reads a file; `name` stands for the file in positions."""
-    return _world(load_text(text, name, namespace), objects, namespace, strict)
+    return _world(load_text(text, name, namespace or ""), objects, strict)
 
 
-def _world(loaded: LoadResult, objects: Iterable[Mapping[str, Any]], namespace: str, strict: bool) -> World:
+def _world(loaded: LoadResult, objects: Iterable[Mapping[str, Any]], strict: bool) -> World:
     if loaded.errors:
         raise InputError(loaded.errors)
     from tierwall.resources.plain_objects import objects_over
 
-    world = World.of(loaded, namespace).with_snapshot(objects_over(loaded.snapshot, objects, namespace))
+    world = World.of(loaded).with_snapshot(objects_over(loaded.snapshot, objects, loaded.namespace))
     left_out = [entry for entry in world.not_considered if not entry.is_harmless] if strict else []
     if left_out:
         raise InputError(Diagnostic("TW703", f"not considered: {entry}", hint=entry.effect) for entry in left_out)
@@ -108,7 +110,7 @@ def _strings(values: Iterable[object]) -> tuple[str, ...]:
 class World:
     """An immutable set of objects. Threads may share it, and the same question always has the same answer."""
 
-    __slots__ = ("_namespace", "_noticed", "_read", "_snapshot", "_unread")
+    __slots__ = ("_head", "_namespace", "_noticed", "_read", "_snapshot", "_unread")
 
     def __init__(
         self,
@@ -117,8 +119,10 @@ class World:
         read: ReadResult = NOTHING_READ,
         namespace: str = "default",
         unread: tuple[Omission, ...] = (),
+        head: SnapshotDocument | None = None,
     ) -> None:
         """Make a world of objects that are already read. Programs use `load` and `loads`."""
+        self._head = head
         self._unread = unread
         self._snapshot = snapshot
         self._noticed = noticed
@@ -126,12 +130,9 @@ class World:
         self._namespace = namespace
 
     @classmethod
-    def of(cls, loaded: LoadResult, namespace: str = "default") -> World:
-        """Make the world of what was read; what could not be read is among its diagnostics.
-
-        `namespace` is that of names without one, and was that of objects without one.
-        """
-        return cls(loaded.snapshot, loaded.diagnostics, loaded.read, namespace, loaded.unread)
+    def of(cls, loaded: LoadResult) -> World:
+        """Make the world of what was read; what could not be read is among its diagnostics."""
+        return cls(loaded.snapshot, loaded.diagnostics, loaded.read, loaded.namespace, loaded.unread, loaded.head)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -142,6 +143,11 @@ class World:
     def namespace(self) -> str:
         """The namespace of names that have none."""
         return self._namespace
+
+    @property
+    def head(self) -> SnapshotDocument | None:
+        """The first document of the snapshot file that was read, for callers inside Tierwall."""
+        return self._head
 
     def __repr__(self) -> str:
         return f"<World of {len(self._snapshot)} objects>"
@@ -158,7 +164,7 @@ class World:
             raise InputError(loaded.errors)
         snapshot = objects_over(overlay(self._snapshot, loaded.resources), objects, self._namespace)
         noticed, read = (*self._noticed, *loaded.diagnostics), self._read.plus(loaded.read)
-        return World(snapshot, noticed, read, self._namespace, (*self._unread, *loaded.unread))
+        return World(snapshot, noticed, read, self._namespace, (*self._unread, *loaded.unread), self._head)
 
     def without(self, *references: str | Reference) -> World:
         """Return this world without these objects."""
@@ -169,7 +175,7 @@ class World:
 
     def with_snapshot(self, snapshot: Snapshot) -> World:
         """Return a world of other objects that were read together with these, for callers inside Tierwall."""
-        return World(snapshot, self._noticed, self._read, self._namespace, self._unread)
+        return World(snapshot, self._noticed, self._read, self._namespace, self._unread, self._head)
 
     # Asking
 

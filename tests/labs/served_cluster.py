@@ -346,7 +346,8 @@ def _handler(cluster: ServedCluster) -> type[BaseHTTPRequestHandler]:
             )
 
         def _send(self, status: int, body: Mapping[str, Any], content_type: str = "application/json") -> None:
-            self._send_bytes(status, json.dumps(body).encode(), content_type)
+            # The keys of custom resources are in order, as API servers write them.
+            self._send_bytes(status, json.dumps(body, sort_keys=True).encode(), content_type)
 
         def _send_bytes(self, status: int, data: bytes, content_type: str) -> None:
             self.send_response(status)

@@ -36,6 +36,7 @@ ANSWERS = {
     "list": f"{SHOP}/manifests -o html",
     "diff": f"{SHOP}/manifests {SHOP}/manifests",
     "convert": f"{SHOP}/manifests --to ClusterNetworkPolicy",
+    "snapshot": f"-f {SHOP}/manifests",
     "effective": f"--gateway infra/edge --listener web -f {GATEWAY}/manifests",
     "status": f"-f {GATEWAY}/manifests",
     "compile nft": f"-f {SHOP}/manifests",

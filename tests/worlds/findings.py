@@ -140,6 +140,7 @@ GRID: dict[str, Row] = {
     "TW016": Row("TW016", b"apiVersion: v1\nkind: Namespace\nmetadata: {name: y}\n"),
     "TW032": Row("TW032", b"apiVersion: v1\nkind: Namespace\nmetadata: {name: one}  # tierwall: ignore TW105\n"),
     "TW033": Row("TW033", b"apiVersion: v1\nkind: Namespace\nmetadata: {name: one}  # tierwall: ignore TW105 why\n"),
+    "TW045": Row("TW045", b"apiVersion: tierwall.io/v1alpha1\nkind: Snapshot\nobjects: 7\n"),
     "TW101": Row("TW101", [*SHOP, network_policy("np", ANYBODY, podSelectors={})]),
     "TW102": Row("TW102", [*SHOP, cluster("AdminNetworkPolicy", "a", {"priority": 1})]),
     "TW103": Row("TW103", [*SHOP, admin("a", rule("Deny"), priority="high")]),

@@ -58,27 +58,31 @@ class UserParams(ClusterParams):
         """The namespace of objects in files that have none: `-n` is about the request alone."""
         return "default"
 
-    @property
-    def request_namespace(self) -> str:
+    def request_namespace(self, world: World) -> str:
         """The namespace of the request: that of the context if a cluster is read and no other is given.
 
         As in kubectl, that does not go for a URL or a resource that is in no namespace (`resolved`).
         """
         if self.namespace is not None:
             return self.namespace
-        return self.cluster_access.namespace if self.cluster_access is not None else ""
+        if self.cluster_access is not None:
+            return self.cluster_access.namespace
+        return world.head.namespace if world.head is not None and world.head.cluster else ""
 
     def question(self, **request: Any) -> ApiQuestion:
-        """Make the question whether this user may make a request."""
+        """Make the question whether this user may make a request; `asked` says in which namespace."""
         from tierwall.api.question import ApiQuestion
 
         extra: dict[str, list[str]] = {}
         for key, value in named_values(self.extra, "--extra", "KEY=VALUE"):
             extra.setdefault(key, []).append(value)
-        namespace = self.request_namespace if not request.get("path") else self.namespace or ""
-        return ApiQuestion(
-            user=self.user, groups=self.groups, uid=self.uid, extra=extra, namespace=namespace, **request
-        )
+        return ApiQuestion(user=self.user, groups=self.groups, uid=self.uid, extra=extra, **request)
+
+    def asked(self, world: World, question: ApiQuestion) -> ApiQuestion:
+        """Return the question in its namespace."""
+        from msgspec.structs import replace
+
+        return replace(question, namespace=self.namespace or "" if question.path else self.request_namespace(world))
 
     def resolved(self, world: World, question: ApiQuestion) -> ApiQuestion:
         """Complete the question as kubectl would; warnings go to stderr."""
@@ -86,7 +90,7 @@ class UserParams(ClusterParams):
 
         from tierwall.api.resource_names import is_cluster_scoped, resolve
 
-        completed, warnings = resolve(world.snapshot, question)
+        completed, warnings = resolve(world.snapshot, self.asked(world, question))
         for warning in warnings:
             print_line(f"warning: {warning}", err=True)
         if self.namespace is None and is_cluster_scoped(world.snapshot, completed.group or "", completed.resource):
@@ -145,7 +149,6 @@ def explain(params: ExplainApiParams) -> int:
         raise click.UsageError("--resource and --path cannot be combined")
     if not params.resource and not params.path:
         raise click.UsageError("give --resource or --path")
-    world = params.world()
     question = params.question(
         verb=params.verb,
         resource=params.resource,
@@ -157,6 +160,7 @@ def explain(params: ExplainApiParams) -> int:
         conditions="" if params.conditions == "none" else params.conditions,
         **_data(params),
     )
+    world = params.world()
     answer = world.ask(params.resolved(world, question))
     print_output("explain", params.output, answer)
     return exit_code(answer.detail.final or answer.verdict)
@@ -215,9 +219,9 @@ def can_i(params: CanIParams) -> int:
         groups = " and ".join(f"`{group}`" for group in question.groups)
         who = f"in {'groups' if len(question.groups) > 1 else 'group'} {groups}" if groups else "in no group"
         print_line(f"note: this is about a user without a name, {who} (name the user with --as)", err=True)
-    if params.listed:
-        return _list(params, question)
     world = params.world()
+    if params.listed:
+        return _list(params, world, params.asked(world, question))
     answer = world.ask(params.resolved(world, question))
     if params.output == "json" or not params.quiet:
         print_output("can-i", params.output, answer)
@@ -225,10 +229,9 @@ def can_i(params: CanIParams) -> int:
     return DENIED if may_not else exit_code(answer.detail.final or answer.verdict)
 
 
-def _list(params: CanIParams, question: ApiQuestion) -> int:
+def _list(params: CanIParams, world: World, question: ApiQuestion) -> int:
     from tierwall.api.permissions import permissions
 
-    world = params.world()
     namespaces = (question.namespace,) if question.namespace else None
     left_out().update(dict.fromkeys(world.omissions("api", namespaces=namespaces)))
     granted = permissions(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class CheckParams(PathParams):
     """The options of `check`."""
 
-    namespace: str = refused_namespace()
+    namespace: str | None = refused_namespace()
     for_namespace: str | None = option(
         metavar="NAME",
         help="Check only this namespace, from its own objects and the cluster-scoped ones.",
@@ -82,7 +82,7 @@ def check(params: CheckParams) -> int:
         print_diagnostics(unreadable, loads[0])
         return FAILED
     loads.append(params.load(params.all_paths))
-    *older, world = params.left([World.of(loaded, params.object_namespace) for loaded in loads])
+    *older, world = params.left(list(map(World.of, loads)))
     loaded = loads[-1]
     try:
         reviewed = world.review(
@@ -153,6 +153,8 @@ def test(params: TestParams) -> int:
     Problems of the tested objects are shown first; they do not fail a case. Exit code 0 if all cases pass, 4 if some
     fail, 1 if a test file cannot be used or a cluster cannot be read.
     """
+    from msgspec.structs import replace
+
     from tierwall.cli.collector import collector_off
     from tierwall.cli.progress import progress_line
     from tierwall.policytest.run import run
@@ -160,12 +162,15 @@ def test(params: TestParams) -> int:
 
     take_stdin(params.paths)
     has_base = bool(params.files) or params.cluster_to_read is not None
-    base = params.worlds(params.files)[0].snapshot if has_base else None
+    world = params.worlds(params.files)[0] if has_base else None
+    base, settings = None, params.settings
+    if world is not None:
+        base, settings = world.snapshot, replace(settings, namespace=world.namespace)
     # The cluster of the command line, or a snapshot of one, takes the place of those that tests name.
     beats_tests = params.cluster_to_read is not None or (base is not None and base.is_live)
     with collector_off(), progress_line() as progress:
         named = None if beats_tests else params.cluster_of_options
-        loaded = suites(params.paths, base, params.settings, named, progress)
+        loaded = suites(params.paths, base, settings, named, progress)
     print_diagnostics(object_problems(loaded))
     failed = 0
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tierwall.cluster.access import ClusterAccess
     from tierwall.cluster.cluster import Cluster
     from tierwall.cluster.kubeconfig import Kubeconfig
+    from tierwall.cluster.reading import ClusterRead
     from tierwall.resources.snapshot import Snapshot
 
 PLANES = ("network", "ways", "tool", "gateway", "api")
@@ -77,6 +78,8 @@ class ClusterParams(Params):
 
     # The planes that the command asks about: only the kinds that they need are read.
     asks: ClassVar[tuple[str, ...]] = PLANES
+    # Whether the command wants to know the version of the API server.
+    reads_version: ClassVar[bool] = False
 
     @property
     def asked_planes(self) -> tuple[str, ...]:
@@ -135,18 +138,28 @@ class ClusterParams(Params):
         return self.cluster_to_read.access() if self.cluster_to_read is not None else None
 
     @cached_property
-    def cluster_snapshot(self) -> Snapshot | None:
-        """The objects of the cluster, read once; None if only files are read."""
+    def cluster_read(self) -> ClusterRead | None:
+        """The cluster as it was read, once; None if only files are read."""
         if self.cluster_to_read is None:
             return None
         from tierwall.cli.collector import collector_off
         from tierwall.cli.progress import progress_line
-        from tierwall.cluster.load import load_cluster
+        from tierwall.cluster.load import read_whole
 
+        access, planes = self.cluster_access, self.asked_planes
         with collector_off(), progress_line() as progress:
-            return load_cluster(
-                self.cluster_to_read, self.asked_planes, self.cluster_access, progress, self.named_namespaces
+            return read_whole(
+                self.cluster_to_read, planes, access, progress, self.named_namespaces, with_version=self.reads_version
             )
+
+    @cached_property
+    def cluster_snapshot(self) -> Snapshot | None:
+        """The objects of the cluster; None if only files are read."""
+        if self.cluster_read is None:
+            return None
+        from tierwall.resources.snapshot import Snapshot
+
+        return Snapshot.of(self.cluster_read.resources, self.cluster_read.unlisted)
 
 
 def _seconds(text: str) -> float:

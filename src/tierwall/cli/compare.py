@@ -64,8 +64,10 @@ class DiffParams(SourceParams):
     def compared_worlds(self) -> tuple[World, World]:
         """Read what is compared: two folders, or a cluster and what a change makes of it."""
         if self.cluster_to_read is None:
+            if self.files and not self.sides:
+                return self._worlds_of_cluster()
             if self.files:
-                raise click.UsageError("-f lies over a cluster: add --cluster or --context NAME, or name OLD and NEW")
+                raise click.UsageError("-f lies over a cluster: leave out OLD and NEW, or -f")
             if len(self.sides) != 2:
                 problem = "Missing argument" if len(self.sides) < 2 else "expected two arguments,"
                 raise click.UsageError(f"{problem} OLD NEW: the folders to compare, or a cluster and -f PATH")
@@ -88,9 +90,12 @@ class DiffParams(SourceParams):
         print_repeated(loaded)
         if loaded.errors:
             sys.exit(FAILED)
-        assert self.cluster_snapshot is not None
-        old = World(self.cluster_snapshot, namespace=self.object_namespace)
-        (new,) = self.left([World.of(loaded, self.object_namespace)])
+        cluster = self.cluster_snapshot or loaded.cluster_snapshot
+        if cluster is None:
+            message = "-f lies over a cluster: add --cluster or --context NAME, or a snapshot, or name OLD and NEW"
+            raise click.UsageError(message)
+        old = World(cluster, namespace=loaded.namespace)
+        (new,) = self.left([World.of(loaded)])
         new = new.with_snapshot(rolled_out(old.snapshot, new.snapshot))
         worlds_read()[-1:] = [old, new]
         return old, new
@@ -98,7 +103,7 @@ class DiffParams(SourceParams):
 
 @click.command(
     "diff",
-    epilog="Examples: tierwall diff main/manifests/ manifests/ --plane network -o md; "
+    epilog="Example: tierwall diff main/manifests/ manifests/ --plane network -o md; "
     "tierwall diff --context prod -f change.yaml",
 )
 @runs(DiffParams)

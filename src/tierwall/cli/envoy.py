@@ -61,7 +61,7 @@ def compile(params: CompileEnvoyParams) -> int:
     snapshot = world.snapshot
     gateways = snapshot.of_kind("gateway.networking.k8s.io", "Gateway")
     known = [f"{gateway.namespace}/{gateway.name}" for gateway in gateways]
-    chosen = params.full_names(params.gateways)
+    chosen = params.full_names(params.gateways, world.namespace)
     unknown = [
         Diagnostic("TW703", f"there is no Gateway `{name}`", hint=near_miss(name, known))
         for name in chosen

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "list": ("tierwall.cli.network:list_connections", "List which endpoints can reach which, on which ports."),
     "diff": ("tierwall.cli.compare:diff", "See what a change opens and closes, in folders or in a cluster."),
     "convert": ("tierwall.cli.convert:convert", "Convert network policies to another kind, and say what changes."),
+    "snapshot": ("tierwall.cli.snapshot:snapshot", "Write what decisions read of a cluster, as a file for `-f`."),
     "effective": ("tierwall.cli.gateway:effective", "See the gateway settings in force, and who set them."),
     "status": ("tierwall.cli.gateway:status", "Print the conditions a controller would write on each policy."),
     "run": ("tierwall.cli.envoy:run", "Enforce the tool policies of a folder with Envoy."),

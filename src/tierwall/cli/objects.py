@@ -52,16 +52,19 @@ class SourceParams(ClusterParams):
 
     @property
     def object_namespace(self) -> str:
-        """The namespace of objects in files that have none, and of names that have none."""
+        """The namespace of objects in files that have none, and of names that have none.
+
+        Empty if neither an option nor a cluster says it: then it is that of a snapshot, else `default`.
+        """
         if self.namespace is not None:
             return self.namespace
-        return self.cluster_access.namespace if self.cluster_access is not None else "default"
+        return self.cluster_access.namespace if self.cluster_access is not None else ""
 
-    def full_names(self, names: Iterable[str]) -> list[str]:
+    def full_names(self, names: Iterable[str], namespace: str = "") -> list[str]:
         """Return names with a namespace in each that has none."""
         from tierwall.core.reference import full_name
 
-        return [full_name(name, self.object_namespace) for name in names]
+        return [full_name(name, namespace or self.object_namespace or "default") for name in names]
 
     def load(self, paths: Iterable[str]) -> LoadResult:
         """Read files and folders, and lay them over the cluster if there is one. Problems of files are collected."""
@@ -74,7 +77,11 @@ class SourceParams(ClusterParams):
             return loaded
         self.named_namespaces.update(resource.namespace for resource in loaded.resources)
         if self.cluster_snapshot is None:
-            return loaded
+            if loaded.cluster_snapshot is None:
+                return loaded
+            from tierwall.cluster.load import narrowed
+
+            return narrowed(loaded, self.asked_planes)
         from tierwall.cluster.load import lay_over
 
         return lay_over(self.cluster_snapshot, loaded)
@@ -100,7 +107,7 @@ class SourceParams(ClusterParams):
             print_repeated(loaded)
         if any(loaded.errors for loaded in loads):
             sys.exit(FAILED)
-        return self.left([World.of(loaded, self.object_namespace) for loaded in loads])
+        return self.left(list(map(World.of, loads)))
 
     def left(self, worlds: Sequence[World]) -> list[World]:
         """Return what `--without` leaves of worlds; diagnostics show their lines."""
@@ -109,7 +116,7 @@ class SourceParams(ClusterParams):
             return list(worlds)
         from tierwall.resources.removal import without
 
-        snapshots = without([world.snapshot for world in worlds], self.without, self.object_namespace)
+        snapshots = without([world.snapshot for world in worlds], self.without, worlds[-1].namespace)
         worlds_read()[-len(worlds) :] = [
             world.with_snapshot(snapshot) for world, snapshot in zip(worlds, snapshots, strict=True)
         ]
@@ -176,10 +183,9 @@ def refused_namespace() -> Any:
     """Declare `-n, --namespace` of `check`, which had another meaning: it is refused for one release."""
     message = "No such option: {}. The view of one namespace is --for-namespace NAME now."
 
-    def refuse(context: click.Context, parameter: click.Parameter, given: str | None) -> str:
+    def refuse(context: click.Context, parameter: click.Parameter, given: str | None) -> None:
         if given is not None:
             raise click.UsageError(message.format("-n/--namespace"))
-        return "default"
 
     return option("-n", "--namespace", hidden=True, callback=refuse)
 

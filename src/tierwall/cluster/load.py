@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
 from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.cluster import Cluster
-from tierwall.core.diagnostics import InputError
+from tierwall.core.diagnostics import Diagnostic, InputError, sorted_diagnostics
 from tierwall.resources.load import LoadResult
 from tierwall.resources.overlay import overlay
 from tierwall.resources.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tierwall.cluster.reading import ClusterRead
 
 T = TypeVar("T")
 PLANES = ("network", "ways", "tool", "gateway", "api")
@@ -31,14 +34,64 @@ def load_cluster(
 
     `namespaces` are those that the questions name, for users who may not list the namespaces.
     """
+    read = read_whole(cluster, planes, access, progress, namespaces)
+    return Snapshot.of(read.resources, read.unlisted)
+
+
+def read_whole(
+    cluster: Cluster,
+    planes: Iterable[str] = PLANES,
+    access: ClusterAccess | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    namespaces: Collection[str] = (),
+    *,
+    with_version: bool = False,
+) -> ClusterRead:
+    """Read the same objects, and say what was read; with the version of the API server if it is wanted."""
     access = access or cluster.access()
-    return _run(_read(cluster, access, tuple(planes), progress, namespaces))
+    return _run(_read(cluster, access, tuple(planes), progress, namespaces, with_version))
 
 
 def lay_over(snapshot: Snapshot, loaded: LoadResult) -> LoadResult:
     """Lay what was loaded from files over the objects of a cluster."""
     over = overlay(snapshot, loaded.resources)
-    return replace(loaded, resources=(*snapshot, *loaded.resources), snapshot=over)
+    diagnostics = loaded.diagnostics
+    if loaded.cluster_snapshot is not None:
+        message = "a snapshot stands for a whole cluster, so it cannot lie over another one"
+        problem = Diagnostic("TW045", message, hint="leave out --cluster and --context, or the snapshot")
+        diagnostics = sorted_diagnostics([*diagnostics, problem])
+    return replace(loaded, resources=(*snapshot, *loaded.resources), snapshot=over, diagnostics=diagnostics)
+
+
+def narrowed(loaded: LoadResult, planes: Iterable[str]) -> LoadResult:
+    """Take from a snapshot file what questions about some planes would not read of its cluster.
+
+    A snapshot has the kinds of all planes. Its answers are those of the cluster, whatever else it has.
+    """
+    if loaded.cluster_snapshot is None:
+        return loaded
+    from tierwall.cluster.wanted import wanted_kinds
+
+    wanted = wanted_kinds(planes)
+
+    def is_wanted(group: str, kind: str) -> bool:
+        return (group, kind) in wanted or (group, "*") in wanted
+
+    def left(snapshot: Snapshot) -> Snapshot:
+        drop = [resource for resource in snapshot if resource.is_live and not is_wanted(resource.group, resource.kind)]
+        unlisted = tuple(entry for entry in snapshot.unlisted if is_wanted(entry.group, entry.kind))
+        return snapshot.with_changes(drop=drop).without_unlisted().with_unlisted(unlisted)
+
+    return replace(
+        loaded,
+        resources=tuple(
+            resource
+            for resource in loaded.resources
+            if not resource.is_live or is_wanted(resource.group, resource.kind)
+        ),
+        snapshot=left(loaded.snapshot),
+        cluster_snapshot=left(loaded.cluster_snapshot),
+    )
 
 
 async def _read(
@@ -47,7 +100,8 @@ async def _read(
     planes: tuple[str, ...],
     progress: Callable[[str, int, int], None] | None,
     namespaces: Collection[str],
-) -> Snapshot:
+    with_version: bool,
+) -> ClusterRead:
     # Commands that read files alone start without a client for HTTP.
     from tierwall.cluster.connection import Connection
     from tierwall.cluster.failures import ClusterError
@@ -56,12 +110,11 @@ async def _read(
 
     connection = Connection(access, cluster.timeout)
     try:
-        read = await read_cluster(connection, wanted_kinds(planes), progress, namespaces)
+        return await read_cluster(connection, wanted_kinds(planes), progress, namespaces, with_version=with_version)
     except ClusterError as error:
         raise InputError([error.diagnostic()]) from None
     finally:
         await connection.close()
-    return Snapshot.of(read.resources, read.unlisted)
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

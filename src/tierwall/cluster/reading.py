@@ -42,10 +42,19 @@ _NAMESPACE: KindKey = ("", "Namespace")
 
 
 class ClusterRead(Struct, frozen=True):
-    """The objects of a cluster, and what could not be read."""
+    """The objects of a cluster, what could not be read, the kinds that were, and the version of the server."""
 
     resources: tuple[Resource, ...]
     unlisted: tuple[UnlistedKind, ...]
+    kinds: tuple[ServedKind, ...] = ()
+    server_version: str = ""
+
+
+class _VersionInfo(Struct, frozen=True, rename="camel"):
+    git_version: str = ""
+
+
+_VERSION = msgspec.json.Decoder(_VersionInfo)
 
 
 async def read_cluster(
@@ -53,18 +62,21 @@ async def read_cluster(
     wanted: Mapping[KindKey, type[Any]],
     progress: Progress | None = None,
     namespaces: Collection[str] = (),
+    *,
+    with_version: bool = False,
 ) -> ClusterRead:
-    """Read all objects of these kinds that the cluster has.
+    """Read all objects of these kinds that the cluster has, and the version of the server if it is wanted.
 
     `namespaces` are those that the question names. They are read, and that of the context, if this user may list
     neither a kind nor the namespaces.
     """
+    version = (await connection.get("/version")).decode(_VERSION).git_version if with_version else ""
     end = asyncio.get_running_loop().time() + _STARTING_SECONDS
     while True:
         read = await _read_once(connection, wanted, progress, namespaces)
         is_refused = any(entry.reason == "forbidden" for entry in read.unlisted)
         if not is_refused or asyncio.get_running_loop().time() > end or await is_ready(connection):
-            return read
+            return msgspec.structs.replace(read, server_version=version)
         await asyncio.sleep(0.5)
 
 
@@ -80,11 +92,9 @@ async def _read_once(
     results = await asyncio.gather(*(reader.read(key, shapes[key]) for key in shapes))
     if not reader.has_answer and reader.failure is not None:
         raise reader.failure
-    unlisted = sorted(
-        (entry for result in results for entry in result.unlisted),
-        key=lambda entry: (entry.kind, entry.group, entry.reason, entry.namespaces),
-    )
-    return ClusterRead(tuple(resource for result in results for resource in result.resources), tuple(unlisted))
+    resources = tuple(resource for result in results for resource in result.resources)
+    unlisted = sorted(entry for result in results for entry in result.unlisted)
+    return ClusterRead(resources, tuple(unlisted), tuple(reader.kinds))
 
 
 def _expand(wanted: Mapping[KindKey, type[Any]], discovery: Discovery) -> Mapping[KindKey, type[Any]]:
@@ -141,6 +151,8 @@ class _ClusterReader:
         # Whether the server has answered any list, and why another one was not answered.
         self.has_answer = False
         self.failure: ClusterError | None = None
+        # The kinds of which a list was answered.
+        self.kinds: dict[ServedKind, None] = {}
         self._connection, self._discovery, self._progress = connection, discovery, progress
         self._cluster = connection.access.context or connection.access.server
         self._turn = asyncio.Semaphore(_LISTS_AT_ONCE)
@@ -192,6 +204,7 @@ class _ClusterReader:
                 self._connection, kind, ItemReader(shape), namespace, report, convert=partial(self._resources, kind)
             )
         self.has_answer = True
+        self.kinds[kind] = None
         resources: list[Resource] = everything.items
         resources.sort(key=lambda resource: (resource.namespace, resource.name))
         return resources

@@ -97,6 +97,36 @@ class PodObject(Struct, rename="camel", omit_defaults=True):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
+class EnvironmentVariable(Struct, rename="camel", omit_defaults=True):
+    """A variable of a container: what it refers to, and not its value."""
+
+    value_from: Any = UNSET
+
+
+class ReferringContainer(Container, rename="camel", omit_defaults=True):
+    """A container with what it refers to."""
+
+    env: list[EnvironmentVariable] | None = None
+    env_from: list[Any] | None = None
+
+
+class ReferringPodSpec(PodSpec, rename="camel", omit_defaults=True):
+    """`spec` of a Pod, with what it refers to: the Node authorizer follows it (`api.authorizers.node`)."""
+
+    containers: list[ReferringContainer] | None = None  # type: ignore[assignment]
+    init_containers: list[ReferringContainer] | None = None  # type: ignore[assignment]
+    ephemeral_containers: list[ReferringContainer] | None = None
+    image_pull_secrets: list[Any] | None = None
+    resource_claims: list[Any] | None = None
+    volumes: list[Any] | None = None
+
+
+class ReferringPodObject(PodObject, rename="camel", omit_defaults=True):
+    """A Pod with what it refers to."""
+
+    spec: ReferringPodSpec = msgspec.field(default_factory=ReferringPodSpec)
+
+
 class NodeStatus(Struct, omit_defaults=True):
     """`status` of a Node: its addresses."""
 

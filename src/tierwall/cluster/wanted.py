@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from tierwall.cluster.shapes import ApiObject, MetadataObject, NodeObject, PodObject
+from tierwall.cluster.shapes import ApiObject, MetadataObject, NodeObject, PodObject, ReferringPodObject
 from tierwall.resources.foreign import kinds_of_plane
 from tierwall.resources.plane_kinds import kinds_read
 from tierwall.resources.workloads import WORKLOADS
@@ -20,7 +20,7 @@ _SHAPES: dict[KindKey, type[Any]] = {
     **dict.fromkeys(WORKLOADS, MetadataObject),
 }
 # The Node authorizer follows what pods refer to, which no other plane looks at.
-_WHOLE_PODS = "node"
+_REFERRING_PODS = "node"
 
 
 def wanted_kinds(planes: Iterable[str]) -> dict[KindKey, type[Any]]:
@@ -28,6 +28,6 @@ def wanted_kinds(planes: Iterable[str]) -> dict[KindKey, type[Any]]:
     planes = tuple(planes)
     keys = [key for plane in planes for key in (*kinds_read(plane), *kinds_of_plane(plane))]
     shapes = {key: _SHAPES.get(key, ApiObject) for key in keys}
-    if _WHOLE_PODS in planes:
-        shapes["", "Pod"] = ApiObject
+    if _REFERRING_PODS in planes:
+        shapes["", "Pod"] = ReferringPodObject
     return shapes

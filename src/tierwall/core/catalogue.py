@@ -61,6 +61,7 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW042": CodeInfo(_E, "cluster cannot be read"),
     "TW043": CodeInfo(_E, "cluster cannot be followed"),
     "TW044": CodeInfo(_E, "object of a cluster cannot be decoded"),
+    "TW045": CodeInfo(_E, "snapshot cannot be used", unreadable=True),
     # 1xx: admission
     "TW101": CodeInfo(_E, "field is unknown", at_key=True),
     "TW102": CodeInfo(_E, "field is required"),

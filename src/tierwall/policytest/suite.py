@@ -105,7 +105,7 @@ def suites(
         return ready
     from tierwall.resources.removal import without
 
-    snapshots = without([suite.snapshot for suite in ready], settings.without, settings.namespace)
+    snapshots = without([suite.snapshot for suite in ready], settings.without, settings.namespace or "default")
     return [msgspec.structs.replace(suite, snapshot=snapshot) for suite, snapshot in zip(ready, snapshots, strict=True)]
 
 
@@ -145,7 +145,7 @@ def _suite(resource: Resource, cache: _SnapshotCache) -> PolicySuite:
     file = place.file if place else ""
     folder = os.path.dirname(file)
     diagnostics: list[Diagnostic] = []
-    base, noticed, missing = cache.snapshot(folder, tuple(spec.get("resources") or ()))
+    base, noticed, namespace, missing = cache.snapshot(folder, tuple(spec.get("resources") or ()))
     for index, pattern in missing:
         diagnostics.append(
             Diagnostic(
@@ -173,7 +173,6 @@ def _suite(resource: Resource, cache: _SnapshotCache) -> PolicySuite:
     if diagnostics:
         raise InputError(diagnostics)
     objects = spec.get("objects") or ()
-    namespace = cache.settings.namespace
     inline = load_objects(objects, resource.origin, (*resource.prefix, "spec", "objects"), namespace)
     snapshot = overlay(base, inline)
     noticed = (*noticed, *_problems_of_inline_objects(resource, objects))
@@ -204,12 +203,15 @@ class _SnapshotCache:
     def __init__(self, base: Snapshot | None, settings: LoadSettings) -> None:
         self._base = base
         self.settings = settings
-        self._loaded: dict[tuple[str, ...], tuple[Snapshot, tuple[Diagnostic, ...]]] = {}
+        self._loaded: dict[tuple[str, ...], tuple[Snapshot, tuple[Diagnostic, ...], str]] = {}
 
     def snapshot(
         self, folder: str, patterns: tuple[str, ...]
-    ) -> tuple[Snapshot, tuple[Diagnostic, ...], list[tuple[int, str]]]:
-        """Return the objects of some files, the problems noticed in them, and the patterns that match no file."""
+    ) -> tuple[Snapshot, tuple[Diagnostic, ...], str, list[tuple[int, str]]]:
+        """Return the objects of some files, the problems noticed in them, and the patterns that match no file.
+
+        Before the patterns comes the namespace of names that have none.
+        """
         from glob import glob
 
         files: dict[str, None] = {}
@@ -227,5 +229,5 @@ class _SnapshotCache:
             if unreadable:
                 raise InputError(unreadable)
             snapshot = loaded.snapshot if self._base is None else overlay(self._base, loaded.resources)
-            self._loaded[key] = snapshot, loaded.diagnostics
+            self._loaded[key] = snapshot, loaded.diagnostics, loaded.namespace
         return *self._loaded[key], missing

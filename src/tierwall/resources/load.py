@@ -3,6 +3,8 @@
 An object of a namespaced kind without a namespace gets the caller's namespace, which is `default` as for kubectl. If an
 object is defined twice, the later definition counts, with a warning. A document that is not an object is counted
 (`resources.unread`), or is an error in a file that the user named. Admission does not happen here.
+
+If one of the files is a snapshot of a cluster, the others lie over it (docs/clusters.md#snapshots).
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ from tierwall.core.source import Origin, Position
 from tierwall.resources.document import Document, SourceText
 from tierwall.resources.file_cache import CachedFile, FileCache
 from tierwall.resources.object_reader import ObjectFailure, objects_in
+from tierwall.resources.overlay import overlay
 from tierwall.resources.read import ReadResult, ReadSettings, read_paths, read_text
-from tierwall.resources.resource import Identity, Resource
+from tierwall.resources.repeated import RepeatedObjects
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.snapshot_document import SnapshotDocument, is_snapshot_document
+from tierwall.resources.snapshot_files import SnapshotFiles
 from tierwall.resources.unread import UnreadSet, document_form
 
 
@@ -39,6 +45,11 @@ class LoadResult(Struct, frozen=True):
     lost: tuple[Diagnostic, ...] = ()
     # Files and documents that are not objects, by form.
     unread: tuple[Omission, ...] = ()
+    # The namespace of names that have none, and of objects that had none.
+    namespace: str = "default"
+    # If one of the files is a snapshot: its first document, and the objects of its cluster alone.
+    head: SnapshotDocument | None = None
+    cluster_snapshot: Snapshot | None = None
 
     @property
     def errors(self) -> Diagnostics:
@@ -57,9 +68,12 @@ class LoadResult(Struct, frozen=True):
 
 
 class LoadSettings(Struct, frozen=True):
-    """How to load: the namespace of objects that have none, and what to leave out of folders and of the objects."""
+    """How to load: the namespace of objects that have none, and what to leave out of folders and of the objects.
 
-    namespace: str = "default"
+    Without a namespace it is that of a snapshot among the files, else `default`.
+    """
+
+    namespace: str = ""
     exclude: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     skip_non_manifests: bool = False
@@ -78,7 +92,7 @@ def load(paths: Iterable[str], settings: LoadSettings = DEFAULT_SETTINGS) -> Loa
     return Loader(paths, settings).load()
 
 
-def load_text(text: str | bytes, name: str, namespace: str = "default") -> LoadResult:
+def load_text(text: str | bytes, name: str, namespace: str = "") -> LoadResult:
     """Load a text that is already in memory. Problems become diagnostics and are never raised."""
     return Loader((), LoadSettings(namespace)).load_documents(read_text(text, name))
 
@@ -152,7 +166,8 @@ class Loader:
         self.retention: FileRetention | None = None
         # The objects of each document of the last load, by `Document.content`, which a document keeps when it moves.
         self._known: dict[object, DocumentResult] = {}
-        self._repeated: dict[tuple[Resource, Resource], Diagnostic] = {}
+        self._repeated = RepeatedObjects()
+        self._snapshots = SnapshotFiles()
         self._last: LoadResult | None = None
 
     def load(self) -> LoadResult:
@@ -178,6 +193,9 @@ class Loader:
         listed: list[Resource] = []
         lost: tuple[Diagnostic, ...] = ()
         known, self._known = self._known, {}
+        heads, self._snapshots = self._snapshots.heads, SnapshotFiles.find(read.documents)
+        if heads != self._snapshots.heads:
+            known = {}  # Objects may be in other namespaces, or those of a cluster.
         if self.retention is None:
             diagnostics = list(read.diagnostics)
             contents: Iterable[DocumentResult] = self._contents(read.documents, known)
@@ -197,35 +215,48 @@ class Loader:
                 failed.setdefault(content.document.source, []).append(content)
         for documents in failed.values():
             diagnostics += _failure_diagnostics(documents)
+        diagnostics += self._snapshots.problems(listed)
         if self._leaves_out and self.settings.without:
             listed = self._left_of(listed)
-        resources = tuple(listed)
-        snapshot = last.snapshot.updated_to(last.resources, resources) if last is not None else Snapshot.of(resources)
+        live: Sequence[Resource] = ()
+        given: Sequence[Resource] = ()
+        cluster: Snapshot | None = None
+        if self._snapshots.is_live:
+            live, given, listed = self._snapshots.layers(listed)
+            cluster = overlay(Snapshot.of(live, self._snapshots.unlisted), given)
+        resources = (*live, *given, *listed)
+        if cluster is not None:
+            snapshot = overlay(cluster, listed)
+        elif last is not None and last.cluster_snapshot is None:
+            snapshot = last.snapshot.updated_to(last.resources, resources)
+        else:
+            snapshot = Snapshot.of(resources)
         # The snapshot has fewer objects than were loaded only if an identity occurs twice.
-        repeated = _replacements(resources, snapshot) if len(snapshot) < len(resources) else ()
-        before, self._repeated = self._repeated, {}
-        of_file: Counter[SourceText | None] = Counter()
-        surplus: dict[SourceText | None, Resource] = {}
-        for pair in repeated:
-            source = pair[1].origin.source if isinstance(pair[1].origin, Document) else None
-            of_file[source] += 1
-            if of_file[source] <= MAX_OF_FILE:
-                self._repeated[pair] = before.get(pair) or _defined_twice(*pair)
-            else:
-                surplus[source] = pair[1]
-        diagnostics += self._repeated.values()
-        for source, resource in surplus.items():
-            others = of_file[source] - MAX_OF_FILE
-            message = f"{others:,} more objects of this file are defined twice"
-            diagnostics.append(Diagnostic("TW007", message, resource.position(), count=others))
+        layers = (live, (*given, *listed)) if len(snapshot) < len(resources) else ()
+        diagnostics += self._repeated.warnings(snapshot, *layers)
         for cached in read.files:
             if cached.form:
                 unread.add(cached.form, cached.source)
             elif self._should_hold_objects(cached.source) and not (cached.documents or cached.problems):
                 diagnostics.append(_empty_file(cached.source))
         diagnostics += map(_link_not_followed, read.leaving)
-        self._last = LoadResult(resources, snapshot, sorted_diagnostics(diagnostics), read, lost, unread.omissions)
+        self._last = LoadResult(
+            resources,
+            snapshot,
+            sorted_diagnostics(diagnostics),
+            read,
+            lost,
+            unread.omissions,
+            self.namespace,
+            self._snapshots.head,
+            cluster,
+        )
         return self._last
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of names and objects that have none."""
+        return self.settings.namespace or self._snapshots.namespace or "default"
 
     def _should_hold_objects(self, source: SourceText) -> bool:
         """Whether the user named a file. One that is followed may become empty, and a text in memory may be."""
@@ -240,18 +271,18 @@ class Loader:
 
         snapshot = Snapshot.of(resources)
         if not self.has_loaded:
-            without([snapshot], self.settings.without, self.settings.namespace)
+            without([snapshot], self.settings.without, self.namespace)
         gone = {
             resource.identity
             for reference in self.settings.without
-            if (resource := find_named(snapshot, reference, self.settings.namespace, [])) is not None
+            if (resource := find_named(snapshot, reference, self.namespace, [])) is not None
         }
         return [resource for resource in resources if resource.identity not in gone]
 
     def _objects(self, document: Document, known: Mapping[object, DocumentResult]) -> DocumentResult:
         content = known.get(document.content)
         if content is None or content.document is not document:
-            content = _document_objects(document, content, self.settings.namespace)
+            content = _document_objects(document, content, self.namespace, self._snapshots)
         self._known[document.content] = content
         return content
 
@@ -285,10 +316,14 @@ class Loader:
         yield from surplus.values()
 
 
-def _document_objects(document: Document, before: DocumentResult | None, namespace: str) -> DocumentResult:
+def _document_objects(
+    document: Document, before: DocumentResult | None, namespace: str, snapshots: SnapshotFiles
+) -> DocumentResult:
     """Return the objects of a document; `before` are those of the same document at its previous place."""
     if before is not None and not before.failures and not before.form:
         return DocumentResult(document, tuple([resource.at_origin(document) for resource in before.resources]))
+    if is_snapshot_document(document.value):
+        return DocumentResult(document, ())
     if form := document_form(document):
         return DocumentResult(document, (), form=form)
     resources: list[Resource] = []
@@ -296,7 +331,7 @@ def _document_objects(document: Document, before: DocumentResult | None, namespa
     count = 0
     for item in objects_in(document.value, document, (), namespace):
         if isinstance(item, Resource):
-            resources.append(item)
+            resources.append(snapshots.as_read(item, document.source))
         else:
             count += 1
             if count <= MAX_OF_FILE:
@@ -341,25 +376,6 @@ def read_objects(
 def _link_not_followed(path: str) -> Diagnostic:
     message = "the link leaves the given folder and is not followed"
     return Diagnostic("TW017", message, Position(path, 1, 1), hint="name what it leads to")
-
-
-def _replacements(resources: Iterable[Resource], snapshot: Snapshot) -> Iterator[tuple[Resource, Resource]]:
-    """Yield each pair of an object and the later one that replaces it in a snapshot."""
-    first: dict[Identity, Resource] = {}
-    for resource in resources:
-        identity = *snapshot.key_of(resource), resource.namespace, resource.name
-        earlier = first.get(identity)
-        first[identity] = resource
-        # Policy tests are not cluster objects: two tests with one name do not replace each other.
-        if earlier is not None and resource.name and resource.kind != "PolicyTest":
-            yield earlier, resource
-
-
-def _defined_twice(earlier: Resource, resource: Resource) -> Diagnostic:
-    before = earlier.position()
-    place = f", first at {before.without_column}" if before is not None else ""
-    message = f"{resource.reference} is defined twice{place}; the later one counts"
-    return resource.diagnostic("TW007", message, related=(("defined here before", before),))
 
 
 def _empty_file(source: SourceText) -> Diagnostic:

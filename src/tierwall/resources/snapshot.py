@@ -65,9 +65,9 @@ class Snapshot:
         """Return a snapshot of the same objects that says that more kinds could not be read."""
         return Snapshot(self._kinds, (*self.unlisted, *unlisted))
 
-    def without_unlisted(self, reason: str) -> Snapshot:
-        """Return a snapshot of the same objects that does not say what could not be read for this reason."""
-        return Snapshot(self._kinds, tuple(entry for entry in self.unlisted if entry.reason != reason))
+    def without_unlisted(self, reason: str = "") -> Snapshot:
+        """Return a snapshot of the same objects that does not say what could not be read for this reason, or any."""
+        return Snapshot(self._kinds, tuple(entry for entry in self.unlisted if reason and entry.reason != reason))
 
     def with_changes(self, put: Iterable[Resource] = (), drop: Iterable[Resource] = ()) -> Snapshot:
         """Return a snapshot with some objects added, replaced or dropped; it shares untouched kinds with this one."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 
-class UnlistedKind(Struct, frozen=True):
+class UnlistedKind(Struct, frozen=True, rename="camel", omit_defaults=True, order=True):
     """A kind that could not be read, everywhere or in some namespaces.
 
     `reason` is `forbidden` (this user may not list it), `unavailable` (its API did not answer) or `replaced` (a file

@@ -69,7 +69,8 @@ class FakeApiServer:
         # Until when the server has just started: it forbids, knows no kinds, or has no objects.
         self._starting_until = 0.0
         self._serial = 0
-        self._news = asyncio.Condition()
+        # Set at the next change; another one takes its place then.
+        self._news = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -136,8 +137,8 @@ class FakeApiServer:
         await self._wake()
 
     async def _wake(self) -> None:
-        async with self._news:
-            self._news.notify_all()
+        self._news.set()
+        self._news = asyncio.Event()
 
     # HTTP
 
@@ -361,6 +362,7 @@ class FakeApiServer:
     ) -> None:
         loop = asyncio.get_running_loop()
         while loop.time() < end and plural in self.kinds and version <= self.version:
+            changed = self._news
             news = [event for event in self.log if event[0] > version]
             for at, kind, of_kind, value in news:
                 if of_kind == plural and self._selected({_name(value): value}, namespace, query):
@@ -369,9 +371,9 @@ class FakeApiServer:
             if not news:
                 if self.random.random() < 0.3:
                     await self._event(writer, "BOOKMARK", _bookmark(version))
-                async with self._news:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._news.wait(), max(0.01, min(0.05, end - loop.time())))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.01, min(0.05, end - loop.time()))):
+                        await changed.wait()
 
     async def _event(self, writer: asyncio.StreamWriter, kind: str, value: dict[str, Any]) -> None:
         line = _encoded({"type": kind, "object": value}) + b"\n"

@@ -27,6 +27,7 @@ from tierwall.engines.table import engine
 if TYPE_CHECKING:
     from tierwall.engines.nftables.kernel.interfaces import InterfaceLookup
     from tierwall.engines.nftables.table.options import TableOptions
+    from tierwall.serve.follower import ReadableSource
 
 
 class TableParams(Params):
@@ -96,7 +97,7 @@ class EnforceNftParams(TableParams, StateParams, RequiredPathParams):
 
     asks = ("network",)
 
-    watch: bool = flag("Keep running and follow changes to the files.")
+    watch: bool = flag("Keep running and follow changes to the files. A cluster is always followed.")
     interval: float | None = option(
         type=click.FloatRange(0.05, 3600),
         show_default="0.5, longer where looking takes long",
@@ -171,7 +172,7 @@ def _words(command: str) -> list[str]:
 @click.command("nft", epilog="Example: tierwall enforce nft manifests/ --node worker-1 --watch")
 @runs(EnforceNftParams)
 def enforce(params: EnforceNftParams) -> int:
-    """Enforce the network policies in PATH... on the pods, in this machine's kernel.
+    """Enforce the network policies in PATH..., or of a cluster, on the pods, in this machine's kernel.
 
     The table is checked first and loaded in one transaction. A policy that an API server would refuse
     (see `tierwall check`) fails closed, and a broken file keeps what it had. If only pods change, only elements of sets
@@ -186,7 +187,7 @@ def enforce(params: EnforceNftParams) -> int:
         return _preview(params)
     nft = params.engine()
     source = params.object_source(params.interval, params.state)
-    if params.watch:
+    if params.watch or params.cluster_to_read is not None:
         nft.follow(source, print_report)
         print_line("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)
         return 0
@@ -210,7 +211,7 @@ def _preview(params: EnforceNftParams) -> int:
     from tierwall.engines.nftables.kernel.apply import difference, script_to
 
     with closing(params.engine().follower()) as keeper:
-        load = keeper.next_load(params.object_source())
+        load = keeper.next_load(_source_to_preview(params))
         assert load is not None, "the first load always counts as a change"
         if load.refusal:
             raise InputError(load.diagnostics, load.loaded)
@@ -223,6 +224,14 @@ def _preview(params: EnforceNftParams) -> int:
     if changes:
         _print_script(changes, is_marked=True)
     return HAS_FINDINGS if changes else 0
+
+
+def _source_to_preview(params: EnforceNftParams) -> ReadableSource:
+    if params.cluster_to_read is None:
+        return params.object_source()
+    from tierwall.cli.followed import read_once
+
+    return read_once(params)
 
 
 class AuditParams(Params):

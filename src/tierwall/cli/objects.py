@@ -13,7 +13,7 @@ from tierwall.cli.command import FAILED, Params, argument, option, print_diagnos
 
 if TYPE_CHECKING:
     from tierwall.resources.load import LoadResult, LoadSettings
-    from tierwall.serve.files import FileSource
+    from tierwall.serve.follower import ObjectSource
     from tierwall.world import World
 
 
@@ -163,20 +163,36 @@ class ObjectParams(SourceParams):
         (world,) = self.worlds(self.all_paths)
         return world
 
-    def object_source(self, poll_seconds: float | None = None, state: str | None = None) -> FileSource:
+    def object_source(self, poll_seconds: float | None = None, state: str | None = None) -> ObjectSource:
         """Make the source of objects that an engine follows; `state` is the folder of `--state`."""
         from tierwall.cli.collector import CommandLoader, restore_collector
         from tierwall.serve.files import FileSource
 
         paths = self.all_paths
         take_stdin(paths)
-        restore_collector()
-        loader = CommandLoader(paths, self.settings, leaves_out=True)
-        if state is None:
-            return FileSource(loader, poll_seconds)
-        from tierwall.serve.state import StateFolder
+        cluster, settings = self.cluster_to_read, self.settings
+        if state is not None and not paths:
+            raise click.UsageError("--state keeps copies of files, and none are given")
+        folder = None
+        if state is not None:
+            from tierwall.serve.state import StateFolder
 
-        return FileSource(loader, poll_seconds, StateFolder(state))
+            folder = StateFolder(state)
+        if cluster is None:
+            restore_collector()
+            return FileSource(CommandLoader(paths, settings, leaves_out=True), poll_seconds, folder)
+        from tierwall.cli.followed import CommandClusterSource
+        from tierwall.cluster.wanted import followed_kinds
+
+        assert self.cluster_access is not None
+        wanted = followed_kinds(self.asked_planes, bool(paths))
+        files = FileSource(CommandLoader(paths, settings), poll_seconds, folder)
+        return CommandClusterSource(self.cluster_access, wanted, cluster.timeout, files, settings, print_message)
+
+
+def print_message(message: str) -> None:
+    """Print a line to standard error, at once."""
+    print_line(message, err=True)
 
 
 def refused_namespace() -> Any:

@@ -86,6 +86,19 @@ class UnreachableError(ClusterError):
         self.server, self.verb, self.problem, self.hint = server, verb, problem, hint
 
 
+def is_refusal(error: Exception) -> bool:
+    """Whether the server says that this user may not: it is there, and will hardly change its mind."""
+    return isinstance(error, ApiServerError) and error.code in (401, 403)
+
+
+def failure_reason(error: Exception) -> str:
+    """Return the reason of a failure in one line, without the address."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    problem = getattr(error, "problem", None) or getattr(error, "message", None) or str(error) or type(error).__name__
+    return " ".join(str(problem)[:300].split())
+
+
 def address_of(url: str) -> str:
     """Return an address without path, user and password, to be shown."""
     parts = urlsplit(url)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.connection import Connection
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
-from tierwall.cluster.failures import ApiServerError
+from tierwall.cluster.failures import ApiServerError, failure_reason, is_refusal
 from tierwall.cluster.reading import as_resource, readable_version
 from tierwall.cluster.reflector import FollowFailure, Name, Reflector, Timing, is_ready
 from tierwall.cluster.sharing import SharedParts
@@ -32,8 +32,6 @@ FollowedKey: TypeAlias = tuple[str, str, str, str]
 
 # How often the reflectors are looked at.
 _TICK = 0.25
-# A server that does not answer may be away; one that answers like this will not change its mind.
-_REFUSALS = (401, 403)
 
 
 class LostKind(Struct, frozen=True):
@@ -59,7 +57,7 @@ class FollowedCluster:
     """Follows the kinds of a cluster until closed.
 
     INVARIANT: only the thread of the cluster touches reflectors. What `take` and `waiting` return is shared, under
-    `_lock`.
+    `_lock`. Changes are published between two steps of that thread, so a list is there as a whole or not at all.
     """
 
     def __init__(
@@ -77,21 +75,28 @@ class FollowedCluster:
         self._cluster = access.context or access.server
         self._lock = threading.Lock()
         self._changed: dict[Identity, Resource | None] = {}
+        # Changes that are not published yet: the kind of each object, the object, and what objects of the kind share.
+        self._unpublished: dict[Identity, tuple[ServedKind, Any, SharedParts]] = {}
         self._state = ClusterChanges({})
-        self._waiting: tuple[str, ...] = ()
+        self._waiting = ""
         self._reflectors: dict[FollowedKey, tuple[Reflector, asyncio.Task[None]]] = {}
         self._missing_since: dict[FollowedKey, float] = {}
+        # The groups of which the server does not know at the moment which kinds they have.
+        self._stale: frozenset[str] = frozenset()
         self._named: Mapping[FollowedKey, type[Any]] = {}
         # Set when everything was read for the first time, or never will be.
         self._complete = threading.Event()
         self._failure: InputError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop, self._look = asyncio.Event(), asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self._look = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
 
     def start(self) -> None:
-        """Begin to read and follow; `notify` is called when everything was read, or cannot be."""
-        self._thread.start()
+        """Begin to read and follow, once; `notify` is called when everything was read, or cannot be."""
+        if not self.is_started:
+            self._thread.start()
 
     @property
     def is_started(self) -> bool:
@@ -106,8 +111,8 @@ class FollowedCluster:
         return is_complete
 
     @property
-    def waiting(self) -> tuple[str, ...]:
-        """The kinds that have not been read yet, with the reason if it is known."""
+    def waiting(self) -> str:
+        """The kinds that have not been read yet, and why: `pods, services (the connection is refused)`."""
         with self._lock:
             return self._waiting
 
@@ -136,18 +141,21 @@ class FollowedCluster:
         done.wait(seconds + 1)
 
     def close(self) -> None:
-        """Stop following."""
-        if not self.is_started:
-            return
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        """Stop following, whatever is going on."""
+        with self._lock:
+            self._is_closing = True
+            if self._task is not None and self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._task.cancel)
+        if self.is_started:
+            self._thread.join()
 
     # In the thread of the cluster
 
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
+        except asyncio.CancelledError:
+            pass
         except InputError as error:
             self._failure = error
         except Exception as error:
@@ -157,12 +165,15 @@ class FollowedCluster:
             self._notify()
 
     async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._is_closing:
+                return
+            self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         connection = Connection(self.access, self._timeout)
         try:
             await self._first_look(connection)
             looked_at = self._loop.time()
-            while not self._stop.is_set():
+            while True:
                 self._observe()
                 if not self._complete.is_set():
                     self._first_reads()
@@ -188,26 +199,25 @@ class FollowedCluster:
         wait = self._timing.first_wait
         refused_since: float | None = None
         assert self._loop is not None
-        while not self._stop.is_set():
+        while True:
             try:
                 if await is_ready(connection):
                     self._adapt(connection, await discover(connection))
                     return
-                self._set_waiting(("it is not ready yet",))
+                self._set_waiting("it is not ready yet")
                 refused_since = None
             except InputError:
                 raise
             except Exception as error:
-                if isinstance(error, ApiServerError) and error.code in _REFUSALS:
-                    refused_since = self._loop.time() if refused_since is None else refused_since
-                    if self._loop.time() - refused_since >= self._timing.patience:
-                        raise self._refusal(_words(error)) from None
-                self._set_waiting((_words(error),))
-            try:
-                async with asyncio.timeout(wait * random.uniform(0.5, 1.5)):
-                    await self._stop.wait()
-            except TimeoutError:
-                wait = min(2 * wait, self._timing.longest_wait)
+                if not is_refusal(error):
+                    refused_since = None
+                elif refused_since is None:
+                    refused_since = self._loop.time()
+                elif self._loop.time() - refused_since >= self._timing.patience:
+                    raise self._refusal(failure_reason(error)) from None
+                self._set_waiting(failure_reason(error))
+            await asyncio.sleep(wait * random.uniform(0.5, 1.5))
+            wait = min(2 * wait, self._timing.longest_wait)
 
     async def _look_again(self, connection: Connection) -> None:
         try:
@@ -222,6 +232,7 @@ class FollowedCluster:
     def _adapt(self, connection: Connection, discovery: Discovery, is_certain: bool = True) -> None:
         """Follow kinds that are served now, and drop the objects of kinds that no longer are."""
         assert self._loop is not None
+        self._stale = frozenset(discovery.stale)
         every = {(*key, "", ""): shape for key, shape in self._wanted.items()} | dict(self._named)
         for key in self._reflectors.keys() - every.keys():
             self._drop(key)
@@ -266,13 +277,25 @@ class FollowedCluster:
         parts: SharedParts = {}
 
         def changed(name: Name, item: Any) -> None:
-            resource = as_resource(item, kind, self._cluster, parts) if item is not None else None
-            with self._lock:
-                self._changed[kind.group, kind.kind, *name] = resource
-            if self._complete.is_set():
-                self._notify()
+            if not self._unpublished:
+                asyncio.get_running_loop().call_soon(self._publish)
+            self._unpublished[kind.group, kind.kind, *name] = kind, item, parts
 
         return changed
+
+    def _publish(self) -> None:
+        """Publish all changes of the last step together."""
+        if not self._unpublished:
+            return
+        changed = {
+            identity: as_resource(item, kind, self._cluster, parts) if item is not None else None
+            for identity, (kind, item, parts) in self._unpublished.items()
+        }
+        self._unpublished = {}
+        with self._lock:
+            self._changed |= changed
+        if self._complete.is_set():
+            self._notify()
 
     def _observe(self) -> None:
         """Notice which reflectors have been failing for a while, and which objects are at fault."""
@@ -300,30 +323,37 @@ class FollowedCluster:
 
     def _first_reads(self) -> None:
         """See whether every kind was listed; InputError if some never will be."""
+        assert self._loop is not None
         waiting = [reflector for reflector, _ in self._reflectors.values() if not reflector.complete.is_set()]
-        if not waiting:
+        unknown = sorted({group for group, _ in self._wanted if group in self._stale})
+        if not waiting and not unknown:
+            self._publish()
             self._complete.set()
             self._notify()
             return
         for reflector in waiting:
             if reflector.failure is not None and isinstance(reflector.failure.error, InputError):
                 raise reflector.failure.error
-        refused = [reflector for reflector in waiting if self._is_refused(reflector)]
-        if refused and len(refused) == len(waiting):
-            kinds = ", ".join(sorted(reflector.kind.plural for reflector in refused))
-            raise self._refusal(f"this user may not list and watch {kinds}")
-        words = {reflector.kind.plural: reflector.failure for reflector in waiting}
+        refused = {
+            reflector.kind.plural: self._loop.time() - reflector.failure.refused_since
+            for reflector in waiting
+            if reflector.failure is not None and reflector.failure.refused_since is not None
+        }
+        if refused and min(refused.values()) >= self._timing.patience:
+            raise self._refusal(f"this user may not list and watch {', '.join(sorted(refused))}")
+        if unknown:
+            # Nothing tells when they are back but to ask again.
+            self._look.set()
+        reasons: dict[str, list[str]] = {}
+        for reflector in waiting:
+            reason = failure_reason(reflector.failure.error) if reflector.failure is not None else ""
+            reasons.setdefault(reason, []).append(reflector.kind.plural)
+        for group in unknown:
+            reasons.setdefault("its API server does not answer", []).append(group)
         self._set_waiting(
-            tuple(f"{plural}{f' ({_words(failed.error)})' if failed else ''}" for plural, failed in words.items())
-        )
-
-    def _is_refused(self, reflector: Reflector) -> bool:
-        failure = reflector.failure
-        return (
-            failure is not None
-            and isinstance(failure.error, ApiServerError)
-            and failure.error.code in _REFUSALS
-            and self._has_failed(failure)
+            "; ".join(
+                ", ".join(sorted(names)) + (f" ({reason})" if reason else "") for reason, names in reasons.items()
+            )
         )
 
     def _are_read(self, keys: Iterable[FollowedKey]) -> bool:
@@ -334,7 +364,7 @@ class FollowedCluster:
             for current in reflectors
         )
 
-    def _set_waiting(self, waiting: tuple[str, ...]) -> None:
+    def _set_waiting(self, waiting: str) -> None:
         with self._lock:
             self._waiting = waiting
 
@@ -350,14 +380,5 @@ def _versions(served: Iterable[ServedKind]) -> set[str]:
 
 
 def _lost(reflector: Reflector, failure: FollowFailure) -> LostKind:
-    error = failure.error
-    is_refused = isinstance(error, ApiServerError) and error.code in _REFUSALS
-    return LostKind(reflector.kind.plural, reflector.object_name, _words(error), failure.time, is_refused)
-
-
-def _words(error: Exception) -> str:
-    """Return the reason of a failure in one line."""
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    problem = getattr(error, "problem", None) or getattr(error, "message", None) or str(error) or type(error).__name__
-    return " ".join(str(problem)[:300].split())
+    reason, is_refused = failure_reason(failure.error), failure.refused_since is not None
+    return LostKind(reflector.kind.plural, reflector.object_name, reason, failure.time, is_refused)

@@ -28,7 +28,7 @@ from msgspec import Struct
 from tierwall.cluster.connection import Connection
 from tierwall.cluster.decoding import AnswerError, ItemReader, ListPage, UndecodedObject, metadata_of, name_of
 from tierwall.cluster.discovery import ServedKind
-from tierwall.cluster.failures import ApiServerError
+from tierwall.cluster.failures import ApiServerError, is_refusal
 from tierwall.cluster.pages import read_all
 from tierwall.cluster.watch import OPENED, WatchEvent, watch
 
@@ -66,11 +66,15 @@ class Timing(Struct, frozen=True):
 
 
 class FollowFailure(Struct, frozen=True):
-    """The reason why a kind cannot be followed, and since when: by the clock of the loop, and of the wall."""
+    """The reason why a kind cannot be followed, and since when: by the clock of the loop, and of the wall.
+
+    `refused_since`: since when the server answers that this user may not, without any other failure in between.
+    """
 
     error: Exception
     since: float
     time: str
+    refused_since: float | None = None
 
 
 class Reflector:
@@ -260,17 +264,20 @@ class Reflector:
 
     def _drop(self, name: Name) -> None:
         self.faults.pop(name, None)
-        if self.objects.pop(name, None) is not None:
+        if name in self.objects:
+            del self.objects[name]
             self._changed(name, None)
 
     def _note(self, error: Exception) -> None:
         """Remember why the kind cannot be followed, and since when."""
-        before = self.failure
+        before, now = self.failure, _now()
+        refused_since = now if is_refusal(error) else None
         if before is None:
-            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            self.failure = FollowFailure(error, _now(), now)
-        else:
-            self.failure = FollowFailure(error, before.since, before.time)
+            self.failure = FollowFailure(error, now, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), refused_since)
+            return
+        if refused_since is not None and before.refused_since is not None:
+            refused_since = before.refused_since
+        self.failure = FollowFailure(error, before.since, before.time, refused_since)
 
 
 async def is_ready(connection: Connection) -> bool:

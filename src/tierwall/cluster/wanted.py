@@ -31,3 +31,13 @@ def wanted_kinds(planes: Iterable[str]) -> dict[KindKey, type[Any]]:
     if _REFERRING_PODS in planes:
         shapes["", "Pod"] = ReferringPodObject
     return shapes
+
+
+def followed_kinds(planes: Iterable[str], has_files: bool) -> dict[KindKey, type[Any]]:
+    """Return the kinds that engines of some planes enforce (docs/clusters.md#what-they-need).
+
+    Policies of other systems are not enforced, and workloads matter only if files may replace them.
+    """
+    left_out = () if has_files else WORKLOADS
+    keys = [key for plane in planes for key in kinds_read(plane) if key not in left_out]
+    return {key: _SHAPES.get(key, ApiObject) for key in keys}

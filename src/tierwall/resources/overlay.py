@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from msgspec.structs import replace
 
+from tierwall.resources.once import per_resource_and
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.unlisted import UnlistedKind
@@ -50,8 +51,12 @@ def overlay(snapshot: Snapshot, resources: Iterable[Resource]) -> Snapshot:
 def _applied(snapshot: Snapshot, resource: Resource) -> Resource:
     """Return an object of a file as the cluster would have it."""
     before = snapshot.get(*resource.identity)
-    if before is None or not before.is_live or resource.is_live:
-        return resource
+    return resource if before is None or not before.is_live or resource.is_live else _applied_to(resource, before)
+
+
+@per_resource_and
+def _applied_to(resource: Resource, before: Resource) -> Resource:
+    # The same object for the same pair: while a cluster is followed, only what has changed may differ.
     given, had = resource.metadata, before.metadata
     metadata = {
         **{key: had[key] for key in _OF_CONTROLLERS if key in had},

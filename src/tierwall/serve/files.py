@@ -40,6 +40,11 @@ class FileSource:
         self._settlement: FileSettlement | None = None
         self._changed: asyncio.Event | None = None
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files and folders."""
+        return self._loader.paths
+
     def read(self) -> LoadResult | None:
         """Return all objects as they are now; None if nothing has changed. Never raises: problems are diagnostics."""
         # The first reading has nothing that could count until a change has settled.

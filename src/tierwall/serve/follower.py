@@ -29,17 +29,23 @@ if TYPE_CHECKING:
     # Imported when something is followed: applying policies once needs no event loop.
     import asyncio
 
+    from tierwall.analyze.admission import AdmissionIndex
+
 State = TypeVar("State")
 
 
-class ObjectSource(Protocol):
-    """A source of objects: files (`serve.files`), or anything else that can be read again and reports changes."""
+class ReadableSource(Protocol):
+    """A source of objects that can be read."""
 
     def read(self) -> LoadResult | None:
         """Return all objects as they are now; None if nothing has changed. InputError if nothing can be read at all.
 
         Called in a thread, never twice at the same time.
         """
+
+
+class ObjectSource(ReadableSource, Protocol):
+    """A source that also reports changes: files (`serve.files`), or a cluster with files over it (`serve.cluster`)."""
 
     def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
         """Yield once when no change can be missed any more, then on every possible change, until `stop` is set."""
@@ -92,12 +98,13 @@ class Load(Struct, Generic[State]):
         self.state, self.outcome = None, LoadOutcome.REFUSED
 
 
-def problems(loaded: LoadResult) -> Diagnostics:
-    """Return what is wrong with files and objects, whichever engine enforces them."""
+def problems(loaded: LoadResult, index: AdmissionIndex | None = None) -> Diagnostics:
+    """Return what is wrong with files and objects, whichever engine enforces them; `index` has the load before."""
     # Imported by the first reading: `compile` does without the validation of every kind.
-    from tierwall.analyze.admission import admission_findings
+    from tierwall.analyze.admission import AdmissionIndex
 
-    return sorted_diagnostics((*loaded.diagnostics, *admission_findings(loaded.snapshot)))
+    findings = (index or AdmissionIndex()).findings(loaded.snapshot)
+    return sorted_diagnostics((*loaded.diagnostics, *findings))
 
 
 class Follower(ABC, Generic[State]):
@@ -110,6 +117,7 @@ class Follower(ABC, Generic[State]):
     def __init__(self, count: Callable[[Load[State]], None] | None = None) -> None:
         """`count` is called with each load that was accepted or refused."""
         self._count = count
+        self._admission: AdmissionIndex | None = None
         # The load in force, and the newest one.
         self.in_force: Load[State] | None = None
         self.newest: Load[State] | None = None
@@ -140,7 +148,7 @@ class Follower(ABC, Generic[State]):
             return ()
         return load.refusal or (load.loaded.lost if load.loaded is not None else ())
 
-    def next_load(self, source: ObjectSource) -> Load[State] | None:
+    def next_load(self, source: ReadableSource) -> Load[State] | None:
         """Read, check and prepare the objects; None if nothing has changed. Nothing comes into force yet."""
         load: Load[State] = Load(None, ())
         try:
@@ -148,7 +156,7 @@ class Follower(ABC, Generic[State]):
             if load.loaded is None:
                 return None
             start = time.perf_counter()
-            load.diagnostics = problems(load.loaded)
+            load.diagnostics = self._problems(load.loaded)
             if unreadable := load.loaded.diagnostics.unreadable:
                 load.refuse(unreadable)
             else:
@@ -163,6 +171,12 @@ class Follower(ABC, Generic[State]):
                 raise
             load.refuse((unexpected(error),))
         return load
+
+    def _problems(self, loaded: LoadResult) -> Diagnostics:
+        from tierwall.analyze.admission import AdmissionIndex
+
+        self._admission = self._admission or AdmissionIndex()
+        return problems(loaded, self._admission)
 
     def accept(self, load: Load[State]) -> LoadOutcome:
         """Bring a load into force unless it is refused; InputError if there is no other state to keep."""
@@ -184,7 +198,7 @@ class Follower(ABC, Generic[State]):
             raise InputError(load.diagnostics, load.loaded)
         return load.outcome
 
-    def begin(self, source: ObjectSource) -> Load[State]:
+    def begin(self, source: ReadableSource) -> Load[State]:
         """Bring the objects as they are now into force; InputError with everything that is wrong."""
         load = self.next_load(source)
         assert load is not None, "the first reading always finds objects to load"

@@ -1,0 +1,260 @@
+"""A cluster as a source of objects, with files over it: followed from a complete first read on (docs/clusters.md).
+
+What is followed is what `cluster.following` has: the last good state of each kind, whatever happens to the server. Only
+what has changed is put into the next snapshot. Changes that follow each other closely are read together, and reading
+takes at most a share of the time, so that a busy cluster costs little and a single change counts at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from tierwall.cluster.access import ClusterAccess
+from tierwall.cluster.failures import address_of
+from tierwall.cluster.following import ClusterChanges, FollowedCluster, KindKey, LostKind
+from tierwall.cluster.reflector import Timing
+from tierwall.core.diagnostics import Diagnostic, sorted_diagnostics
+from tierwall.core.reference import Reference
+from tierwall.core.source import ClusterPosition
+from tierwall.resources.load import LoadResult, LoadSettings
+from tierwall.resources.overlay import overlay
+from tierwall.resources.removal import find_named, without
+from tierwall.resources.resource import Identity, Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.workloads import WORKLOADS
+from tierwall.serve.files import FileSource
+
+# A change waits so long for others, in seconds.
+QUIET_S = 0.02
+# After a load, so many times its duration pass before the next, but not more than so many seconds: a change has a
+# second to come into force.
+REST_TIMES, LONGEST_REST_S = 19, 0.5
+# How long to wait before saying what is waited for, and how often to look whether that has changed.
+PATIENCE_S = 1.0
+
+
+class ClusterSource:
+    """A cluster as a source. `files` lie over it; `settings` say which objects are left out."""
+
+    def __init__(
+        self,
+        access: ClusterAccess,
+        wanted: Mapping[KindKey, type[Any]],
+        timeout: float | None,
+        files: FileSource,
+        settings: LoadSettings,
+        send_message: Callable[[str], None],
+        timing: Timing | None = None,
+    ) -> None:
+        """`wanted` are the kinds that are followed, with the shapes of their objects; `timeout` is for one request."""
+        self._followed = FollowedCluster(access, wanted, timeout, self._notify, timing)
+        self._server, self._cluster = address_of(access.server), access.context or access.server
+        self._files, self._settings, self._send_message = files, settings, send_message
+        self._said = ""
+        # The objects of the cluster, and with the files over them; None if they must be laid over anew.
+        self._base = Snapshot({})
+        self._over: Snapshot | None = None
+        self._files_loaded: LoadResult | None = None
+        self._in_files: frozenset[Identity] = frozenset()
+        # What the last load said about the cluster.
+        self._told = ClusterChanges({})
+        # Whether nothing was read yet.
+        self.is_first = True
+        # Set while the files may have changed since they were last read.
+        self._are_files_due = True
+        self._files_read: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news: asyncio.Event | None = None
+
+    def read(self) -> LoadResult | None:
+        """Return all objects as they are now; None if nothing has changed. InputError if nothing can be followed."""
+        self._followed.start()
+        while not self._followed.is_complete(PATIENCE_S):
+            self._say_what_is_missing()
+        taken = self._followed.take()
+        if taken.objects:
+            self._take(taken.objects)
+        files = self._read_files()
+        told = ClusterChanges({}, taken.lost, taken.faults)
+        if not self.is_first and not taken.objects and files is None and told == self._told:
+            return None
+        if self._over is None:
+            self._over = overlay(self._base, self._files_loaded.resources) if self._files_loaded else self._base
+        self._told = told
+        snapshot = self._left_of(self._over)
+        self.is_first = False
+        return self._result(snapshot, told)
+
+    def _take(self, changed: Mapping[Identity, Resource | None]) -> None:
+        """Take changes of the cluster into the snapshots."""
+        put = [resource for resource in changed.values() if resource is not None]
+        gone = [identity for identity, resource in changed.items() if resource is None]
+        over, self._over = self._over, None
+        self._base = _changed(self._base, put, gone)
+        # Files that hold workloads replace their pods, too.
+        if over is not None and self._in_files.isdisjoint(changed) and not self._have_workloads:
+            self._over = _changed(over, put, gone)
+
+    @property
+    def _have_workloads(self) -> bool:
+        return any((group, kind) in WORKLOADS for group, kind, _, _ in self._in_files)
+
+    def _read_files(self) -> LoadResult | None:
+        """Read the files if they may have changed; None if they have not."""
+        if not self._are_files_due:
+            return None
+        # Reset before reading: what changes meanwhile makes them due again.
+        self._are_files_due = False
+        loaded = self._files.read()
+        if loaded is not None:
+            self._files_loaded, self._over = loaded, None
+            self._in_files = frozenset(resource.identity for resource in loaded.resources)
+        return loaded
+
+    def _left_of(self, snapshot: Snapshot) -> Snapshot:
+        """Return the objects without those of `--without`: at first, they must exist; later, they may come and go."""
+        references, namespace = self._settings.without, self._settings.namespace
+        if self.is_first:
+            return without([snapshot], references, namespace)[0]
+        named = (find_named(snapshot, reference, namespace, []) for reference in references)
+        gone = [resource for resource in named if resource is not None]
+        return snapshot.with_changes(drop=gone) if gone else snapshot
+
+    def _result(self, snapshot: Snapshot, told: ClusterChanges) -> LoadResult:
+        loaded = self._files_loaded
+        assert loaded is not None
+        lost = tuple(self._loss_diagnostics(told.lost))
+        faults = (self._fault_diagnostic(identity, problem) for identity, problem in told.faults.items())
+        return replace(
+            loaded,
+            resources=tuple(snapshot),
+            snapshot=snapshot,
+            diagnostics=sorted_diagnostics((*loaded.diagnostics, *lost, *faults)),
+            lost=(*loaded.lost, *lost),
+        )
+
+    def _loss_diagnostics(self, lost: Iterable[LostKind]) -> Iterable[Diagnostic]:
+        """Yield one diagnostic for a server that is away, and one for each reason why this user may not."""
+        kinds: dict[tuple[bool, str], list[LostKind]] = {}
+        for kind in lost:
+            kinds.setdefault((kind.is_refused, kind.message), []).append(kind)
+        away = [kind for (is_refused, _), group in kinds.items() if not is_refused for kind in group]
+        if away:
+            first = min(away, key=lambda kind: (kind.time, kind.kind, kind.name))
+            yield self._lost(first.time, first.message)
+        for (is_refused, message), group in kinds.items():
+            if is_refused:
+                yield self._lost(min(kind.time for kind in group), message)
+
+    def _lost(self, since: str, reason: str) -> Diagnostic:
+        message = f"cluster `{self._cluster}` cannot be followed since {since}, its last state counts: {reason}"
+        return Diagnostic("TW043", message)
+
+    def _fault_diagnostic(self, identity: Identity, problem: str) -> Diagnostic:
+        group, kind, namespace, name = identity
+        reference = Reference(kind, namespace, name)
+        at = ClusterPosition(self._cluster, group, reference)
+        message = f"cannot be decoded, so its last good state counts, or else it is taken as it is: {problem}"
+        return Diagnostic("TW044", message, at, reference=reference)
+
+    # Following
+
+    async def wait(self, stop: asyncio.Event) -> bool:
+        """Wait for a complete first read; False if `stop` is set before. InputError if there will never be one."""
+        self._loop, self._news = asyncio.get_running_loop(), asyncio.Event()
+        self._followed.start()
+        while not self._followed.is_complete() and not stop.is_set():
+            if not await _first_of(self._news, stop, PATIENCE_S):
+                self._say_what_is_missing()
+            self._news.clear()
+        if stop.is_set():
+            await asyncio.to_thread(self.close)
+        return not stop.is_set()
+
+    async def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+        """Yield when everything was read, then whenever something may have changed, until `stop` is set."""
+        following: asyncio.Task[None] | None = None
+        try:
+            if not await self.wait(stop):
+                return
+            assert self._news is not None
+            if self._files.paths:
+                self._files_read = asyncio.Event()
+                following = asyncio.create_task(self._follow_files(stop))
+            while not stop.is_set():
+                self._news.clear()
+                began = time.monotonic()
+                yield
+                ended = time.monotonic()
+                if self._files_read is not None and not self._are_files_due:
+                    self._files_read.set()
+                await _first_of(self._news, stop)
+                rest = min(REST_TIMES * (ended - began), LONGEST_REST_S) - (time.monotonic() - ended)
+                await _first_of(None, stop, max(rest, QUIET_S))
+        finally:
+            if following is not None:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+            await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Stop following."""
+        self._followed.close()
+
+    def nudge(self) -> None:
+        """Look now, whether anything has changed or not."""
+        self._files.nudge()
+        if self._news is not None:
+            self._news.set()
+
+    async def _follow_files(self, stop: asyncio.Event) -> None:
+        assert self._files_read is not None
+        assert self._news is not None
+        async for _ in self._files.changes(stop):
+            self._files_read.clear()
+            self._are_files_due = True
+            self._news.set()
+            # How often files are looked at depends on how long reading takes.
+            await self._files_read.wait()
+
+    def _notify(self) -> None:
+        """Called in the thread of the cluster."""
+        if self._loop is not None and self._news is not None:
+            # The loop may have ended meanwhile.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._news.set)
+
+    def _say_what_is_missing(self) -> None:
+        waiting = self._followed.waiting
+        if waiting and waiting != self._said:
+            self._said = waiting
+            self._send_message(f"waiting for the API server at {self._server}: {waiting}")
+
+
+def _changed(snapshot: Snapshot, put: Iterable[Resource], gone: Iterable[Identity]) -> Snapshot:
+    """Return a snapshot after changes. An object in another version than before may have another place there."""
+    aside = {resource.identity: resource for resource in snapshot.set_aside}
+
+    def known(identity: Identity) -> Resource | None:
+        return aside.get(identity) or snapshot.get(*identity)
+
+    dropped = [known(identity) for identity in gone]
+    dropped += [old for new in put if (old := known(new.identity)) is not None and old.version != new.version]
+    return snapshot.with_changes(put, [resource for resource in dropped if resource is not None])
+
+
+async def _first_of(event: asyncio.Event | None, stop: asyncio.Event, seconds: float | None = None) -> bool:
+    """Wait until `event` or `stop` is set, for so many seconds; False if neither was."""
+    waiting = [asyncio.ensure_future(each.wait()) for each in (event, stop) if each is not None]
+    try:
+        done, _ = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for future in waiting:
+            future.cancel()
+    return bool(done)

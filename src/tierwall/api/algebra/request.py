@@ -146,7 +146,10 @@ UNKNOWN = ("object", "oldObject", "options", "operation", "namespaceObject", "im
 
 
 class ConditionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The data that conditions read. Values are JSON trees and never change."""
+    """The data that conditions read. Values are JSON trees and never change.
+
+    A namespace that exists and is not known is UNSET: whatever reads it fails.
+    """
 
     operation: str | None = None
     object: Any = None
@@ -166,12 +169,14 @@ class ConditionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def variables(self) -> dict[str, Any]:
         """Return the variables of a CEL condition; of `request`, only the name can be unknown in the first phase."""
-        return {
+        variables = {
             "object": self.object,
             "oldObject": self.old_object,
             "options": self.options,
             "operation": self.operation,
-            "namespaceObject": self.namespace_object,
             "impersonatedRequest": self.impersonated_request,
             "request": {"name": self.name},
         }
+        if self.namespace_object is not msgspec.UNSET:
+            variables["namespaceObject"] = self.namespace_object
+        return variables

@@ -39,6 +39,7 @@ from tierwall.api.algebra.request import (
 from tierwall.api.decide import enforce_conditions
 from tierwall.api.wire.review import WireError
 from tierwall.serve.authorizer.admission_state import ASSUMED, AdmissionState
+from tierwall.serve.authorizer.namespace_index import NO_NAMESPACES, NamespaceIndex
 from tierwall.serve.authorizer.policies import PolicySet
 from tierwall.serve.authorizer.superseded import ChangeScope
 
@@ -157,7 +158,7 @@ def _judge_as(
         passed = ChainDecision(verdict=NO_OPINION, reason=f"group `{PRIVILEGED}` is not subject to authorizers")
         return AdmissionJudgement(True, "", passed, attributes, policies.revision)
     first = policies.chain.authorize(attributes)
-    final = _evaluate(first, request, attributes)
+    final = _evaluate(first, request, attributes, policies.namespaces)
     if final.verdict is DENY:
         return _refusal(final, attributes, policies)
     if final.verdict is NO_OPINION:
@@ -166,7 +167,7 @@ def _judge_as(
         for older in retained:
             earlier = older.chain.authorize(attributes)
             if earlier.is_conditional and earlier.can_become_allowed and older.admitted.covers(attributes):
-                then = _evaluate(earlier, request, attributes)
+                then = _evaluate(earlier, request, attributes, policies.namespaces)
                 if then.verdict is not ALLOW:
                     return _refusal(then, attributes, older)
         if any(scope.covers(attributes) for scope in forgotten):
@@ -176,13 +177,15 @@ def _judge_as(
     return AdmissionJudgement(True, "", final, attributes, policies.revision)
 
 
-def _evaluate(first: ChainDecision, request: AdmissionRequest, attributes: Attributes) -> ChainDecision:
+def _evaluate(
+    first: ChainDecision, request: AdmissionRequest, attributes: Attributes, namespaces: NamespaceIndex
+) -> ChainDecision:
     if not first.is_conditional:
         return first
     if request.is_converted:
         error = f"the object is in `{request.resource.version}`, the request in `{attributes.version}`"
         return ChainDecision(verdict=DENY, reason="failed closed", error=error, asked=first.asked)
-    final = enforce_conditions(first, request.data(attributes))
+    final = enforce_conditions(first, request.data(attributes, namespaces))
     if isinstance(final, ChainDecision):
         return final
     return ChainDecision(verdict=final.verdict, reason=final.reason, error=final.error, asked=first.asked)
@@ -278,13 +281,14 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
             for verb in verbs
         )
 
-    def data(self, requester: Attributes) -> ConditionData:
-        """Return the data for conditions. A review has no namespace object, so that is null."""
+    def data(self, requester: Attributes, namespaces: NamespaceIndex = NO_NAMESPACES) -> ConditionData:
+        """Return the data for conditions. A review does not carry the namespace, so it comes from the followed ones."""
         return ConditionData(
             operation=self.operation,
             object=self.object,
             old_object=self.old_object,
             options=None if self.operation == "CONNECT" else self.options,
+            namespace_object=namespaces.object_of(requester),
             requester=requester,
         )
 

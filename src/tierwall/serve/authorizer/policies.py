@@ -21,6 +21,7 @@ from tierwall.api.model import AuthorizerConfig, build_chain, configured_authori
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.admitted_resources import OF_KUBERNETES, AdmittedResources, admitted_resources
+from tierwall.serve.authorizer.namespace_index import NO_NAMESPACES, NamespaceIndex
 from tierwall.serve.authorizer.review_client import webhook
 from tierwall.serve.authorizer.superseded import SupersededSets, change_scope
 from tierwall.serve.follower import Follower, Load, PreparedState
@@ -39,6 +40,8 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
     # Why the newest chain is not in force.
     chain_problems: tuple[Diagnostic, ...] = ()
 
+    # What `namespaceObject` is in conditions.
+    namespaces: NamespaceIndex = NO_NAMESPACES
     # The authorizers that ask other servers.
     webhooks: tuple[WebhookAuthorizer, ...] = ()
 
@@ -78,6 +81,7 @@ def policy_set_of(snapshot: Snapshot, last_good: PolicySet | None = None) -> Pol
         len(policies_of(snapshot)),
         admitted_resources(snapshot),
         problems,
+        NamespaceIndex(snapshot),
         tuple(member for member in chain.members() if isinstance(member, WebhookAuthorizer)),
     )
 
@@ -145,6 +149,10 @@ class PolicyFollower(Follower[PolicySet]):
                 return False
             if self.grace:
                 scope = change_scope(self.in_force.snapshot, load.snapshot)
+                if not scope.owners:
+                    # No conditional answer can differ: Namespaces or roles changed, and these have no conditions.
+                    self.current = policies
+                    return True
                 self.superseded.put(before, before.revision, scope, self.grace)
         self.current, self.since = policies, self._clock()
         return True

@@ -17,6 +17,7 @@ from tierwall.api.resource_names import BUILT_IN
 from tierwall.api.wire.review import WireError
 from tierwall.api.wire.seal import RequestedResource, ReviewFacts
 from tierwall.serve.authorizer import bridge
+from tierwall.serve.authorizer.namespace_index import NamespaceIndex
 
 
 def facts_of_data(data: ConditionData) -> ReviewFacts:
@@ -65,10 +66,10 @@ def _plurals() -> dict[tuple[str, str], str]:
     return plurals | {("", "endpoints"): "endpoints"}
 
 
-def facts_of_request(data: ConditionData, value: Any) -> tuple[ConditionData, ReviewFacts]:
-    """Return the data with the requester, for checks through `authorizer`, and the facts about the request.
+def facts_of_request(data: ConditionData, value: Any, namespaces: NamespaceIndex) -> tuple[ConditionData, ReviewFacts]:
+    """Return the data with requester and namespace, and the facts about the request.
 
-    The requester is unknown if the request does not name it in full.
+    The requester, for checks through `authorizer`, is unknown if the request does not name it in full.
     """
     try:
         request = bridge.admission_request(value)
@@ -84,7 +85,7 @@ def facts_of_request(data: ConditionData, value: Any) -> tuple[ConditionData, Re
         # Without a name it deletes a collection.
         name=request.name or ("" if request.operation == "DELETE" else None),
     )
-    return replace(data, requester=attributes), facts
+    return replace(data, requester=attributes, namespace_object=namespaces.object_of(attributes)), facts
 
 
 def _requested(attributes: Attributes) -> tuple[RequestedResource, ...] | None:

@@ -191,7 +191,7 @@ class Reviews:
         policies, revision = self._follower.current, ""
         data, facts = review.data, facts_of_data(review.data)
         if review.shape is WireShape.SERIES:
-            data, facts = facts_of_request(data, value["request"]["admissionRequest"])
+            data, facts = facts_of_request(data, value["request"]["admissionRequest"], policies.namespaces)
         try:
             taken_back, revision = self._issuer.take_back(policies.chain, review.entries, facts)
             decision = taken_back.evaluate(data)

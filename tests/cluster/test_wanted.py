@@ -11,7 +11,7 @@ import pytest
 
 import tierwall
 from tierwall import World
-from tierwall.cluster.shapes import ApiObject, MetadataObject, PodObject
+from tierwall.cluster.shapes import ApiObject, DefinitionObject, MetadataObject, PodObject, ReferringPodObject
 from tierwall.cluster.wanted import wanted_kinds
 from tierwall.planes import PLANES, plane
 from tierwall.resources.snapshot import KindKey, Snapshot
@@ -105,7 +105,9 @@ def test_a_question_reads_no_more_than_it_needs() -> None:
     assert ("cilium.io", "CiliumNetworkPolicy") in network
 
 
-def test_pods_are_whole_only_for_the_node_authorizer() -> None:
+def test_what_is_read_of_an_object_depends_on_the_planes() -> None:
     assert wanted_kinds(["network", "api"])["", "Pod"] is PodObject
-    assert wanted_kinds(["network", "node"])["", "Pod"] is ApiObject
+    assert wanted_kinds(["network", "node"])["", "Pod"] is ReferringPodObject
     assert wanted_kinds(["network"])["apps", "Deployment"] is MetadataObject
+    assert wanted_kinds(["api"])[DEFINITION] is DefinitionObject
+    assert wanted_kinds(["api", "admit"])[DEFINITION] is ApiObject

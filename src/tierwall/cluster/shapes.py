@@ -138,3 +138,28 @@ class NodeObject(Struct, rename="camel", omit_defaults=True):
 
     metadata: Metadata
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class DefinitionVersion(Struct, omit_defaults=True):
+    """A version of a CustomResourceDefinition without its schema, which may be large."""
+
+    name: str = ""
+    served: bool = False
+    storage: bool = False
+    subresources: Any = UNSET
+
+
+class DefinitionSpec(Struct, rename="camel", omit_defaults=True):
+    """`spec` of a CustomResourceDefinition, as far as names of resources depend on it."""
+
+    group: str = ""
+    names: Any = UNSET
+    scope: str = ""
+    versions: list[DefinitionVersion] | None = None
+
+
+class DefinitionObject(Struct, rename="camel", omit_defaults=True):
+    """A CustomResourceDefinition: which resources there are."""
+
+    metadata: Metadata
+    spec: DefinitionSpec = msgspec.field(default_factory=DefinitionSpec)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from tierwall.cluster.shapes import ApiObject, MetadataObject, NodeObject, PodObject, ReferringPodObject
+from tierwall.cluster.shapes import (
+    ApiObject,
+    DefinitionObject,
+    MetadataObject,
+    NodeObject,
+    PodObject,
+    ReferringPodObject,
+)
 from tierwall.resources.foreign import kinds_of_plane
 from tierwall.resources.plane_kinds import kinds_read
 from tierwall.resources.workloads import WORKLOADS
@@ -18,9 +25,13 @@ _SHAPES: dict[KindKey, type[Any]] = {
     ("", "Namespace"): MetadataObject,
     ("", "ServiceAccount"): MetadataObject,
     **dict.fromkeys(WORKLOADS, MetadataObject),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): DefinitionObject,
 }
-# The Node authorizer follows what pods refer to, which no other plane looks at.
-_REFERRING_PODS = "node"
+# The Node authorizer follows what pods refer to, and admission judges by schemas. No other plane looks at these.
+_MORE: dict[str, tuple[KindKey, type[Any]]] = {
+    "node": (("", "Pod"), ReferringPodObject),
+    "admit": (("apiextensions.k8s.io", "CustomResourceDefinition"), ApiObject),
+}
 
 
 def wanted_kinds(planes: Iterable[str]) -> dict[KindKey, type[Any]]:
@@ -28,9 +39,7 @@ def wanted_kinds(planes: Iterable[str]) -> dict[KindKey, type[Any]]:
     planes = tuple(planes)
     keys = [key for plane in planes for key in (*kinds_read(plane), *kinds_of_plane(plane))]
     shapes = {key: _SHAPES.get(key, ApiObject) for key in keys}
-    if _REFERRING_PODS in planes:
-        shapes["", "Pod"] = ReferringPodObject
-    return shapes
+    return shapes | dict(_MORE[plane] for plane in planes if plane in _MORE)
 
 
 def followed_kinds(planes: Iterable[str], has_files: bool) -> dict[KindKey, type[Any]]:

@@ -66,7 +66,8 @@ class CheckResult(Struct, frozen=True):
         return dict(sorted(kinds.items()))
 
     def _is_judged(self, resource: Resource) -> bool:
-        if is_judged(self.loaded.snapshot, resource):
+        # Of a cluster, only kinds are read that could matter; which of them are not judged, the answer says.
+        if resource.is_live or is_judged(self.loaded.snapshot, resource):
             return True
         # Workloads in a version that is no longer served are read all the same.
         unserved = unserved_version(resource.api_version, resource.kind)

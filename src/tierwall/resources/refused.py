@@ -18,7 +18,7 @@ from tierwall.resources.plane_kinds import PlaneKind, judged_kinds
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.target_refs import targets_others
-from tierwall.resources.validity import admission_problems, installed_definitions
+from tierwall.resources.validity import UNREADABLE, admission_problems, defined_kinds
 from tierwall.values.pattern import pattern
 
 MAX_EXAMPLES = 2
@@ -95,7 +95,10 @@ def place_and_name(resource: Resource) -> tuple[str, int, Identity]:
 
 
 def _refusal(snapshot: Snapshot, resource: Resource, line: PlaneKind) -> Iterator[InvalidObject]:
-    if admission_problems(snapshot, resource).errors:
+    problems = admission_problems(snapshot, resource)
+    if resource.is_live and any(problem.code == UNREADABLE for problem in problems):
+        yield InvalidObject(resource, "invalid", f"has parts that are not known here; {line.closed}")
+    elif problems.errors:
         if unserved_version(resource.api_version, resource.kind) is not None:
             yield _unserved(resource, line.closed)
         else:
@@ -159,10 +162,11 @@ def _without_kind(snapshot: Snapshot, plane: str) -> tuple[InvalidObject, ...]:
         return tuple(objects)
     from tierwall.resources.kinds.misspelling import misspelled_kind
 
-    defined = installed_definitions(snapshot)
+    defined = defined_kinds(snapshot)
     for key in unknown:
         meant = misspelled_kind(*key) if key not in defined else None
         if meant is not None and (meant.group, meant.kind) in lines:
             effect = f"refused by an API server and {_LEFT_OUT}" + (f": {meant.hint}" if meant.hint else "")
-            objects += [InvalidObject(resource, "invalid", effect) for resource in snapshot.of_kind(*key)]
+            here = (resource for resource in snapshot.of_kind(*key) if not resource.is_live)
+            objects += [InvalidObject(resource, "invalid", effect) for resource in here]
     return tuple(objects)

@@ -8,13 +8,17 @@ does not, planes cannot read that part (`unknown_parts`) and fail closed: a defi
 never open it. In other objects such a part is ignored. A definition that an API server would refuse has no effect
 (docs/definitions.md#a-definition-that-is-refused).
 
+A cluster has admitted its own objects, so nothing there is refused (docs/clusters.md#what-is-judged). Of the kinds in
+TRIMMED, only a part is read from a cluster, and that part is not judged at all. In objects of other kinds, parts that
+Tierwall does not know are treated as if a definition among the objects accepted them.
+
 INVARIANT: the result depends only on the object and the definition of its kind. It holds in every snapshot that has
 both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import msgspec
@@ -29,14 +33,25 @@ from tierwall.resources.admission.validate import MAX_PROBLEMS
 from tierwall.resources.kinds.registry import Kind, find_kind, read_kinds, versions_of
 from tierwall.resources.kinds.served import unserved_version
 from tierwall.resources.once import per_resource, per_resource_and, per_snapshot
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import KindKey, Snapshot
+from tierwall.resources.workloads import WORKLOADS
 
 DIFFERS = "TW111"
 UNREADABLE = "TW112"
 UNUSABLE = "TW113"
 IGNORED = "TW114"
 DEFINITION: KindKey = ("apiextensions.k8s.io", "CustomResourceDefinition")
+# The kinds whose objects are read from a cluster only in part; see `cluster.wanted`.
+TRIMMED: Set[KindKey] = frozenset(
+    (
+        *(("", kind) for kind in ("Pod", "Node", "Namespace", "ServiceAccount")),
+        *WORKLOADS,
+        DEFINITION,
+        ("apiregistration.k8s.io", "APIService"),
+    )
+)
+_RBAC = "rbac.authorization.k8s.io"
 
 
 class InstalledDefinition(msgspec.Struct, frozen=True, eq=False):
@@ -61,11 +76,23 @@ def installed_definitions(snapshot: Snapshot) -> Mapping[KindKey, InstalledDefin
     """Return the definitions among the objects by group and kind. If several define a kind, the oldest one counts."""
     definitions: dict[KindKey, InstalledDefinition] = {}
     for resource in sorted(snapshot.of_kind(*DEFINITION), key=lambda resource: resource.seniority):
-        definition = read_definition(resource)
+        definition = read_definition(resource) if not _is_trimmed_definition(resource) else None
         # A definition cannot replace a kind that is built into the API server.
         if definition is not None and all(kind.is_crd for kind in versions_of(*definition.key).values()):
             definitions.setdefault(definition.key, definition)
     return definitions
+
+
+def defined_kinds(snapshot: Snapshot) -> Set[KindKey]:
+    """Return the kinds that definitions define, those of a cluster included, which may have no schemas."""
+    of_cluster = (resource.spec for resource in snapshot.of_kind(*DEFINITION) if resource.is_live)
+    named = {(str(spec.get("group")), str(nested_map(spec, "names").get("kind"))) for spec in of_cluster}
+    return named | installed_definitions(snapshot).keys()
+
+
+def _is_trimmed_definition(resource: Resource) -> bool:
+    """Whether a definition was read from a cluster without its schemas: it says which names there are, and no more."""
+    return resource.is_live and not any("schema" in version for version in list_of_maps(resource.spec.get("versions")))
 
 
 @per_resource
@@ -77,7 +104,7 @@ def read_definition(resource: Resource) -> InstalledDefinition | None:
     if not isinstance(group, str) or not isinstance(kind, str):
         return None
     kinds: dict[str, Kind] = {}
-    if not any(problem.refuses for problem in admit(resource.value)):
+    if resource.is_live or not any(problem.refuses for problem in admit(resource.value)):
         versions = read_kinds(with_defaults(resource.value), installed=True)
         kinds = {version.api_version: version for version in versions}
     return InstalledDefinition(resource.name, (group, kind), kinds)
@@ -108,6 +135,8 @@ def is_judged(snapshot: Snapshot, resource: Resource) -> bool:
 
 def admission_problems(snapshot: Snapshot, resource: Resource) -> Diagnostics:
     """Return every problem that admission has with an object, warnings included."""
+    if resource.is_live:
+        return built_in_problems(resource)
     definition = installed_definition(snapshot, resource)
     return built_in_problems(resource) if definition is None else _problems(resource, definition)
 
@@ -139,6 +168,8 @@ def objections(snapshot: Snapshot, policy: Resource) -> list[str]:
 
 def unknown_parts(snapshot: Snapshot, policy: Resource) -> tuple[AdmissionProblem, ...]:
     """Return the parts of a policy that the installed definition accepts and Tierwall does not know, with paths."""
+    if policy.is_live:
+        return tuple(problem for problem in _parts_of_cluster(policy) if problem.code == UNREADABLE)
     definition = installed_definition(snapshot, policy)
     if definition is None or all(problem.code != UNREADABLE for problem in _problems(policy, definition)):
         return ()
@@ -166,7 +197,7 @@ def _document(resource: Resource) -> dict[str, Any]:
 
 def has_other_defaults(snapshot: Snapshot, resource: Resource) -> bool:
     """Whether an API server would store a valid object with other defaults than Tierwall sets."""
-    definition = installed_definition(snapshot, resource)
+    definition = installed_definition(snapshot, resource) if not resource.is_live else None
     kind = None if definition is None else definition.kinds.get(resource.api_version)
     return kind is not None and with_defaults(with_defaults(resource.value, kind)) != with_defaults(resource.value)
 
@@ -174,10 +205,21 @@ def has_other_defaults(snapshot: Snapshot, resource: Resource) -> bool:
 @per_resource
 def built_in_problems(resource: Resource) -> Diagnostics:
     """Return every problem of an object by the built-in definition of its kind."""
+    if resource.is_live:
+        return Diagnostics(_diagnostic(resource, problem) for problem in _parts_of_cluster(resource))
     diagnostics = [_diagnostic(resource, problem) for problem in admit(_document(resource))]
     if (resource.group, resource.kind) == DEFINITION:
         diagnostics += _differences(resource)
     return Diagnostics(diagnostics)
+
+
+@per_resource
+def _parts_of_cluster(resource: Resource) -> tuple[AdmissionProblem, ...]:
+    """Return the parts of an object of a cluster that Tierwall does not know."""
+    key = resource.group, resource.kind
+    if key in TRIMMED or not versions_of(*key):
+        return ()
+    return tuple(_accepted_problems("admitted by the cluster", key, admit(_document(resource))))
 
 
 @per_resource_and
@@ -202,11 +244,16 @@ def _joined_problems(
         yield msgspec.structs.replace(problem, hint=hint) if hint else problem
     yield from (problem for problem in built_in if problem.code == WARNING)
     if not any(problem.refuses for problem in installed):
-        code, consequence = _unknown_part(definition.key)
-        for problem in built_in:
-            if problem.refuses:
-                message = f"admitted by the installed definition, but not known to Tierwall: {problem.message}"
-                yield msgspec.structs.replace(problem, code=code, message=message, hint=consequence)
+        yield from _accepted_problems("admitted by the installed definition", definition.key, built_in)
+
+
+def _accepted_problems(admitted: str, key: KindKey, built_in: list[AdmissionProblem]) -> Iterator[AdmissionProblem]:
+    """Yield what Tierwall would refuse in an object that was admitted; the words `admitted` say by what."""
+    code, consequence = _unknown_part(key)
+    for problem in built_in:
+        if problem.refuses:
+            message = f"{admitted}, but not known to Tierwall: {problem.message}"
+            yield msgspec.structs.replace(problem, code=code, message=message, hint=consequence)
 
 
 def _unknown_part(key: KindKey) -> tuple[str, str]:
@@ -214,6 +261,8 @@ def _unknown_part(key: KindKey) -> tuple[str, str]:
 
     An unknown part of a policy may be a restriction. Names of policy kinds end in `Policy` (GEP-713).
     """
+    if key[0] == _RBAC:
+        return UNREADABLE, "nothing is granted by it"
     if not key[1].endswith("Policy"):
         return IGNORED, "unknown parts are ignored"
     # A setting has no closed side (docs/semantics.md#refused-policies-take-no-part).

@@ -152,8 +152,12 @@ class Binding(msgspec.Struct, frozen=True, eq=False):
 
 
 def _is_accepted(resource: Resource | None) -> bool:
+    if resource is None:
+        return True
     # No CustomResourceDefinition can replace these kinds.
-    return resource is None or not built_in_problems(resource).errors
+    problems = built_in_problems(resource)
+    # What is wrong with an object of a cluster is not known here.
+    return not (problems if resource.is_live else problems.errors)
 
 
 class RbacAuthorizer(WithoutConditionSets):

@@ -121,8 +121,10 @@ def _only(namespace: str) -> Selector:
 
 
 def _unread_finder(snapshot: Snapshot) -> Callable[[Resource], Sequence[AdmissionProblem]]:
-    """Return a function that finds the parts of a policy that only a definition among the objects declares."""
-    if not any(True for _ in snapshot.of_kind(*_DEFINITION)):
+    """Return a function that finds the parts of a policy that only a definition, or a cluster, declares."""
+    if not any(policy.is_live for kind in KINDS[:-1] for policy in snapshot.of_kind(*kind)) and not any(
+        True for _ in snapshot.of_kind(*_DEFINITION)
+    ):
         return lambda _: ()
     from tierwall.resources.validity import unknown_parts  # imports all of admission, which few snapshots need here
 

@@ -111,7 +111,7 @@ class App:
             await _send(send, status, body if method == "GET" else b"", [(b"content-type", kind)])
 
     async def _review(self, phase: str, receive: Receive, send: Send) -> None:
-        start, headers = perf_counter(), [_JSON]
+        headers = [_JSON]
         try:
             body = await self._body(phase, receive)
         except CallerGone:
@@ -119,14 +119,17 @@ class App:
         except UnreadBody as error:
             # The rest of the body is not read, so the connection cannot be used again.
             headers.append((b"connection", b"close"))
+            answer = partial(self._reviews.refusal, phase, error.status, error.reason)
             if phase == ADMIT and error.head:
-                reply = await self._decide(partial(self._reviews.answer_head, error.head))
-            else:
-                reply = self._reviews.refusal(phase, error.status, error.reason)
+                answer = partial(self._reviews.answer_head, error.head)
         else:
-            reply = await self._decide(partial(self._reviews.answer, phase, body))
+            answer = partial(self._reviews.answer, phase, body)
+        # How long a client takes to send its review and to read the answer says nothing about the authorizer.
+        start = perf_counter()
+        reply = await self._decide(answer)
+        seconds = perf_counter() - start
         await _send(send, reply.status, reply.body, headers)
-        self._remember(reply, perf_counter() - start)
+        self._remember(reply, seconds)
 
     async def _decide(self, answer: Callable[[], ReviewReply]) -> ReviewReply:
         """Answer a review; if the chain asks other servers, wait for those that this review needs."""

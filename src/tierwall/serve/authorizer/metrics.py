@@ -57,7 +57,7 @@ class _Tally(Collector):
         yield decisions
         seconds = HistogramMetricFamily(
             f"{PREFIX}request_duration_seconds",
-            "From the first byte of a review's body to its answer.",
+            "From a review that was read to its answer, without the time that clients take to send and to read.",
             labels=("phase",),
         )
         for phase, buckets in self._buckets.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,10 +23,11 @@ from tierwall.cli.command import (
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import AnswerParams, take_stdin
+from tierwall.cli.objects import QuestionParams, take_stdin
 
 if TYPE_CHECKING:
     from tierwall.api.question import ApiQuestion
+    from tierwall.core.answer import Answer
     from tierwall.world import World
 
 DATA = ("object", "old_object", "options", "namespace_object", "impersonated_request")
@@ -84,21 +86,21 @@ class UserParams(ClusterParams):
 
         return replace(question, namespace=self.namespace or "" if question.path else self.request_namespace(world))
 
-    def resolved(self, world: World, question: ApiQuestion) -> ApiQuestion:
+    def resolved(self, world: World, question: ApiQuestion, *, quiet: bool = False) -> ApiQuestion:
         """Complete the question as kubectl would; warnings go to stderr."""
         from msgspec.structs import replace
 
         from tierwall.api.resource_names import is_cluster_scoped, resolve
 
         completed, warnings = resolve(world.snapshot, self.asked(world, question))
-        for warning in warnings:
+        for warning in warnings if not quiet else ():
             print_line(f"warning: {warning}", err=True)
         if self.namespace is None and is_cluster_scoped(world.snapshot, completed.group or "", completed.resource):
             return replace(completed, namespace="")
         return completed
 
 
-class ExplainApiParams(UserParams, AnswerParams):
+class ExplainApiParams(UserParams, QuestionParams):
     """The options of `explain api`."""
 
     verb: str = option(required=True, help="The verb: create, update, get, impersonate, …")
@@ -129,6 +131,29 @@ class ExplainApiParams(UserParams, AnswerParams):
     impersonated_request: str | None = option(metavar="FILE", help="The impersonated request.")
     output: str = output("explain")
 
+    @cached_property
+    def asked_question(self) -> ApiQuestion:
+        """The question that the options ask."""
+        if self.resource and self.path:
+            raise click.UsageError("--resource and --path cannot be combined")
+        if not self.resource and not self.path:
+            raise click.UsageError("give --resource or --path")
+        return self.question(
+            verb=self.verb,
+            resource=self.resource,
+            group=self.group,
+            version=self.version,
+            subresource=self.subresource,
+            name=self.name,
+            path=self.path,
+            conditions="" if self.conditions == "none" else self.conditions,
+            **_data(self),
+        )
+
+    def answer(self, world: World) -> Answer:
+        """Ask the question of a world."""
+        return world.ask(self.resolved(world, self.asked_question, quiet=True))
+
 
 @click.command(
     "api",
@@ -145,21 +170,7 @@ def explain(params: ExplainApiParams) -> int:
     Tierwall knows the group and version of the resources of Kubernetes and of CustomResourceDefinitions; `--group` and
     `--version` override them, even with an empty value. Exit code 0 allowed, 3 denied, 5 conditional, 1 invalid input.
     """
-    if params.resource and params.path:
-        raise click.UsageError("--resource and --path cannot be combined")
-    if not params.resource and not params.path:
-        raise click.UsageError("give --resource or --path")
-    question = params.question(
-        verb=params.verb,
-        resource=params.resource,
-        group=params.group,
-        version=params.version,
-        subresource=params.subresource,
-        name=params.name,
-        path=params.path,
-        conditions="" if params.conditions == "none" else params.conditions,
-        **_data(params),
-    )
+    question = params.asked_question
     world = params.world()
     answer = world.ask(params.resolved(world, question))
     print_output("explain", params.output, answer)
@@ -177,7 +188,7 @@ def _data(params: ExplainApiParams) -> dict[str, Any]:
     return {**{name: read_document(file) for name, file in files.items()}, **operation}
 
 
-class CanIParams(UserParams, AnswerParams):
+class CanIParams(UserParams, QuestionParams):
     """The options of `can-i`."""
 
     verb: str | None = argument(required=False)
@@ -202,6 +213,12 @@ class CanIParams(UserParams, AnswerParams):
             return {"verb": self.verb, "path": self.what}
         resource, _, name = self.what.partition("/")
         return {"verb": self.verb, "resource": resource, "name": name, "subresource": self.subresource}
+
+    def answer(self, world: World) -> Answer:
+        """Ask the question of a world."""
+        if self.listed:
+            raise click.UsageError("--list asks many questions: name a verb and a resource")
+        return world.ask(self.resolved(world, self.question(**self.request), quiet=True))
 
 
 @click.command("can-i", epilog="Example: tierwall can-i create deployments.apps --as alice -n dev -f policies/")

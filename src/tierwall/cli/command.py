@@ -100,6 +100,14 @@ class Params:
 
 
 P = TypeVar("P", bound=Params)
+# The options of each command, by its function.
+_PARAMS: dict[Callable[..., None], type[Params]] = {}
+
+
+def read_params(context: click.Context) -> Params:
+    """Return the options of a command line that click has read, without running the command."""
+    assert context.command.callback is not None
+    return _PARAMS[context.command.callback](**context.params)
 
 
 def runs(params: type[P]) -> Callable[[Callable[[P], int | None]], Callable[..., None]]:
@@ -130,6 +138,7 @@ def runs(params: type[P]) -> Callable[[Callable[[P], int | None]], Callable[...,
 
         for name, field in reversed(list(params.fields())):
             run = field.decorator(*(field.names or _names(field, name)), name, **field.settings)(run)
+        _PARAMS[run] = params
         return run
 
     return decorate

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,10 +18,15 @@ from tierwall.cli.command import (
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import AnswerParams
+from tierwall.cli.objects import AnswerParams, QuestionParams
+
+if TYPE_CHECKING:
+    from tierwall.core.answer import Answer
+    from tierwall.gateway.question import GatewayQuestion
+    from tierwall.world import World
 
 
-class EffectiveParams(AnswerParams):
+class EffectiveParams(QuestionParams):
     """The options of `effective`."""
 
     asks = ("gateway",)
@@ -44,6 +50,35 @@ class EffectiveParams(AnswerParams):
     everywhere: bool = flag("Show every place that a request can reach, instead of one.", "--all")
     output: str = output("explain")
 
+    @cached_property
+    def question(self) -> GatewayQuestion:
+        """The question that the options ask."""
+        from tierwall.gateway.question import GatewayQuestion
+
+        question = GatewayQuestion(
+            gateway=self.gateway,
+            listener=self.listener,
+            listener_set=self.listener_set,
+            route=self.route,
+            rule=_rule(self.rule),
+            backend=self.backend,
+            backend_section=self.backend_section,
+            profile=self.profile,
+            phase=self.phase,
+            request=_facts(self.facts),
+        )
+        if self.everywhere and question.place:
+            raise click.UsageError("--all means every place: do not name one")
+        if not self.everywhere and not any((self.gateway, self.listener_set, self.route, self.backend)):
+            raise click.UsageError("name a place with --gateway, --listener-set, --route or --backend, or give --all")
+        return question
+
+    def answer(self, world: World) -> Answer:
+        """Ask the question of a world."""
+        if self.everywhere:
+            raise click.UsageError("--all asks many questions: name one place")
+        return world.ask(self.question)
+
 
 @click.command(
     "effective",
@@ -56,24 +91,7 @@ def effective(params: EffectiveParams) -> None:
     Only the levels that you name take part. Name the Gateway, the listener, the route, the rule and the backend to see
     the settings for a request on that path. `tierwall check` reports conflicts everywhere.
     """
-    from tierwall.gateway.question import GatewayQuestion
-
-    question = GatewayQuestion(
-        gateway=params.gateway,
-        listener=params.listener,
-        listener_set=params.listener_set,
-        route=params.route,
-        rule=_rule(params.rule),
-        backend=params.backend,
-        backend_section=params.backend_section,
-        profile=params.profile,
-        phase=params.phase,
-        request=_facts(params.facts),
-    )
-    if params.everywhere and question.place:
-        raise click.UsageError("--all means every place: do not name one")
-    if not params.everywhere and not any((params.gateway, params.listener_set, params.route, params.backend)):
-        raise click.UsageError("name a place with --gateway, --listener-set, --route or --backend, or give --all")
+    question = params.question  # What is wrong with it is said before anything is read.
     world = params.world()
     if params.everywhere:
         answers = world.effective_everywhere(profile=params.profile, phase=params.phase, request=question.request)

@@ -21,11 +21,13 @@ from tierwall.cli.command import (
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import AnswerParams, PathParams
+from tierwall.cli.objects import PathParams, QuestionParams
 from tierwall.render.formats import LISTS, PICTURES
 
 if TYPE_CHECKING:
+    from tierwall.core.answer import Answer
     from tierwall.network.reach.listing import Picture
+    from tierwall.world import World
 
 ENDPOINT = "`namespace/name` of a pod or workload, `Kind/namespace/name`, `outside`, an IP address, or `node:NAME`"
 ENDPOINTS = (
@@ -33,7 +35,7 @@ ENDPOINTS = (
 )
 
 
-class ExplainNetworkParams(AnswerParams):
+class ExplainNetworkParams(QuestionParams):
     """The options of `explain network`."""
 
     asks = ("network",)
@@ -53,6 +55,18 @@ class ExplainNetworkParams(AnswerParams):
     )
     output: str = output("explain")
 
+    def answer(self, world: World) -> Answer:
+        """Ask the question of a world."""
+        from tierwall.network.question import NetworkQuestion
+
+        question = NetworkQuestion(
+            source=_endpoint(self.source),
+            to=_endpoint(self.destination),
+            port=int(self.port) if self.port.isascii() and self.port.isdigit() else self.port,
+            protocol=self.protocol.upper(),
+        )
+        return world.ask(question)
+
 
 @click.command(
     "network", epilog="Example: tierwall explain network --from shop/web-0 --to shop/db-0 --port 5432 -f manifests/"
@@ -69,15 +83,7 @@ def explain(params: ExplainNetworkParams) -> int:
 
     Exit code 0 allowed, 3 denied, 5 conditional, 1 invalid input.
     """
-    from tierwall.network.question import NetworkQuestion
-
-    question = NetworkQuestion(
-        source=_endpoint(params.source),
-        to=_endpoint(params.destination),
-        port=int(params.port) if params.port.isascii() and params.port.isdigit() else params.port,
-        protocol=params.protocol.upper(),
-    )
-    answer = params.world().ask(question)
+    answer = params.answer(params.world())
     print_output("explain", params.output, answer)
     return exit_code(answer.verdict)
 

@@ -12,6 +12,7 @@ from tierwall.cli.clusters import ClusterParams
 from tierwall.cli.command import FAILED, Params, argument, option, print_diagnostics, print_line, worlds_read
 
 if TYPE_CHECKING:
+    from tierwall.core.answer import Answer
     from tierwall.resources.load import LoadResult, LoadSettings
     from tierwall.serve.follower import ObjectSource
     from tierwall.world import World
@@ -231,6 +232,14 @@ class AnswerParams(ObjectParams):
     """The options of every command that answers questions about objects."""
 
     strict: bool = strict()
+
+
+class QuestionParams(AnswerParams):
+    """The options of a command that asks one question: `snapshot --for` takes them as well."""
+
+    def answer(self, world: World) -> Answer:
+        """Ask the question of a world, and print nothing."""
+        raise NotImplementedError
 
 
 class PathParams(AnswerParams):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,10 +20,11 @@ from tierwall.cli.command import (
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import AnswerParams
+from tierwall.cli.objects import AnswerParams, QuestionParams
 
 if TYPE_CHECKING:
     from tierwall.core.answer import Answer
+    from tierwall.tool.question import ToolQuestion
     from tierwall.world import World
 
 
@@ -41,7 +43,7 @@ class CallerParams(Params):
         return {"serviceAccount": self.caller}
 
 
-class ExplainToolParams(CallerParams, AnswerParams):
+class ExplainToolParams(CallerParams, QuestionParams):
     """The options of `explain tool`."""
 
     asks = ("tool",)
@@ -67,6 +69,31 @@ class ExplainToolParams(CallerParams, AnswerParams):
     time: str | None = option(metavar="RFC3339", help="The time of the request, for expressions that read it.")
     output: str = output("explain")
 
+    @cached_property
+    def question(self) -> ToolQuestion:
+        """The question that the options ask."""
+        from tierwall.tool.question import ToolQuestion
+
+        headers = dict(named_values(self.headers, "--header", "NAME:VALUE")) or None
+        http = {"method": self.http_method, "path": self.path, "host": self.host, "headers": headers}
+        return ToolQuestion(
+            gateway=self.gateway,
+            listener=self.listener,
+            backend=self.backend,
+            caller=self.caller_value,
+            method="tools/call" if self.method is None and self.tool is not None else self.method,
+            tool=self.tool,
+            uri=self.uri,
+            arguments=_arguments(self.arguments),
+            http={key: value for key, value in http.items() if value is not None},
+            external_auth=dict(named_values(self.answers, "--external-auth", "POLICY=ANSWER")),
+            time=self.time,
+        )
+
+    def answer(self, world: World) -> Answer:
+        """Ask the question of a world."""
+        return world.ask(self.question)
+
 
 @click.command(
     "tool",
@@ -80,23 +107,7 @@ def explain(params: ExplainToolParams) -> int:
     The first line answers in plain words. Below it is every policy that was evaluated, in order, with its line in the
     manifests. Exit code 0 allowed, 3 denied, 1 invalid input.
     """
-    from tierwall.tool.question import ToolQuestion
-
-    headers = dict(named_values(params.headers, "--header", "NAME:VALUE")) or None
-    http = {"method": params.http_method, "path": params.path, "host": params.host, "headers": headers}
-    question = ToolQuestion(
-        gateway=params.gateway,
-        listener=params.listener,
-        backend=params.backend,
-        caller=params.caller_value,
-        method="tools/call" if params.method is None and params.tool is not None else params.method,
-        tool=params.tool,
-        uri=params.uri,
-        arguments=_arguments(params.arguments),
-        http={key: value for key, value in http.items() if value is not None},
-        external_auth=dict(named_values(params.answers, "--external-auth", "POLICY=ANSWER")),
-        time=params.time,
-    )
+    question = params.question  # What is wrong with it is said before anything is read.
     world = params.world()
     answer = world.ask(question)
     print_output("explain", params.output, answer)

@@ -24,7 +24,7 @@ Replacement: TypeAlias = Callable[[TextType, str], str]
 # Their names are made of versions, groups and resources.
 KEPT_NAMES = (DEFINITION, ("apiregistration.k8s.io", "APIService"))
 # Questions about the objects, which no cluster has.
-_POLICY_TEST = ("tierwall.io", "PolicyTest")
+POLICY_TEST = ("tierwall.io", "PolicyTest")
 # Annotations that decisions read. All others are left out.
 _IGNORE, _MODE, _TOOLS = "tierwall.io/ignore", "tierwall.io/mode", "tierwall.io/tools"
 _SHADOW = "shadow"
@@ -63,7 +63,7 @@ class ObjectWalk:
         kept |= {"metadata": self._metadata(resource)} if "metadata" in value else {}
         if key == DEFINITION:
             return kept | ({"spec": definition_spec(resource.spec)} if "spec" in value else {})
-        kind = None if key == _POLICY_TEST else self._kind(resource)
+        kind = None if key == POLICY_TEST else self._kind(resource)
         is_native = kind is not None and not kind.installed
         self._read = read_parts(key) or (frozenset() if is_native else foreign_parts())
         self._is_strict = kind is not None and kind.strict

@@ -8,8 +8,6 @@ No Python client reads a kubeconfig whole: all of them ignore `as` and `as-group
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tierwall.cluster.kubeconfig import Kubeconfig, PlacedEntry, kubeconfig_error
+from tierwall.cluster.kubeconfig import Kubeconfig, PlacedEntry, from_base64, kubeconfig_error
 from tierwall.cluster.kubeconfig_entries import ClusterEntry, ConfidentialData, ContextEntry, PluginEntry, UserEntry
 from tierwall.cluster.pem import PemData
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
@@ -149,7 +147,8 @@ class _ContextReader:
         cluster, user, context = self._cluster.value, self._user.value, self._context
         authority = self._pem(self._cluster, "certificate-authority", self._cluster_problem)
         certificate = self._pem(self._user, "client-certificate", self._user_problem)
-        key = self._pem(self._user, "client-key", self._user_problem)
+        # A key without a certificate is of no use and does no harm.
+        key = self._pem(self._user, "client-key", self._user_problem) if certificate else PemData()
         if self._cluster.text is not None:
             self._check_cluster(authority)
         self._check_user(certificate, key)
@@ -172,7 +171,8 @@ class _ContextReader:
             key=key,
             token=user.token.rstrip(" \t"),
             token_file=self._user.folder / user.token_file if user.token_file else None,
-            basic=(user.username, user.password) if user.username or user.password else None,
+            # As with kubectl, a password without a name is nobody's.
+            basic=(user.username, user.password) if user.username else None,
             # A token is used as it is: the plugin would not be asked.
             plugin=None if user.token or user.token_file else plugin,
             plugin_config=next((item.extension for item in cluster.extensions if item.name == _EXEC_EXTENSION), None),
@@ -235,10 +235,9 @@ class _ContextReader:
 
     def _check_user(self, certificate: PemData, key: PemData) -> None:
         user = self._user.value
-        # A key without a certificate is of no use and does no harm.
         if certificate and not key:
             self._user_problem("a client certificate needs `client-key`")
-        if (user.token or user.token_file) and (user.username or user.password):
+        if (user.token and (user.username or user.password)) or (user.token_file and user.username):
             self._user_problem("`token` and `username` are both given", "remove one of them")
         if user.auth_provider is not None:
             self._user_problem(
@@ -283,12 +282,8 @@ class _ContextReader:
         if path and data:
             report(f"`{name}` and `{name}-data` are both given", "remove one of them")
         if data:
-            try:
-                # Line breaks are allowed, as in Go's decoder.
-                return PemData(base64.b64decode(data.replace("\n", "").replace("\r", ""), validate=True))
-            except (binascii.Error, ValueError):
-                report(f"`{name}-data` is not base64")
-                return PemData(b"-")
+            # INVARIANT: a file with data that is not base64 has been refused.
+            return PemData(from_base64(data) or b"")
         return PemData(file=entry.folder / path) if path else PemData()
 
     def _cluster_problem(self, message: str, hint: str = "") -> None:

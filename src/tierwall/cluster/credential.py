@@ -129,10 +129,16 @@ class _TokenFile:
         """Return the token, from the file if it is due; `fallback` if it was never readable."""
         if time.monotonic() - self._read_at >= _TOKEN_AGE:
             try:
-                self._token, self._read_at = self._read(), time.monotonic()
+                token = self._read()
             except InputError:
                 if not self._token and not fallback:
                     raise
+                return self._token or fallback
+            if is_header_value(token):
+                self._token, self._read_at = token, time.monotonic()
+            elif not self._token:
+                # A file that can be read wins, whatever is in it: with another token, somebody else would ask.
+                raise kubeconfig_error(f"token file `{self._path}` has more than one line")
         return self._token or fallback
 
     def _read(self) -> str:
@@ -142,8 +148,6 @@ class _TokenFile:
             raise kubeconfig_error(f"token file `{self._path}` is not text") from None
         if not token:
             raise kubeconfig_error(f"token file `{self._path}` is empty")
-        if not is_header_value(token):
-            raise kubeconfig_error(f"token file `{self._path}` has more than one line")
         return token
 
     def expire(self) -> None:

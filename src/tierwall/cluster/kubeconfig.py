@@ -6,9 +6,10 @@ not empty. Missing files are skipped; a broken file fails everything.
 
 from __future__ import annotations
 
+import base64
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -26,6 +27,8 @@ Entry = TypeVar("Entry")
 
 _MAX_BYTES = 16 << 20
 _MAX_DEPTH = 64
+_CLUSTER_DATA = ("certificate-authority-data",)
+_USER_DATA = ("client-certificate-data", "client-key-data")
 _CONVERT_PROBLEM = re.compile(r"Expected `([^`]*)`, got `([^`]*)`(?: - at `\$([^`]*)`)?")
 
 
@@ -158,10 +161,35 @@ class _FileReader:
             actual = f"{document.kind or 'Config'} of {document.api_version or 'v1'}"
             self._problem(f"expected Config of v1, found {actual}", text.position())
             return
+        for path in _not_base64(document):
+            self._problem(f"`{format_path(path)}` is not base64", text.position(path))
         self.document = document
 
     def _problem(self, message: str, at: Position | None = None) -> None:
         self._problems.append(Diagnostic("TW040", f"kubeconfig: {message}", at))
+
+
+def from_base64(text: str) -> bytes | None:
+    """Decode the data of a certificate or key; None if it is not base64. As in Go, line breaks are allowed."""
+    try:
+        return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
+    except ValueError:
+        return None
+
+
+def _not_base64(document: KubeconfigDocument) -> Iterator[tuple[str | int, ...]]:
+    """Yield the places of data that is not base64: of any entry, whether or not it is used."""
+    entries: list[tuple[tuple[str | int, ...], Any, tuple[str, ...]]] = [
+        *(
+            (("clusters", index, "cluster"), item.cluster, _CLUSTER_DATA)
+            for index, item in enumerate(document.clusters)
+        ),
+        *((("users", index, "user"), item.user, _USER_DATA) for index, item in enumerate(document.users)),
+    ]
+    for path, entry, names in entries:
+        for name in names:
+            if from_base64(getattr(entry, name.replace("-", "_"))) is None:
+                yield *path, name
 
 
 def _without_nulls(value: Any, path: tuple[str | int, ...] = ()) -> Any:

@@ -140,6 +140,38 @@ def test_a_conditional_create_is_decided_on_the_object(cluster: Cluster) -> None
     assert records[1]["policy"] == "ClusterAuthorizationPolicy/alice-creates-claims"
 
 
+def test_people_are_told_what_would_be_allowed(cluster: Cluster) -> None:
+    words = 'object.spec.storageClassName == "dev"'
+    refused = cluster.apply("alice", "create", claim("told", "prod"))
+    assert f"conditions do not hold: allowed only if {words}" in refused.text
+    asked = cluster.kubectl("alice", "auth", "can-i", "create", "pvc")
+    assert asked.text.startswith(f"no - conditional: allowed only if {words}"), asked
+    # No grant at all reads differently.
+    nothing = cluster.kubectl("alice", "auth", "can-i", "delete", "services")
+    assert nothing.text.startswith("no"), nothing
+    assert "conditional" not in nothing.text
+    assert words not in cluster.kubectl("bob", "auth", "can-i", "create", "pvc").text, "it is about alice alone"
+
+
+def test_the_audit_log_tells_the_final_decision(cluster: Cluster) -> None:
+    assert cluster.apply("alice", "create", claim("audited")).is_done
+    assert cluster.apply("alice", "create", claim("audited-bad", "prod")).is_forbidden
+    prefix = "conditions.tierwall.io/"
+    told = [
+        {key.removeprefix(prefix): value for key, value in event.items() if key.startswith(prefix)}
+        for event in cluster.audited("alice")
+        if event["verb"] == "create" and f"{prefix}decision" in event
+    ][-2:]
+    by = "policies ClusterAuthorizationPolicy/alice-creates-claims"
+    conditions = 'allowed if object.spec.storageClassName == "dev"'
+    assert told == [
+        {"decision": "Allow", "decidedBy": by, "conditions": conditions},
+        {"decision": "NoOpinion", "decidedBy": by, "conditions": conditions},
+    ]
+    logged = [record for record in cluster.records() if record["phase"] == "admit" and record["user"] == "alice"][-2:]
+    assert [{key: record[key] for key in told[0]} for record in logged] == told
+
+
 def test_a_conditional_update_sees_both_objects(cluster: Cluster) -> None:
     assert cluster.apply("admin", "create", claim("hers-to-change")).is_done
     changed = claim("hers-to-change")

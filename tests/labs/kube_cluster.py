@@ -46,12 +46,16 @@ class Cluster(ControlPlane):
     def start(self) -> None:
         """Start everything and wait until it answers."""
         self._write_kubeconfigs()
+        audit = self.folder / "audit.yaml"
+        audit.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
         self._start_etcd()
         self._first_authorizer()
         self._start_api_server(
             f"--authorization-config={self.pki / 'authorization.yaml'}",
             f"--admission-control-config-file={self.pki / self.admission_config}",
             "--watch-cache=false",
+            f"--audit-policy-file={audit}",
+            f"--audit-log-path={self.folder / 'audit.jsonl'}",
             *self.gates,
         )
         if (self.pki / "webhook.yaml").exists():
@@ -130,6 +134,15 @@ class Cluster(ControlPlane):
     def records(self) -> list[dict[str, Any]]:
         """Return the decision log."""
         return [json.loads(line) for line in self.decisions.read_text().splitlines()]
+
+    def audited(self, user: str) -> list[dict[str, str]]:
+        """Return the annotations of the audited requests of a user, each with its `verb`."""
+        events = map(json.loads, (self.folder / "audit.jsonl").read_text().splitlines())
+        return [
+            {**event.get("annotations", {}), "verb": event["verb"]}
+            for event in events
+            if event["user"].get("username") == user and event["stage"] == "ResponseComplete"
+        ]
 
 
 def install(pki: Path, url: str, *more: str) -> None:

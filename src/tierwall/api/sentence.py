@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tierwall.api.algebra.chain import ChainDecision
+from tierwall.api.algebra.chain import ChainDecision, chain_entries
 from tierwall.api.algebra.condition import CEL_TYPE, Condition, ConditionError
+from tierwall.api.algebra.condition_words import condition_words
 from tierwall.api.algebra.decision import ALLOW, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes
 from tierwall.api.authorizers.expression import condition_text
@@ -34,6 +35,11 @@ def _concrete(request: Attributes, decision: Decision, decided_by: str, object_w
     modal, word = (_MAY, "allows") if decision.verdict is ALLOW else (_MAY_NOT, "denies")
     why = f" ({decision.reason})" if decision.reason else ""
     return f"{request.sentence(modal)}{what}: authorizer `{decided_by}` {word} it{why}{error}"
+
+
+def words_of(decision: ChainDecision) -> str:
+    """Write the conditions of a decision, as far as its authorizers were asked."""
+    return condition_words(chain_entries((*decision.opinions, *decision.later)), decision.is_complete)
 
 
 def readable_condition(condition: Condition) -> str:

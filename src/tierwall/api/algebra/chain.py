@@ -16,9 +16,11 @@ from itertools import groupby
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from tierwall.api.algebra.authorizer import Authorizer, WithoutConditionSets, fail_if_impossible
 from tierwall.api.algebra.condition import ConditionalDecision, ConditionSet
+from tierwall.api.algebra.condition_words import condition_words
 from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision, fail_closed
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
 from tierwall.core.answer import Step
@@ -113,7 +115,9 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
             if result.verdict is not NO_OPINION:
                 return _settled_decision(authorizer, result, tuple(asked), tuple(steps))
             errors.append(result.error)
-        return _no_opinion(tuple(asked), _join_errors(errors), tuple(steps))
+        words = condition_words(chain_entries((*self.opinions, *self.later))) if self.can_become_allowed else ""
+        reason = f"conditions do not hold: {words}" if words else ""
+        return _no_opinion(tuple(asked), _join_errors(errors), tuple(steps), reason=reason)
 
     def _in_turn(self) -> Iterator[tuple[Authorizer, Decision, bool]]:
         """Yield every opinion, and whether it is new. Asks the rest one by one."""
@@ -245,7 +249,7 @@ class Chain:
         asked = self._names[: len(answers)] if self._is_flat else _asked_names(authorizers, answers)
         steps = _steps(answers)
         if not opinions:
-            return _no_opinion(asked, _errors(answers), steps)
+            return _no_opinion(asked, _errors(answers), steps, answers)
         authorizer, last = opinions[-1]
         if is_final:
             return _settled_decision(authorizer, last, asked, steps, opinions)
@@ -315,7 +319,9 @@ def _ask(attributes: Attributes, authorizer: Authorizer) -> Decision:
     except Exception as error:
         return fail_closed(authorizer.name, DENY, f"authorizer `{authorizer.name}` failed: {error}")
     if attributes.conditions_mode is ConditionsMode.NONE:
-        return decision.folded()
+        folded = decision.folded()
+        if folded is not decision:
+            return replace(folded, reason=f"{folded.reason}: {condition_words([(authorizer.name, decision)])}")
     return decision
 
 
@@ -375,9 +381,18 @@ def _settled_decision(
     )
 
 
-def _no_opinion(asked: tuple[str, ...], error: str, steps: tuple[Step, ...]) -> ChainDecision:
+def _no_opinion(
+    asked: tuple[str, ...],
+    error: str,
+    steps: tuple[Step, ...],
+    answers: Sequence[Decision] = (),
+    reason: str = "",
+) -> ChainDecision:
+    # A grant on conditions that were folded reads differently from no grant at all.
+    folded = [answer.reason for answer in answers if answer.was_conditional]
+    reason = reason or "; ".join(dict.fromkeys(folded)) or "no authorizer has an opinion"
     return ChainDecision(
-        verdict=NO_OPINION, reason="no authorizer has an opinion", error=error, steps=steps, asked=asked
+        verdict=NO_OPINION, reason=reason, error=error, steps=steps, asked=asked, was_conditional=bool(folded)
     )
 
 

@@ -277,5 +277,7 @@ def conditional(
 
 
 def _described(condition: Condition) -> str:
-    description = f" ({condition.description})" if condition.description else ""
-    return f"condition `{condition.id}`{description}"
+    # A condition without a description tells its text, if that is CEL of a readable length.
+    is_readable = condition.type == CEL_TYPE and len(condition.text) <= 200
+    meaning = condition.description or (condition.text if is_readable else "")
+    return f"condition `{condition.id}` ({meaning})" if meaning else f"condition `{condition.id}`"

@@ -33,6 +33,8 @@ class Decision(msgspec.Struct, frozen=True):
     error: str = ""
     steps: tuple[Step, ...] = ()
     settled_by: Step | None = None
+    # Whether conditions were folded, because nobody would enforce them: `reason` tells them.
+    was_conditional: bool = False
 
     # The verdicts that a value of this class may hold; the constructor refuses others.
     verdicts: ClassVar[frozenset[Verdict]] = CONCRETE
@@ -71,7 +73,11 @@ class Decision(msgspec.Struct, frozen=True):
         if not self.is_conditional:
             return self
         return Decision(
-            self.failure, "conditional, but the caller does not understand conditions", self.error, self.steps
+            self.failure,
+            "conditional, but the caller does not understand conditions",
+            self.error,
+            self.steps,
+            was_conditional=True,
         )
 
 

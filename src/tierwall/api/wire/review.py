@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from tierwall.api.algebra.condition_words import one_line
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes, ConditionsMode, hashable_extra
 from tierwall.core.labels import Requirement
@@ -230,9 +231,9 @@ def concrete_status(decision: Decision) -> dict[str, Any]:
     if decision.verdict is DENY:
         out["denied"] = True
     if decision.reason:
-        out["reason"] = decision.reason
+        out["reason"] = one_line(decision.reason)
     if decision.error:
-        out["evaluationError"] = decision.error
+        out["evaluationError"] = one_line(decision.error)
     return out
 
 

@@ -22,6 +22,7 @@ from tierwall.api.algebra.condition import (
     FailureMode,
     conditional,
 )
+from tierwall.api.algebra.condition_words import one_line
 from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.wire.condition_sets import API_VERSION, KIND
@@ -50,7 +51,7 @@ class SeriesCondition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 def write_decision(decision: Decision, *, describe: bool = True) -> dict[str, Any]:
     """Write a leaf of the tree."""
     if not isinstance(decision, ConditionalDecision):
-        detail = {"reason": decision.reason, "evaluationError": decision.error}
+        detail = {"reason": one_line(decision.reason), "evaluationError": one_line(decision.error)}
         fields = {key: value for key, value in detail.items() if value}
         return {"type": str(decision.verdict), _KEYS[decision.verdict]: fields}
     condition_set = decision.conditions

@@ -29,6 +29,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tierwall.api.algebra.chain import ChainDecision, CompleteDecision, ask_the_rest
+from tierwall.api.algebra.condition_words import one_line
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import (
     Attributes,
@@ -37,6 +38,7 @@ from tierwall.api.algebra.request import (
     hashable_extra,
 )
 from tierwall.api.decide import enforce_conditions
+from tierwall.api.sentence import words_of
 from tierwall.api.wire.review import WireError
 from tierwall.serve.authorizer.admission_state import ASSUMED, AdmissionState
 from tierwall.serve.authorizer.namespace_index import NO_NAMESPACES, NamespaceIndex
@@ -55,6 +57,8 @@ class AdmissionJudgement(msgspec.Struct, frozen=True):
     decision: ChainDecision
     attributes: Attributes
     revision: str
+    # The decision before the object was known: its conditions.
+    first: ChainDecision | None = None
 
 
 def first_answer(
@@ -70,25 +74,30 @@ def first_answer(
     if not decision.is_conditional:
         return decision, decision
     if not admission.enforces(attributes):
-        return _unproved_answer(policies, attributes, admission), decision
+        return _unproved_answer(policies, attributes, decision, admission), decision
     if not policies.admitted.covers(attributes):
-        return failed_answer(ask_the_rest(decision), "conditional, and admission does not see it"), decision
+        return failed_answer(ask_the_rest(decision), "admission does not see this request"), decision
     if attributes.label_selector is not None or attributes.field_selector is not None:
         # Admission does not see selectors. It must come to the same result without them.
         decision = complete = ask_the_rest(decision)
         later = policies.chain.authorize(replace(asked, label_selector=None, field_selector=None))
         if not later.is_conditional or ask_the_rest(later).entries != complete.entries:
-            return failed_answer(complete, "conditional on selectors, which admission does not see"), decision
+            return failed_answer(complete, "admission does not see the selectors"), decision
     if not decision.can_become_allowed:
-        return Decision(NO_OPINION, "conditional: admission may deny it", decision.error), decision
+        return Decision(NO_OPINION, _reason(decision, "admission decides"), decision.error), decision
     if not grants:
-        return failed_answer(
-            ask_the_rest(decision), "conditional, by policies that are still being rolled out"
-        ), decision
-    return Decision(ALLOW, "conditional: admission decides", decision.error), decision
+        return failed_answer(ask_the_rest(decision), "policies are still being rolled out"), decision
+    return Decision(ALLOW, _reason(decision, "admission decides"), decision.error), decision
 
 
-def _unproved_answer(policies: PolicySet, attributes: Attributes, admission: AdmissionState) -> Decision:
+def _reason(decision: ChainDecision, who_decides: str) -> str:
+    """Tell the conditions of an answer, and what becomes of them."""
+    return f"conditional: {words_of(decision)}; {who_decides}"
+
+
+def _unproved_answer(
+    policies: PolicySet, attributes: Attributes, decision: ChainDecision, admission: AdmissionState
+) -> Decision:
     """Return the answer while nobody is known to enforce conditions on the request of this user."""
     if admission.is_probe(attributes):
         return Decision(NO_OPINION, "left to other authorizers: the proof that admission is live depends on it")
@@ -97,12 +106,12 @@ def _unproved_answer(policies: PolicySet, attributes: Attributes, admission: Adm
         return folded
     # The reason is for operators: users see this answer.
     why = "admission leaves out a group of the user" if admission.is_live else "admission is not live"
-    return Decision(folded.verdict, f"conditional, and {why}", folded.error)
+    return Decision(folded.verdict, _reason(decision, why), folded.error)
 
 
 def failed_answer(decision: CompleteDecision, reason: str) -> Decision:
     """Return the answer for conditions that cannot be enforced."""
-    return Decision(decision.failure, reason, decision.error)
+    return Decision(decision.failure, _reason(decision, reason), decision.error)
 
 
 def judge(
@@ -160,21 +169,21 @@ def _judge_as(
     first = policies.chain.authorize(attributes)
     final = _evaluate(first, request, attributes, policies.namespaces)
     if final.verdict is DENY:
-        return _refusal(final, attributes, policies)
+        return _refusal(final, attributes, policies, first)
     if final.verdict is NO_OPINION:
         if first.is_conditional and first.can_become_allowed and policies.admitted.covers(attributes):
-            return _refusal(final, attributes, policies)
+            return _refusal(final, attributes, policies, first)
         for older in retained:
             earlier = older.chain.authorize(attributes)
             if earlier.is_conditional and earlier.can_become_allowed and older.admitted.covers(attributes):
                 then = _evaluate(earlier, request, attributes, policies.namespaces)
                 if then.verdict is not ALLOW:
-                    return _refusal(then, attributes, older)
+                    return _refusal(then, attributes, older, earlier)
         if any(scope.covers(attributes) for scope in forgotten):
             error = "policies changed so often that the conditions of earlier grants are no longer known"
             unknown = ChainDecision(verdict=DENY, reason="failed closed", error=error, asked=final.asked)
-            return _refusal(unknown, attributes, policies)
-    return AdmissionJudgement(True, "", final, attributes, policies.revision)
+            return _refusal(unknown, attributes, policies, first)
+    return AdmissionJudgement(True, "", final, attributes, policies.revision, first)
 
 
 def _evaluate(
@@ -191,10 +200,11 @@ def _evaluate(
     return ChainDecision(verdict=final.verdict, reason=final.reason, error=final.error, asked=first.asked)
 
 
-def _refusal(final: ChainDecision, attributes: Attributes, policies: PolicySet) -> AdmissionJudgement:
-    reason = final.reason if final.verdict is DENY else f"conditions do not hold: {final.reason}"
-    message = f"{attributes.sentence()}: {reason}" + (f" ({final.error})" if final.error else "")
-    return AdmissionJudgement(False, message, final, attributes, policies.revision)
+def _refusal(
+    final: ChainDecision, attributes: Attributes, policies: PolicySet, first: ChainDecision
+) -> AdmissionJudgement:
+    message = f"{attributes.sentence('may not')}: {final.reason}" + (f" ({final.error})" if final.error else "")
+    return AdmissionJudgement(False, message, final, attributes, policies.revision, first)
 
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
@@ -329,10 +339,14 @@ def admission_request(value: Any) -> AdmissionRequest:
         raise WireError(f"`admissionRequest`: {error}") from None
 
 
-def admission_reply(uid: str, allowed: bool, message: str = "", code: int = 403) -> dict[str, Any]:
-    """Return the review that answers."""
+def admission_reply(
+    uid: str, allowed: bool, message: str = "", code: int = 403, annotations: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the review that answers; `annotations` go to the audit log of the API server."""
     response: dict[str, Any] = {"uid": uid, "allowed": allowed}
+    if annotations:
+        response["auditAnnotations"] = annotations
     if not allowed:
         reason = {"reason": "Forbidden"} if code == 403 else {}
-        response["status"] = {"status": "Failure", "code": code, "message": message, **reason}
+        response["status"] = {"status": "Failure", "code": code, "message": one_line(message), **reason}
     return {"apiVersion": API_VERSION, "kind": KIND, "response": response}

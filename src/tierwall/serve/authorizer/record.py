@@ -12,7 +12,9 @@ import msgspec
 
 from tierwall.api.algebra.chain import ChainDecision, Opinions
 from tierwall.api.algebra.condition import ConditionalDecision
+from tierwall.api.algebra.condition_words import one_line
 from tierwall.api.algebra.request import Attributes
+from tierwall.api.sentence import words_of
 
 # The largest number of policies in a record.
 MAX_POLICIES = 16
@@ -34,6 +36,11 @@ class DecisionRecord(msgspec.Struct, omit_defaults=True, rename="camel", gc=Fals
     condition: str = ""
     # The policies whose conditions a conditional answer holds.
     policies: tuple[str, ...] = ()
+    # The same words as in `auditAnnotations`, of admission: the final decision and who decided it.
+    decision: str = ""
+    decided_by: str = ""
+    # The conditions in words.
+    conditions: str = ""
     reason: str = ""
     error: str = ""
     answer: str = ""
@@ -65,6 +72,7 @@ def full_record(phase: str, decision: ChainDecision, attributes: Attributes | No
     step = decision.settled_by
     if decision.is_conditional:
         record.policies = tuple(dict.fromkeys(_policies(decision.opinions)))[:MAX_POLICIES]
+        record.conditions = words_of(decision)
     elif step is not None:
         record.policy, record.rule = str(step.policy or ""), step.rule or ""
         record.condition = step.name or "" if step.policy is None else ""
@@ -74,6 +82,28 @@ def full_record(phase: str, decision: ChainDecision, attributes: Attributes | No
         record.subresource, record.namespace = attributes.subresource, attributes.namespace
         record.name, record.path = attributes.name, attributes.path
     return record
+
+
+def admission_record(
+    phase: str, final: ChainDecision, first: ChainDecision | None, attributes: Attributes, revision: str
+) -> DecisionRecord:
+    """Return the record of what admission decided, with the conditions that the first phase had set."""
+    record = full_record(phase, final, attributes, revision)
+    record.decision, record.decided_by = record.verdict, "Default"
+    if first is not None and first.is_conditional:
+        record.conditions = words_of(first)
+        names = [authorizer.name for authorizer, _ in first.opinions]
+        record.decided_by = " ".join((*names, *dict.fromkeys(_policies(first.opinions))))
+    if final.decided_by:
+        record.decided_by = f"{final.decided_by} {record.policy or record.condition}".rstrip()
+    record.decided_by = one_line(record.decided_by)
+    return record
+
+
+def audit_annotations(record: DecisionRecord) -> dict[str, str]:
+    """Return what the API server's audit log tells about a decision of admission."""
+    annotations = {"decision": record.decision, "decidedBy": record.decided_by}
+    return annotations | {"conditions": record.conditions} if record.conditions else annotations
 
 
 def _authorizer(decision: ChainDecision) -> str:

@@ -25,7 +25,13 @@ from tierwall.serve.authorizer.admission_state import ASSUMED, AdmissionState
 from tierwall.serve.authorizer.canary import CanarySealer
 from tierwall.serve.authorizer.issuer import Issuer
 from tierwall.serve.authorizer.policies import PolicyFollower
-from tierwall.serve.authorizer.record import DecisionRecord, brief_record, full_record
+from tierwall.serve.authorizer.record import (
+    DecisionRecord,
+    admission_record,
+    audit_annotations,
+    brief_record,
+    full_record,
+)
 from tierwall.serve.authorizer.review_facts import facts_of_data, facts_of_request
 from tierwall.serve.authorizer.review_head import review_head
 
@@ -227,12 +233,13 @@ class Reviews:
             reply = self.refusal(ADMIT, 413, reason, request.uid)
             # Only an answer with status 200 tells the user why.
             return reply._replace(status=200)
-        record = full_record(ADMIT, judgement.decision, judgement.attributes, judgement.revision)
+        record = admission_record(ADMIT, judgement.decision, judgement.first, judgement.attributes, judgement.revision)
         record.answer = "Allow" if judgement.allowed else "Deny"
         record.operation, record.uid = request.operation, request.uid
         if request.name and not record.name:
             record.name = request.name
-        document = bridge.admission_reply(request.uid, judgement.allowed, judgement.message)
+        annotations = audit_annotations(record)
+        document = bridge.admission_reply(request.uid, judgement.allowed, judgement.message, annotations=annotations)
         return ReviewReply(200, self._encode(document), record)
 
 

@@ -64,7 +64,8 @@ def load(
     if cluster is not None:
         from tierwall.cluster.load import lay_over, load_cluster
 
-        loaded = lay_over(load_cluster(cluster, access=access, progress=progress), loaded)
+        named = {namespace, *(resource.namespace for resource in loaded.resources)}
+        loaded = lay_over(load_cluster(cluster, access=access, progress=progress, namespaces=named), loaded)
     return _world(loaded, objects, strict)
 
 

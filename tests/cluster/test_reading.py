@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 
+import tierwall
 from tests.labs.served_cluster import serving
 from tierwall.cluster.cluster import Cluster
 from tierwall.cluster.load import load_cluster
@@ -83,3 +87,47 @@ def test_a_server_that_has_just_started_is_asked_again() -> None:
         snapshot = load_cluster(Cluster(context="alice", kubeconfig=cluster.kubeconfig), ("network",))
     assert (len(list(snapshot.of_kind("", "Pod"))), snapshot.unlisted) == (1, ())
     assert len(refused) == 1
+
+
+@pytest.mark.parametrize("times", [1, 2, 20])
+def test_a_list_that_expires_while_it_is_read_is_read_again(times: int) -> None:
+    """Each time from its beginning: the way on that a server offers would skip changes. At last in one answer."""
+    pods: list[dict[str, Any]] = [
+        {**POD, "metadata": {"name": f"web-{number:02}", "namespace": "shop"}} for number in range(20)
+    ]
+    with serving(pods) as cluster:
+        cluster.page, cluster.expiring = 6, times
+        snapshot = load_cluster(Cluster(kubeconfig=cluster.kubeconfig), ("network",))
+    assert [pod.name for pod in snapshot.of_kind("", "Pod")] == [pod["metadata"]["name"] for pod in pods]
+    assert snapshot.unlisted == ()
+    lists = [request for request in cluster.requests if request.startswith("/api/v1/pods")]
+    assert len([request for request in lists if "continue" not in request]) == min(times, 3) + 1
+    assert ("limit" in lists[-1]) == (times < 3)
+
+
+@pytest.mark.parametrize("silent", [None, "nodes"])
+def test_a_list_without_an_answer_is_left_out_and_a_server_without_any_is_an_error(silent: str | None) -> None:
+    ended = threading.Event()
+    with serving([POD]) as cluster:
+        settings = Cluster(kubeconfig=cluster.kubeconfig, timeout=3)
+        answer = cluster.refusal
+
+        def waiting(user: str, plural: str, group: str, namespace: str) -> tuple[int, str] | None:
+            if silent in (None, plural):
+                ended.wait(60)
+            return answer(user, plural, group, namespace)
+
+        cluster.refusal = waiting  # type: ignore[method-assign]
+        try:
+            if silent is None:
+                with pytest.raises(
+                    tierwall.InputError, match=r"the API server at .* does not answer: no answer within"
+                ):
+                    load_cluster(settings, ("network",))
+                return
+            snapshot = load_cluster(settings, ("network",))
+        finally:
+            ended.set()
+    (entry,) = snapshot.unlisted
+    assert (entry.kind, entry.reason, entry.message) == ("Node", "unavailable", "no answer within 3 s")
+    assert snapshot.get("", "Pod", "shop", "web") is not None

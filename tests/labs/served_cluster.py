@@ -166,6 +166,8 @@ class ServedCluster:
         self.requests: list[str] = []
         self.page = 500
         self.is_closing = False
+        # So many of the next pages answer that the mark where they go on has expired.
+        self.expiring = 0
         # Whether `/readyz` says that the server has just been started.
         self.is_starting = False
         # The most lists that were being answered at once.
@@ -299,6 +301,10 @@ def _handler(cluster: ServedCluster) -> type[BaseHTTPRequestHandler]:
                 self._send(200, namespaces[0])
 
         def _list(self, place: Place, namespace: str, query: Mapping[str, str]) -> None:
+            if "continue" in query and cluster.expiring > 0:
+                cluster.expiring -= 1
+                self._fail(410, "Expired", "The provided continue parameter is too old")
+                return
             with cluster.objects.news:
                 objects, version = cluster.objects.of(place, namespace), cluster.objects.version
             start = int(query.get("continue", "0"))

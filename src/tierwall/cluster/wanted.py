@@ -22,7 +22,6 @@ KindKey: TypeAlias = tuple[str, str]
 _SHAPES: dict[KindKey, type[Any]] = {
     ("", "Pod"): PodObject,
     ("", "Node"): NodeObject,
-    ("", "Namespace"): MetadataObject,
     ("", "ServiceAccount"): MetadataObject,
     **dict.fromkeys(WORKLOADS, MetadataObject),
     ("apiextensions.k8s.io", "CustomResourceDefinition"): DefinitionObject,

@@ -43,7 +43,7 @@ class LiveClient:
 
     # requests
 
-    def request(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    def request(self, method: str, path: str, body: object = None, *, token: str = "admin-token") -> tuple[int, Any]:
         """Return the status and the document of an answer. A connection that the server has closed is opened again."""
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if connection is None:
@@ -54,7 +54,7 @@ class LiveClient:
             self._local.connection = connection
             self._connections.append(connection)
         headers = {
-            "Authorization": "Bearer admin-token",
+            "Authorization": f"Bearer {token}",
             "Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json",
         }
         for is_last in (False, True):
@@ -133,6 +133,12 @@ class LiveClient:
     def kubectl(self, *arguments: str, **environment: str) -> str:
         """Return what kubectl prints; it must succeed."""
         return self._run([tool("kubectl"), *arguments], environment, True).stdout
+
+    def kubectl_failure(self, *arguments: str, **environment: str) -> str:
+        """Return the error that kubectl prints; it must fail."""
+        done = self._run([tool("kubectl"), *arguments], environment, False)
+        assert done.returncode != 0, done.stdout
+        return done.stderr
 
     def tierwall(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command."""

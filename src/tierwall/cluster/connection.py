@@ -16,6 +16,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -66,6 +67,19 @@ class _Request(Struct, frozen=True):
     query: Mapping[str, str] | None = None
     accept: str = "application/json"
     content: bytes | None = None
+
+
+class _OpenedStream:
+    """The connection that a request opens. It is closed if its handshake is given up: httpcore would forget it."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        if event.endswith("connect_tcp.complete"):
+            self._stream = info["return_value"]
+        elif event.endswith("start_tls.failed") and self._stream is not None:
+            await self._stream.aclose()
 
 
 class Connection:
@@ -181,6 +195,7 @@ class Connection:
                         content=request.content,
                         headers=httpx.Headers(headers, encoding="utf-8"),
                         timeout=httpx.Timeout(None, read=silence),
+                        extensions={"trace": _OpenedStream().trace},
                     )
                     response = await client.send(built, stream=True)
             except TimeoutError:

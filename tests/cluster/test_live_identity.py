@@ -42,11 +42,12 @@ def _user(how: str, folder: Path, live: LiveClient) -> dict[str, Any]:
     if how == "plugin certificate":
         pem = Path(certificate).read_text(), Path(key).read_text()
         return _plugin(folder, {"clientCertificateData": pem[0], "clientKeyData": pem[1]})
-    return {
+    users: dict[str, dict[str, Any]] = {
         "token": {"token": "developer-token"},
         "certificate": {"client-certificate": certificate, "client-key": key},
         "impersonation": {"token": "admin-token", "as": "jane", "as-groups": ["developers"]},
-    }[how]
+    }
+    return users[how]
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class ControlPlane:
             process.wait()
 
     def _start_etcd(self, data: str = "etcd") -> None:
-        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        client, peer = self.etcd_url, f"http://127.0.0.1:{self._peer_port}"
         self._start(
             "etcd",
             *(self._programs["etcd"], "--data-dir", str(self.folder / data)),
@@ -109,7 +109,7 @@ class ControlPlane:
         self._start(
             "api-server",
             self._programs["kube-apiserver"],
-            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            f"--etcd-servers={self.etcd_url}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
             f"--secure-port={self.api_port}",
@@ -144,6 +144,11 @@ class ControlPlane:
     def url(self) -> str:
         """The address of the API server."""
         return f"https://127.0.0.1:{self.api_port}"
+
+    @property
+    def etcd_url(self) -> str:
+        """The address of etcd."""
+        return f"http://127.0.0.1:{self._etcd_port}"
 
     def log(self, name: str) -> str:
         """Return what a process has written."""

@@ -43,7 +43,9 @@ class LiveClient:
 
     # requests
 
-    def request(self, method: str, path: str, body: object = None, *, token: str = "admin-token") -> tuple[int, Any]:
+    def request(
+        self, method: str, path: str, body: object = None, *, token: str = "admin-token", accept: str = ""
+    ) -> tuple[int, Any]:
         """Return the status and the document of an answer. A connection that the server has closed is opened again."""
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if connection is None:
@@ -56,6 +58,7 @@ class LiveClient:
         headers = {
             "Authorization": f"Bearer {token}",
             "Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json",
+            "Accept": accept or "application/json",
         }
         for is_last in (False, True):
             try:

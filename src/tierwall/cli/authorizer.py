@@ -22,7 +22,7 @@ class ServeParams(StateParams, ObjectParams):
     files: tuple[str, ...] = repeated_option(
         "--policies", "-f", "--file", metavar="PATH", help="File or folder of policies. Repeatable."
     )
-    missing = "Missing option '--policies'."
+    missing = "Missing option '--policies', '--cluster' or '--context'."
     listen: str = option(default="127.0.0.1:9443", metavar="HOST:PORT", help="Address to listen on.")
     health_listen: str | None = option(metavar="HOST:PORT", help="Also serve health and metrics here, without TLS.")
     tls_cert: str | None = option(
@@ -61,6 +61,22 @@ class ServeParams(StateParams, ObjectParams):
     )
     read_timeout: float = option(type=click.FloatRange(0.05, 300), default=10, help="Seconds to wait for one request.")
 
+    @property
+    def asked_planes(self) -> tuple[str, ...]:
+        """The planes of the chain: a Node authorizer, which only files can configure, needs the pods of nodes too."""
+        if self.cluster_to_read is None or not self.files or "-" in self.files:
+            return self.asks
+        from tierwall.api.model import AuthorizerType, configured_authorizers
+        from tierwall.cli.collector import CommandLoader
+        from tierwall.core.diagnostics import InputError
+
+        try:
+            members = configured_authorizers(CommandLoader(self.files, self.settings).load().snapshot)
+        except InputError:
+            # The first load says what is wrong.
+            return self.asks
+        return (*self.asks, "node") if any(member.type is AuthorizerType.NODE for member in members) else self.asks
+
 
 @click.group(
     "authorizer",
@@ -73,11 +89,10 @@ def group(params: ServeParams) -> None:
     """Answer SubjectAccessReviews, AuthorizationConditionsReviews and, with --bridge, AdmissionReviews.
 
     Serves POST /authorize, /conditions and /admit, and GET /healthz, /readyz and /metrics. Changed policies and
-    certificates are reloaded. A broken file is reported and keeps what it had.
+    certificates are reloaded, and a cluster is followed. A broken file is reported and keeps what it had.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
-    source = params.object_source(state=params.state)
     if bool(params.tls_cert) is not bool(params.tls_key):
         raise click.UsageError("give --tls-cert and --tls-key together")
     if params.client_ca and not params.tls_cert:
@@ -90,7 +105,7 @@ def group(params: ServeParams) -> None:
     from tierwall.api.wire.review import WireShape
     from tierwall.engines.table import engine
     from tierwall.serve.authorizer.connections import TlsFiles
-    from tierwall.serve.authorizer.run import AuthorizerSettings
+    from tierwall.serve.authorizer.run import AuthorizerSettings, log_event
 
     cert, key = params.tls_cert, params.tls_key
     settings = AuthorizerSettings(
@@ -110,6 +125,13 @@ def group(params: ServeParams) -> None:
         read_seconds=params.read_timeout,
         header_seconds=params.read_timeout,
     )
+    source = params.object_source(state=params.state, send_message=lambda words: log_event("waiting", message=words))
+    if params.cluster_to_read is not None:
+        from tierwall.cli.followed import has_begun
+
+        if not has_begun(source):
+            log_event("stopped")
+            return
     engine("authorizer", settings=settings).follow(source, print_report)
 
 

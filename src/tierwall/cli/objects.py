@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -164,8 +164,17 @@ class ObjectParams(SourceParams):
         (world,) = self.worlds(self.all_paths)
         return world
 
-    def object_source(self, poll_seconds: float | None = None, state: str | None = None) -> ObjectSource:
-        """Make the source of objects that an engine follows; `state` is the folder of `--state`."""
+    def object_source(
+        self,
+        poll_seconds: float | None = None,
+        state: str | None = None,
+        send_message: Callable[[str], None] | None = None,
+    ) -> ObjectSource:
+        """Make the source of objects that an engine follows.
+
+        `state` is the folder of `--state`. `send_message` gets what is said while the cluster does not answer yet; by
+        default it is printed.
+        """
         from tierwall.cli.collector import CommandLoader, restore_collector
         from tierwall.serve.files import FileSource
 
@@ -188,11 +197,12 @@ class ObjectParams(SourceParams):
         assert self.cluster_access is not None
         wanted = followed_kinds(self.asked_planes, bool(paths))
         files = FileSource(CommandLoader(paths, settings), poll_seconds, folder)
-        return CommandClusterSource(self.cluster_access, wanted, cluster.timeout, files, settings, print_message)
+        return CommandClusterSource(
+            self.cluster_access, wanted, cluster.timeout, files, settings, send_message or _print_message
+        )
 
 
-def print_message(message: str) -> None:
-    """Print a line to standard error, at once."""
+def _print_message(message: str) -> None:
     print_line(message, err=True)
 
 

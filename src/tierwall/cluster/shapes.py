@@ -28,18 +28,23 @@ class Metadata(Struct, rename="camel", omit_defaults=True, gc=False):
     owner_references: list[Any] | None = None
 
 
-class ApiObject(Struct, rename="camel", omit_defaults=True):
-    """An object of a kind that is kept whole."""
+class SpecObject(Struct, rename="camel", omit_defaults=True):
+    """An object without its status: what controllers report about it changes often, and is not enforced."""
 
     metadata: Metadata
     spec: Any = UNSET
-    status: Any = UNSET
     # Roles, bindings and webhook configurations have no `spec`.
     rules: Any = UNSET
     aggregation_rule: Any = UNSET
     role_ref: Any = UNSET
     subjects: Any = UNSET
     webhooks: Any = UNSET
+
+
+class ApiObject(SpecObject, rename="camel", omit_defaults=True):
+    """An object of a kind that is kept whole."""
+
+    status: Any = UNSET
 
 
 class MetadataObject(Struct, rename="camel", omit_defaults=True):

@@ -194,7 +194,7 @@ class App:
             "stale": bool(follower.stale),
         }
         if follower.refusal:
-            page["message"] = "the newest objects cannot be used; the last good ones are in force"
+            page["message"] = "what is newest cannot be read or used; the last good objects are in force"
         elif follower.stale:
             page["message"] = "the newest chain cannot be used; the last good one is in force, over the newest policies"
         elif self.warming:

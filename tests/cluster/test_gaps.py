@@ -105,6 +105,7 @@ def test_pods_that_may_not_be_listed_are_unknown_not_absent() -> None:
     assert "there is no pod" not in unknown.stderr
     assert [(entry["kind"], entry["namespaces"]) for entry in by_address] == [("Pod", ["prod"])]
     assert "is not known: you may not list Pods in prod" in listed.stderr
+    assert "CronJobs" not in listed.stderr  # one reason is enough
 
 
 def test_nodes_matter_only_to_questions_about_addresses_and_nodes() -> None:

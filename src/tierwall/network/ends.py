@@ -215,11 +215,14 @@ class EndFinder:
 
     def _unknown(self, namespace: str, name: str) -> AskedEndpoints | None:
         siblings = [pod for pod in self._network.pods if pod.namespace == namespace]
-        if siblings or unknown_because(self._snapshot, _PODS, namespace):
+        pods_unknown = unknown_because(self._snapshot, _PODS, namespace)
+        if siblings or pods_unknown:
             names = {pod.name for pod in siblings} | {pod.workload.name for pod in siblings if pod.workload is not None}
             what = f"pod `{name}` in namespace `{namespace}`"
-            # The name may be that of a workload that could not be read.
-            hint = near_miss(name, names) or unknown_because(self._snapshot, WORKLOADS, namespace)
+            # The name may be that of a workload that could not be read. If pods could not be read, that says enough.
+            hint = near_miss(name, names) or (
+                "" if pods_unknown else unknown_because(self._snapshot, WORKLOADS, namespace)
+            )
             return self._missing(what, hint, _PODS, namespace)
         populated = {pod.namespace for pod in self._network.pods}
         return self._missing(f"pod in namespace `{namespace}`", near_miss(namespace, populated), _PODS, namespace)

@@ -16,10 +16,13 @@ from tierwall.resources.snapshot import Snapshot
 NAMED = frozenset(
     (
         *("from", "to", "node", "ip", "gateway", "listenerSet", "listener", "route", "rule", "backend"),
-        *("backendSection", "caller", "serviceAccount", "host", "user", "groups", "namespace", "name", "object"),
+        *("backendSection", "caller", "serviceAccount", "host", "user", "groups", "namespace", "name", "uid", "extra"),
     )
 )
-_PARTS = ("verdict", "decidedBy", "level", "evaluated", "place", "profile", "phase", "conflicts")
+_PARTS = (
+    *("verdict", "decidedBy", "level", "evaluated", "place", "profile", "phase", "conflicts", "final", "called"),
+    *("conditionSets", "error", "domains"),
+)
 
 
 def rename(redacted: RedactedObjects, text: str) -> str:
@@ -29,22 +32,38 @@ def rename(redacted: RedactedObjects, text: str) -> str:
     kind, slash, rest = text.partition("/")
     if slash and kind[:1].isupper() and kind.isalpha():
         body, mark, section = rest.partition("#")
-        return f"{kind}/{redacted.rename(body)}{mark}{redacted.rename(section)}"
+        return f"{kind}/{redacted.rename(body)}{mark}{section if section.isdecimal() else redacted.rename(section)}"
     return redacted.rename(text)
 
 
 def rename_question(redacted: RedactedObjects, question: Any, field: str = "", named: bool = False) -> Any:
     """Return a question about redacted objects."""
+    if field in ("object", "oldObject") and isinstance(question, dict):
+        metadata = question.get("metadata", {})
+        return rename_value(redacted, question) | {"metadata": rename_question(redacted, metadata, "metadata", True)}
     if isinstance(question, dict):
         # Labels, and the policies whose authorizers answer.
         has_names = field in ("labels", "externalAuth")
+        # Values of headers, apart from types of messages.
+        named = named or field in ("headers", "request.headers")
         return {
-            rename(redacted, key) if has_names else key: rename_question(redacted, item, key, named or key in NAMED)
+            rename(redacted, key) if has_names else key: rename_question(
+                redacted, item, key, (named or key in NAMED) and key.lower() not in ("content-type", "accept")
+            )
             for key, item in question.items()
         }
     if isinstance(question, list):
         return [rename_question(redacted, item, field, named) for item in question]
     return rename(redacted, question) if named and isinstance(question, str) else question
+
+
+def rename_value(redacted: RedactedObjects, value: Any) -> Any:
+    """Return a part of an object of which nothing is known: what equals a name changes with it."""
+    if isinstance(value, dict):
+        return {key: rename_value(redacted, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rename_value(redacted, item) for item in value]
+    return redacted.rename_value(value) if isinstance(value, str) else value
 
 
 def snapshot_of(objects: list[dict[str, Any]]) -> Snapshot:
@@ -74,7 +93,10 @@ def outcome(plane: str, snapshot: Snapshot, question: dict[str, Any]) -> dict[st
 
 # Fields of answers that do not hold names.
 _WORDS = frozenset(
-    ("verdict", "reason", "tier", "rule", "level", "profile", "phase", "kind", "group", "problems", "conflicts")
+    (
+        *("verdict", "reason", "tier", "rule", "level", "profile", "phase", "kind", "group", "problems", "conflicts"),
+        *("final", "called", "authorizer", "effects"),
+    )
 )
 
 

@@ -188,6 +188,120 @@ def test_what_an_expression_hangs_on_is_kept_and_named() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('request.namespace.lowerAscii() == "shop"', ("Shop",)),
+        ("size(request.namespace) == 4", ("Shop", "bank", "shop")),
+        ('(request.namespace + ":" + request.name).endsWith("p:a")', ("Shop", "bank", "guard", "shop")),
+        ('request.namespace.replace("s", "") == "hop"', ("Shop", "bank", "shop")),
+    ],
+)
+def test_every_name_that_is_kept_is_named(text: str, names: tuple[str, ...]) -> None:
+    _, result = expression(text, SHOP, manifest("Namespace", "bank"), manifest("Namespace", "Shop"))
+    (sentence,) = result.kept
+    *_, listed = sentence.partition("these are kept: ")
+    assert tuple(listed.replace(" and ", ", ").replace("`", "").split(", ")) == names
+    assert all(result.rename(name) == name for name in names)
+
+
+def test_a_constant_that_is_no_name_stays_where_it_is_looked_into() -> None:
+    for text in ('"shop".contains("ho")', 'size("shop") == 4', '"shop-a".split("-")[0].matches("^s")'):
+        assert expression(text, SHOP)[0] == text
+
+
+def test_names_in_texts_that_are_kept_are_reported() -> None:
+    match = {"path": {"type": "PathPrefix", "value": "/tenants/shop"}}
+    route = manifest("HTTPRoute", "r", "gateway.networking.k8s.io/v1", "shop", spec={"rules": [{"matches": [match]}]})
+    result = redacted(SHOP, route)
+    assert result.values[1]["spec"]["rules"][0]["matches"] == [match]
+    assert result.kept == ("HTTPRoute/shop/r: `/tenants/shop` is kept, although there are names in it: `shop`",)
+
+
+def test_values_of_headers_have_stand_ins_and_patterns_are_kept() -> None:
+    headers = [
+        {"name": "x-tenant", "value": "acme"},
+        {"name": "content-type", "value": "application/json"},
+        {"name": "x-key", "type": "RegularExpression", "value": "^k.*$"},
+    ]
+    rules = [{"matches": [{"headers": headers}]}]
+    route = manifest("HTTPRoute", "r", "gateway.networking.k8s.io/v1", "shop", spec={"rules": rules})
+    text = 'request.headers["x-tenant"] == "acme"'
+    result = redacted(route, policy(text))
+    copied = result.values[0]["spec"]["rules"][0]["matches"][0]["headers"]
+    assert copied == [headers[0] | {"value": result.rename("acme")}, *headers[1:]]
+    assert result.values[1]["spec"]["expression"] == text.replace("acme", result.rename("acme"))
+    assert result.rename("acme") != "acme"
+
+
+def test_a_namespace_with_a_meaning_of_its_own_is_kept() -> None:
+    everywhere = manifest("PeerAuthentication", "strict", "security.istio.io/v1", "istio-system")
+    local = manifest("PeerAuthentication", "strict", "security.istio.io/v1", "shop")
+    result = redacted(SHOP, everywhere, local)
+    assert [value["metadata"].get("namespace") for value in result.values] == [
+        *(None, "istio-system"),
+        result.rename("shop"),
+    ]
+    assert result.kept == (
+        "PeerAuthentication/istio-system/strict: it concerns all namespaces because of its own, "
+        "so `istio-system` is kept",
+    )
+    assert redacted(manifest("Namespace", "istio-system")).rename("istio-system") != "istio-system"
+
+
+def test_a_label_that_is_a_number_still_equals_its_text() -> None:
+    pod = manifest("Pod", "web", namespace="shop", labels={"port": 8080, "on": True})
+    spec = {"podSelector": {"matchLabels": {"port": "8080", "on": "true"}}}
+    result = redacted(pod, manifest("NetworkPolicy", "np", "networking.k8s.io/v1", "shop", spec=spec))
+    labels, selector = result.values[0]["metadata"]["labels"], result.values[1]["spec"]["podSelector"]["matchLabels"]
+    assert {key: str(value).lower() for key, value in labels.items()} == selector
+
+
+def test_every_line_of_an_annotation_accepts_what_it_accepted() -> None:
+    value = manifest("NetworkPolicy", "np", "networking.k8s.io/v1", "shop", spec={"podSelector": {}})
+    value["metadata"]["annotations"] = {"tierwall.io/ignore": "TW204 see Ann\n\nTW205: why\nTW206\nTW999 x"}
+    (copied,) = redacted(value).values
+    first, second, third, fourth = copied["metadata"]["annotations"]["tierwall.io/ignore"].split("\n")
+    assert (first, second, third) == ("TW204 redacted", "TW205 redacted", "TW206")
+    assert "TW999" not in fourth
+
+
+def test_a_text_that_admission_demands_is_kept_wherever_it_stands_and_named() -> None:
+    definition = manifest("CustomResourceDefinition", "widgets.acme.example", "apiextensions.k8s.io/v1")
+    schema = {"type": "object", "properties": {"zone": {"type": "string", "pattern": "^eu-.+$"}}}
+    whole = {"type": "object", "properties": {"spec": schema}}
+    definition["spec"] = {
+        "group": "acme.example",
+        "scope": "Namespaced",
+        "names": {"kind": "Widget", "plural": "widgets"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": whole}}],
+    }
+    widget = manifest("Widget", "w", "acme.example/v1", "shop", spec={"zone": "eu-west"})
+    result = redacted(definition, widget, manifest("Namespace", "eu-west"))
+    assert result.values[1]["spec"] == {"zone": "eu-west"}
+    assert result.values[2]["metadata"]["name"] == "eu-west"
+    assert result.kept == ("Widget/shop/w: `spec.zone` is kept, because admission looks inside it: `eu-west`",)
+
+
+def test_what_a_node_may_read_is_kept_and_the_rest_of_a_pod_is_not() -> None:
+    container = {
+        "name": "c",
+        "image": "registry.acme.example/shop:1.2",
+        "env": [
+            {"name": "PIN", "value": "1234"},
+            {"name": "K", "valueFrom": {"secretKeyRef": {"name": "key", "key": "k"}}},
+        ],
+    }
+    volumes = [{"name": "v", "secret": {"secretName": "tls"}}, {"name": "h", "hostPath": {"path": "/srv/acme"}}]
+    pod = manifest("Pod", "web", namespace="shop", spec={"containers": [container], "volumes": volumes})
+    (copied,) = (result := redacted(pod)).values
+    reference = {"valueFrom": {"secretKeyRef": {"name": result.rename("key")}}}
+    assert copied["spec"] == {
+        "containers": [{"name": result.rename("c"), "env": [{}, reference]}],
+        "volumes": [{"secret": {"secretName": result.rename("tls")}}, {}],
+    }
+
+
 def test_a_pattern_that_stand_ins_match_as_well_keeps_nothing() -> None:
     got, result = expression('request.namespace.matches("^[a-z0-9-]+$")', SHOP)
     assert not result.kept
@@ -218,7 +332,8 @@ def test_no_name_is_left(seed: int) -> None:
 @given(st.data())
 def test_names_keep_their_order(data: st.DataObject) -> None:
     part = st.text("ab01", min_size=1, max_size=3) | st.sampled_from(["default", "kube", "system", "node", "lease"])
-    name = st.lists(part, min_size=1, max_size=3).map("-".join) | st.lists(part, min_size=2, max_size=3).map(".".join)
+    parts = st.lists(part, min_size=1, max_size=3)
+    name = st.tuples(parts, st.sampled_from("-.:_@")).map(lambda drawn: drawn[1].join(drawn[0]))
     names = data.draw(st.lists(name, min_size=2, max_size=12, unique=True))
     spaces = data.draw(st.lists(st.sampled_from(names), min_size=len(names), max_size=len(names)))
     resources = [

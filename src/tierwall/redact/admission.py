@@ -14,7 +14,7 @@ from tierwall.resources.admission import AdmissionProblem
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import DEFINITION, admit_with_definitions
+from tierwall.resources.validity import admit_with_definitions
 
 
 class AdmissionDifference(NamedTuple):
@@ -39,7 +39,7 @@ def admission_differences(
 ) -> Iterator[AdmissionDifference]:
     """Yield the strings because of which a redacted object is refused although the object is not, or not refused."""
     kind = find_kind(resource.api_version, resource.kind)
-    if (resource.group, resource.kind) == DEFINITION or (kind is not None and not kind.strict):
+    if kind is not None and not kind.strict:
         return
     refusals, new = _refusals(definitions, resource.value), _refusals(definitions, value)
     if bool(refusals) == bool(new):

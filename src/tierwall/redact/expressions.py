@@ -15,107 +15,25 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-import msgspec
-
 from tierwall.cel.errors import ParseError
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.lexer import tokenize
 from tierwall.cel.syntax.parser import parse
 from tierwall.redact.fields import TextType
+from tierwall.redact.strings import LOWER, NAMES, NameCheck, StringClass, keeps_parts
 from tierwall.redact.variables import ARGUMENTS, LABELS, LISTS, MAPS, PATHS
 from tierwall.redact.words import is_separator
 from tierwall.values.pattern import pattern
 
-_Scope: TypeAlias = Mapping[str, "StringClass"]
+_Scope: TypeAlias = Mapping[str, StringClass]
 
-NAMES = frozenset(
-    (
-        *(TextType.NAME, TextType.NAMESPACE, TextType.USER, TextType.GROUP, TextType.HOST, TextType.ADDRESS),
-        *(TextType.LABEL_KEY, TextType.LABEL_VALUE, TextType.HEADER, TextType.OTHER),
-    )
-)
 _CHECKS = ("startsWith", "endsWith", "contains", "matches")
-_SAME = frozenset(("string", "dyn", "lowerAscii", "trim", "value", "of", "ofNonZeroValue", "hasValue"))
+_SAME = frozenset(("string", "dyn", LOWER, "trim", "value", "of", "ofNonZeroValue", "hasValue"))
 _COMPARISONS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
 _COMMENT = pattern(r"//[^\n]*")
 _PARTS = ("/", ":", ".")
 # Headers that are not as the others.
 _HEADERS = {"host": TextType.HOST, "content-type": TextType.KEPT, "accept": TextType.KEPT}
-
-
-class NameCheck(msgspec.Struct, frozen=True):
-    """A test that looks inside names: `startsWith`, `endsWith`, `contains` or `matches` of a constant."""
-
-    function: str
-    constant: str
-    types: frozenset[TextType]
-    at: int
-
-    @property
-    def keeps_parts(self) -> bool:
-        """Whether the constant begins and ends where parts of names do, so that its stand-in tells the same."""
-        text = self.constant
-        begins = self.function == "startsWith" or is_separator(text[:1] or " ")
-        ends = self.function == "endsWith" or is_separator(text[-1:] or " ")
-        return self.function != "matches" and begins and ends
-
-
-class StringClass:
-    """Values that are compared with each other, and the constants among them by offset."""
-
-    def __init__(self, *types: TextType) -> None:
-        self.types: set[TextType] = set(types)
-        self.constants: dict[int, str] = {}
-        self.checks: list[tuple[str, str, int]] = []
-        self.is_opaque = False
-        self.is_map = False
-        self._parent: StringClass | None = None
-        self._inner: StringClass | None = None
-        self._keys: StringClass | None = None
-
-    @property
-    def root(self) -> StringClass:
-        """The class that this class has become a part of."""
-        here = self
-        while here._parent is not None:
-            here = here._parent
-        return here
-
-    @property
-    def inner(self) -> StringClass:
-        """The class of the values in this list or map."""
-        root = self.root
-        if root._inner is None:
-            # What is in a value that is kept is kept.
-            root._inner = StringClass(*(root.types & {TextType.KEPT}))
-        return root._inner.root
-
-    @property
-    def keys(self) -> StringClass:
-        """The class of the keys of this map."""
-        root = self.root
-        if root._keys is None:
-            root._keys = StringClass(*(root.types & {TextType.KEPT}))
-        return root._keys.root
-
-    def join(self, other: StringClass) -> None:
-        """Make one class of two."""
-        pairs = [(self, other)]
-        while pairs:
-            first, second = (member.root for member in pairs.pop())
-            if first is second:
-                continue
-            second._parent = first
-            first.types |= second.types
-            first.constants |= second.constants
-            first.checks += second.checks
-            first.is_opaque |= second.is_opaque
-            first.is_map |= second.is_map
-            for mine, theirs in ((first._inner, second._inner), (first._keys, second._keys)):
-                if mine is not None and theirs is not None:
-                    pairs.append((mine, theirs))
-            first._inner = first._inner or second._inner
-            first._keys = first._keys or second._keys
 
 
 class ExpressionAnalysis:
@@ -127,8 +45,11 @@ class ExpressionAnalysis:
         # Names of labels that stand as fields: `object.metadata.labels.team`.
         self.fields: dict[int, str] = {}
         self.is_broken = False
+        # Values that are parts of others, or made of them.
+        self._derived: list[tuple[StringClass, StringClass]] = []
         try:
             self._visit(parse(text), {})
+            self._settle()
         except (ParseError, RecursionError):
             self._classes = []
             self.is_broken = True
@@ -155,6 +76,23 @@ class ExpressionAnalysis:
             parts += (_COMMENT.sub("", self.text[end:start]), changes.get(start, text))
             end = start + len(text)
         return "".join((*parts, _COMMENT.sub("", self.text[end:])))
+
+    def _settle(self) -> None:
+        """Let values know what those are that they come from, and these what is done with them."""
+        for _ in range(len(self._derived) + 1):
+            before = [(len(member.root.types), member.root.is_opaque) for pair in self._derived for member in pair]
+            for source, derived in self._derived:
+                origin, result = source.root, derived.root
+                result.types |= origin.types & NAMES
+                if result.is_composed and any(not keeps_parts(check[0], check[1]) for check in result.checks):
+                    result.is_opaque = True
+                origin.is_opaque |= result.is_opaque
+                # A constant is what the others are that it is joined with.
+                if origin.constants and not origin.types & NAMES:
+                    origin.types |= result.types & NAMES
+            after = [(len(member.root.types), member.root.is_opaque) for pair in self._derived for member in pair]
+            if after == before:
+                break
 
     def _new(self, *types: TextType) -> StringClass:
         self._classes.append(StringClass(*types))
@@ -277,6 +215,8 @@ class ExpressionAnalysis:
             target.root.checks.append((function, constant, node.args[0].at))
             return self._new()
         if function in _SAME and node.target is not None and not node.args:
+            if function == LOWER:
+                target.root.checks.append((LOWER, "", -1))
             return target
         if function in _SAME and node.args:
             return values[-1]
@@ -290,7 +230,7 @@ class ExpressionAnalysis:
         if function == "split" and constant in _PARTS:
             values[1].types.add(TextType.KEPT)
             whole = self._new()
-            self._of(whole.inner).types |= target.root.types & NAMES
+            self._derived.append((target, self._of(whole.inner)))
             return whole
         for value in values:
             value.root.is_opaque = True
@@ -302,15 +242,12 @@ class ExpressionAnalysis:
         operands = list(_operands(node))
         values = [self._visit(operand, scope) for operand in operands]
         whole = self._new()
-        for value in values:
-            whole.types |= value.root.types & NAMES
+        whole.is_composed = True
         for left, right in zip(range(len(values) - 1), range(1, len(values)), strict=True):
             before, after = _constant(operands[left]), _constant(operands[right])
             if not (is_separator((before or "x")[-1]) or is_separator((after or "x")[0])):
                 values[left].root.is_opaque = values[right].root.is_opaque = True
-        for operand, value in zip(operands, values, strict=True):
-            if _constant(operand) is not None:
-                value.root.types |= whole.types
+        self._derived += ((value, whole) for value in values)
         return whole
 
     def _index(self, node: ast.Call, scope: _Scope) -> StringClass:
@@ -318,6 +255,8 @@ class ExpressionAnalysis:
         path = _path_of(node)
         is_label = TextType.LABEL_KEY in container.keys.types
         if path is not None and path[0] not in scope and not is_label:
+            if path[:-1] in MAPS:
+                key.root.types.add(TextType.KEPT)
             return self._at_path(path)
         if _constant(node.args[1]) is not None or container.root.is_map:
             self._of(container.keys).join(key)

@@ -31,6 +31,8 @@ class TextType(Enum):
     LABEL_VALUE = "label value"
     # Of a header or a query parameter.
     HEADER = "header"
+    # A regular expression that headers are matched with: kept.
+    PATTERN = "pattern"
     # A label that is not a string: what equals it is kept.
     SCALAR = "scalar"
     # Made of names, or of nothing that decides: replaced part by part.
@@ -138,6 +140,8 @@ def text_type(text: str, field: str, parent: str, holder: Mapping[str, Any], sch
 
 
 def _header_type(name: str, comparison: object) -> TextType:
-    if comparison == _REGEX or name in _TYPE_HEADERS:
+    if comparison == _REGEX:
+        return TextType.PATTERN
+    if name in _TYPE_HEADERS:
         return TextType.KEPT
     return TextType.HOST if name in _HOST_HEADERS else TextType.HEADER

@@ -15,11 +15,13 @@ from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.regex import compile_pattern
 from tierwall.core.reference import Reference
 from tierwall.core.words import join_names
-from tierwall.redact.expressions import NAMES, ExpressionAnalysis, NameCheck
+from tierwall.redact.expressions import ExpressionAnalysis
 from tierwall.redact.fields import TextType
+from tierwall.redact.strings import FULL_MATCH, LOWER, NAMES, NameCheck
 from tierwall.redact.words import NameTranslator, addresses_of, tokens_of
 
 _MAX_ROUNDS = 5
+_MAX_LISTED = 1_000  # names in a sentence
 _MAX_EXPRESSION = 120  # characters of an expression in a sentence
 
 
@@ -72,15 +74,18 @@ def keep_names(
     values: Mapping[TextType, Set[str]],
     expressions: Mapping[str, tuple[ExpressionAnalysis, Reference]],
     translator: Callable[[KeptNames], NameTranslator],
+    patterns: Mapping[NameCheck, Reference],
     roots: Mapping[Reference, str],
 ) -> KeptNames:
     """Return what has to be kept so that every expression gives the same result for names and for their stand-ins.
 
-    `roots` are objects whose namespace has a meaning of its own.
+    `patterns` are tests of other rules on names. `roots` are objects whose namespace has a meaning of its own.
     """
     kept = KeptNames(roots=dict(roots))
     kept.tokens.update(token for namespace in roots.values() for token in tokens_of(namespace))
-    checks: list[tuple[NameCheck, Set[str], str, Reference]] = []
+    checks: list[tuple[NameCheck, Set[str], str, Reference]] = [
+        (check, _names(values, check.types), check.constant, reference) for check, reference in patterns.items()
+    ]
     for text, (analysis, reference) in expressions.items():
         for strings in analysis.classes:
             types = strings.types & NAMES
@@ -99,7 +104,7 @@ def keep_names(
         for check, names, text, reference in differing:
             kept.checks.add(check)
             kept.keep(names, text, reference)
-            if check.function != "matches":
+            if check.function not in ("matches", FULL_MATCH, LOWER):
                 kept.keep((check.constant,), text, reference)
     return kept
 
@@ -110,12 +115,20 @@ def _names(values: Mapping[TextType, Set[str]], types: Iterable[TextType]) -> Se
 
 def _differing(check: NameCheck, names: Set[str], translate: Callable[[str], str], is_kept: bool) -> set[str]:
     """Return the names for which a test has another result than for their stand-ins."""
+    if check.function == LOWER:
+        return {
+            name for name in names if not (_is_lower(name) and _is_lower(translate(name))) and translate(name) != name
+        }
     before = _test(check.function, check.constant)
     constant = translate(check.constant) if check.keeps_parts and not is_kept else check.constant
     after = _test(check.function, constant)
     if before is None or after is None:
         return set()  # it fails for every name
     return {name for name in names if before(name) != after(translate(name))}
+
+
+def _is_lower(name: str) -> bool:
+    return name == name.lower()
 
 
 def _test(function: str, constant: str) -> Callable[[str], bool] | None:
@@ -127,15 +140,15 @@ def _test(function: str, constant: str) -> Callable[[str], bool] | None:
         case "contains":
             return lambda name: constant in name
     try:
-        search = compile_pattern(constant).search
+        compiled = compile_pattern(constant)
     except EvaluationError:
         return None
+    search = compiled.fullmatch if function == FULL_MATCH else compiled.search
     return lambda name: search(name.encode("utf-8", "surrogatepass")) is not None
 
 
 def _sentence(text: str, reference: Reference, names: Set[str]) -> str:
     shown = text if len(text) <= _MAX_EXPRESSION else f"{text[:_MAX_EXPRESSION]}…"
     ordered = sorted(name for name in names if tokens_of(name) or addresses_of(name))
-    return (
-        f"{reference}: `{shown}` looks inside names, so these are kept: {join_names([f'`{name}`' for name in ordered])}"
-    )
+    listed = join_names([f"`{name}`" for name in ordered], _MAX_LISTED)
+    return f"{reference}: `{shown}` looks inside names, so these are kept: {listed}"

@@ -7,16 +7,18 @@ from hashlib import blake2b
 
 from tierwall.core.reference import Reference
 from tierwall.redact.addresses import address_translator
-from tierwall.redact.expressions import NAMES, ExpressionAnalysis
+from tierwall.redact.expressions import ExpressionAnalysis
 from tierwall.redact.fields import TextType
 from tierwall.redact.insight import KeptNames
 from tierwall.redact.stand_ins import stand_ins
+from tierwall.redact.strings import FULL_MATCH, NAMES, NameCheck
 from tierwall.redact.walk import KEPT_NAMES, ObjectWalk
 from tierwall.redact.words import NameTranslator, addresses_of, before_high_separators, kept_tokens_of, tokens_of
 from tierwall.resources.resource import Resource
 from tierwall.resources.validity import InstalledDefinition
 
 _KEPT = (TextType.WORD, TextType.KEPT, TextType.TOOL)
+_HEADERS = frozenset((TextType.HEADER, TextType.HOST))
 
 
 class NameReader:
@@ -31,6 +33,8 @@ class NameReader:
         self.values: dict[TextType, set[str]] = {sort: set() for sort in TextType}
         self.values[TextType.NAMESPACE].update(namespaces)
         self.expressions: dict[str, tuple[ExpressionAnalysis, Reference]] = {}
+        # Tests on names that do not stand in expressions, and the objects that have them.
+        self.patterns: dict[NameCheck, Reference] = {}
         self._at: Reference | None = None
         walk = ObjectWalk(self._read, definitions)
         for resource in resources:
@@ -54,6 +58,9 @@ class NameReader:
         if sort is TextType.EXPRESSION:
             if text not in self.expressions and self._at is not None:
                 self.expressions[text] = ExpressionAnalysis(text), self._at
+        elif sort is TextType.PATTERN:
+            if self._at is not None:
+                self.patterns.setdefault(NameCheck(FULL_MATCH, text, _HEADERS, -1), self._at)
         elif sort not in _KEPT:
             self.values[sort].add(text.lower() if sort is TextType.HOST else text)
         return text
@@ -81,7 +88,7 @@ class NameReader:
         while True:
             table = stand_ins(tokens | whole, fixed, bases)
             unchanged = self._unchanged | kept.texts
-            result = NameTranslator(table, translated, labels, unchanged, self.replaced)
+            result = NameTranslator(table, translated, labels, whole, unchanged, self.replaced)
             long = {text for text in self.replaced if text not in whole and result.is_too_long(text)}
             if not long:
                 return result

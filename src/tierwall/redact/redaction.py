@@ -54,7 +54,7 @@ def redact(resources: Iterable[Resource], namespaces: Iterable[str] = ()) -> Red
     snapshot = Snapshot.of([resource for resource in listed if (resource.group, resource.kind) == DEFINITION])
     definitions = installed_definitions(snapshot)
     names = NameReader(listed, namespaces, definitions)
-    kept = keep_names(names.values, names.expressions, names.translator, _root_namespaces(listed))
+    kept = keep_names(names.values, names.expressions, names.translator, names.patterns, _root_namespaces(listed))
     differences: dict[str, None] = {}
     for attempt in range(_MAX_ROUNDS):
         translator = names.translator(kept)

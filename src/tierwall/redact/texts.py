@@ -8,10 +8,11 @@ from typing import Any
 from tierwall.cel.syntax.printer import literal_text
 from tierwall.core.reference import Reference
 from tierwall.core.words import join_names
-from tierwall.redact.expressions import NAMES, ExpressionAnalysis
+from tierwall.redact.expressions import ExpressionAnalysis
 from tierwall.redact.fields import TextType
 from tierwall.redact.insight import KeptNames
 from tierwall.redact.names import NameReader
+from tierwall.redact.strings import NAMES, StringClass
 from tierwall.redact.walk import ObjectWalk
 from tierwall.redact.words import NameTranslator, tokens_of
 from tierwall.resources.resource import Resource
@@ -54,7 +55,7 @@ class TextTranslator:
         for text, (reference, names) in list(self._told.items())[:_MAX_SENTENCES]:
             shown = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
             listed = join_names([f"`{name}`" for name in names])
-            yield f"{reference}: `{shown}` is kept, because it is not a name, but {listed} is one"
+            yield f"{reference}: `{shown}` is kept, although there are names in it: {listed}"
         if (more := len(self._told) - _MAX_SENTENCES) > 0:
             yield f"names are in {more:,} more texts that are kept"
 
@@ -63,7 +64,7 @@ class TextTranslator:
         match sort:
             case TextType.WORD | TextType.SCALAR:
                 return text
-            case TextType.KEPT:
+            case TextType.KEPT | TextType.PATTERN:
                 self._note(text)
                 return text
             case TextType.SECRET:
@@ -102,10 +103,10 @@ class TextTranslator:
         changes: dict[int, str] = {}
         others: dict[int, str] = {}
         for strings in analysis.classes:
-            others |= {at: constant for _, constant, at in strings.checks}
+            others |= {at: constant for _, constant, at in strings.checks if at >= 0}
             others |= strings.constants if not strings.types else {}
             for at, text in strings.constants.items() if TextType.KEPT not in strings.types else ():
-                if strings.types & NAMES or text in self._names.replaced:
+                if strings.types & NAMES or (text in self._names.replaced and not _is_looked_into(strings)):
                     changes[at] = literal_text(translate(text))
         for check in analysis.checks:
             if check.keeps_parts and check not in self._kept.checks:
@@ -116,6 +117,10 @@ class TextTranslator:
             if at not in changes:
                 self._note(text)
         return analysis.rewrite({at: new for at, new in changes.items() if at >= 0})
+
+
+def _is_looked_into(strings: StringClass) -> bool:
+    return strings.is_opaque or bool(strings.checks)
 
 
 def _as_field(name: str) -> str:

@@ -28,6 +28,9 @@ POLICY_TEST = ("tierwall.io", "PolicyTest")
 # Annotations that decisions read. All others are left out.
 _IGNORE, _MODE, _TOOLS = "tierwall.io/ignore", "tierwall.io/mode", "tierwall.io/tools"
 _SHADOW = "shadow"
+# Definitions in the groups of Kubernetes must have it: the address of a review, or a word and more.
+_APPROVED = "api-approved.kubernetes.io"
+_REVIEWS, _UNAPPROVED = "https://github.com/kubernetes", "unapproved"
 _OWN_INSTALLATION = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
 _OBJECT_META = frozenset(
     (
@@ -138,6 +141,10 @@ class ObjectWalk:
             copied[_MODE] = mode if mode == _SHADOW else self._replace(TextType.SECRET, mode)
         if isinstance(tools := annotations.get(_TOOLS), str):
             copied[_TOOLS] = self._replace(TextType.KEPT, tools)
+        if isinstance(approval := annotations.get(_APPROVED), str):
+            copied[_APPROVED] = (
+                approved if (approved := _approval(approval)) else self._replace(TextType.SECRET, approval)
+            )
         if _IGNORE in annotations:
             lines = str(annotations[_IGNORE] or "").split("\n")
             copied[_IGNORE] = "\n".join(self._ignored(line.strip()) for line in lines if line.strip())
@@ -240,6 +247,13 @@ def _blank(value: Any) -> Any:
     if isinstance(value, str):
         return "redacted"
     return [] if isinstance(value, list) else {} if isinstance(value, dict) else value
+
+
+def _approval(text: str) -> str:
+    """Return the approval of a definition without what somebody has added to it, or an empty string."""
+    if text.startswith(_UNAPPROVED):
+        return _UNAPPROVED
+    return text if text.startswith(_REVIEWS) else _REVIEWS if text.startswith(("https://", "http://")) else ""
 
 
 def _is_label_map(value: Mapping[Any, Any]) -> bool:

@@ -40,9 +40,9 @@ _SYSTEM = (
 )
 _KEPT_PART = (
     r"\A[a-z][a-z0-9+]*://"
-    rf"|\Asystem(?::(?:{_SYSTEM})(?![A-Za-z0-9-])|(?=:))"
-    r"|(?<![A-Za-z0-9-])kube(?![A-Za-z0-9])(?:-(?:system|public|node|lease)(?![A-Za-z0-9]))*+"
-    r"|(?<![A-Za-z0-9])default(?![A-Za-z0-9_])"
+    rf"|\Asystem(?::(?:{_SYSTEM})(?![A-Za-z0-9_-])|(?![A-Za-z0-9_]))"
+    r"|(?<![A-Za-z0-9_-])kube(?![A-Za-z0-9_])(?:-(?:system|public|node|lease)(?![A-Za-z0-9_]))*+"
+    r"|(?<![A-Za-z0-9_])default(?![A-Za-z0-9_])"
     r"|(?<=/)(?:ns|sa)(?![A-Za-z0-9._-])"
     r"|(?<=\.)svc(?![A-Za-z0-9_-])"
     r"|(?<![A-Za-z0-9_-])cluster\.local(?![A-Za-z0-9_-])"
@@ -115,13 +115,18 @@ def before_high_separators(text: str) -> Iterator[str]:
 
 
 class NameTranslator:
-    """Replaces names. `unchanged` names stay as they are; `names` are all names that the objects have."""
+    """Replaces names.
+
+    `whole` names have one stand-in for all of their parts, and `unchanged` names stay as they are. `names` are all
+    names that the objects have.
+    """
 
     def __init__(
         self,
         tokens: Mapping[str, str],
         addresses: AddressTranslator | None,
         labels: Set[str] = frozenset(),
+        whole: Set[str] = frozenset(),
         unchanged: Set[str] = frozenset(),
         names: Set[str] = frozenset(),
     ) -> None:
@@ -129,6 +134,7 @@ class NameTranslator:
         self._tokens = tokens
         self._addresses = addresses
         self._labels = labels
+        self._whole = whole
         self._unchanged = unchanged
         self._known: dict[str, str] = {}
 
@@ -156,7 +162,7 @@ class NameTranslator:
     def _translate(self, text: str) -> str:
         if text in self._unchanged:
             return text
-        return self.opaque(text) if self._tokens.get(text) is not None else self._joined(text)
+        return self.opaque(text) if text in self._whole else self._joined(text)
 
     def _joined(self, text: str) -> str:
         return "".join([self._part(kind, part) for kind, part in parts_of(text)])

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO
 
 from bench.api import policies, reviews
+from tierwall.api.algebra.request import OPERATIONS
 
 REQUESTS, CONNECTIONS, ROUNDS, WARM_UP = 4_000, 4, 5, 8_000
 # Those who ask at a time; expressions that are in use get compiled, which is done with before measuring begins.
@@ -202,13 +203,15 @@ def second_phase(port: int, wanted: list[bytes]) -> list[bytes]:
         latencies = []
         for request in wanted:
             chain = json.loads(await exchange(reader, writer, request))["status"].get("conditionsChain")
+            verb = json.loads(request.partition(b"\r\n\r\n")[2])["spec"]["resourceAttributes"]["verb"]
             if chain:
                 review = {
                     "apiVersion": "authorization.k8s.io/v1alpha1",
                     "kind": "AuthorizationConditionsReview",
                     "request": {
                         "conditionSets": chain,
-                        "operation": "CREATE",
+                        # An answer is taken back only for the verb that it was given to.
+                        "operation": OPERATIONS[verb],
                         "object": {"metadata": {"name": "x", "labels": {"env": "dev"}}, "spec": {"class": "dev"}},
                     },
                 }

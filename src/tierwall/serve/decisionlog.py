@@ -56,7 +56,9 @@ class DecisionLog:
         """Append one decision, as `render.engines` writes it."""
         if self._stream is None:
             return
-        line = self._encoder.encode({key: _truncated(value) for key, value in document.items()})
+        line = self._encoder.encode(document)
+        if len(line) > MAX_STRING:
+            line = self._encoder.encode({key: _truncated(value) for key, value in document.items()})
         line = printable_json_bytes(line) + b"\n"
         with self._lock:
             self._stream.write(line)

@@ -225,6 +225,7 @@ class Chain:
         self._eager = eager
         self._names = tuple(authorizer.name for authorizer in self.tier.policies)
         self._is_flat = not any(isinstance(authorizer, Chain) for authorizer in self.tier.policies)
+        self._by_name = {member.name: member for member in self.members()}
         names = [member.name for member in self.members()]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"authorizer `{repeated[0]}` is in the chain twice")
@@ -294,6 +295,8 @@ class Chain:
 
     def _author(self, name: str, decision: Decision) -> tuple[Authorizer | None, str]:
         """Return the authorizer that gave an opinion, and its name; None and the given name if no one did."""
+        if (author := self._by_name.get(name)) is not None:
+            return author, name
         for gave in (_gave, _may_have_given):
             for member in self.members():
                 if gave(member, name, decision):
@@ -303,7 +306,7 @@ class Chain:
 
 def _gave(member: Authorizer, name: str, decision: Decision) -> bool:
     if name or not isinstance(decision, ConditionalDecision):
-        return bool(name) and name == member.name
+        return False
     types = {condition.type for condition in decision.conditions.conditions}
     return types <= member.condition_types and not isinstance(member, OuterAuthorizer)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, assert_never
 
 from tierwall.api.algebra.chain import ChainDecision, ChainEntry, ask_the_rest
 from tierwall.api.algebra.decision import Decision
 from tierwall.api.algebra.request import ConditionData, ConditionsMode
 from tierwall.api.wire import condition_sets, series
-from tierwall.api.wire.condition_sets import API_VERSION, CONDITION_SET_CHAIN, CONDITIONS_CHAIN
+from tierwall.api.wire.condition_sets import API_VERSION, CONDITION_SET_CHAIN, CONDITIONS_CHAIN, read_sets
 from tierwall.api.wire.review import KIND, AccessReview, WireError, WireShape, concrete_status, read_concrete
 
 # The shapes that carry condition sets.
@@ -70,7 +71,7 @@ def reply(
 
 
 class ConditionsReview:
-    """An AuthorizationConditionsReview in any shape, as received."""
+    """An AuthorizationConditionsReview in any shape, as received. Its chain is read on use."""
 
     def __init__(self, value: Mapping[str, Any]) -> None:
         api_version, kind = value.get("apiVersion"), value.get("kind")
@@ -81,15 +82,19 @@ class ConditionsReview:
         if not isinstance(request, Mapping):
             raise WireError("`request` is required")
         self.uid = ""
-        self.entries: tuple[ChainEntry, ...]
         self.data: ConditionData
         if "decision" in request:
             self.shape = WireShape.SERIES
-            self.entries, self.data, self.uid = series.read_request(request)
+            self.chain, (self.data, self.uid) = request["decision"], series.read_request(request)
         else:
             is_newest = CONDITION_SET_CHAIN.in_request in request
             self.shape = WireShape.KEP if is_newest else WireShape.CONDITIONS_CHAIN
-            self.entries, self.data = condition_sets.read_request(SPELLINGS[self.shape], request)
+            self.chain, self.data = condition_sets.read_request(SPELLINGS[self.shape], request)
+
+    @cached_property
+    def entries(self) -> tuple[ChainEntry, ...]:
+        """The entries of the chain that came back; WireError says what is wrong with it."""
+        return series.read_tree(self.chain, "") if self.shape is WireShape.SERIES else read_sets(self.chain)
 
     def reply(self, decision: Decision) -> dict[str, Any]:
         """Return the reply in the shape of the request."""

@@ -184,8 +184,8 @@ def write_request(spelling: Spelling, entries: Iterable[ChainEntry], data: Condi
     }
 
 
-def read_request(spelling: Spelling, value: Mapping[str, Any]) -> tuple[tuple[ChainEntry, ...], ConditionData]:
-    """Read the entries and the data of a review."""
+def read_request(spelling: Spelling, value: Mapping[str, Any]) -> tuple[Any, ConditionData]:
+    """Return the chain of a review as it came, and read its data."""
     sets = value.get(spelling.in_request)
     if not sets:
         raise WireError(f"`request.{spelling.in_request}` is required")
@@ -193,7 +193,7 @@ def read_request(spelling: Spelling, value: Mapping[str, Any]) -> tuple[tuple[Ch
         data = msgspec.convert({key: value[key] for key in UNKNOWN if key in value}, ConditionData)
     except msgspec.ValidationError as error:
         raise WireError(f"`request`: {error}") from None
-    return read_sets(sets), data
+    return sets, data
 
 
 def write_response(decision: Decision) -> dict[str, Any]:

@@ -11,7 +11,6 @@ accepts what another holder sealed. The seal does not cover descriptions, which 
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +30,7 @@ _IMPERSONATION, _OTHER_VERB = "i", "o"
 # The verbs that admission may see as an operation. An update may create, and a patch is an update.
 _OPERATIONS = {"CREATE": "cup", "UPDATE": "up", "DELETE": "dk", "CONNECT": "gcupd"}
 _MAC, _DIGEST, _REVISION = 32, 8, 12
+MAX_DIGESTS = 4096
 # The prefix of a label key has at most 253 characters.
 MAX_PREFIX = 253 - (_MAC + 1 + 50 + 1 + _REVISION + 1 + 1 + len(DOMAIN))
 
@@ -95,6 +95,9 @@ class Sealer:
             raise ValueError("a sealing key needs at least 16 bytes")
         self._key = key
         self._digest_key = hmac.digest(key, b"marks", "sha256")
+        # Users, resources, namespaces and names come again and again.
+        self._digests: dict[tuple[object, ...], str] = {}
+        self._no_name = self._digest(("",))
 
     def seal(
         self, entries: Iterable[ChainEntry], attributes: Attributes, revision: str, expiry: int
@@ -105,10 +108,8 @@ class Sealer:
         prefix = f"{self._mac(entries, marks, revision)}.{marks}.{revision}"
         return tuple(ChainEntry(name, _with_ids(decision, prefix)) for name, decision in entries)
 
-    def unseal(
-        self, entries: Sequence[ChainEntry], facts: ReviewFacts, now: float
-    ) -> tuple[tuple[ChainEntry, ...], str]:
-        """Return the entries without their seal, and the revision of their policies; SealError if it is not valid."""
+    def unseal(self, entries: Sequence[ChainEntry]) -> tuple[tuple[ChainEntry, ...], SealToken]:
+        """Return the entries without their seal, and the seal; SealError if it does not fit."""
         token: SealToken | None = None
         plain: list[ChainEntry] = []
         for name, decision in entries:
@@ -117,9 +118,9 @@ class Sealer:
                 if any(sealed_by != parts[0][0] for sealed_by, _ in parts) or token not in (None, parts[0][0]):
                     raise SealError("these conditions are of different answers")
                 token = parts[0][0]
-                ids = (id for _, id in parts)
                 conditions = tuple(
-                    replace(condition, id=id) for condition, id in zip(decision.conditions.conditions, ids, strict=True)
+                    replace(condition, id=id)
+                    for condition, (_, id) in zip(decision.conditions.conditions, parts, strict=True)
                 )
                 decision = replace(decision, conditions=replace(decision.conditions, conditions=conditions))
             plain.append(ChainEntry(name, decision))
@@ -127,10 +128,35 @@ class Sealer:
             raise SealError("no condition here has a seal")
         if not hmac.compare_digest(self._mac(plain, token.marks, token.revision), token.mac):
             raise SealError("these conditions were not issued here, or were changed on the way")
+        return tuple(plain), token
+
+    def check(self, token: SealToken, facts: ReviewFacts, now: float) -> None:
+        """Compare a request with the one that an answer was given to; SealError if it is another, or too late."""
         if token.expiry < now:
             raise SealError("these conditions were issued too long ago")
-        self._check(token, facts)
-        return tuple(plain), token.revision
+        operation = facts.operation
+        if token.verb == _IMPERSONATION and (operation is None or facts.impersonates):
+            # The data are those of the request that is to be made as another user.
+            return
+        if operation is not None and token.verb not in _OPERATIONS.get(operation, ""):
+            raise SealError(f"these conditions were issued for another verb than that of `{operation}`")
+        if operation == "CONNECT" and not token.has_subresource:
+            raise SealError("these conditions were issued for another resource")
+        user, resource, version, namespace, name = token.digests()
+        if facts.user is not None and self._digest(_user(facts.user)) != user:
+            raise SealError("these conditions were issued for another user")
+        if facts.from_object and token.has_subresource:
+            return
+        if facts.resources is not None:
+            if resource not in map(self._digest, facts.resources):
+                raise SealError("these conditions were issued for another resource")
+        elif facts.group_version is not None and self._digest(facts.group_version) != version:
+            raise SealError("these conditions were issued for another API version")
+        if facts.namespace is not None and self._digest((facts.namespace,)) != namespace:
+            raise SealError("these conditions were issued for another namespace")
+        # A create may have had no name, and a deletecollection has none.
+        if facts.name is not None and name != self._no_name and self._digest((facts.name,)) != name:
+            raise SealError("these conditions were issued for another name")
 
     def _mac(self, entries: Iterable[ChainEntry], marks: str, revision: str) -> str:
         content = msgspec.json.encode([marks, revision, [_content(*entry) for entry in entries]])
@@ -154,39 +180,19 @@ class Sealer:
             )
         )
 
-    def _digest(self, values: Sequence[object]) -> str:
-        raw = hashlib.blake2s(msgspec.json.encode(values), key=self._digest_key, digest_size=5).digest()
-        return base64.b32hexencode(raw).decode().lower()
-
-    def _check(self, token: SealToken, facts: ReviewFacts) -> None:
-        """Compare a request with the one that the conditions were issued for."""
-        operation = facts.operation
-        if token.verb == _IMPERSONATION and (operation is None or facts.impersonates):
-            # The data are those of the request that is to be made as another user.
-            return
-        if operation is not None and token.verb not in _OPERATIONS.get(operation, ""):
-            raise SealError(f"these conditions were issued for another verb than that of `{operation}`")
-        if operation == "CONNECT" and not token.has_subresource:
-            raise SealError("these conditions were issued for another resource")
-        user, resource, version, namespace, name = token.digests()
-        if facts.user is not None and self._digest(_user(facts.user)) != user:
-            raise SealError("these conditions were issued for another user")
-        if facts.from_object and token.has_subresource:
-            return
-        if facts.resources is not None:
-            if resource not in map(self._digest, facts.resources):
-                raise SealError("these conditions were issued for another resource")
-        elif facts.group_version is not None and self._digest(facts.group_version) != version:
-            raise SealError("these conditions were issued for another API version")
-        if facts.namespace is not None and self._digest((facts.namespace,)) != namespace:
-            raise SealError("these conditions were issued for another namespace")
-        # A create may have had no name, and a deletecollection has none.
-        if facts.name is not None and name not in (self._digest((facts.name,)), self._digest(("",))):
-            raise SealError("these conditions were issued for another name")
+    def _digest(self, values: tuple[object, ...]) -> str:
+        digest = self._digests.get(values)
+        if digest is None:
+            if len(self._digests) >= MAX_DIGESTS:
+                self._digests.clear()
+            raw = msgspec.json.encode(values)
+            digest = hashlib.blake2s(raw, key=self._digest_key, digest_size=_DIGEST // 2).hexdigest()
+            self._digests[values] = digest
+        return digest
 
 
 def _user(attributes: Attributes) -> tuple[object, ...]:
-    return attributes.user, sorted(set(attributes.groups)), attributes.uid, attributes.extra
+    return attributes.user, tuple(sorted(set(attributes.groups))), attributes.uid, attributes.extra
 
 
 def _content(name: str, decision: Decision) -> list[object]:

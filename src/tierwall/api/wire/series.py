@@ -102,7 +102,10 @@ def write_status(
 
 
 def read_tree(value: Any, name: str, depth: int = 0) -> tuple[ChainEntry, ...]:
-    """Read the leaves of a tree in order; below the top, members of a union are named `outer.inner`."""
+    """Read the leaves of a tree in order; below the top, members of a union are named `outer.inner`.
+
+    A map that stands alone has no name of its own.
+    """
     if depth > MAX_DEPTH:
         raise WireError(f"decisions are nested more than {MAX_DEPTH} deep")
     if not isinstance(value, Mapping):
@@ -194,8 +197,8 @@ def _requested(requester: Attributes, name: str) -> dict[str, Any]:
     return {"resource": resource, "userInfo": requester.user_info(), **present}
 
 
-def read_request(value: Mapping[str, Any]) -> tuple[tuple[ChainEntry, ...], ConditionData, str]:
-    """Read the entries, the data and the uid of a review; a map that stands alone has no name."""
+def read_request(value: Mapping[str, Any]) -> tuple[ConditionData, str]:
+    """Read the data and the uid of a review."""
     admission = value.get("admissionRequest")
     if not isinstance(admission, Mapping):
         raise WireError("`request.admissionRequest` is required")
@@ -210,7 +213,7 @@ def read_request(value: Mapping[str, Any]) -> tuple[tuple[ChainEntry, ...], Cond
         old_object=admission.get("oldObject"),
         options=admission.get("options"),
     )
-    return read_tree(value.get("decision"), ""), data, uid
+    return data, uid
 
 
 def write_response(decision: Decision, uid: str) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,10 +27,11 @@ from tierwall.api.algebra.condition import (
     FailureMode,
 )
 from tierwall.api.algebra.condition_fit import pack_condition
-from tierwall.api.algebra.decision import Decision
+from tierwall.api.algebra.decision import DENY, Decision
 from tierwall.api.algebra.request import Attributes
+from tierwall.api.wire.answer import ConditionsReview
 from tierwall.api.wire.review import WireShape
-from tierwall.api.wire.seal import MAX_PREFIX, ReviewFacts, Sealer, SealError
+from tierwall.api.wire.seal import MAX_PREFIX, ReviewFacts, Sealer, SealError, SealToken
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.serve.authorizer.policies import GRACE_SECONDS
 
@@ -40,6 +41,8 @@ MAX_KEYS = 3
 REQUEST_SECONDS = 120.0
 # Answers of one period expire together, so that equal answers stay equal and can be kept.
 PERIOD_SECONDS = 300
+# The number of answers that came back to remember.
+MAX_TAKEN = 1024
 
 
 class IssuedEntries(NamedTuple):
@@ -68,6 +71,7 @@ class Issuer:
         """Seal with another key from now on."""
         self._keys = (key, *(known for known in self._keys if known != key))[:MAX_KEYS]
         self._seals = tuple(map(Sealer, self._keys))
+        self._taken: dict[str, _TakenAnswer] = {}
         self.generation += 1
 
     @property
@@ -87,20 +91,73 @@ class Issuer:
         sealed = self._seals[0].seal(entries, attributes, revision, int(fresh_until + self._lifetime))
         return IssuedEntries(sealed, fresh_until)
 
-    def take_back(self, chain: Chain, entries: Sequence[ChainEntry], facts: ReviewFacts) -> tuple[ChainDecision, str]:
+    def take_back(self, chain: Chain, review: ConditionsReview, facts: ReviewFacts) -> tuple[ChainDecision, str]:
         """Take an answer back: the decision, and the revision of its policies.
 
         SealError if it was changed, has expired, was given to another request, or was not issued under these keys.
+        WireError if it is not an answer at all.
         """
+        taken = self._taken_before(review) or self._take(review)
+        taken.sealer.check(taken.token, facts, self.clock())
+        if taken.chain is not chain:
+            taken.chain, taken.decision = chain, chain.recall(taken.entries)
+        return taken.decision, taken.token.revision
+
+    def _taken_before(self, review: ConditionsReview) -> _TakenAnswer | None:
+        """Return the same answer if it came back before: an API server sends one that it keeps again and again."""
+        taken = self._taken.get(_first_id(review.chain))
+        return taken if taken is not None and taken.shape is review.shape and taken.value == review.chain else None
+
+    def _take(self, review: ConditionsReview) -> _TakenAnswer:
         refusal: SealError | None = None
-        for seal in self._seals:
+        for sealer in self._seals:
             try:
-                plain, revision = seal.unseal(entries, facts, self.clock())
+                entries, token = sealer.unseal(review.entries)
             except SealError as error:
                 refusal = refusal or error
             else:
-                return chain.recall(plain), revision
+                taken = _TakenAnswer(review.shape, review.chain, entries, token, sealer)
+                if len(self._taken) >= MAX_TAKEN:
+                    self._taken.clear()
+                self._taken[_first_id(review.chain)] = taken
+                return taken
         raise refusal or SealError("no key is known")
+
+
+class _TakenAnswer:
+    """An answer under a valid seal that came back: as it came, and what it means to the chain in force."""
+
+    def __init__(
+        self, shape: WireShape, value: Any, entries: tuple[ChainEntry, ...], token: SealToken, sealer: Sealer
+    ) -> None:
+        self.shape, self.value, self.entries, self.token, self.sealer = shape, value, entries, token, sealer
+        self.chain: Chain | None = None
+        self.decision = ChainDecision(verdict=DENY)
+
+
+# The ways from a chain to its conditions, in all shapes.
+_KEYS = (
+    "conditions",
+    "conditionSetChain",
+    "union",
+    "decision",
+    "conditionsMap",
+    "denyConditions",
+    "noOpinionConditions",
+    "allowConditions",
+)
+
+
+def _first_id(value: Any) -> str:
+    """Return the id of some condition in a chain as it came, in any shape; empty if its first entry has none."""
+    while isinstance(value, Mapping | list):
+        if isinstance(value, list):
+            value = value[0] if value else None
+        elif isinstance(id := value.get("id"), str):
+            return id
+        else:
+            value = next((value[key] for key in _KEYS if value.get(key)), None)
+    return ""
 
 
 def _adapt_to_shape(decision: Decision, shape: WireShape) -> Decision:

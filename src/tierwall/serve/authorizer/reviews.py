@@ -130,10 +130,10 @@ class Reviews:
         state = (policies.revision, self._issuer.generation, grants, admission)
         reply = self._cache.get(state, body)
         if reply is None or reply.fresh_until <= self._issuer.clock():
-            consultations = policies.consultations
+            consultations = policies.consultations if policies.webhooks else 0
             reply = self._decide_access(body, grants, admission)
             # Another server's answer holds as long as its own settings say. Its failure is not kept.
-            is_own = policies.consultations == consultations
+            is_own = not policies.webhooks or policies.consultations == consultations
             if is_own and reply.status == 200 and reply.record.phase == AUTHORIZE:
                 self._cache.put(state, body, reply)
         return reply
@@ -153,8 +153,7 @@ class Reviews:
             record = full_record(AUTHORIZE, decision, attributes, policies.revision)
             if answer is not decision:
                 record.answer, record.reason = answer.verdict.value, answer.reason
-            document = {"apiVersion": review.api_version, "kind": KIND, "status": concrete_status(answer)}
-            return ReviewReply(200, self._encode(document), record)
+            return ReviewReply(200, self._encode_concrete(review.api_version, answer), record)
         decision = policies.chain.authorize(attributes)
         record = (
             full_record(AUTHORIZE, decision, attributes, policies.revision)
@@ -199,11 +198,17 @@ class Reviews:
         if review.shape is WireShape.SERIES:
             data, facts = facts_of_request(data, value["request"]["admissionRequest"], policies.namespaces)
         try:
-            taken_back, revision = self._issuer.take_back(policies.chain, review.entries, facts)
+            taken_back, revision = self._issuer.take_back(policies.chain, review, facts)
             decision = taken_back.evaluate(data)
         except SealError as error:
             decision = ChainDecision(verdict=DENY, reason="failed closed", error=str(error))
-        record = full_record(CONDITIONS, decision, data.requester, revision or policies.revision)
+        except WireError as error:
+            return self.refusal(CONDITIONS, 400, str(error))
+        revision = revision or policies.revision
+        if not self._logged:
+            record = brief_record(CONDITIONS, decision, revision)
+            return ReviewReply(200, self._encode(review.reply(decision)), record)
+        record = full_record(CONDITIONS, decision, data.requester, revision)
         record.operation, record.uid = data.operation or "", review.uid
         return ReviewReply(200, self._encode(review.reply(decision)), record)
 

@@ -411,6 +411,7 @@ class World:
     ) -> tuple[Omission, ...]:
         """Return what could change answers of some planes; `every` says that pods and workloads are judged as well."""
         from tierwall.resources.foreign import omissions
+        from tierwall.resources.gaps import joined
 
         left_out = (omissions(self._snapshot, plane, namespaces, every=every) for plane in planes)
-        return tuple(dict.fromkeys(omission for of_plane in left_out for omission in of_plane))
+        return joined(omission for of_plane in left_out for omission in of_plane)

@@ -165,7 +165,10 @@ def test_an_aggregated_api_that_is_down_is_named_if_its_kinds_matter() -> None:
     with serving(OBJECTS, stale=["projectcalico.org"]) as cluster:
         cluster.objects.kinds["projectcalico.org", "v3", "networkpolicies"] = "NetworkPolicy", True
         network, api = run_root(cluster, *WEB_TO_DB), run_root(cluster, "can-i", "get", "pods", "--as", "bob")
-    assert "not considered: NetworkPolicies (they could not be read: its API server does not answer)" in network.stdout
+    assert (
+        "not considered: NetworkPolicies of Calico (they could not be read: their API server does not answer)"
+        in network.stdout
+    )
     assert "not considered" not in api.stdout + api.stderr
 
 
@@ -300,3 +303,35 @@ def test_a_failure_in_one_namespace_does_not_hide_the_others() -> None:
 )
 def test_the_namespaces_of_a_gap(entry: UnlistedKind, asked: set[str] | None, missing: tuple[str, ...] | None) -> None:
     assert entry.missing(asked) == missing
+
+
+def test_a_kind_of_several_planes_is_named_once() -> None:
+    with serving(OBJECTS, forbidden=without({"services": [], "accesspolicies": []})) as cluster:
+        for group in ("agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io"):
+            metadata = {"name": "a", "namespace": "shop"}
+            cluster.put({"apiVersion": f"{group}/v0alpha0", "kind": "AccessPolicy", "metadata": metadata, "spec": {}})
+        checked, listed = run(cluster, "check"), run(cluster, "list")
+        omissions = entries(cluster, "check")
+    for result in (checked, listed):
+        assert result.stdout.count("not considered: Services (you may not list them)") == 1
+    assert checked.stdout.count("not considered: AccessPolicies (you may not list them)") == 1
+    assert [entry["group"] for entry in omissions if entry["kind"] == "AccessPolicy"] == [
+        "agentic.networking.x-k8s.io",
+        "agentic.prototype.x-k8s.io",
+    ]
+    (services,) = [entry for entry in omissions if entry["kind"] == "Service"]
+    assert "ways in through Services are missing here" in services["effect"]
+    assert "the tools of Services that are not known are missing here" in services["effect"]
+
+
+def test_policies_of_other_systems_are_told_apart() -> None:
+    calico = {**policy("shop", "c"), "apiVersion": "crd.projectcalico.org/v1"}
+    cilium = {**policy("shop", "c"), "apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy"}
+    forbidden = without({"networkpolicies": [], "ciliumnetworkpolicies": []})
+    with serving([*OBJECTS, calico, cilium], forbidden=forbidden) as cluster:
+        result = run(cluster, *WEB_TO_DB)
+    assert [line for line in result.stdout.splitlines() if line.startswith("not considered")] == [
+        "not considered: CiliumNetworkPolicies (you may not list them)",
+        "not considered: NetworkPolicies of Calico (you may not list them)",
+        "not considered: NetworkPolicies (you may not list them)",
+    ]

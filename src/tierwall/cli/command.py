@@ -183,8 +183,9 @@ def print_output(command: str, output: str, subject: Any) -> None:
     print_lines(rendered.split("\n") if isinstance(rendered, str) else rendered, commands=output == "github")
     if output in (*_LINES, *_DATA):
         is_data = output in _DATA or command == "can-i"  # People compare the text of `can-i` with `yes`.
-        for omission in omissions:
-            print_line(f"not considered: {omission}", err=is_data)
+        # One line for kinds of the same name in several groups.
+        for text in dict.fromkeys(map(str, omissions)):
+            print_line(f"not considered: {text}", err=is_data)
 
 
 def print_lines(lines: Iterable[str], err: bool = False, commands: bool = False) -> None:

@@ -167,7 +167,7 @@ class _ClusterReader:
         if kind is None:
             if group not in self._discovery.stale:
                 return _KindRead([])
-            return _KindRead([], (UnlistedKind(name, group, "unavailable", "its API server does not answer"),))
+            return _KindRead([], (UnlistedKind(name, group, "unavailable", "their API server does not answer"),))
         try:
             return _KindRead(await self._list(kind, shape))
         except (ClusterError, AnswerError) as error:

@@ -135,7 +135,10 @@ class Omission(msgspec.Struct, frozen=True, kw_only=True):
         """Say in one line what was left out, what it may mean, and where the first of it stands."""
         kind = self.kind or self.form or self.reason
         if self.why:
-            return f"{plural(self.kind) if self.kind else f'all of {self.group}'} ({self.why})"
+            name = plural(self.kind) if self.kind else f"all of {self.group}"
+            # Several systems have NetworkPolicies.
+            is_named = self.owner and self.owner[0].isupper() and self.owner not in name
+            return f"{name}{f' of {self.owner}' if is_named else ''} ({self.why})"
         stays = self.count == 1 or (self.form is not None and kind.endswith("s"))
         owner = self.owner or ""
         effect = f"{owner[:1].upper()}{owner[1:]} may decide otherwise" if self.reason == "foreign" else self.effect

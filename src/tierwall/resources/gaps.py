@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from tierwall.core.answer import Omission, plural
 from tierwall.core.words import join_names
 from tierwall.resources.snapshot import KindKey, Snapshot
@@ -53,12 +55,24 @@ def gaps(snapshot: Snapshot, stake_in: Callable[[KindKey], KindStake | None]) ->
 
 
 def _why(entry: UnlistedKind, missing: tuple[str, ...]) -> str:
-    where = f" in {join_names(missing)}" if missing else ""
-    # Without the names of the others, those that were read tell more.
-    only = join_names(entry.read_namespaces) if not missing else ""
+    # Without the names of the others, those that were read tell more. Namespaces are in no namespace.
+    is_local = (entry.group, entry.kind) != ("", "Namespace")
+    where = f" in {join_names(missing)}" if missing and is_local else ""
+    only = join_names(entry.read_namespaces) if is_local and not missing else ""
     if entry.reason == "forbidden":
         return f"you may list them only in {only}" if only else f"you may not list them{where}"
     return f"they could not be read{f' outside of {only}' if only else where}: {entry.message}"
+
+
+def joined(omissions: Iterable[Omission]) -> tuple[Omission, ...]:
+    """Join the omissions of several planes: a kind that matters to several of them is named once, with all effects."""
+    by_kind: dict[object, Omission] = {}
+    for omission in omissions:
+        key = (omission.reason, omission.group, omission.kind, omission.why) if omission.why else omission
+        first = by_kind.setdefault(key, omission)
+        if omission.effect not in first.effect:
+            by_kind[key] = replace(first, effect=f"{first.effect}; {omission.effect}")
+    return tuple(by_kind.values())
 
 
 def replacements(snapshot: Snapshot, namespaces: Collection[str] | None) -> Iterator[Omission]:

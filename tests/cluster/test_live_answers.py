@@ -101,13 +101,13 @@ def shop(live: LiveClient, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with live.lock():
         if live.request("GET", "/api/v1/namespaces/shop")[0] == 404:
             live.namespace("shop")
-            live.create(*_objects())
+            live.create(*shop_objects())
     file = tmp_path_factory.mktemp("shop") / "objects.json"
     file.write_text(live.kubectl("get", ",".join(KINDS), "--all-namespaces", "-o", "json"))
     return file
 
 
-def _objects() -> Iterator[dict[str, Any]]:
+def shop_objects() -> Iterator[dict[str, Any]]:
     for value in yaml.safe_load_all(OLD.read_text()):
         if value["kind"] == "Pod":
             name, labels = value["metadata"]["name"], value["metadata"]["labels"]
@@ -127,7 +127,7 @@ def test_the_answer_is_that_of_files(live: LiveClient, shop: Path, code: int, co
     of_files = run(*command, "-f", shop)
     assert (of_cluster.exit_code, of_cluster.stderr) == (code, of_files.stderr)
     assert of_files.exit_code == code
-    assert _plain(command, of_cluster.stdout) == _plain(command, of_files.stdout)
+    assert plain(command, of_cluster.stdout) == plain(command, of_files.stdout)
 
 
 def test_a_change_to_the_cluster_is_compared_as_files_are(live: LiveClient, shop: Path, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_policy_test_is_judged_against_the_cluster(live: LiveClient, tmp_path:
     assert failed.exit_code == 4, failed.output
 
 
-def _plain(command: tuple[str, ...], text: str) -> Any:
+def plain(command: tuple[str, ...], text: str) -> Any:
     """Leave out where objects stand. Of `check` keep what it says about the objects of this module."""
     if command[-1] != "json":
         return text

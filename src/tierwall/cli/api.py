@@ -131,13 +131,17 @@ class ExplainApiParams(UserParams, QuestionParams):
     impersonated_request: str | None = option(metavar="FILE", help="The impersonated request.")
     output: str = output("explain")
 
-    @cached_property
-    def asked_question(self) -> ApiQuestion:
-        """The question that the options ask."""
+    def refuse_wrong_use(self) -> None:
+        """Refuse options that do not name one thing to do."""
         if self.resource and self.path:
             raise click.UsageError("--resource and --path cannot be combined")
         if not self.resource and not self.path:
             raise click.UsageError("give --resource or --path")
+
+    @cached_property
+    def asked_question(self) -> ApiQuestion:
+        """The question that the options ask."""
+        self.refuse_wrong_use()
         return self.question(
             verb=self.verb,
             resource=self.resource,
@@ -170,9 +174,9 @@ def explain(params: ExplainApiParams) -> int:
     Tierwall knows the group and version of the resources of Kubernetes and of CustomResourceDefinitions; `--group` and
     `--version` override them, even with an empty value. Exit code 0 allowed, 3 denied, 5 conditional, 1 invalid input.
     """
-    question = params.asked_question
+    params.refuse_wrong_use()
     world = params.world()
-    answer = world.ask(params.resolved(world, question))
+    answer = world.ask(params.resolved(world, params.asked_question))
     print_output("explain", params.output, answer)
     return exit_code(answer.detail.final or answer.verdict)
 

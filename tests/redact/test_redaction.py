@@ -66,7 +66,7 @@ def test_names_namespaces_labels_and_addresses_have_stand_ins() -> None:
         "labels": {rename("team"): rename("payments"), rename("acme.example/cost-center"): rename("0815")},
     }
     assert copied["metadata"]["namespace"] == rename("shop")
-    assert copied["metadata"]["name"] == f"{rename('web')}-{rename('0')}"
+    assert copied["metadata"]["name"] == f"{rename('web')}-0"
     assert copied["metadata"]["labels"] == {"app.kubernetes.io/name": rename("web"), rename("team"): rename("payments")}
     assert copied["spec"]["containers"] == [{"ports": [{"name": "http"}]}]
     assert copied["status"]["phase"] == "Running"

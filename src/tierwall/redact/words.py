@@ -43,6 +43,8 @@ _KEPT_PART = (
     rf"|\Asystem(?::(?:{_SYSTEM})(?![A-Za-z0-9_-])|(?![A-Za-z0-9_]))"
     r"|(?<![A-Za-z0-9_-])kube(?![A-Za-z0-9_])(?:-(?:system|public|node|lease)(?![A-Za-z0-9_]))*+"
     r"|(?<![A-Za-z0-9_])default(?![A-Za-z0-9_])"
+    # The pods that stand for a workload end in these.
+    r"|(?<=-)[01](?![A-Za-z0-9_])"
     r"|(?<=/)(?:ns|sa)(?![A-Za-z0-9._-])"
     r"|(?<=\.)svc(?![A-Za-z0-9_-])"
     r"|(?<![A-Za-z0-9_-])cluster\.local(?![A-Za-z0-9_-])"

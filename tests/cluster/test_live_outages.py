@@ -25,6 +25,7 @@ from tierwall.cluster.access import find_access
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 PODS = 600
+GROUP = "policy.networking.k8s.io"
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 ASK = ("explain", "network", "--from", "many/pod-000", "--to", f"many/pod-{PODS - 1}", "--port", "80")
 # An API of somebody else, with policies that Tierwall names.
@@ -65,6 +66,7 @@ def test_a_server_that_forgets_fails_and_restarts(tmp_path: Path) -> None:
         )
         _pages_that_expire(live)
         _api_that_is_down(live)
+        _other_versions(live)
         _silence(cluster, live)
         _restart(cluster, live)
         live.close()
@@ -109,6 +111,33 @@ def _api_that_is_down(live: LiveClient) -> None:
     assert {(entry["reason"], entry["group"]) for entry in entries} == {("unavailable", "security.istio.io")}, entries
     assert done.returncode == 6
     live.delete(AGGREGATED)
+
+
+def _other_versions(live: LiveClient) -> None:
+    """A version that Tierwall does not know makes a policy fail closed; it is not left out."""
+    spec = {"priority": 1, "subject": {"namespaces": {}}, "ingress": [{"action": "Deny", "from": [{"namespaces": {}}]}]}
+    admin = {
+        "apiVersion": f"{GROUP}/v1alpha1",
+        "kind": "AdminNetworkPolicy",
+        "metadata": {"name": "closed"},
+        "spec": spec,
+    }
+    live.create(admin)
+    definition = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/adminnetworkpolicies.{GROUP}"
+    versions = live.request("GET", definition)[1]["spec"]["versions"]
+    versions += [versions[0] | {"name": "v9", "storage": False}]
+    versions[0] = versions[0] | {"served": False}
+    assert live.request("PATCH", definition, {"spec": {"versions": versions}})[0] == 200
+    path = f"/apis/{GROUP}/v9/adminnetworkpolicies"
+    eventually(lambda: live.request("GET", path)[0] == 200, "another version")
+    eventually(lambda: '"v9"' in json.dumps(live.request("GET", "/apis", accept=DISCOVERY)[1]), "its discovery")
+    answer = json.loads(live.tierwall(*ASK, "--context", "admin", "-o", "json").stdout)
+    assert answer["verdict"] == "Deny"
+    assert [entry["kind"] for entry in answer["notConsidered"]] == ["AdminNetworkPolicy"]
+    versions[0] |= {"served": True}
+    assert live.request("PATCH", definition, {"spec": {"versions": versions[:1]}})[0] == 200
+    eventually(lambda: live.request("GET", path)[0] == 404, "the end of a version")
+    live.delete(admin)
 
 
 def _silence(cluster: LiveCluster, live: LiveClient) -> None:

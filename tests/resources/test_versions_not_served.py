@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 import tierwall
@@ -130,6 +131,15 @@ def test_a_definition_among_the_objects_may_serve_another_version() -> None:
 
 def resources(*objects: Object) -> tuple[Resource, ...]:
     return tuple(item for value in objects for item in read_objects(value) if isinstance(item, Resource))
+
+
+def test_a_cluster_serves_what_it_has() -> None:
+    """Its policies count, in whatever version, although definitions are not read for every question."""
+    (listed,) = resources(admin("v9"))
+    assert list(Snapshot.of([listed]).set_aside) == [listed]
+    live = msgspec.structs.replace(listed, is_live=True)
+    assert list(Snapshot.of([live]).of_kind("policy.networking.k8s.io", "AdminNetworkPolicy")) == [live]
+    assert list(Snapshot.of([]).with_changes([live]).set_aside) == []
 
 
 def test_a_snapshot_that_is_updated_is_that_of_the_new_objects() -> None:

@@ -6,7 +6,7 @@ kinds that change.
 
 Policies in a version that no API server serves are set aside (`resources.kinds.served`): the snapshot has them, and
 they replace no other object, but no plane finds them. If a CustomResourceDefinition of their kind is among the objects,
-they are like all others, and admission says whether it serves them.
+they are like all others, and admission says whether it serves them. So are the objects of a cluster, which serves them.
 """
 
 from __future__ import annotations
@@ -194,7 +194,9 @@ class Snapshot:
 
 def _key(resource: Resource, defined: Set[KindKey] = frozenset()) -> KindKey:
     plain = resource.group, resource.kind
-    return plain if plain in defined else storage_key(resource.group, resource.version, resource.kind)
+    return (
+        plain if resource.is_live or plain in defined else storage_key(resource.group, resource.version, resource.kind)
+    )
 
 
 def _defined_kinds(kinds: Mapping[KindKey, Mapping[Name, Resource]]) -> Set[KindKey]:

@@ -127,6 +127,18 @@ def test_literals_have_the_values_that_cel_gives_them(source: str, expected: obj
         ('"\\ud800"', 1, 1, "invalid Unicode code point in `\\ud800`"),
         ('b"\\u0041"', 1, 1, "`\\u0041` is not allowed in a bytes literal"),
         ("has(a)", 1, 5, "expected a field selection such as `a.b` as the argument of `has`"),
+        (
+            'has(a["b"])',
+            1,
+            6,
+            'expected a field selection such as `a.b` as the argument of `has`: write `"b" in a` or `has(a.b)`',
+        ),
+        (
+            'has(a.b["c/d"])',
+            1,
+            8,
+            'expected a field selection such as `a.b` as the argument of `has`: write `"c/d" in a.b`',
+        ),
         ("a.all(x.y, true)", 1, 9, "expected the name of a variable as the macro's argument"),
         ("a.map(__result__, 1)", 1, 7, "`__result__` cannot be an iteration variable"),
         ("a.all(x, x, true)", 1, 10, "expected two different iteration variables, found `x` twice"),

@@ -17,6 +17,9 @@ ACCUMULATORS = ("__result__", "@result")
 
 Report = Callable[[int, str], None]
 
+# Words that cannot be a field, and the longest hint.
+_WORDS, _MAX_HINT = frozenset(("true", "false", "null", "in")), 300
+
 _STANDARD = {("all", 2): 1, ("exists", 2): 1, ("exists_one", 2): 1, ("map", 2): 1, ("map", 3): 1, ("filter", 2): 1}
 _TWO_VARIABLE = {
     **dict.fromkeys((("all", 3), ("exists", 3), ("exists_one", 3), ("existsOne", 3)), 2),
@@ -90,5 +93,20 @@ def expand_has(args: tuple[ast.Expr, ...], at: int, report: Report) -> ast.Expr 
     if type(arg) is ast.Has:
         # has(has(a.b)) is has(a.b), because cel-go's expansion of the inner one is a selection again.
         return arg
-    report(arg.at, "expected a field selection such as `a.b` as the argument of `has`")
+    report(arg.at, f"expected a field selection such as `a.b` as the argument of `has`{_index_hint(arg)}")
     return arg
+
+
+def _index_hint(arg: ast.Expr) -> str:
+    """Return what to write instead of `has(x["y"])`."""
+    if type(arg) is not ast.Call or arg.function != "_[_]":
+        return ""
+    # Only a mistake needs the printer.
+    from tierwall.cel.syntax.printer import to_text
+
+    operand, key = to_text(arg.args[0]), arg.args[1]
+    hint = f": write `{to_text(key)} in {operand}`"
+    field = key.value if type(key) is ast.Literal else None
+    if isinstance(field, str) and field.isascii() and field.isidentifier() and field not in _WORDS:
+        hint += f" or `has({operand}.{field})`"
+    return hint if len(hint) <= _MAX_HINT else ""

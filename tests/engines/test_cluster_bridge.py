@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import ssl
@@ -188,6 +189,28 @@ def test_a_conditional_patch_is_judged_as_the_update_it_makes(cluster: Cluster) 
     assert cluster.kubectl("alice", *patch, '{"metadata":{"labels":{"owner":"bob"}}}').is_forbidden
     other = cluster.kubectl("alice", "patch", "pvc", "not-hers", "--type=merge", "-p", '{"metadata":{"labels":null}}')
     assert other.is_forbidden
+
+
+def test_an_update_that_creates_must_meet_the_conditions_of_both(cluster: Cluster) -> None:
+    is_hers = 'request.resource == "endpoints" && request.userInfo.username == "alice"'
+    cluster.policy(
+        "upserts.yaml",
+        ("upsert-create", "Allow", f'{is_hers} && request.verb == "create" && "a" in object.metadata.labels'),
+        ("upsert-patch", "Allow", f'{is_hers} && request.verb in ["update", "patch"] && "b" in object.metadata.labels'),
+    )
+    for name, labels, is_done in (
+        ("both", {"a": "", "b": ""}, True),
+        ("only-create", {"a": ""}, False),
+        ("only-patch", {"b": ""}, False),
+    ):
+        metadata = {"name": name, "namespace": "dev", "labels": labels}
+        value = {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata}
+        command = ("apply", "--server-side", "--validate=false", "-f", "-")
+        said = cluster.kubectl("alice", *command, stdin=json.dumps(value))
+        assert said.is_done is is_done, said
+        assert said.is_done or said.is_forbidden
+    plain = {"apiVersion": "v1", "kind": "Endpoints", "metadata": {**metadata, "name": "plain", "labels": {"a": ""}}}
+    assert cluster.apply("alice", "create", plain).is_done, "a plain create is not an update"
 
 
 def test_a_conditional_delete_is_decided_on_the_stored_object(cluster: Cluster) -> None:

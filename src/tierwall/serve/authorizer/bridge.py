@@ -16,7 +16,8 @@ forgotten early (`superseded`), nobody knows its conditions, and the request is 
 
 An AdmissionReview (`admission.k8s.io/v1`) does not name the verb. An UPDATE may have been an update or a patch (the API
 server turns PatchOptions into UpdateOptions), and a CONNECT a get or a create. Each possible verb is judged. A CREATE
-that was an update or a patch shows it only in its options; it was authorized as a create as well, and is judged as one.
+that was an update or a patch shows it only in its options, or by the question that preceded it (`upsert_index`); it was
+authorized as a create as well, and is judged as one.
 When a create in a collection was authorized it had no name, and a new Namespace no namespace. Admission knows both.
 """
 
@@ -243,12 +244,16 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
     object: Any = None
     old_object: Any = None
     options: Any = None
+    # Whether a create may have been an update or a patch; no API server sends it.
+    is_upsert: bool = msgspec.field(default=False, name="tierwall.io/upsert")
 
     @property
     def verbs(self) -> tuple[str, ...]:
         """The verbs that this request may have been authorized as."""
         kind = self.options.get("kind") if isinstance(self.options, Mapping) else None
         match self.operation:
+            case "CREATE" if self.is_upsert:
+                return ("create", "update", "patch")
             case "CREATE":
                 other = _OPTIONS.get(kind) if isinstance(kind, str) else None
                 return ("create", other) if other is not None else ("create",)

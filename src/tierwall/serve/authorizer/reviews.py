@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tierwall.api.algebra.chain import ChainDecision, ask_the_rest
 from tierwall.api.algebra.decision import DENY, Decision
+from tierwall.api.algebra.request import Attributes
 from tierwall.api.wire import condition_sets
 from tierwall.api.wire.answer import ConditionsReview
 from tierwall.api.wire.answer import reply as access_reply
@@ -24,7 +25,7 @@ from tierwall.serve.authorizer import bridge
 from tierwall.serve.authorizer.admission_state import ASSUMED, AdmissionState
 from tierwall.serve.authorizer.canary import CanarySealer
 from tierwall.serve.authorizer.issuer import Issuer
-from tierwall.serve.authorizer.policies import PolicyFollower
+from tierwall.serve.authorizer.policies import PolicyFollower, PolicySet
 from tierwall.serve.authorizer.record import (
     DecisionRecord,
     admission_record,
@@ -34,6 +35,7 @@ from tierwall.serve.authorizer.record import (
 )
 from tierwall.serve.authorizer.review_facts import facts_of_data, facts_of_request
 from tierwall.serve.authorizer.review_head import review_head
+from tierwall.serve.authorizer.upsert_index import UpsertIndex, has_other_conditions, is_upsert
 
 AUTHORIZE, CONDITIONS, ADMIT = "authorize", "conditions", "admit"
 # Our own object, by which we prove that admission asks us. It is counted, and not logged.
@@ -82,6 +84,7 @@ class Reviews:
         self._logged = logged
         self.admission = admission
         self.canaries = CanarySealer(lambda: issuer.keys)
+        self._upserts = UpsertIndex(follower.grace)
         self._cache: AnswerCache[ReviewReply] = AnswerCache()
         self._encoded: dict[tuple[str, str, str, str], bytes] = {}
         self._encode = msgspec.json.Encoder().encode
@@ -150,10 +153,14 @@ class Reviews:
         attributes = review.attributes
         if self.bridged and review.shape is WireShape.PLAIN and not _knows_conditions(received):
             answer, decision = bridge.first_answer(policies, attributes, grants, admission)
+            fresh_until = inf
+            if is_upsert(attributes) and answer.verdict is not DENY and policies.admitted.covers(attributes):
+                # Admission must hear of each of them, so no answer is kept.
+                answer, fresh_until = self._upsert_answer(policies, attributes, answer), 0.0
             record = full_record(AUTHORIZE, decision, attributes, policies.revision)
             if answer is not decision:
                 record.answer, record.reason = answer.verdict.value, answer.reason
-            return ReviewReply(200, self._encode_concrete(review.api_version, answer), record)
+            return ReviewReply(200, self._encode_concrete(review.api_version, answer), record, fresh_until)
         decision = policies.chain.authorize(attributes)
         record = (
             full_record(AUTHORIZE, decision, attributes, policies.revision)
@@ -171,6 +178,14 @@ class Reviews:
         return ReviewReply(
             200, self._encode(access_reply(review, complete, issued.entries)), record, issued.fresh_until
         )
+
+    def _upsert_answer(self, policies: PolicySet, attributes: Attributes, answer: Decision) -> Decision:
+        """Return the answer to a create by update or patch: their conditions must be enforced, too."""
+        if not has_other_conditions(policies, attributes):
+            return answer
+        if not self._settle and self._upserts.remember(attributes):
+            return answer
+        return Decision(DENY, "update and patch have other conditions than create, and nobody would enforce both")
 
     def _encode_concrete(self, api_version: str, decision: Decision) -> bytes:
         """Return a concrete answer as it is sent. There are few, so nearly all were encoded before."""
@@ -228,6 +243,11 @@ class Reviews:
         if (message := self.canaries.refusal(request)) is not None:
             record = DecisionRecord(CANARY, "Deny", reason=message, revision=self._follower.current.revision)
             return ReviewReply(200, self._encode(bridge.admission_reply(request.uid, False, message)), record)
+        resource = request.request_resource or request.resource
+        if request.operation == "CREATE" and self._upserts.knows(
+            request.user_info.username, resource.group, resource.resource, request.namespace, request.name
+        ):
+            request = replace(request, is_upsert=True)
         try:
             superseded = self._follower.superseded
             judgement = judge(self._follower.current, superseded.retained(), request, superseded.forgotten())

@@ -103,7 +103,7 @@ def test_secrets_are_in_no_snapshot(tmp_path: Path) -> None:
     with serving([{**secret, "metadata": {"name": "key", "namespace": "shop"}}, pod("db-0")]) as cluster:
         result = run("snapshot", "--cluster", "--kubeconfig", cluster.kubeconfig, "-f", str(file))
         assert not [request for request in cluster.requests if "secrets" in request]
-    assert result.stderr == "left out: 1 Secret, which are in no snapshot\n"
+    assert result.stderr == "left out: 1 Secret, which is in no snapshot\n"
     assert "hunter2" not in result.stdout
     assert "Secret" not in result.stdout
 
@@ -221,6 +221,40 @@ def test_a_snapshot_must_be_the_first_document_of_its_file(tmp_path: Path) -> No
     assert errors(file) == [("TW045", "a Snapshot must be the first document of its file")]
     twice = write(tmp_path, head(objects=1), head(objects=1), SHOP[1])
     assert errors(twice) == [("TW045", "a Snapshot must be the first document of its file")]
+
+
+def test_a_snapshot_in_a_list_is_not_taken_for_an_object(tmp_path: Path) -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "items": [head(objects=1), SHOP[0]]}
+    ((code, message),) = errors(write(tmp_path, listed))
+    assert code == "TW006"
+    assert message.endswith("found a Snapshot, which must be the first document of its file")
+
+
+def test_other_files_of_a_folder_lie_over_a_snapshot(tmp_path: Path) -> None:
+    with serving(SHOP, namespace="shop") as cluster:
+        (tmp_path / "a.yaml").write_bytes(snapshot_of(cluster))
+    other = policy("db")
+    other["spec"]["policyTypes"] = ["Egress"]
+    (tmp_path / "0.json").write_text(json.dumps(other))
+    bare = policy("bare")
+    del bare["metadata"]["namespace"]
+    (tmp_path / "z.json").write_text(json.dumps(bare))
+    loaded = load([str(tmp_path)])
+    assert not loaded.diagnostics
+    policies = {resource.name: resource for resource in loaded.snapshot.of_kind("networking.k8s.io", "NetworkPolicy")}
+    assert policies["db"].spec["policyTypes"] == ["Egress"]
+    assert policies["db"].metadata["creationTimestamp"] == "2026-01-01T00:00:00Z"
+    assert policies["bare"].namespace == "shop"
+    assert not run("check", str(tmp_path), "--select", "TW0").exit_code
+
+
+def test_what_could_not_be_read_is_said() -> None:
+    with serving(SHOP, forbidden={"alice": {"networkpolicies": ["shop"]}}) as cluster:
+        result = run("snapshot", "--context", "alice", "--kubeconfig", cluster.kubeconfig)
+    assert (result.exit_code, result.stderr) == (
+        0,
+        "not considered: NetworkPolicies (you may not list them in ops)\n",
+    )
 
 
 def test_only_one_cluster_is_read_at_a_time(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def snapshot(params: SnapshotParams) -> None:
     if secrets:
         what = "1 Secret, which is in no snapshot" if secrets == 1 else f"{secrets} Secrets, which are in no snapshot"
         print_line(f"left out: {what}", err=True)
+    _say_what_is_missing(world)
     objects: Sequence[Resource] = tuple(kept_objects(world.snapshot))
     head = _head(params, world)
     if question is not None:
@@ -83,6 +84,14 @@ def snapshot(params: SnapshotParams) -> None:
     if params.redact:
         head, objects = _redacted(question, head, objects)
     _write(head, objects)
+
+
+def _say_what_is_missing(world: World) -> None:
+    """Name the kinds that could not be read; answers of the snapshot name them as well."""
+    if world.snapshot.unlisted:
+        omissions = world.omissions("network", "ways", "tool", "gateway", "api")
+        for line in dict.fromkeys(str(omission) for omission in omissions if omission.why):
+            print_line(f"not considered: {line}", err=True)
 
 
 def _head(params: SnapshotParams, world: World) -> SnapshotDocument:

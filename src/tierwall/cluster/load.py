@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.cluster import Cluster
-from tierwall.core.diagnostics import Diagnostic, InputError, sorted_diagnostics
+from tierwall.core.diagnostics import InputError, sorted_diagnostics
 from tierwall.resources.load import LoadResult
 from tierwall.resources.overlay import overlay
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.snapshot_document import over_cluster
 
 if TYPE_CHECKING:
     from tierwall.cluster.reading import ClusterRead
@@ -57,9 +58,7 @@ def lay_over(snapshot: Snapshot, loaded: LoadResult) -> LoadResult:
     over = overlay(snapshot, loaded.resources)
     diagnostics = loaded.diagnostics
     if loaded.cluster_snapshot is not None:
-        message = "a snapshot stands for a whole cluster, so it cannot lie over another one"
-        problem = Diagnostic("TW045", message, hint="leave out --cluster and --context, or the snapshot")
-        diagnostics = sorted_diagnostics([*diagnostics, problem])
+        diagnostics = sorted_diagnostics([*diagnostics, over_cluster()])
     return replace(loaded, resources=(*snapshot, *loaded.resources), snapshot=over, diagnostics=diagnostics)
 
 

@@ -77,6 +77,9 @@ def objects_in(
                 yield ObjectFailure((*prefix, "items"), f"{what} as `items` of a List")
                 continue
         group, _, version = api_version.rpartition("/")
+        if kind == "Snapshot" and group == "tierwall.io":
+            yield ObjectFailure(prefix, "a Snapshot, which must be the first document of its file")
+            continue
         metadata = value.get("metadata")
         name: Any = ""
         namespace: Any = ""

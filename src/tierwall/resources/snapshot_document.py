@@ -104,6 +104,12 @@ def too_many(documents: Iterable[Document]) -> Diagnostic:
     return _problem(listed[1], message, hint="`tierwall diff OLD NEW` compares two")
 
 
+def over_cluster() -> Diagnostic:
+    """Say that a snapshot and a cluster are to be read at once."""
+    message = "a snapshot stands for a whole cluster, so it cannot lie over another one"
+    return Diagnostic(CODE, message, hint="leave out --cluster and --context, or the snapshot")
+
+
 def incomplete(head: SnapshotDocument, document: Document, count: int) -> Diagnostic | None:
     """Say that the file is not complete, if it is not: `count` objects follow its first document."""
     if head.objects is None:

@@ -19,7 +19,7 @@ from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.failures import address_of
 from tierwall.cluster.following import ClusterChanges, FollowedCluster, KindKey, LostKind
 from tierwall.cluster.reflector import Timing
-from tierwall.core.diagnostics import Diagnostic, sorted_diagnostics
+from tierwall.core.diagnostics import Diagnostic, InputError, sorted_diagnostics
 from tierwall.core.reference import Reference
 from tierwall.core.source import ClusterPosition
 from tierwall.resources.load import LoadResult, LoadSettings
@@ -27,6 +27,7 @@ from tierwall.resources.overlay import overlay
 from tierwall.resources.removal import find_named, without
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.snapshot_document import over_cluster
 from tierwall.resources.workloads import WORKLOADS
 from tierwall.serve.files import FileSource
 
@@ -113,6 +114,8 @@ class ClusterSource:
         self._are_files_due = False
         loaded = self._files.read()
         if loaded is not None:
+            if self.is_first and loaded.cluster_snapshot is not None:
+                raise InputError([over_cluster()])
             self._files_loaded, self._over = loaded, None
             self._in_files = frozenset(resource.identity for resource in loaded.resources)
         return loaded

@@ -12,6 +12,7 @@ from tests.labs.served_cluster import serving
 from tierwall.cluster.cluster import Cluster
 from tierwall.cluster.load import load_cluster
 from tierwall.cluster.sharing import share_parts
+from tierwall.resources.resource import Resource
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}, "spec": {"containers": []}}
 
@@ -131,3 +132,17 @@ def test_a_list_without_an_answer_is_left_out_and_a_server_without_any_is_an_err
     (entry,) = snapshot.unlisted
     assert (entry.kind, entry.reason, entry.message) == ("Node", "unavailable", "no answer within 3 s")
     assert snapshot.get("", "Pod", "shop", "web") is not None
+
+
+def test_the_result_is_never_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python would write it into the words of an error, when asyncio drops its handler of signals."""
+    written: list[str] = []
+
+    def write(resource: Resource) -> str:
+        written.append(resource.name)
+        return resource.name
+
+    monkeypatch.setattr(Resource, "__repr__", write)
+    with serving([POD]) as cluster:
+        assert load_cluster(Cluster(kubeconfig=cluster.kubeconfig), ("network",)).is_live
+    assert written == []

@@ -118,19 +118,25 @@ async def _read(
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, in a thread of its own if this one has a running event loop already."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
     results: list[T] = []
     errors: list[BaseException] = []
 
+    async def main() -> None:
+        # Not returned: where `asyncio.run` takes its handler of signals away, Python writes the result of the task into
+        # the words of an error that nobody sees, which takes seconds for a large cluster.
+        results.append(await work)
+
     def run() -> None:
         try:
-            results.append(asyncio.run(work))
+            asyncio.run(main())
         except BaseException as error:
             errors.append(error)
 
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(main())
+        return results[0]
     thread = threading.Thread(target=run, name="cluster")
     thread.start()
     thread.join()

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, Struct
 
-from tierwall.cluster.shapes import ApiObject, Metadata
+from tierwall.cluster.shapes import ApiObject, Metadata, MetadataObject
 from tierwall.errors import TierwallError
 from tierwall.resources.json_text import MAX_DEPTH, JsonError, json_values
 
@@ -20,6 +20,7 @@ Item = TypeVar("Item")
 
 # `msgspec` reports a wrong form by the first, text that is not UTF-8 by the second, and deep nesting by the third.
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _WHOLE = tuple(field for field in ApiObject.__struct_fields__ if field != "metadata")
 _KEYS = dict(zip(ApiObject.__struct_fields__, ApiObject.__struct_encode_fields__, strict=True))
 _METADATA_KEYS = dict(zip(Metadata.__struct_fields__, Metadata.__struct_encode_fields__, strict=True))
@@ -58,6 +59,8 @@ class ItemReader:
 
     def __init__(self, shape: type[Any]) -> None:
         self._shape = shape
+        # What to ask a server for. If only metadata matters, half of a workload need not be sent.
+        self.accept = f"{_METADATA},application/json" if shape is MetadataObject else "application/json"
         self._page: msgspec.json.Decoder[Any] = msgspec.json.Decoder(ListPage[shape])  # type: ignore[valid-type]
         self._object: msgspec.json.Decoder[Any] = msgspec.json.Decoder(shape)
 

@@ -51,7 +51,7 @@ async def read_all(
         items: list[Any] = []
         while True:
             try:
-                response = await connection.get(kind.path(namespace), query)
+                response = await connection.get(kind.path(namespace), query, decoder.accept)
             except ApiServerError as error:
                 if error.code == 410 and "continue" in query:
                     break

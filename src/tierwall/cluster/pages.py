@@ -21,6 +21,8 @@ Item = TypeVar("Item")
 PAGE = 500
 # After so many marks that have expired, everything is read in one answer.
 _MAX_RESTARTS = 3
+# A page may be empty if a selector leaves nothing of it, but not so many in a row.
+_MAX_IDLE = 1000
 # Selectors are not part of a mark, so each page must have them.
 NO_SELECTOR: Mapping[str, str] = {}
 
@@ -49,6 +51,8 @@ async def read_all(
     for restart in range(_MAX_RESTARTS + 1):
         query = {**selector, "limit": str(PAGE)} if restart < _MAX_RESTARTS else {**selector}
         items: list[Any] = []
+        marks: set[str] = set()
+        idle = 0
         while True:
             try:
                 response = await connection.get(kind.path(namespace), query, decoder.accept)
@@ -58,12 +62,14 @@ async def read_all(
                 raise
             page = decoder.page(response.content)
             items += convert(page.items or ())
+            idle = 0 if page.items else idle + 1
             mark = page.metadata.mark
             if progress is not None:
                 progress(len(items), len(items) + (page.metadata.remaining_item_count or 0))
             if not mark:
                 return ObjectList(page.metadata.resource_version, items)
-            if mark == query.get("continue"):
-                raise AnswerError("a page of the list says that it goes on at itself")
+            if mark in marks or idle > _MAX_IDLE:
+                raise AnswerError("the list says that it goes on, and never ends")
+            marks.add(mark)
             query = {**selector, "limit": str(PAGE), "continue": mark}
     raise AnswerError("the list expires again and again while it is read")

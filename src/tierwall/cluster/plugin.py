@@ -85,7 +85,7 @@ async def run_plugin(access: ClusterAccess, patience: float = _PATIENCE_S) -> Pl
                 raise _plugin_error(plugin, f"printed more than {_MAX_ANSWER >> 20} MiB")
             status = await process.wait()
     except BaseException as error:
-        _end(process, whole_session=not interactive)
+        await _end(process, whole_session=not interactive)
         if isinstance(error, TimeoutError):
             raise _plugin_error(plugin, f"did not end within {patience:g} s") from None
         raise
@@ -105,10 +105,13 @@ async def _answer(process: asyncio.subprocess.Process) -> bytes:
     return b"".join(parts)
 
 
-def _end(process: asyncio.subprocess.Process, whole_session: bool) -> None:
+async def _end(process: asyncio.subprocess.Process, whole_session: bool) -> None:
     """End a plugin that nobody waits for any more, with all that it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL) if whole_session else process.kill()
+    await process.wait()
+    # Otherwise its output stays open as long as anything that it has started in a session of its own.
+    process._transport.close()  # type: ignore[attr-defined]
 
 
 def _program(plugin: PluginEntry) -> str:

@@ -7,9 +7,11 @@ from random import Random
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import ROOT
 from tests.randomness import examples, seeds
 from tests.redact.renamed import snapshot_of, strings
 from tests.worlds import api_clusters, gateway_clusters, tool_worlds
@@ -383,3 +385,13 @@ def test_blocks_contain_what_they_contained(data: st.DataObject, address: Any) -
         if network.prefixlen < size:
             whole, *halves = (translator.translate(str(part)) for part in (network, *network.subnets()))
             assert sorted(halves) == sorted(map(str, ipaddress.ip_network(whole).subnets()))
+
+
+def test_the_page_shows_what_is_written() -> None:
+    page = (ROOT / "docs" / "clusters.md").read_text().partition("# before ")[2].partition("```")[0]
+    width = page.index("# after") + len("# before ")
+    lines = page.split("\n")[1:]
+    before = yaml.safe_load("\n".join(line[:width] for line in lines))
+    after = yaml.safe_load("\n".join(line[width:] for line in lines))
+    (copied,) = redacted({"apiVersion": "networking.k8s.io/v1", **before}).values
+    assert copied == {"apiVersion": "networking.k8s.io/v1", **after}

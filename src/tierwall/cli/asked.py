@@ -19,9 +19,11 @@ _OF_SOURCES = ("cluster", "context", "kubeconfig", "cluster_as", "cluster_as_gro
 _NAMES = frozenset(
     (
         *("source", "destination", "gateway", "listener", "listener_set", "route", "rule", "backend", "caller", "host"),
-        *("backend_section", "user", "groups", "namespace", "name"),
+        *("backend_section", "user", "groups", "uid", "namespace", "name"),
     )
 )
+# Headers whose values are kept.
+_TYPES = ("content-type", "accept")
 
 
 def question_commands() -> Mapping[str, Lazy]:
@@ -80,12 +82,14 @@ class AskedQuestion:
 def _renamed(option: str, text: str, rename: Callable[[str], str]) -> str:
     if option in _NAMES:
         return rename_name(text, rename)
-    separator: Any = {"what": "/", "answers": "="}.get(option)
+    separator: Any = {"what": "/", "answers": "=", "headers": ":"}.get(option)
     if separator is None or separator not in text or text.startswith("/"):
         return text
     before, _, after = text.partition(separator)
     if option == "what":  # RESOURCE/NAME
         return f"{before}/{rename(after)}"
+    if option == "headers":
+        return text if before.strip().lower() in _TYPES else f"{before}:{rename(after)}"
     return f"{rename_name(before, rename)}={after}"
 
 

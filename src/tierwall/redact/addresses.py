@@ -23,7 +23,8 @@ _SPECIAL = (
     *("ff00::/8", "ff01::/16", "ff02::/16", "2001:db8::/32"),
 )
 _MAPPED = 0xFFFF
-_MAX_TRIES = 8
+# So many keys are tried, unless there are so many addresses that some stand-in always is another's address.
+_MAX_TRIES, _MANY = 8, 500
 
 
 @cache
@@ -100,9 +101,9 @@ def address_translator(texts: Iterable[str], key: bytes) -> AddressTranslator:
     """Return a translator under whose key no stand-in is one of the addresses, if there is such a key."""
     known = frozenset(texts)
     best: tuple[int, AddressTranslator] | None = None
-    for attempt in range(_MAX_TRIES):
+    for attempt in range(_MAX_TRIES if len(known) < _MANY else 1):
         translator = AddressTranslator(blake2b(bytes((attempt,)), key=key, digest_size=32).digest())
-        same = sum(translator.translate(text) in known for text in known)
+        same = sum(translator.translate(text) in known for text in known) if len(known) < _MANY else 0
         if best is None or same < best[0]:
             best = same, translator
         if not same:

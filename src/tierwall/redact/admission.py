@@ -14,7 +14,7 @@ from tierwall.resources.admission import AdmissionProblem
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import admit_with_definitions
+from tierwall.resources.validity import DEFINITION, admit_with_definitions
 
 
 class AdmissionDifference(NamedTuple):
@@ -45,7 +45,9 @@ def admission_differences(
     if bool(refusals) == bool(new):
         return
     named = False
-    for path in dict.fromkeys(problem.path for problem in (*new, *refusals)):
+    # A definition is not put together of stand-ins.
+    paths = () if (resource.group, resource.kind) == DEFINITION else (problem.path for problem in (*new, *refusals))
+    for path in dict.fromkeys(paths):
         text, stand_in = _at(resource.value, path), _at(value, path)
         if isinstance(text, str) and text and text != stand_in:
             named = True

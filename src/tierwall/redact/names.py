@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
 
 from tierwall.core.reference import Reference
-from tierwall.redact.addresses import address_translator
+from tierwall.redact.addresses import AddressTranslator, address_translator
 from tierwall.redact.expressions import ExpressionAnalysis
 from tierwall.redact.fields import TextType
 from tierwall.redact.insight import KeptNames
@@ -74,15 +75,19 @@ class NameReader:
         self.values[TextType.OTHER].update(check.constant for check in analysis.checks if check.keeps_parts)
         self.values[TextType.LABEL_KEY].update(analysis.fields.values())
 
+    @cached_property
+    def _addresses(self) -> AddressTranslator:
+        addresses = {address for text in self.replaced for address in addresses_of(text)}
+        key = blake2b("\n".join(sorted(self.replaced)).encode("utf-8", "surrogatepass"), digest_size=32).digest()
+        return address_translator(addresses, key)
+
     def translator(self, kept: KeptNames) -> NameTranslator:
         """Return the translator of all names that are not kept."""
         labels = frozenset(self.values[TextType.LABEL_VALUE] | self.values[TextType.NAMESPACE])
         scalars = {token for text in self.values[TextType.SCALAR] for token in tokens_of(text)}
         fixed = {token for text in self.replaced for token in kept_tokens_of(text)} | kept.tokens | scalars
         tokens = {token for text in self.replaced for token in tokens_of(text)} - kept.tokens - scalars
-        addresses = {address for text in self.replaced for address in addresses_of(text)}
-        key = blake2b("\n".join(sorted(self.replaced)).encode("utf-8", "surrogatepass"), digest_size=32).digest()
-        translated = None if kept.has_addresses else address_translator(addresses, key)
+        translated = None if kept.has_addresses else self._addresses
         whole = (self.values[TextType.SECRET] | self.values[TextType.ARN]) - kept.texts
         bases = {token for text in self.replaced for token in before_high_separators(text)}
         while True:

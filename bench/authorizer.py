@@ -54,9 +54,9 @@ uvicorn.Server(config).run(sockets=[listening])
 
 
 def cpu(pid: int) -> float:
-    """Seconds of CPU that a process has used, in user and system mode."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Seconds of CPU that all threads of a process have used, as exactly as the scheduler counts them."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def idle(pid: int, longest: float = 90.0) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO
@@ -54,15 +54,22 @@ class DecisionLog:
 
     def write(self, document: Mapping[str, Any]) -> None:
         """Append one decision, as `render.engines` writes it."""
+        self.append((self._encoder.encode(document),))
+
+    def append(self, encoded: Iterable[bytes]) -> None:
+        """Append decisions that are written as JSON, all with one system call."""
         if self._stream is None:
             return
-        line = self._encoder.encode(document)
-        if len(line) > MAX_STRING:
-            line = self._encoder.encode({key: _truncated(value) for key, value in document.items()})
-        line = printable_json_bytes(line) + b"\n"
+        lines = b"".join(map(self._line, encoded))
         with self._lock:
-            self._stream.write(line)
+            self._stream.write(lines)
             self._stream.flush()
+
+    def _line(self, line: bytes) -> bytes:
+        if len(line) > MAX_STRING:
+            document = msgspec.json.decode(line)
+            line = self._encoder.encode({key: _truncated(value) for key, value in document.items()})
+        return printable_json_bytes(line) + b"\n"
 
     def close(self) -> None:
         """Close the log; standard output stays open."""

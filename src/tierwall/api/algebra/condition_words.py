@@ -7,7 +7,8 @@ has removed everything about other users.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import lru_cache
 
 from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, ConditionalDecision, Effect
 from tierwall.api.algebra.condition_fit import unpack
@@ -28,19 +29,22 @@ def condition_words(opinions: Iterable[tuple[str, Decision]], is_complete: bool 
     """
     opinions = list(opinions)
     allowing = next((name for name, opinion in opinions if opinion.verdict is ALLOW), None)
-    conditions = [
+    conditions = tuple(
         condition
         for _, opinion in opinions
         if isinstance(opinion, ConditionalDecision)
         for condition in opinion.conditions.conditions
-    ]
-    parts = list(_parts(conditions, is_complete and allowing is None))
+    )
+    parts = _parts(conditions, is_complete and allowing is None)
     if allowing is not None:
-        parts.append(f"otherwise allowed by authorizer `{clean_text(allowing)}`")
+        parts += (f"otherwise allowed by authorizer `{clean_text(allowing)}`",)
     return bounded("; ".join(parts), MAX_WORDS)
 
 
-def _parts(conditions: list[Condition], is_only: bool) -> Iterator[str]:
+@lru_cache(maxsize=1024)
+def _parts(conditions: tuple[Condition, ...], is_only: bool) -> tuple[str, ...]:
+    """Write the conditions by effect. A reason and a record tell the same, and so do the next requests."""
+    parts = []
     for effect, verb in _VERBS:
         of_effect = [condition for condition in conditions if condition.effect is effect]
         if not of_effect:
@@ -49,7 +53,8 @@ def _parts(conditions: list[Condition], is_only: bool) -> Iterator[str]:
         if len(of_effect) > MAX_SHOWN:
             shown.append(f"one of {len(of_effect) - MAX_SHOWN} more conditions holds")
         verb = "allowed only if" if effect is Effect.ALLOW and is_only else verb
-        yield f"{verb} {', or if '.join(shown)}"
+        parts.append(f"{verb} {', or if '.join(shown)}")
+    return tuple(parts)
 
 
 def one_condition(condition: Condition) -> str:
@@ -73,6 +78,8 @@ def one_line(text: str) -> str:
 
 def clean_text(text: str) -> str:
     """Return a text as one bounded line without unprintable characters."""
+    if len(text) <= MAX_TEXT and text.isascii() and text.isprintable() and "  " not in text and text == text.strip():
+        return text
     # Cut first, so that a huge text costs nothing.
     return bounded(escape_unprintable(" ".join(text[: 4 * MAX_TEXT].split())), MAX_TEXT)
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, MutableMapping
-from datetime import UTC, datetime
 from functools import partial
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, TypeAlias
 
 import msgspec
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from tierwall.api.wire import condition_sets
-from tierwall.render.engines import review_document
+from tierwall.render.engines import review_line
 from tierwall.render.json import diagnostic_document
 from tierwall.serve.authorizer.asking import decide_with_answers
 from tierwall.serve.authorizer.metrics import AuthorizerMetrics
@@ -81,6 +80,7 @@ class App:
         self._follower = follower
         self._metrics = metrics
         self._log = log
+        self._unlogged: list[bytes] = []
         self._read_seconds = read_seconds
         self._log_event = log_event
         self.stopping = False
@@ -160,13 +160,20 @@ class App:
         record = reply.record
         self._metrics.observe(record, seconds)
         if self._log is not None and record.phase != CANARY:
-            try:
-                self._log.write(review_document(record, datetime.now(UTC), seconds))
-            except OSError as error:
-                # A full disk must not stop authorization. The counter and the first message report it.
-                if self._metrics.log_failures._value.get() == 0:
-                    self._log_event("decision log refused", why=str(error))
-                self._metrics.log_failures.inc()
+            if not self._unlogged:
+                asyncio.get_running_loop().call_soon(self._write_log, self._log)
+            self._unlogged.append(review_line(record, time(), seconds))
+
+    def _write_log(self, log: DecisionLog) -> None:
+        """Write the decisions of one round of the event loop together: a system call costs more than a record."""
+        lines, self._unlogged = self._unlogged, []
+        try:
+            log.append(lines)
+        except OSError as error:
+            # A full disk must not stop authorization. The counter and the first message report it.
+            if self._metrics.log_failures._value.get() == 0:
+                self._log_event("decision log refused", why=str(error))
+            self._metrics.log_failures.inc(len(lines))
 
     def _page(self, path: str) -> tuple[int, bytes, bytes]:
         if path == "/metrics":

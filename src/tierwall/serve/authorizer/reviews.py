@@ -157,16 +157,12 @@ class Reviews:
             if is_upsert(attributes) and answer.verdict is not DENY and policies.admitted.covers(attributes):
                 # Admission must hear of each of them, so no answer is kept.
                 answer, fresh_until = self._upsert_answer(policies, attributes, answer), 0.0
-            record = full_record(AUTHORIZE, decision, attributes, policies.revision)
+            record = self._record(decision, attributes, policies.revision)
             if answer is not decision:
                 record.answer, record.reason = answer.verdict.value, answer.reason
             return ReviewReply(200, self._encode_concrete(review.api_version, answer), record, fresh_until)
         decision = policies.chain.authorize(attributes)
-        record = (
-            full_record(AUTHORIZE, decision, attributes, policies.revision)
-            if self._logged
-            else brief_record(AUTHORIZE, decision, policies.revision)
-        )
+        record = self._record(decision, attributes, policies.revision)
         if not decision.is_conditional:
             return ReviewReply(200, self._encode_concrete(review.api_version, decision), record)
         if review.shape is WireShape.CONDITIONS_CHAIN and self._shape is not WireShape.CONDITIONS_CHAIN:
@@ -186,6 +182,11 @@ class Reviews:
         if not self._settle and self._upserts.remember(attributes):
             return answer
         return Decision(DENY, "update and patch have other conditions than create, and nobody would enforce both")
+
+    def _record(self, decision: ChainDecision, attributes: Attributes, revision: str) -> DecisionRecord:
+        if self._logged:
+            return full_record(AUTHORIZE, decision, attributes, revision)
+        return brief_record(AUTHORIZE, decision, revision)
 
     def _encode_concrete(self, api_version: str, decision: Decision) -> bytes:
         """Return a concrete answer as it is sent. There are few, so nearly all were encoded before."""

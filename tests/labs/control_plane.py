@@ -9,6 +9,7 @@ import shutil
 import signal
 import ssl
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -71,6 +72,7 @@ class ControlPlane:
         self._held = [HeldPort() for _ in range(3)]
         self.api_port, self._etcd_port, self._peer_port = (port.number for port in self._held)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._data: set[Path] = set()
 
     # processes
 
@@ -80,6 +82,9 @@ class ControlPlane:
             self.stop_process(name)
         for port in self._held:
             port.close()
+        for data in self._data:
+            # 65 MB each, and pytest keeps the folders of three runs.
+            shutil.rmtree(data, ignore_errors=True)
 
     def stop_process(self, name: str, kill: bool = False) -> None:
         """Stop one process."""
@@ -92,6 +97,7 @@ class ControlPlane:
             process.wait()
 
     def _start_etcd(self, data: str = "etcd") -> None:
+        self._data.add(self.folder / data)
         client, peer = self.etcd_url, f"http://127.0.0.1:{self._peer_port}"
         self._start(
             "etcd",
@@ -128,7 +134,8 @@ class ControlPlane:
 
     def _start(self, name: str, *command: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
+            owned = [*_die_with_owner(), *command]
+            self._processes[name] = subprocess.Popen(owned, stdout=log, stderr=log, cwd=self.folder)
 
     def _is_ready(self) -> bool:
         for name, process in self._processes.items():
@@ -181,6 +188,16 @@ class ControlPlane:
                 "current-context": "x",
             }
             (self.folder / f"{user}.kubeconfig").write_text(yaml.safe_dump(document))
+
+
+def _die_with_owner() -> list[str]:
+    """Return a command prefix that makes the kernel kill the command when this process dies, however it dies."""
+    if sys.platform != "linux":
+        return []
+    # PR_SET_PDEATHSIG is 1.
+    code = f"import ctypes, os, sys; ctypes.CDLL(None).prctl(1, {int(signal.SIGKILL)})"
+    alive = f"os.getppid() == {os.getpid()} or sys.exit(1)"
+    return [sys.executable, "-I", "-S", "-c", f"{code}; {alive}; os.execvp(sys.argv[1], sys.argv[1:])"]
 
 
 def unverified() -> ssl.SSLContext:

@@ -165,6 +165,8 @@ def shared_cluster(folder: Path) -> Iterator[LiveClient]:
     with connection, contextlib.closing(LiveClient(Path((folder / "current").read_text()))) as client:
         yield client
     if keeper is not None:
+        assert keeper.stdin is not None
+        keeper.stdin.close()
         keeper.wait()
 
 
@@ -184,7 +186,8 @@ def _start_keeper(folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket]
         keeper = subprocess.Popen(
             [sys.executable, "-m", "tests.labs.live_cluster", str(folder)],
             cwd=ROOT,
-            stdin=subprocess.DEVNULL,
+            # It ends with this process, so the keeper notices if nobody is left who could connect.
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -214,14 +217,15 @@ def keep(folder: Path) -> None:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind("socket")
             listener.listen()
-            clients: list[socket.socket] = [listener.accept()[0]]
-            while clients:
-                for ready in select.select([listener, *clients], [], [])[0]:
-                    if ready is listener:
-                        clients.append(listener.accept()[0])
-                    elif not ready.recv(1):
-                        ready.close()
-                        clients.remove(ready)
+            # Standard input is the one who has started this: it ends when that process does.
+            users: set[int] = {sys.stdin.fileno()}
+            while users:
+                for ready in select.select([listener.fileno(), *users], [], [])[0]:
+                    if ready == listener.fileno():
+                        users.add(listener.accept()[0].detach())
+                    elif not os.read(ready, 1):
+                        os.close(ready)
+                        users.remove(ready)
             Path("socket").unlink()
     finally:
         cluster.stop()

@@ -40,6 +40,8 @@ class Agents:
         keys.mkdir()
         certificates.write(keys, AGENTS)
         self.keys = keys
+        # What is read: the paths, or the options of a cluster.
+        self.sources = [str(self.manifests), str(keys / "tls.yaml")]
         self.port = unused_port()
         self.http = self.orders = self.reports = 0
         self.runs = 0
@@ -50,8 +52,7 @@ class Agents:
         endpoints = [f"--endpoint=XBackend/shop/{name}=127.0.0.1:{port}" for name, port in backends.items()]
         return [
             *PROGRAM,
-            str(self.manifests),
-            str(self.keys / "tls.yaml"),
+            *self.sources,
             f"--bind=shop/agents:8443=127.0.0.1:{self.port}",
             "--http=127.0.0.1:0",
             f"--decision-log={self.log}",

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -18,9 +19,11 @@ from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.reflector import Timing
 from tierwall.cluster.wanted import followed_kinds
 from tierwall.core.diagnostics import InputError
+from tierwall.core.source import ClusterPosition
 from tierwall.resources import validity
 from tierwall.resources.admission import admit
 from tierwall.resources.load import Loader, LoadResult, LoadSettings
+from tierwall.resources.resource import Identity
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.cluster import ClusterSource
 from tierwall.serve.files import FileSource
@@ -28,6 +31,7 @@ from tierwall.serve.follower import Follower, Load, PreparedState
 
 NAMESPACES = FakeKind("", "v1", "Namespace", "namespaces", namespaced=False)
 PODS = FakeKind("", "v1", "Pod", "pods")
+SECRETS = FakeKind("", "v1", "Secret", "secrets")
 DEPLOYMENTS = FakeKind("apps", "v1", "Deployment", "deployments")
 POLICIES = FakeKind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
 ADMIN = FakeKind("policy.networking.k8s.io", "v1alpha1", "AdminNetworkPolicy", "adminnetworkpolicies", namespaced=False)
@@ -79,6 +83,7 @@ class Lab:
     def __init__(self, server: FakeApiServer, folder: Path, *paths: Path, timing: Timing = HASTE, **settings: Any):
         self.server, self.engine, self.folder = server, Recorder(), folder
         self.messages: list[str] = []
+        self.named: set[Identity] = set()
         self.loads = 0
         # Where nobody listens yet, the port is that of a server to come.
         access = ClusterAccess("fake", server.url, "default")
@@ -90,6 +95,7 @@ class Lab:
             FileSource(Loader([str(path) for path in paths], loading)),
             loading,
             self.messages.append,
+            lambda snapshot: self.named,
             timing,
         )
         self.stop = asyncio.Event()
@@ -174,14 +180,15 @@ def test_only_what_has_changed_is_put_into_the_snapshot_and_judged(
 
     async def do(lab: Lab) -> None:
         before = {resource.name: resource for resource in lab.engine.snapshot}
-        assert sorted(judged) == ["deny", "shop", "web"]
+        assert judged == ["deny"], "of a cluster, only policies are judged"
         judged.clear()
         await lab.server.put("pods", _pod("db"))
-        await lab.until(lambda: "Pod/shop/db" in lab.engine.names)
+        await lab.server.put("networkpolicies", _policy("other"))
+        await lab.until(lambda: {"Pod/shop/db", "NetworkPolicy/shop/other"} <= lab.engine.names)
         after = {resource.name: resource for resource in lab.engine.snapshot}
-        del after["db"]
+        del after["db"], after["other"]
         assert after == before
-        assert judged == ["db"]
+        assert judged == ["other"]
         lists = [target for target in lab.server.requests if "limit=500" in target]
         assert lists == [], "the list was the beginning of the watch, and nothing is listed again"
 
@@ -193,10 +200,10 @@ def test_a_refused_object_is_reported_until_it_is_gone(tmp_path: Path) -> None:
 
     async def do(lab: Lab) -> None:
         await lab.server.put("networkpolicies", _policy("bad", podSelector="all"))
-        await lab.until(lambda: "TW103" in lab.engine.problems)
+        await lab.until(lambda: "TW112" in lab.engine.problems)
         await lab.server.put("pods", _pod("db"))
         await lab.until(lambda: "Pod/shop/db" in lab.engine.names)
-        assert "TW103" in lab.engine.problems
+        assert "TW112" in lab.engine.problems
         await lab.server.delete("networkpolicies", "shop", "bad")
         await lab.until(lambda: not lab.engine.problems)
 
@@ -422,6 +429,80 @@ def test_an_object_to_leave_out_that_never_was_there_ends_the_start(tmp_path: Pa
         async with _server() as server:
             with pytest.raises(InputError, match="there is no"):
                 await asyncio.wait_for(Lab(server, tmp_path, without=("NetworkPolicy/shop/no",))._run(), PATIENCE_S)
+
+    asyncio.run(main())
+
+
+def _secret_requests(server: FakeApiServer) -> set[tuple[str, str]]:
+    """The paths and selectors of all requests for Secrets."""
+    targets = (urlsplit(target) for target in server.requests if "secrets" in target)
+    return {(target.path, parse_qs(target.query).get("fieldSelector", [""])[0]) for target in targets}
+
+
+def test_only_secrets_that_are_named_are_followed(tmp_path: Path) -> None:
+    """Each by its name, as long as it is named; a file's is not asked for."""
+    file = tmp_path / "secret.json"
+    head = {"apiVersion": "v1", "kind": "Secret"}
+    _write(file, head | {"metadata": {"name": "of-file", "namespace": "shop"}, "data": {"key": "ZmlsZQ=="}})
+
+    async def main() -> None:
+        async with _server(NAMESPACES, PODS, POLICIES, SECRETS) as server:
+            for name in ("named", "other", "later", "of-file"):
+                metadata = {"name": name, "namespace": "shop", "annotations": {"a": "b"}}
+                await server.put("secrets", {"metadata": metadata, "data": {"key": "b25l"}, "type": "Opaque"})
+            lab = Lab(server, tmp_path, file)
+            lab.named = {("", "Secret", "shop", "named"), ("", "Secret", "shop", "of-file")}
+
+            def data(name: str) -> Any:
+                secret = lab.engine.snapshot.get("", "Secret", "shop", name)
+                return None if secret is None else secret.value["data"]["key"]
+
+            async with lab:
+                await lab.until(lambda: True)
+                # It is there from the first load on.
+                assert lab.loads == 1
+                assert data("named") == "b25l"
+                assert data("of-file") == "ZmlsZQ=="
+                assert data("other") is None
+                await server.put("secrets", {"metadata": metadata | {"name": "named"}, "data": {"key": "dHdv"}})
+                await lab.until(lambda: data("named") == "dHdv")
+                lab.named = {("", "Secret", "shop", "later"), ("", "Secret", "shop", "absent")}
+                await server.put("pods", _pod("db"))
+                await lab.until(lambda: data("later") == "b25l" and data("named") is None)
+                await server.put("secrets", {"metadata": metadata | {"name": "absent"}, "data": {"key": "dHdv"}})
+                await lab.until(lambda: data("absent") == "dHdv")
+                await server.delete("secrets", "shop", "later")
+                await lab.until(lambda: data("later") is None)
+                names = ("named", "later", "absent")
+                path = "/api/v1/namespaces/shop/secrets"
+                assert _secret_requests(server) == {(path, f"metadata.name={name}") for name in names}
+
+    asyncio.run(main())
+
+
+def test_what_is_in_a_secret_is_in_no_message(tmp_path: Path) -> None:
+    """A broken one, a forbidden one, and what shows objects."""
+
+    async def main() -> None:
+        async with _server(NAMESPACES, PODS, POLICIES, SECRETS) as server:
+            metadata = {"name": "named", "namespace": "shop"}
+            await server.put("secrets", {"metadata": metadata, "data": {"hidden-key": "aGlkZGVu"}})
+            lab = Lab(server, tmp_path)
+            lab.named = {("", "Secret", "shop", "named")}
+            async with lab:
+                await lab.until(lambda: True)
+                secret = lab.engine.snapshot.get("", "Secret", "shop", "named")
+                assert secret is not None
+                await server.put("secrets", {"metadata": metadata, "data": {"hidden-key": ["aGlkZGVu"]}})
+                await lab.until(lambda: "TW044" in lab.engine.problems)
+                server.forbidden.add("secrets")
+                await server.restart(0)
+                await lab.until(lambda: "TW043" in lab.engine.problems)
+                position = secret.position(("data", "hidden-key"))
+                assert isinstance(position, ClusterPosition)
+                shown = repr((lab.engine.newest.diagnostics, lab.messages, secret, position.node))  # type: ignore[union-attr]
+                assert "aGlkZGVu" not in shown
+                assert lab.engine.snapshot.get("", "Secret", "shop", "named") is secret, "its last good state counts"
 
     asyncio.run(main())
 

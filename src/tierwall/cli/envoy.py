@@ -134,9 +134,10 @@ class RunParams(StateParams, RequiredPathParams):
 @click.command("run", epilog="Example: tierwall run manifests/ --address 127.0.0.1 --decision-log decisions.jsonl")
 @runs(RunParams)
 def run(params: RunParams) -> None:
-    """Watch manifests and enforce their tool policies with Envoy.
+    """Follow manifests or a cluster, and enforce their tool policies with Envoy.
 
-    PATH is a file or folder to watch, or `-` to read standard input once. An object with an error fails closed or is
+    PATH is a file or folder to watch, or `-` to read standard input once; it lies over a cluster if one is named. An
+    object with an error fails closed or is
     left out, a broken file keeps what it had, and everything else comes into force. Decisions go to the decision log,
     everything else to standard error.
 
@@ -147,10 +148,10 @@ def run(params: RunParams) -> None:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
+    from tierwall.engines.envoy.config.tls import objects_to_read
     from tierwall.serve.certificate_files import CertificateFiles
     from tierwall.serve.run import RunSettings
 
-    source = params.object_source(state=params.state)
     xds = _xds(params)
     if (params.certificate is None) is not (params.key is None):
         raise click.UsageError("give --certificate and --key together")
@@ -176,6 +177,7 @@ def run(params: RunParams) -> None:
         filters_lists=params.filter_lists,
         decision_log=params.decision_log,
     )
+    source = params.object_source(state=params.state, named=lambda snapshot: objects_to_read(snapshot, options))
     engine("envoy", options=options, settings=settings).follow(source, print_report)
 
 

@@ -14,6 +14,8 @@ from tierwall.cli.command import FAILED, Params, argument, option, print_diagnos
 if TYPE_CHECKING:
     from tierwall.core.answer import Answer
     from tierwall.resources.load import LoadResult, LoadSettings
+    from tierwall.resources.resource import Identity
+    from tierwall.resources.snapshot import Snapshot
     from tierwall.serve.follower import ObjectSource
     from tierwall.world import World
 
@@ -169,11 +171,12 @@ class ObjectParams(SourceParams):
         poll_seconds: float | None = None,
         state: str | None = None,
         send_message: Callable[[str], None] | None = None,
+        named: Callable[[Snapshot], Iterable[Identity]] = lambda snapshot: (),
     ) -> ObjectSource:
         """Make the source of objects that an engine follows.
 
         `state` is the folder of `--state`. `send_message` gets what is said while the cluster does not answer yet; by
-        default it is printed.
+        default it is printed. `named` returns the Secrets and ConfigMaps of the cluster that its objects need.
         """
         from tierwall.cli.collector import CommandLoader, restore_collector
         from tierwall.serve.files import FileSource
@@ -198,7 +201,7 @@ class ObjectParams(SourceParams):
         wanted = followed_kinds(self.asked_planes, bool(paths))
         files = FileSource(CommandLoader(paths, settings), poll_seconds, folder)
         return CommandClusterSource(
-            self.cluster_access, wanted, cluster.timeout, files, settings, send_message or _print_message
+            self.cluster_access, wanted, cluster.timeout, files, settings, send_message or _print_message, named
         )
 
 

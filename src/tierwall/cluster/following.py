@@ -122,22 +122,31 @@ class FollowedCluster:
             changed, self._changed = self._changed, {}
             return ClusterChanges(changed, self._state.lost, self._state.faults)
 
-    def follow_objects(self, named: Mapping[FollowedKey, type[Any]], seconds: float) -> None:
-        """Follow these objects by their names, and no others; wait for new ones, for so many seconds."""
+    def follow_objects(self, named: Mapping[FollowedKey, type[Any]], seconds: float, is_patient: bool = False) -> None:
+        """Follow these objects by their names, and no others; wait until new ones were read, for so many seconds.
+
+        Without `is_patient`, one that cannot be read at the moment is not waited for.
+        """
         if named.keys() == self._named.keys():
             return
         self._named = dict(named)
-        assert self._loop is not None
         done = threading.Event()
 
         async def adapt() -> None:
             self._look.set()
-            end = self._loop.time() + seconds  # type: ignore[union-attr]
-            while self._loop.time() < end and not self._are_read(named):  # type: ignore[union-attr]
-                await asyncio.sleep(0.005)
-            done.set()
+            try:
+                async with asyncio.timeout(seconds):
+                    while not self._are_read(named, is_patient):
+                        await asyncio.sleep(0.005)
+            except TimeoutError:
+                pass
+            finally:
+                done.set()
 
-        asyncio.run_coroutine_threadsafe(adapt(), self._loop)
+        with self._lock:
+            if self._is_closing or self._loop is None or self._loop.is_closed():
+                return
+            asyncio.run_coroutine_threadsafe(adapt(), self._loop)
         done.wait(seconds + 1)
 
     def close(self) -> None:
@@ -356,11 +365,11 @@ class FollowedCluster:
             )
         )
 
-    def _are_read(self, keys: Iterable[FollowedKey]) -> bool:
-        """Whether objects were read, or cannot be at the moment."""
+    def _are_read(self, keys: Iterable[FollowedKey], is_patient: bool) -> bool:
+        """Whether objects were read, or, without patience, cannot be at the moment; and all changes are published."""
         reflectors = [self._reflectors.get(key) for key in keys]
-        return all(
-            current is not None and (current[0].complete.is_set() or current[0].failure is not None)
+        return not self._unpublished and all(
+            current is not None and (current[0].complete.is_set() or not (is_patient or current[0].failure is None))
             for current in reflectors
         )
 

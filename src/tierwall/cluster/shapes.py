@@ -41,6 +41,18 @@ class SpecObject(Struct, rename="camel", omit_defaults=True):
     webhooks: Any = UNSET
 
 
+class DataObject(Struct, rename="camel", omit_defaults=True):
+    """A Secret or ConfigMap."""
+
+    metadata: Metadata
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+
+    def __repr__(self) -> str:
+        # A Secret must not get into a message or a log.
+        return f"<{type(self).__name__} {self.metadata.namespace}/{self.metadata.name}>"
+
+
 class ApiObject(SpecObject, rename="camel", omit_defaults=True):
     """An object of a kind that is kept whole."""
 

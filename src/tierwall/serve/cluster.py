@@ -19,6 +19,7 @@ from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.failures import address_of
 from tierwall.cluster.following import ClusterChanges, FollowedCluster, KindKey, LostKind
 from tierwall.cluster.reflector import Timing
+from tierwall.cluster.shapes import DataObject
 from tierwall.core.diagnostics import Diagnostic, InputError, sorted_diagnostics
 from tierwall.core.reference import Reference
 from tierwall.core.source import ClusterPosition
@@ -38,6 +39,8 @@ QUIET_S = 0.02
 REST_TIMES, LONGEST_REST_S = 19, 0.5
 # How long to wait before saying what is waited for, and how often to look whether that has changed.
 PATIENCE_S = 1.0
+# How long the first load waits for Secrets and ConfigMaps.
+NAMED_PATIENCE_S = 10.0
 
 
 class ClusterSource:
@@ -51,18 +54,24 @@ class ClusterSource:
         files: FileSource,
         settings: LoadSettings,
         send_message: Callable[[str], None],
+        named: Callable[[Snapshot], Iterable[Identity]] = lambda snapshot: (),
         timing: Timing | None = None,
     ) -> None:
-        """`wanted` are the kinds that are followed, with the shapes of their objects; `timeout` is for one request."""
+        """`wanted` are the kinds that are followed, with the shapes of their objects; `timeout` is for one request.
+
+        `named` returns the Secrets and ConfigMaps that the other objects need; these are followed by name.
+        """
         self._followed = FollowedCluster(access, wanted, timeout, self._notify, timing)
         self._server, self._cluster = address_of(access.server), access.context or access.server
         self._files, self._settings, self._send_message = files, settings, send_message
+        self._named = named
         self._said = ""
         # The objects of the cluster, and with the files over them; None if they must be laid over anew.
         self._base = Snapshot({})
         self._over: Snapshot | None = None
         self._files_loaded: LoadResult | None = None
         self._in_files: frozenset[Identity] = frozenset()
+        self._followed_by_name: frozenset[Identity] = frozenset()
         # What the last load said about the cluster.
         self._told = ClusterChanges({})
         # Whether nothing was read yet.
@@ -85,12 +94,32 @@ class ClusterSource:
         told = ClusterChanges({}, taken.lost, taken.faults)
         if not self.is_first and not taken.objects and files is None and told == self._told:
             return None
-        if self._over is None:
-            self._over = overlay(self._base, self._files_loaded.resources) if self._files_loaded else self._base
+        if self._follow_named(self._laid_over()):
+            taken = self._followed.take()
+            if taken.objects:
+                self._take(taken.objects)
+            told = ClusterChanges({}, taken.lost, taken.faults)
         self._told = told
-        snapshot = self._left_of(self._over)
+        snapshot = self._left_of(self._laid_over())
         self.is_first = False
         return self._result(snapshot, told)
+
+    def _laid_over(self) -> Snapshot:
+        """Return the objects of the cluster with the files over them."""
+        if self._over is None:
+            self._over = overlay(self._base, self._files_loaded.resources) if self._files_loaded else self._base
+        return self._over
+
+    def _follow_named(self, snapshot: Snapshot) -> bool:
+        """Follow the Secrets and ConfigMaps that objects name; False if they are followed already."""
+        named = frozenset(self._named(snapshot)) - self._in_files
+        if named == self._followed_by_name:
+            return False
+        self._followed_by_name = named
+        # At the start, listeners without their certificates would be a failure; later, they come with the next change.
+        seconds = NAMED_PATIENCE_S if self.is_first else PATIENCE_S
+        self._followed.follow_objects(dict.fromkeys(named, DataObject), seconds, self.is_first)
+        return True
 
     def _take(self, changed: Mapping[Identity, Resource | None]) -> None:
         """Take changes of the cluster into the snapshots."""

@@ -275,7 +275,7 @@ class ControlPlane:
         if self.controller.in_force is None:
             return Readiness(False, "not read yet")
         if refusal := self.controller.refusal:
-            return Readiness(False, f"the newest load is refused, an earlier one is in force: {refusal[0].message}")
+            return Readiness(False, f"what is newest is not in force, the last good state is: {refusal[0].message}")
         if self._has_new_files:
             return Readiness(False, "the new certificate or client CA is not in force yet")
         return Readiness(True, f"{len(self.controller.in_force.snapshot)} objects")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -20,15 +21,17 @@ from envoy.extensions.transport_sockets.tls.v3 import common_pb2, secret_pb2, tl
 from msgspec import Struct
 
 from tierwall.attach.backend import is_permitted
-from tierwall.attach.listener import Listener
-from tierwall.attach.place import Place
+from tierwall.attach.listener import Listener, gateway_listeners
+from tierwall.attach.place import GATEWAY, Place
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions
 from tierwall.resources.resource import Identity, Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 BAD_CERTIFICATE, NO_AUTHORITY = "TW653", "TW654"
+_READ = (("", "Secret"), ("", "ConfigMap"))
 
 
 class ListenerTls(Struct, frozen=True):
@@ -156,9 +159,37 @@ def referenced_identities(gateway: Resource, listener: Listener) -> Iterator[Ide
         yield _place(ref, "ConfigMap", gateway.namespace)[:4]
 
 
+def objects_to_read(snapshot: Snapshot, options: EnvoyOptions) -> frozenset[Identity]:
+    """Return the Secrets and ConfigMaps that the TLS of served Gateways needs, as far as grants permit it.
+
+    No other Secret of a cluster is ever read (docs/clusters.md#what-they-need).
+    """
+    needed: set[Identity] = set()
+    fence = ObjectFence()
+    for gateway in snapshot.of_kind(*GATEWAY):
+        if options.gateways is None or f"{gateway.namespace}/{gateway.name}" in options.gateways:
+            # What is wrong with a Gateway is said by the compilation.
+            needed |= fence.guard(gateway, "", partial(_objects_of, snapshot, gateway)) or set()
+    return frozenset(needed)
+
+
+def _objects_of(snapshot: Snapshot, gateway: Resource) -> set[Identity]:
+    needed: set[Identity] = set()
+    for listener in gateway_listeners(snapshot, gateway):
+        if listener.protocol != "HTTPS":
+            continue
+        # Only the first certificate is used.
+        certificates = list(list_of_maps(nested_map(listener.value, "tls").get("certificateRefs")))[:1]
+        authorities = list_of_maps(_validation(gateway, listener.port).get("caCertificateRefs"))
+        places = [(listener.owner, _place(ref, "Secret", listener.owner.namespace)) for ref in certificates]
+        places += [(gateway, _place(ref, "ConfigMap", gateway.namespace)) for ref in authorities]
+        needed |= {place[:4] for owner, place in places if place.key in _READ and is_permitted(snapshot, owner, place)}
+    return needed
+
+
 def _data(snapshot: Snapshot, owner: Resource, place: Place) -> tuple[dict[str, bytes] | None, str]:
     """Return the data of a Secret or ConfigMap, or None with the reason why it cannot be read."""
-    if place.key not in (("", "Secret"), ("", "ConfigMap")):
+    if place.key not in _READ:
         return None, f"{place} is neither a Secret nor a ConfigMap"
     if not is_permitted(snapshot, owner, place):
         return None, f"no ReferenceGrant in namespace {place.namespace} permits {place}"

@@ -335,3 +335,41 @@ def test_policies_of_other_systems_are_told_apart() -> None:
         "not considered: NetworkPolicies of Calico (you may not list them)",
         "not considered: NetworkPolicies (you may not list them)",
     ]
+
+
+def test_compiling_names_the_kinds_that_would_be_enforced() -> None:
+    calico = {**policy("shop", "c"), "apiVersion": "crd.projectcalico.org/v1"}
+    gateway = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "g"}, "spec": {}}
+    forbidden = without({"networkpolicies": ["shop"], "gateways": []})
+    with serving([*OBJECTS, calico, gateway], forbidden=forbidden) as cluster:
+        nft, envoy = run(cluster, "compile", "nft"), run(cluster, "compile", "envoy")
+    # Calico's are not enforced by this table in any case.
+    assert nft.stderr.splitlines()[-1:] == [
+        "not considered: NetworkPolicies (you may not list them in default and prod)"
+    ]
+    assert envoy.stderr.splitlines() == ["not considered: Gateways (you may not list them)"]
+    assert "not considered" not in nft.stdout + envoy.stdout
+
+
+def test_policy_tests_name_namespaces_too(tmp_path: Any) -> None:
+    test = {
+        "apiVersion": "tierwall.io/v1alpha1",
+        "kind": "PolicyTest",
+        "metadata": {"name": "smoke"},
+        "spec": {
+            "context": ALICE,
+            "cases": [
+                {
+                    "name": "closed",
+                    "network": {"from": "shop/web", "to": "shop/db1", "port": 80},
+                    "expect": {"verdict": "Deny", "notConsidered": []},
+                }
+            ],
+        },
+    }
+    (tmp_path / "test.json").write_text(json.dumps(test))
+    shop = ["shop"]
+    forbidden = without({"namespaces": shop, "pods": shop, "networkpolicies": shop, "nodes": []})
+    with serving(OBJECTS, forbidden=forbidden) as cluster:
+        result = CliRunner().invoke(root, ["test", str(tmp_path), "--kubeconfig", cluster.kubeconfig])
+    assert result.exit_code == 0, result.output

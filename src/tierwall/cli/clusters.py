@@ -89,12 +89,13 @@ class ClusterParams(Params):
     @cached_property
     def named_namespaces(self) -> set[str]:
         """The namespaces that this call names, which are read where the namespaces of the cluster may not be listed."""
+        from tierwall.core.reference import named_namespaces
+
         values = (value for name in _NAMING if (value := getattr(self, name, None)))
         texts = [text for value in values for text in ((value,) if isinstance(value, str) else value)]
-        # `namespace/name`, `Kind/namespace/name`, or in `list` a namespace alone.
-        parts = [text.split("/") for text in texts]
-        named = {part[1] if len(part) == 3 else part[0] for part in parts}
-        return named | {name for name in (getattr(self, "namespace", None),) if name}
+        # In `list`, a namespace may stand alone.
+        alone = {text for text in texts if "/" not in text}
+        return named_namespaces(texts) | alone | {name for name in (getattr(self, "namespace", None),) if name}
 
     @property
     def names_files(self) -> bool:

@@ -188,6 +188,12 @@ def print_output(command: str, output: str, subject: Any) -> None:
             print_line(f"not considered: {text}", err=is_data)
 
 
+def print_unread(world: World, *planes: str) -> None:
+    """Print to stderr the kinds of a cluster that could not be read although an engine would enforce their objects."""
+    unread = (omission for omission in world.omissions(*planes) if omission.why and omission.owner is None)
+    print_lines(dict.fromkeys(f"not considered: {omission}" for omission in unread), err=True)
+
+
 def print_lines(lines: Iterable[str], err: bool = False, commands: bool = False) -> None:
     """Print lines until nobody reads any more; no line from input can fake another one.
 

@@ -18,6 +18,7 @@ from tierwall.cli.command import (
     print_diagnostics,
     print_output,
     print_report,
+    print_unread,
     repeated_option,
     runs,
 )
@@ -74,6 +75,7 @@ def compile(params: CompileEnvoyParams) -> int:
     )
     compiled = engine("envoy", options=wanted).compile(snapshot)
     print_diagnostics(sorted_diagnostics((*Diagnostics(world.diagnostics).serious, *compiled.diagnostics)), world)
+    print_unread(world, *params.asks)
     print_output("compile envoy", params.output, compiled)
     return FAILED if Diagnostics(compiled.diagnostics).errors else 0
 

@@ -18,6 +18,7 @@ from tierwall.cli.command import (
     print_line,
     print_output,
     print_report,
+    print_unread,
     repeated_option,
     runs,
 )
@@ -68,6 +69,7 @@ def compile(params: CompileNftParams) -> None:
     world = params.world()
     compiled = engine("nft", options=params.table).compile(world.snapshot)
     print_diagnostics(sorted_diagnostics((*Diagnostics(world.diagnostics).serious, *compiled.diagnostics)), world)
+    print_unread(world, *params.asks)
     _print_script(table_script(compiled.table))
 
 

@@ -5,6 +5,7 @@ An ambiguous kind has its group, as in kubectl: `NetworkPolicy.crd.antrea.io/sho
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -63,3 +64,9 @@ def full_reference(name: T, namespace: str) -> T | str:
         return name
     first, _, rest = name.partition("/")
     return f"{first}/{namespace}/{rest}" if first[:1].isupper() and rest and "/" not in rest else name
+
+
+def named_namespaces(texts: Iterable[str]) -> set[str]:
+    """Return the namespaces in names such as `namespace/name` and `Kind/namespace/name`."""
+    parts = [text.split("/") for text in texts]
+    return {part[-2] for part in parts if len(part) in (2, 3)}

@@ -5,12 +5,13 @@ Each is read once, however many tests name it, and only for the planes that thei
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.reference import named_namespaces
 from tierwall.planes import PLANES
 from tierwall.resources.resource import Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
@@ -48,6 +49,7 @@ def read_clusters(
     ways: dict[str | None, ClusterAccess] = {}
     # By the name of the context, which may be the current one, or in a pod by the address of the server.
     planes: dict[str, set[str]] = {}
+    namespaces: dict[str, set[str]] = {}
     for test in naming:
         context = test.spec.get("context")
         if context not in ways:
@@ -60,12 +62,13 @@ def read_clusters(
         cases = list_of_maps(test.spec.get("cases"))
         asked = {plane for plane in PLANES for case in cases if plane in case}
         planes.setdefault(_name(ways[context]), set()).update(asked)
+        namespaces.setdefault(_name(ways[context]), set()).update(_namespaces(test, cases))
     read: dict[str, ClusterObjects] = {}
     for access in ways.values() if not problems else ():
         name = _name(access)
         if name not in read:
             try:
-                snapshot = load_cluster(cluster, sorted(planes[name]), access, progress)
+                snapshot = load_cluster(cluster, sorted(planes[name]), access, progress, namespaces[name])
                 read[name] = ClusterObjects(snapshot, access.namespace)
             except InputError as error:
                 problems += error.diagnostics
@@ -76,3 +79,11 @@ def read_clusters(
 
 def _name(access: ClusterAccess) -> str:
     return access.context or access.server
+
+
+def _namespaces(test: Resource, cases: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the namespaces that a test names: its own, and those of its questions."""
+    questions = [question for case in cases for plane in PLANES if isinstance(question := case.get(plane), dict)]
+    names = (value for question in questions for value in question.values() if isinstance(value, str))
+    given = (place.get("namespace") for place in (test.spec, *questions))
+    return named_namespaces(names) | {name for name in given if isinstance(name, str)}

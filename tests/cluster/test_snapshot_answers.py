@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tierwall
 from tests import ROOT
 from tests.labs.served_cluster import ServedCluster, serving
 from tests.randomness import examples, seeds
@@ -55,7 +56,14 @@ def outcome(plane: str, snapshot: Snapshot, question: Object) -> Any:
         return [(problem.code, problem.message) for problem in error.diagnostics]
 
 
-def assert_same(plane: str, objects: Iterable[Object], questions: Iterable[Object], folder: Path) -> None:
+def assert_same(
+    plane: str,
+    objects: Iterable[Object],
+    questions: Iterable[Object],
+    folder: Path,
+    forbidden: dict[str, list[str]] | None = None,
+    stale: Iterable[str] = (),
+) -> None:
     """Ask a cluster, and its snapshot."""
     file = folder / "cluster.yaml"
     listed = list(
@@ -63,9 +71,9 @@ def assert_same(plane: str, objects: Iterable[Object], questions: Iterable[Objec
             (o["apiVersion"], o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]): o for o in objects
         }.values()
     )
-    with serving(listed) as cluster:
-        file.write_bytes(snapshot_of(cluster))
-        before = load_cluster(Cluster(kubeconfig=cluster.kubeconfig), (plane,))
+    with serving(listed, forbidden={"somebody": forbidden or {}}, stale=stale) as cluster:
+        file.write_bytes(snapshot_of(cluster, "--context", "somebody"))
+        before = load_cluster(Cluster("somebody", cluster.kubeconfig), (plane,))
     loaded = load([str(file)])
     assert not loaded.diagnostics
     after = narrowed(loaded, (plane,)).snapshot
@@ -88,6 +96,26 @@ def test_connections(tmp_path_factory: pytest.TempPathFactory, data: st.DataObje
         for _ in range(5)
     ]
     assert_same("network", objects, questions, tmp_path_factory.mktemp("cluster"))
+
+
+LISTS = ("pods", "namespaces", "nodes", "networkpolicies", "adminnetworkpolicies", "clusternetworkpolicies", "roles")
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(st.data())
+def test_what_was_not_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """A user who may not list everything gets the same answers and omissions from the snapshot."""
+    objects = data.draw(network_clusters.clusters())
+    ends = st.sampled_from(network_clusters.endpoints(objects))
+    namespaces = st.lists(st.sampled_from((*network_clusters.NAMESPACES, "default")), unique=True)
+    forbidden = data.draw(st.dictionaries(st.sampled_from(LISTS), namespaces, min_size=1))
+    stale = data.draw(st.sampled_from(((), ("policy.networking.k8s.io",), ("apps", "batch"))))
+    questions = [
+        {"from": data.draw(ends), "to": data.draw(ends), "port": data.draw(st.sampled_from(network_clusters.PORTS))}
+        for _ in range(4)
+    ]
+    folder = tmp_path_factory.mktemp("cluster")
+    assert_same("network", objects, questions, folder, forbidden, stale)
 
 
 @pytest.mark.parametrize("seed", seeds(6))
@@ -186,6 +214,20 @@ def test_every_command_answers_alike(example: str, context: str, tmp_path: Path)
                     by_text, (expected["diagnostics"], answered["diagnostics"])
                 )
             assert answered == expected, words
+
+
+def test_a_program_gets_the_same_answers(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    with serving(PODS, namespace="shop", forbidden={"alice": {"networkpolicies": []}}) as cluster:
+        file.write_bytes(snapshot_of(cluster, "--context", "alice"))
+        live = tierwall.load(cluster=tierwall.Cluster("alice", cluster.kubeconfig))
+        kept = tierwall.load(file)
+        with pytest.raises(InputError, match="it cannot lie over another one"):
+            tierwall.load(file, cluster=tierwall.Cluster(kubeconfig=cluster.kubeconfig))
+    question = tierwall.NetworkQuestion(source="web-0", to="db-0", port=5432)
+    assert kept.namespace == live.namespace == "shop"
+    assert without_source(kept.ask(question).to_dict()) == without_source(live.ask(question).to_dict())
+    assert kept.ask(question).not_considered
 
 
 CHANGE = """

@@ -30,10 +30,8 @@ _DROPPED: Mapping[str, type[object]] = {
     "generation": int,
     "creationTimestamp": str,
 }
-# Kinds whose age breaks no tie.
-_AGELESS = frozenset(
-    (("", "Pod"), ("", "Node"), ("", "Namespace"), ("", "Service"), ("", "ServiceAccount"), *WORKLOADS)
-)
+# Kinds whose age breaks no tie, and is in no variable of an expression.
+_AGELESS = frozenset((("", "Pod"), ("", "Node"), ("", "Service"), ("", "ServiceAccount"), *WORKLOADS))
 _RUNNING = frozenset((("", "Pod"), *WORKLOADS))
 # What a container is told, which no decision reads and which often holds what nobody should see.
 _TOLD = ("args", "command", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")

@@ -395,3 +395,48 @@ def test_the_page_shows_what_is_written() -> None:
     after = yaml.safe_load("\n".join(line[width:] for line in lines))
     (copied,) = redacted({"apiVersion": "networking.k8s.io/v1", **before}).values
     assert copied == {"apiVersion": "networking.k8s.io/v1", **after}
+
+
+def many_names(number: int) -> list[Object]:
+    """Return so many names that each stand-in is longer than a letter."""
+    return [manifest("ConfigMap", f"x{place}y", namespace="shop") for place in range(number)]
+
+
+OTHERS = many_names(150)
+
+
+def test_a_long_name_has_one_stand_in_wherever_it_stands() -> None:
+    name = "-".join("abcdefghijklmnopqrstuvwxyz01234")
+    assert len(name) == 61
+    host = f"{name}.acme.example"
+    account = manifest("ServiceAccount", name, namespace="shop", labels={"app": name})
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": f"system:serviceaccount:shop:{name}"}]
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    binding = manifest(
+        "ClusterRoleBinding", f"{name}:x", "rbac.authorization.k8s.io/v1", roleRef=ref, subjects=subjects
+    )
+    route = manifest("HTTPRoute", name, "gateway.networking.k8s.io/v1", "shop", spec={"hostnames": [host, f"*.{host}"]})
+    result = redacted(account, binding, route, *many_names(1_000))
+    copied, bound, routed, *_ = result.values
+    short = copied["metadata"]["name"]
+    assert len(short) <= 63
+    assert list(copied["metadata"]["labels"].values()) == [short]
+    shop = copied["metadata"]["namespace"]
+    assert bound["subjects"][0]["name"] == f"system:serviceaccount:{shop}:{short}"
+    assert (bound["roleRef"]["name"], bound["metadata"]["name"].partition(":")[0]) == (short, short)
+    first, below = routed["spec"]["hostnames"]
+    assert (first.partition(".")[0], below) == (short, f"*.{first}")
+    assert result.rename(f"spiffe://cluster.local/ns/shop/sa/{name}").endswith(f"/sa/{short}")
+    assert not result.kept
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(st.data())
+def test_long_names_keep_their_order(data: st.DataObject) -> None:
+    part = st.text("ab", min_size=1, max_size=2)
+    long = st.lists(part, min_size=18, max_size=20).map("-".join)
+    names = sorted(set(data.draw(st.lists(long | st.lists(part, min_size=1, max_size=3).map("-".join), max_size=6))))
+    values = redacted(*OTHERS, *(manifest("ConfigMap", name, namespace="shop") for name in names)).values
+    copied = [value["metadata"]["name"] for value in values[len(OTHERS) :]]
+    assert sorted(copied) == copied
+    assert len(set(copied)) == len(names)

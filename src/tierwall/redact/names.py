@@ -14,7 +14,14 @@ from tierwall.redact.insight import KeptNames
 from tierwall.redact.stand_ins import stand_ins
 from tierwall.redact.strings import FULL_MATCH, NAMES, NameCheck
 from tierwall.redact.walk import KEPT_NAMES, ObjectWalk
-from tierwall.redact.words import NameTranslator, addresses_of, before_high_separators, kept_tokens_of, tokens_of
+from tierwall.redact.words import (
+    NameTranslator,
+    addresses_of,
+    before_high_separators,
+    dashed_names_of,
+    kept_tokens_of,
+    tokens_of,
+)
 from tierwall.resources.resource import Resource
 from tierwall.resources.validity import InstalledDefinition
 
@@ -90,11 +97,22 @@ class NameReader:
         translated = None if kept.has_addresses else self._addresses
         whole = (self.values[TextType.SECRET] | self.values[TextType.ARN]) - kept.texts
         bases = {token for text in self.replaced for token in before_high_separators(text)}
+        dashed: set[str] = set()
+        firsts: set[str] = set()
         while True:
-            table = stand_ins(tokens | whole, fixed, bases)
+            table = stand_ins(tokens | whole | dashed, fixed, bases)
             unchanged = self._unchanged | kept.texts
-            result = NameTranslator(table, translated, labels, whole, unchanged, self.replaced)
+            result = NameTranslator(table, translated, labels, whole, dashed, unchanged, self.replaced)
             long = {text for text in self.replaced if text not in whole and result.is_too_long(text)}
             if not long:
                 return result
-            whole |= long
+            # All names with the same first part are treated alike: only then they keep their order.
+            more = {first for text in long for first, _ in dashed_names_of(text)} - firsts
+            firsts |= more
+            dashed = {
+                name
+                for text in self.replaced
+                for first, name in dashed_names_of(text)
+                if first in firsts and kept.tokens.isdisjoint(tokens_of(name))
+            }
+            whole |= set() if more else long

@@ -52,6 +52,7 @@ _KEPT_PART = (
 # Letters and digits of any script, and `_`, are parts; all other ASCII separates them.
 _PART = pattern(rf"({_KEPT_PART})|([0-9A-Za-z_\x80-\U0010ffff]+)", re.ASCII)
 _TOKEN = pattern(r"[0-9A-Za-z_\x80-\U0010ffff]+")
+_DASHED = pattern(r"[0-9A-Za-z_-]+")
 # Separators that sort after digits.
 _HIGH = frozenset(":;<=>?@")
 # The limit of a label's value and of what stands between the dots of a host; that of a name.
@@ -109,6 +110,25 @@ def addresses_of(text: str) -> list[str]:
     return [part for kind, part in parts_of(text) if kind is PartType.ADDRESS]
 
 
+@lru_cache(maxsize=65536)
+def units_of(text: str) -> tuple[tuple[NamePart, ...], ...]:
+    """Return the parts of a text in groups: parts with nothing but dashes between them are together."""
+    groups: list[list[NamePart]] = [[]]
+    for kind, part in parts_of(text):
+        if kind is PartType.TOKEN or (kind is PartType.KEPT and _DASHED.fullmatch(part) is not None):
+            groups[-1].append((kind, part))
+        else:
+            groups += ([(kind, part)], [])
+    return tuple(tuple(group) for group in groups if group)
+
+
+def dashed_names_of(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the groups of a text that have several parts, with the first part of each."""
+    for group in units_of(text):
+        if len(group) > 1:
+            yield group[0][1], "".join(part for _, part in group)
+
+
 def before_high_separators(text: str) -> Iterator[str]:
     """Yield the parts that a separator follows which sorts after digits: `a:b` sorts after `a0`, but `a-b` before."""
     for (kind, part), (after, separator) in pairwise(parts_of(text)):
@@ -119,8 +139,8 @@ def before_high_separators(text: str) -> Iterator[str]:
 class NameTranslator:
     """Replaces names.
 
-    `whole` names have one stand-in for all of their parts, and `unchanged` names stay as they are. `names` are all
-    names that the objects have.
+    `whole` texts have one stand-in for all of their parts, and so have `dashed` names wherever they stand in a text.
+    `unchanged` texts stay as they are. `names` are all names that the objects have.
     """
 
     def __init__(
@@ -129,6 +149,7 @@ class NameTranslator:
         addresses: AddressTranslator | None,
         labels: Set[str] = frozenset(),
         whole: Set[str] = frozenset(),
+        dashed: Set[str] = frozenset(),
         unchanged: Set[str] = frozenset(),
         names: Set[str] = frozenset(),
     ) -> None:
@@ -137,6 +158,7 @@ class NameTranslator:
         self._addresses = addresses
         self._labels = labels
         self._whole = whole
+        self._dashed = dashed
         self._unchanged = unchanged
         self._known: dict[str, str] = {}
 
@@ -167,7 +189,14 @@ class NameTranslator:
         return self.opaque(text) if text in self._whole else self._joined(text)
 
     def _joined(self, text: str) -> str:
-        return "".join([self._part(kind, part) for kind, part in parts_of(text)])
+        if not self._dashed:
+            return "".join([self._part(kind, part) for kind, part in parts_of(text)])
+        return "".join([self._group(group) for group in units_of(text)])
+
+    def _group(self, group: tuple[NamePart, ...]) -> str:
+        if len(group) > 1 and (text := "".join([part for _, part in group])) in self._dashed:
+            return self.opaque(text)
+        return "".join([self._part(kind, part) for kind, part in group])
 
     def _part(self, kind: PartType, part: str) -> str:
         if kind is PartType.KEPT:

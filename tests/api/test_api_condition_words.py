@@ -37,6 +37,12 @@ def test_each_effect_has_its_words() -> None:
     )
 
 
+def test_an_allow_that_always_holds_is_what_is_otherwise_allowed() -> None:
+    assert words(condition("Deny", "y"), condition("Allow", "true", "all of it", 1)) == (
+        "denied if y; otherwise allowed (all of it)"
+    )
+
+
 def test_an_authorizer_that_allows_anyway_is_named() -> None:
     opinions = [("a", conditional("a", [condition("Deny", "y")])), ("rbac", Decision(ALLOW))]
     assert condition_words(opinions) == "denied if y; otherwise allowed by authorizer `rbac`"

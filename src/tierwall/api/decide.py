@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tierwall.api.algebra.chain import Chain, ChainDecision, ChainEntry, ask_the_rest
+from tierwall.api.algebra.chain import Chain, ChainDecision, ChainEntry, CompleteDecision, ask_the_rest
 from tierwall.api.algebra.decision import DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.core.answer import Step
@@ -21,6 +21,8 @@ class TwoPhaseDecision(msgspec.Struct, frozen=True, kw_only=True):
     final: Decision | None
     # The opinion of every authorizer, where the first phase is conditional.
     entries: tuple[ChainEntry, ...] = ()
+    # What is left of the conditions when the impersonated request is known, and its object is not.
+    impersonation: CompleteDecision | None = None
 
     @property
     def last(self) -> Decision:
@@ -61,11 +63,19 @@ def decide(chain: Chain, attributes: Attributes, data: ConditionData | None = No
         return TwoPhaseDecision(attributes=attributes, first=first, final=first)
     complete = ask_the_rest(first)
     final: Decision | None = None
+    impersonation: CompleteDecision | None = None
     if data is not None:
         final = complete.evaluate(data)
+        if data.impersonated_request is not None:
+            # Few questions are about impersonation.
+            from tierwall.api.authorizers.impersonation import narrowed
+
+            impersonation = narrowed(complete, attributes, data.impersonated_request)
     elif not attributes.supports_conditions:
         final = Decision(complete.failure, "conditions cannot be enforced on this request", complete.error)
-    return TwoPhaseDecision(attributes=attributes, first=complete, final=final, entries=complete.entries)
+    return TwoPhaseDecision(
+        attributes=attributes, first=complete, final=final, entries=complete.entries, impersonation=impersonation
+    )
 
 
 def enforce_conditions(decision: ChainDecision, data: ConditionData) -> Decision:

@@ -49,6 +49,9 @@ class ApiDetail(msgspec.Struct, frozen=True, kw_only=True):
     error: bool = False
     evaluation_error: str = ""
     reason: str = ""
+    # With the impersonated request, and without its object: the verdict, and the opinions of a conditional one.
+    impersonation: Verdict | None = None
+    impersonation_sets: tuple[AuthorizerOpinion, ...] = ()
 
     @property
     def can_become_allowed(self) -> bool:

@@ -17,6 +17,7 @@ from tierwall.api.algebra.authorizer import Authorizer, ConstantAuthorizer
 from tierwall.api.algebra.chain import Chain
 from tierwall.api.algebra.condition import FailureMode, label_key_problem
 from tierwall.api.authorizers.cel_policies import DEFAULT_AUTHORIZER, CelAuthorizer
+from tierwall.api.authorizers.impersonation import ImpersonationChain
 from tierwall.api.authorizers.rbac import RbacAuthorizer
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.core.source import Path
@@ -144,7 +145,7 @@ def build_chain(
     snapshot: Snapshot, members: tuple[AuthorizerConfig, ...], webhooks: WebhookFactory | None = None
 ) -> Chain:
     """Build a chain over a snapshot. Without `webhooks`, every webhook answers as if it were unreachable."""
-    chain = Chain(_authorizer(snapshot, member, webhooks or unreachable_webhook) for member in members)
+    chain = ImpersonationChain(_authorizer(snapshot, member, webhooks or unreachable_webhook) for member in members)
     for authorizer in chain.members():
         if isinstance(authorizer, CelAuthorizer):
             authorizer.use_chain_for_checks(chain)

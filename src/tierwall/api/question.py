@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType, structs
 
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode, hashable_extra
 from tierwall.api.decide import TwoPhaseDecision, decide
-from tierwall.api.detail import EXPECTATIONS, ApiDetail, authorizer_opinions
+from tierwall.api.detail import EXPECTATIONS, ApiDetail, AuthorizerOpinion, authorizer_opinions
 from tierwall.api.model import chain_of
 from tierwall.api.resource_names import expand_short_name, is_cluster_scoped, may_be_custom
 from tierwall.api.sentence import sentence
@@ -116,6 +116,8 @@ def answer(decision: TwoPhaseDecision) -> Answer:
         error=bool(decision.error),
         evaluation_error=decision.error,
         reason=decision.last.reason,
+        impersonation=decision.impersonation.verdict if decision.impersonation is not None else None,
+        impersonation_sets=_impersonation_sets(decision),
     )
     return Answer(
         plane=ApiQuestion.plane,
@@ -125,6 +127,11 @@ def answer(decision: TwoPhaseDecision) -> Answer:
         steps=decision.steps,
         detail=detail,
     )
+
+
+def _impersonation_sets(decision: TwoPhaseDecision) -> tuple[AuthorizerOpinion, ...]:
+    left = decision.impersonation
+    return authorizer_opinions(left.entries) if left is not None and left.is_conditional else ()
 
 
 def attributes_of(question: ApiQuestion, problems: list[Diagnostic]) -> Attributes:

@@ -19,9 +19,11 @@ def sentence(decision: TwoPhaseDecision) -> str:
     if not first.is_conditional:
         return _concrete(request, first, first.decided_by)
     if isinstance(final, ChainDecision):
-        return _concrete(request, final, final.decided_by, "this object")
+        words = "this request" if decision.impersonation is not None else "this object"
+        return _concrete(request, final, final.decided_by, words)
     if final is not None:
-        return f"{request.sentence(_MAY_NOT)}: the answer depends on the object, and conditions cannot be enforced here"
+        what = "the impersonated request" if request.verb.startswith("impersonate") else "the object"
+        return f"{request.sentence(_MAY_NOT)}: the answer depends on {what}, and conditions cannot be enforced here"
     if not first.can_become_allowed:
         return f"{request.sentence(_MAY_NOT)}: whatever the object is, nothing allows it"
     return f"{request.sentence(_MAY)}, but only under conditions"

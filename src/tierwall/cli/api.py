@@ -128,7 +128,9 @@ class ExplainApiParams(UserParams, QuestionParams):
     old_object: str | None = option(metavar="FILE", help="The stored object.")
     options: str | None = option(metavar="FILE", help="The options of the operation, such as CreateOptions.")
     namespace_object: str | None = option(metavar="FILE", help="The Namespace of the object.")
-    impersonated_request: str | None = option(metavar="FILE", help="The impersonated request.")
+    impersonated_request: str | None = option(
+        metavar="FILE", help="The request to be made as another user, for the verb `impersonate`."
+    )
     output: str = output("explain")
 
     def refuse_wrong_use(self) -> None:

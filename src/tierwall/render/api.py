@@ -31,7 +31,11 @@ def explanation(answer: Answer, source: LineLookup) -> Iterator[str]:
     yield answer.sentence
     if detail.condition_sets:
         yield ""
-        yield from opinions(detail)
+        yield from opinions(detail.condition_sets)
+    if detail.impersonation is not None:
+        yield ""
+        yield f"with the impersonated request, before its object is known: {detail.impersonation}"
+        yield from opinions(detail.impersonation_sets)
     yield ""
     yield f"verdict: {answer.verdict}"
     if detail.final is not None:
@@ -48,7 +52,7 @@ def yes_or_no(answer: Answer, view: View) -> Iterator[str]:
     detail: ApiDetail = answer.detail
     if detail.final is None and detail.can_become_allowed:
         yield "yes, if the conditions hold"
-        yield from opinions(detail)
+        yield from opinions(detail.condition_sets)
     elif detail.final is Verdict.ALLOW:
         yield "yes"
     else:
@@ -56,9 +60,9 @@ def yes_or_no(answer: Answer, view: View) -> Iterator[str]:
         yield f"no - {reason}" if reason else "no"
 
 
-def opinions(detail: ApiDetail) -> Iterator[str]:
+def opinions(condition_sets: Iterable[AuthorizerOpinion]) -> Iterator[str]:
     """Tell the opinion of each authorizer, in the order of the chain."""
-    for opinion in detail.condition_sets:
+    for opinion in condition_sets:
         if opinion.verdict is not Verdict.CONDITIONAL:
             word = "allows" if opinion.verdict is Verdict.ALLOW else "denies"
             yield f"{opinion.authorizer}: {word}, if no authorizer before it decides"
@@ -107,14 +111,30 @@ def detail_document(detail: ApiDetail) -> dict[str, Any]:
             error=detail.error or None,
             evaluationError=detail.evaluation_error,
             reason=detail.reason,
-            conditions=[
-                _condition_document(opinion.authorizer, condition)
-                for opinion in detail.condition_sets
-                for condition in opinion.conditions
-            ]
-            or None,
+            conditions=_condition_documents(detail.condition_sets),
+            impersonation=_impersonation_document(detail),
         ),
     }
+
+
+def _impersonation_document(detail: ApiDetail) -> dict[str, Any] | None:
+    """Return the stage in which the impersonated request is known, and its object is not."""
+    if detail.impersonation is None:
+        return None
+    return {
+        "verdict": str(detail.impersonation),
+        "conditionSets": [_set_document(opinion) for opinion in detail.impersonation_sets],
+        **non_empty(conditions=_condition_documents(detail.impersonation_sets)),
+    }
+
+
+def _condition_documents(condition_sets: Iterable[AuthorizerOpinion]) -> list[dict[str, Any]] | None:
+    documents = [
+        _condition_document(opinion.authorizer, condition)
+        for opinion in condition_sets
+        for condition in opinion.conditions
+    ]
+    return documents or None
 
 
 def _set_document(opinion: AuthorizerOpinion) -> dict[str, Any]:

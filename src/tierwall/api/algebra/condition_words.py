@@ -19,6 +19,7 @@ from tierwall.core.unprintable import escape_unprintable
 MAX_TEXT, MAX_SHOWN, MAX_WORDS = 200, 4, 1000
 # The longest reason or message, with the names of the request and errors.
 MAX_REASON = 3000
+_ALWAYS = (Effect.ALLOW, "true")
 _VERBS = ((Effect.ALLOW, "allowed if"), (Effect.DENY, "denied if"), (Effect.NO_OPINION, "left to others if"))
 
 
@@ -35,8 +36,14 @@ def condition_words(opinions: Iterable[tuple[str, Decision]], is_complete: bool 
         if isinstance(opinion, ConditionalDecision)
         for condition in opinion.conditions.conditions
     )
-    parts = _parts(conditions, is_complete and allowing is None)
-    if allowing is not None:
+    # An Allow that holds in any case stands in a set only beside others that do not allow.
+    always = next((condition for condition in conditions if (condition.effect, condition.text) == _ALWAYS), None)
+    if always is not None:
+        conditions = tuple(condition for condition in conditions if condition is not always)
+    parts = _parts(conditions, is_complete and allowing is None and always is None)
+    if always is not None:
+        parts += ("otherwise allowed" + (f" ({clean_text(always.description)})" if always.description else ""),)
+    elif allowing is not None:
         parts += (f"otherwise allowed by authorizer `{clean_text(allowing)}`",)
     return bounded("; ".join(parts), MAX_WORDS)
 

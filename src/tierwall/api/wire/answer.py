@@ -96,6 +96,25 @@ class ConditionsReview:
         """The entries of the chain that came back; WireError says what is wrong with it."""
         return series.read_tree(self.chain, "") if self.shape is WireShape.SERIES else read_sets(self.chain)
 
+    @property
+    def can_be_narrowed(self) -> bool:
+        """Whether this is the stage of impersonation in which the object is not known, and the shape has words for it.
+
+        The newest text of the KEP lets an evaluation return further conditions; the other shapes know no such answer.
+        """
+        data = self.data
+        return (
+            self.shape is WireShape.KEP
+            and data.impersonated_request is not None
+            and data.operation is None
+            and all(value is None for value in (data.object, data.old_object, data.options))
+        )
+
+    def narrowed_reply(self, entries: tuple[ChainEntry, ...]) -> dict[str, Any]:
+        """Return the reply with the conditions that are left."""
+        status = condition_sets.write_status(SPELLINGS[self.shape], entries)
+        return {"apiVersion": API_VERSION, "kind": condition_sets.KIND, "response": status}
+
     def reply(self, decision: Decision) -> dict[str, Any]:
         """Return the reply in the shape of the request."""
         if self.shape is WireShape.SERIES:

@@ -108,6 +108,19 @@ class Sealer:
         prefix = f"{self._mac(entries, marks, revision)}.{marks}.{revision}"
         return tuple(ChainEntry(name, _with_ids(decision, prefix)) for name, decision in entries)
 
+    def reseal(self, entries: Iterable[ChainEntry], sealed: Iterable[ChainEntry]) -> tuple[ChainEntry, ...]:
+        """Seal what is left of an answer that was sealed, for the same request and the same time."""
+        entries = tuple(entries)
+        ids = (
+            condition.id
+            for _, decision in sealed
+            if isinstance(decision, ConditionalDecision)
+            for condition in decision.conditions.conditions
+        )
+        token, _ = _split(next(ids))
+        prefix = f"{self._mac(entries, token.marks, token.revision)}.{token.marks}.{token.revision}"
+        return tuple(ChainEntry(name, _with_ids(decision, prefix)) for name, decision in entries)
+
     def unseal(self, entries: Sequence[ChainEntry]) -> tuple[tuple[ChainEntry, ...], SealToken]:
         """Return the entries without their seal, and the seal; SealError if it does not fit."""
         token: SealToken | None = None

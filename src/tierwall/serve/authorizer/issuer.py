@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,6 +90,11 @@ class Issuer:
         fresh_until = (self.clock() // PERIOD_SECONDS + 1) * PERIOD_SECONDS
         sealed = self._seals[0].seal(entries, attributes, revision, int(fresh_until + self._lifetime))
         return IssuedEntries(sealed, fresh_until)
+
+    def reissue(self, left: Sequence[ChainEntry], sealed: Sequence[ChainEntry], shape: WireShape) -> IssuedEntries:
+        """Return what is left of an answer that was taken back, as it is sent in a shape."""
+        entries = [ChainEntry(name, _adapt_to_shape(opinion, shape)) for name, opinion in left]
+        return IssuedEntries(self._seals[0].reseal(entries, sealed), 0.0)
 
     def take_back(self, chain: Chain, review: ConditionsReview, facts: ReviewFacts) -> tuple[ChainDecision, str]:
         """Take an answer back: the decision, and the revision of its policies.

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tierwall.api.algebra.chain import ChainDecision, ask_the_rest
 from tierwall.api.algebra.decision import DENY, Decision
 from tierwall.api.algebra.request import Attributes
+from tierwall.api.authorizers.impersonation import narrowed
 from tierwall.api.wire import condition_sets
 from tierwall.api.wire.answer import ConditionsReview
 from tierwall.api.wire.answer import reply as access_reply
@@ -215,6 +216,12 @@ class Reviews:
             data, facts = facts_of_request(data, value["request"]["admissionRequest"], policies.namespaces)
         try:
             taken_back, revision = self._issuer.take_back(policies.chain, review, facts)
+            if review.can_be_narrowed:
+                left = narrowed(taken_back, data.requester or Attributes(), data.impersonated_request)
+                if left.is_conditional:
+                    record = full_record(CONDITIONS, left, data.requester, revision)
+                    issued = self._issuer.reissue(left.entries, review.entries, review.shape)
+                    return ReviewReply(200, self._encode(review.narrowed_reply(issued.entries)), record)
             decision = taken_back.evaluate(data)
         except SealError as error:
             decision = ChainDecision(verdict=DENY, reason="failed closed", error=str(error))

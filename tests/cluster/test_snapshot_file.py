@@ -14,7 +14,7 @@ import yaml
 
 from tests.cluster.test_snapshot_answers import run, snapshot_of
 from tests.labs.served_cluster import ServedObjects, serving
-from tierwall.resources.load import load
+from tierwall.resources.load import Loader, load
 
 Object = dict[str, Any]
 
@@ -304,3 +304,26 @@ def test_a_reader_who_goes_away_is_no_error(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_a_snapshot_that_is_loaded_again_keeps_its_objects(tmp_path: Path) -> None:
+    file, other = Path(write(tmp_path, head(namespace="shop"), *SHOP, end="")), tmp_path / "other.json"
+    bare = policy("bare")
+    del bare["metadata"]["namespace"]
+    other.write_text(json.dumps(bare))
+    loader = Loader([str(tmp_path)])
+    first = loader.load()
+    assert loader.load_if_changed() is None
+    other.write_text(json.dumps({**bare, "spec": {"podSelector": {}}}))
+    second = loader.load()
+    # Nothing of the snapshot was made anew.
+    assert second.resources[: len(SHOP)] == first.resources[: len(SHOP)]
+    assert [resource.is_live for resource in second.resources] == [True] * len(SHOP) + [False]
+    assert second.resources[-1].namespace == "shop"
+    file.write_text(file.read_text().replace("namespace: shop", "namespace: ops", 1))
+    assert loader.load().resources[-1].namespace == "ops"
+    file.write_text(file.read_text().partition("---\n")[2].partition("---\n")[2])
+    plain = loader.load()
+    assert not plain.snapshot.is_live
+    assert {resource.name for resource in plain.resources} == {resource.name for resource in first.resources}
+    assert next(resource for resource in plain.resources if resource.name == "bare").namespace == "default"

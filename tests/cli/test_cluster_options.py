@@ -51,6 +51,33 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(root, [str(argument) for argument in arguments])
 
 
+# help
+
+READING = (
+    *("check", "test", "explain network", "explain tool", "explain gateway", "explain api", "tools", "can-i", "list"),
+    *("diff", "convert", "snapshot", "effective", "status", "run", "compile nft", "compile envoy", "enforce nft"),
+    "authorizer",
+)
+OPTIONS = ("--cluster ", "--context", "--kubeconfig", "--cluster-as ", "--cluster-as-group", "--request-timeout")
+
+
+@pytest.mark.parametrize("command", READING)
+def test_every_command_that_reads_objects_has_the_options_in_a_section_of_their_own(command: str) -> None:
+    before, _, cluster = run(*command.split(), "--help").stdout.partition("\nCluster to read:\n")
+    assert "  -h, --help" in before
+    assert [option for option in OPTIONS if f"  {option}" not in cluster] == []
+    assert [option for option in OPTIONS if f"  {option}" in before] == []
+    section = before.partition("\nObjects to read:\n")[2]
+    assert "--exclude" in section
+
+
+def test_every_option_is_on_the_page_about_sources() -> None:
+    page = (ROOT / "docs" / "reference" / "sources.md").read_text()
+    table = page.split("| option | meaning |")[1].split("\n\n")[0]
+    for option in (*OPTIONS, "-f, --file", "-n, --namespace", "--without", "--exclude", "--strict"):
+        assert f"`{option.strip()}" in table
+
+
 # `--cluster NAME`
 
 ASK = ("explain", "network", "--from", "a/b", "--to", "c/d", "--port", "1")

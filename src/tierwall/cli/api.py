@@ -12,6 +12,7 @@ from tierwall.cli.command import (
     DENIED,
     argument,
     choice,
+    command,
     exit_code,
     flag,
     left_out,
@@ -161,7 +162,7 @@ class ExplainApiParams(UserParams, QuestionParams):
         return world.ask(self.resolved(world, self.asked_question, quiet=True))
 
 
-@click.command(
+@command(
     "api",
     epilog="Example: tierwall explain api --user alice --verb create --resource persistentvolumeclaims -n dev "
     "-f policies/ --object claim.yaml",
@@ -227,7 +228,7 @@ class CanIParams(UserParams, QuestionParams):
         return world.ask(self.resolved(world, self.question(**self.request), quiet=True))
 
 
-@click.command("can-i", epilog="Example: tierwall can-i create deployments.apps --as alice -n dev -f policies/")
+@command("can-i", epilog="Example: tierwall can-i create deployments.apps --as alice -n dev -f policies/")
 @runs(CanIParams)
 def can_i(params: CanIParams) -> int:
     """May this user do VERB to RESOURCE, or to a URL?

@@ -9,6 +9,7 @@ import click
 
 from tierwall.cli.command import Params, address, choice, flag, option, print_report, repeated_option, runs
 from tierwall.cli.objects import ObjectParams, StateParams
+from tierwall.cli.sections import SectionedGroup
 
 if TYPE_CHECKING:
     from tierwall.cluster.access import ClusterAccess
@@ -80,6 +81,7 @@ class ServeParams(StateParams, ObjectParams):
 
 @click.group(
     "authorizer",
+    cls=SectionedGroup,
     invoke_without_command=True,
     epilog="Example: tierwall authorizer --policies policies/ --tls-cert pki/server.crt --tls-key pki/server.key"
     " --client-ca pki/ca.crt --bridge",

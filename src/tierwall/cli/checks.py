@@ -12,6 +12,7 @@ from tierwall.cli.command import (
     HAS_FINDINGS,
     argument,
     choice,
+    command,
     left_out,
     option,
     output,
@@ -58,7 +59,7 @@ class CheckParams(PathParams):
     output: str = output("check")
 
 
-@click.command("check", epilog="Example: tierwall check manifests/ -o sarif > findings.sarif")
+@command("check", epilog="Example: tierwall check manifests/ -o sarif > findings.sarif")
 @runs(CheckParams)
 def check(params: CheckParams) -> int:
     """Find everything that is wrong with the manifests in PATH, a file or folder; by default the current folder.
@@ -142,7 +143,7 @@ class TestParams(SourceParams):
         """Say nothing: tests may name clusters themselves."""
 
 
-@click.command("test", epilog="Example: tierwall test tests/ -o junit > report.xml")
+@command("test", epilog="Example: tierwall test tests/ -o junit > report.xml")
 @runs(TestParams)
 def test(params: TestParams) -> int:
     """Run every PolicyTest in the given files or folders.

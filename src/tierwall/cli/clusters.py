@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from tierwall.cli.command import Params, flag, option, print_line
+from tierwall.cli.sections import CLUSTER
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -54,26 +55,26 @@ def _complete_file(context: click.Context, parameter: click.Parameter, incomplet
 class ClusterParams(Params):
     """The options that name a cluster."""
 
-    cluster: bool = flag("Read the cluster of the kubeconfig's current context. Files lie over it.", last=True)
+    cluster: bool = flag("Read the cluster of the kubeconfig's current context. Files lie over it.", section=CLUSTER)
     context: str | None = option(
-        last=True,
+        section=CLUSTER,
         metavar="NAME",
         help="Read the cluster of this context of the kubeconfig. Files lie over it.",
         shell_complete=_complete_context,
     )
     kubeconfig: str | None = option(
-        last=True,
+        section=CLUSTER,
         metavar="FILE",
         help="Find contexts in this kubeconfig.",
         show_default="KUBECONFIG, then ~/.kube/config",
         shell_complete=_complete_file,
     )
-    cluster_as: str | None = option(last=True, metavar="USER", help="Read the cluster as this user.")
+    cluster_as: str | None = option(section=CLUSTER, metavar="USER", help="Read the cluster as this user.")
     cluster_as_group: tuple[str, ...] = option(
-        last=True, multiple=True, metavar="GROUP", help="Read the cluster as a member of this group. Repeatable."
+        section=CLUSTER, multiple=True, metavar="GROUP", help="Read the cluster as a member of this group. Repeatable."
     )
     request_timeout: str = option(
-        last=True, default="10s", metavar="DURATION", help="The limit of one request to the cluster; 0 lifts it."
+        section=CLUSTER, default="10s", metavar="DURATION", help="The limit of one request to the cluster; 0 lifts it."
     )
 
     # The planes that the command asks about: only the kinds that they need are read.

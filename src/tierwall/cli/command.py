@@ -6,7 +6,7 @@ A command is a class of options, a function of one value of it, and a registrati
         port: int = option(required=True, help="Destination port number.")
         output: str = output("explain")
 
-    @click.command("network", epilog="Example: …")
+    @command("network", epilog="Example: …")
     @runs(ExplainNetworkParams)
     def explain(params: ExplainNetworkParams) -> int | None:
         '''The help text.'''
@@ -20,6 +20,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
+
+from tierwall.cli.sections import SectionedCommand, SectionedOption
 
 if TYPE_CHECKING:
     from tierwall.core.answer import Omission
@@ -49,9 +51,20 @@ class ParamField(NamedTuple):
     last: bool = False
 
 
-def option(*names: str, last: bool = False, **settings: Any) -> Any:
-    """Declare a field that an option fills: `--the-field`, unless other names are given. Help shows the default."""
-    return ParamField(click.option, names, {"show_default": settings.get("default", "") != "", **settings}, last)
+def option(*names: str, last: bool = False, section: str = "", **settings: Any) -> Any:
+    """Declare a field that an option fills: `--the-field`, unless other names are given. Help shows the default.
+
+    A `section` of the help (`cli/sections.py`) has what many commands share, so it comes last.
+    """
+    if section:
+        settings |= {"cls": SectionedOption, "section": section}
+    shown = {"show_default": settings.get("default", "") != "", **settings}
+    return ParamField(click.option, names, shown, last or bool(section))
+
+
+def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
+    """Register a function as a command, with the sections of its options in the help."""
+    return click.command(name, cls=SectionedCommand, **settings)
 
 
 def repeated_option(*names: str, **settings: Any) -> Any:

@@ -11,6 +11,7 @@ from tierwall.cli.command import (
     FAILED,
     HAS_FINDINGS,
     argument,
+    command,
     left_out,
     output,
     print_diagnostics,
@@ -101,7 +102,7 @@ class DiffParams(SourceParams):
         return old, new
 
 
-@click.command(
+@command(
     "diff",
     epilog="Example: tierwall diff main/manifests/ manifests/ --plane network -o md; "
     "tierwall diff --context prod -f change.yaml",

@@ -9,6 +9,7 @@ import click
 
 from tierwall.cli.command import (
     HAS_FINDINGS,
+    command,
     left_out,
     option,
     output,
@@ -36,7 +37,7 @@ class ConvertParams(PathParams):
     output: str = output("convert")
 
 
-@click.command("convert", epilog="Example: tierwall convert manifests/ --to ClusterNetworkPolicy > converted.yaml")
+@command("convert", epilog="Example: tierwall convert manifests/ --to ClusterNetworkPolicy > converted.yaml")
 @runs(ConvertParams)
 def convert(params: ConvertParams) -> int:
     """Convert network policies to another kind, and say what that changes.

@@ -11,6 +11,7 @@ from tierwall.cli.command import (
     FAILED,
     address,
     choice,
+    command,
     flag,
     named_values,
     option,
@@ -48,7 +49,7 @@ class CompileEnvoyParams(ObjectParams):
     output: str = output("compile envoy")
 
 
-@click.command("envoy", epilog="Example: tierwall compile envoy -f manifests/ --gateway prod/agents -o json")
+@command("envoy", epilog="Example: tierwall compile envoy -f manifests/ --gateway prod/agents -o json")
 @runs(CompileEnvoyParams)
 def compile(params: CompileEnvoyParams) -> int:
     """Print the listeners, routes, clusters and secrets with which Envoy enforces the tool policies.
@@ -133,7 +134,7 @@ class RunParams(StateParams, RequiredPathParams):
     )
 
 
-@click.command("run", epilog="Example: tierwall run manifests/ --address 127.0.0.1 --decision-log decisions.jsonl")
+@command("run", epilog="Example: tierwall run manifests/ --address 127.0.0.1 --decision-log decisions.jsonl")
 @runs(RunParams)
 def run(params: RunParams) -> None:
     """Follow manifests or a cluster, and enforce their tool policies with Envoy.

@@ -10,6 +10,7 @@ import click
 from tierwall.cli.command import (
     argument,
     choice,
+    command,
     flag,
     named_values,
     option,
@@ -80,7 +81,7 @@ class EffectiveParams(QuestionParams):
         return world.ask(self.question)
 
 
-@click.command(
+@command(
     "effective",
     epilog="Example: tierwall effective --gateway infra/gw --listener web --route HTTPRoute/shop/api --rule 0 -f .",
 )
@@ -127,7 +128,7 @@ class StatusParams(AnswerParams):
     output: str = output("status")
 
 
-@click.command("status", epilog="Example: tierwall status AgentgatewayPolicy/shop/timeouts -f manifests/")
+@command("status", epilog="Example: tierwall status AgentgatewayPolicy/shop/timeouts -f manifests/")
 @runs(StatusParams)
 def status(params: StatusParams) -> None:
     """Print the conditions that a controller would write, per policy and ancestor.

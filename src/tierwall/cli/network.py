@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tierwall.cli.command import (
+    command,
     exit_code,
     fail,
     flag,
@@ -68,7 +69,7 @@ class ExplainNetworkParams(QuestionParams):
         return world.ask(question)
 
 
-@click.command(
+@command(
     "network", epilog="Example: tierwall explain network --from shop/web-0 --to shop/db-0 --port 5432 -f manifests/"
 )
 @runs(ExplainNetworkParams)
@@ -122,7 +123,7 @@ class ListParams(PathParams):
     output: str = output("list")
 
 
-@click.command("list", epilog="Example: tierwall list manifests/ --to shop --explain")
+@command("list", epilog="Example: tierwall list manifests/ --to shop --explain")
 @runs(ListParams)
 def list_connections(params: ListParams) -> None:
     """List which pods, nodes and outside addresses can reach which, on which ports.

@@ -11,6 +11,7 @@ from tierwall.cli.command import (
     HAS_FINDINGS,
     Params,
     choice,
+    command,
     flag,
     option,
     output,
@@ -56,7 +57,7 @@ class CompileNftParams(TableParams, ObjectParams):
     asks = ("network",)
 
 
-@click.command("nft", epilog="Example: tierwall compile nft -f manifests/ | sudo nft -f -")
+@command("nft", epilog="Example: tierwall compile nft -f manifests/ | sudo nft -f -")
 @runs(CompileNftParams)
 def compile(params: CompileNftParams) -> None:
     """Print the nftables table that enforces the network policies on the pods.
@@ -171,7 +172,7 @@ def _words(command: str) -> list[str]:
     return words
 
 
-@click.command("nft", epilog="Example: tierwall enforce nft manifests/ --node worker-1 --watch")
+@command("nft", epilog="Example: tierwall enforce nft manifests/ --node worker-1 --watch")
 @runs(EnforceNftParams)
 def enforce(params: EnforceNftParams) -> int:
     """Enforce the network policies in PATH..., or of a cluster, on the pods, in this machine's kernel.
@@ -246,7 +247,7 @@ class AuditParams(Params):
     output: str = output("audit --hits")
 
 
-@click.command("audit", epilog="Example: tierwall audit -o json | jq .decidedBy")
+@command("audit", epilog="Example: tierwall audit -o json | jq .decidedBy")
 @runs(AuditParams)
 def audit(params: AuditParams) -> None:
     """Stream what `tierwall enforce nft` logs: drops, and allows with `--log all`.

@@ -10,6 +10,7 @@ import click
 
 from tierwall.cli.clusters import ClusterParams
 from tierwall.cli.command import FAILED, Params, argument, option, print_diagnostics, print_line, worlds_read
+from tierwall.cli.sections import OBJECTS
 
 if TYPE_CHECKING:
     from tierwall.core.answer import Answer
@@ -26,7 +27,7 @@ MAX_REPEATED = 3
 
 def files(help: str, **settings: Any) -> Any:
     """Declare `-f PATH`, which may be repeated."""
-    return option("-f", "--file", last=True, multiple=True, metavar="PATH", help=help, **settings)
+    return option("-f", "--file", section=OBJECTS, multiple=True, metavar="PATH", help=help, **settings)
 
 
 class SourceParams(ClusterParams):
@@ -35,16 +36,16 @@ class SourceParams(ClusterParams):
     namespace: str | None = option(
         "-n",
         "--namespace",
-        last=True,
+        section=OBJECTS,
         metavar="NAME",
         help="The namespace of names, and of objects in files, that have none.",
         show_default="that of the context, else `default`",
     )
     without: tuple[str, ...] = option(
-        last=True, multiple=True, metavar="REFERENCE", help="Judge as if this object were not there. Repeatable."
+        section=OBJECTS, multiple=True, metavar="REFERENCE", help="Judge as if this object were not there. Repeatable."
     )
     exclude: tuple[str, ...] = option(
-        last=True,
+        section=OBJECTS,
         multiple=True,
         metavar="GLOB",
         help="Leave files and folders that match out of given folders, as `.gitignore` would. Repeatable.",
@@ -232,7 +233,7 @@ class StateParams(Params):
 def skip_non_manifests() -> Any:
     """Declare `--skip-non-manifests`."""
     help = "Skip named files that hold no manifests, even if they are not YAML."
-    return option(is_flag=True, last=True, help=help)
+    return option(is_flag=True, section=OBJECTS, help=help)
 
 
 def strict() -> Any:

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from tierwall.cli.command import flag, option, print_line, runs
+from tierwall.cli.command import command, flag, option, print_line, runs
 from tierwall.cli.objects import ObjectParams, files
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ class SnapshotParams(ObjectParams):
         return named if self.question is None else named | self.question.params.named_namespaces
 
 
-@click.command("snapshot", epilog="Example: tierwall snapshot --context prod > prod.yaml")
+@command("snapshot", epilog="Example: tierwall snapshot --context prod > prod.yaml")
 @runs(SnapshotParams)
 def snapshot(params: SnapshotParams) -> None:
     """Write what decisions read of a cluster as one YAML stream, to standard output.

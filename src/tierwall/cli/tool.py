@@ -9,6 +9,7 @@ import click
 
 from tierwall.cli.command import (
     Params,
+    command,
     exit_code,
     flag,
     left_out,
@@ -95,7 +96,7 @@ class ExplainToolParams(CallerParams, QuestionParams):
         return world.ask(self.question)
 
 
-@click.command(
+@command(
     "tool",
     epilog="Example: tierwall explain tool --gateway prod/prod-gateway --backend prod/payment-service "
     "--caller agents/shopper --tool refund -f manifests/",
@@ -153,7 +154,7 @@ class ToolsParams(CallerParams, AnswerParams):
     output: str = output("tools")
 
 
-@click.command("tools", epilog="Example: tierwall tools --caller agents/shopper -f manifests/")
+@command("tools", epilog="Example: tierwall tools --caller agents/shopper -f manifests/")
 @runs(ToolsParams)
 def tools(params: ToolsParams) -> None:
     """List what a caller may use: every backend that a route leads to, with its known tools.

@@ -44,6 +44,12 @@ def tool(program: str) -> str:
     raise AssertionError
 
 
+def need_tools() -> None:
+    """Skip the test, or fail in CI, if one of the programs is missing."""
+    for program in _BUILT:
+        tool(program)
+
+
 class KubectlResult:
     """The result of a call of kubectl."""
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from tests import ROOT
 from tests.labs.api_server import ApiServer
+from tests.labs.control_plane import need_tools
 from tests.labs.live_client import LiveClient
 from tests.labs.recording_server import Authority
 from tests.labs.waiting import eventually
@@ -155,6 +156,7 @@ def shared_cluster(folder: Path) -> Iterator[LiveClient]:
 
     Who has started it waits at the end until the others have left, too, and the cluster has stopped.
     """
+    need_tools()
     folder.mkdir(exist_ok=True)
     keeper = None
     with (folder / "lock").open("w") as lock:
@@ -165,9 +167,7 @@ def shared_cluster(folder: Path) -> Iterator[LiveClient]:
     with connection, contextlib.closing(LiveClient(Path((folder / "current").read_text()))) as client:
         yield client
     if keeper is not None:
-        assert keeper.stdin is not None
-        keeper.stdin.close()
-        keeper.wait()
+        _leave(keeper)
 
 
 def _connected(folder: Path) -> socket.socket | None:
@@ -200,8 +200,19 @@ def _start_keeper(folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket]
             connections.append(connection)
         return bool(connections)
 
-    eventually(is_started, "the live cluster")
+    try:
+        eventually(is_started, "the live cluster")
+    except AssertionError:
+        _leave(keeper)
+        raise
     return keeper, connections[0]
+
+
+def _leave(keeper: subprocess.Popen[bytes]) -> None:
+    """Wait until a keeper has ended, which it does when nobody else is connected."""
+    assert keeper.stdin is not None
+    keeper.stdin.close()
+    keeper.wait()
 
 
 def keep(folder: Path) -> None:

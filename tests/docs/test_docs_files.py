@@ -59,7 +59,7 @@ def test_the_pages_mention_files() -> None:
 
 def test_each_recipe_is_a_numbered_list() -> None:
     recipes = [page for page in PAGES if page.parent.name == "contributing" and page.stem != "index"]
-    assert len(recipes) == 5
+    assert len(recipes) == 6
     for recipe in recipes:
         numbers = re.findall(r"^(\d+)\. ", recipe.read_text(), re.MULTILINE)
         assert numbers == [str(number) for number in range(1, len(numbers) + 1)]

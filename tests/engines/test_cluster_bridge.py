@@ -15,6 +15,7 @@ import pytest
 
 from tests.labs.kube_cluster import TIERWALL, Cluster
 from tests.labs.waiting import PATIENCE_S, eventually
+from tests.worlds.api_fakes import policies_text
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -258,6 +259,49 @@ def test_what_admission_never_sees_is_not_granted_on_conditions(cluster: Cluster
     name = "tierwall-authorizer"
     assert cluster.kubectl("alice", "delete", "validatingwebhookconfiguration", name).is_forbidden
     (cluster.policies / "hooks.yaml").unlink()
+    eventually(lambda: (cluster.health() or {})["revision"] == before, "the policies of before")
+
+
+def test_a_long_object_locks_out_only_those_whom_conditions_are_about(cluster: Cluster) -> None:
+    # In JSON, each of these is six characters, and a review of an update has the object twice.
+    metadata = {"name": "long", "namespace": "dev"}
+    value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"k": "<" * 900_000}}
+    maps = "/api/v1/namespaces/dev/configmaps"
+    cluster.kubectl("admin", "create", "--raw", maps, "-f", "-", stdin=json.dumps(value), expect=True)
+    value["metadata"] = {**metadata, "labels": {"changed": "by-admin"}}
+    cluster.kubectl("admin", "replace", "--raw", f"{maps}/long", "-f", "-", stdin=json.dumps(value), expect=True)
+    refused = cluster.kubectl("bob", "replace", "--raw", f"{maps}/long", "-f", "-", stdin=json.dumps(value))
+    assert not refused.is_done
+    assert "conditions are about this request" in refused.text
+    assert "8,388,608 bytes" in refused.text
+
+
+def test_conditions_see_the_namespace(cluster: Cluster) -> None:
+    before = (cluster.health() or {})["revision"]
+    label = "resource.kubernetes.io/admin-access"
+    claims = 'request.apiGroup == "resource.k8s.io" && request.resource == "resourceclaims"'
+    policies = (
+        ("alice-claims-devices", "Allow", f'{claims} && request.userInfo.username == "alice"'),
+        (
+            "admin-access",
+            "Deny",
+            f"{claims} && request.userInfo.username == 'alice' && object.spec.devices.requests.exists(r, "
+            "has(r.exactly) && has(r.exactly.adminAccess) && r.exactly.adminAccess) && "
+            f'!(namespaceObject.metadata.?labels[?"{label}"].orValue("") == "true")',
+        ),
+    )
+    device = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"namespace": "dev"}}
+    for number, (value, may_be_admin) in enumerate((("false", False), ("true", True))):
+        # The API server itself wants the label, too.
+        cluster.kubectl("admin", "label", "--overwrite", "namespace", "dev", f"{label}=true", expect=True)
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dev", "labels": {label: value}}}
+        cluster.write_policies("devices.yaml", policies_text(policies, namespace))
+        for is_admin in (False, True):
+            request = {"name": "r", "exactly": {"deviceClassName": "x", "adminAccess": is_admin}}
+            device["metadata"] = {"namespace": "dev", "name": f"c{number}-{is_admin}".lower()}
+            said = cluster.apply("alice", "create", {**device, "spec": {"devices": {"requests": [request]}}})
+            assert said.is_done is (may_be_admin or not is_admin), said
+    (cluster.policies / "devices.yaml").unlink()
     eventually(lambda: (cluster.health() or {})["revision"] == before, "the policies of before")
 
 

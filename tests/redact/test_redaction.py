@@ -362,6 +362,36 @@ _V4 = st.integers(0, 2**32 - 1).map(ipaddress.IPv4Address)
 _V6 = st.integers(0, 2**128 - 1).map(ipaddress.IPv6Address)
 
 
+def test_only_the_addresses_that_an_expression_looks_into_are_kept() -> None:
+    users = ("10.1.2.3", "10.1.9.9", "192.0.2.7")
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name} for name in users]
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"}
+    binding = manifest("ClusterRoleBinding", "b", "rbac.authorization.k8s.io/v1", roleRef=ref, subjects=subjects)
+    text = 'request.userInfo.username.startsWith("10.1.2")'
+    _, result = expression(text, binding)
+    assert result.rename("10.1.2.3") == "10.1.2.3"
+    assert result.kept == (
+        f"ClusterAuthorizationPolicy/guard: `{text}` looks inside names, so these are kept: `10.1.2` and `10.1.2.3`",
+    )
+    others = [result.rename(name) for name in users[1:]]
+    assert not set(others) & set(users)
+    # It is still in the block of the address that is kept, and not in its smaller blocks.
+    assert ipaddress.ip_address(others[0]) in ipaddress.ip_network("10.1.0.0/16")
+    assert ipaddress.ip_address(others[0]) not in ipaddress.ip_network("10.1.2.0/24")
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(st.sets(_V4, min_size=2, max_size=6), st.integers(0, 32))
+def test_addresses_that_are_kept_keep_their_blocks(addresses: set[Any], length: int) -> None:
+    first, *others = sorted(addresses)
+    translator = address_translator(map(str, addresses), b"key", [str(first)])
+    assert translator.translate(str(first)) == str(first)
+    block = ipaddress.ip_network((first, length), strict=False)
+    assert translator.translate(str(block)) == str(block)
+    for other in others:
+        assert (ipaddress.ip_address(translator.translate(str(other))) in block) == (other in block)
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(st.data(), st.one_of(_V4, _V6))
 def test_blocks_contain_what_they_contained(data: st.DataObject, address: Any) -> None:

@@ -10,7 +10,7 @@ stay what they are; addresses inside them change.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import blake2b
 
@@ -40,10 +40,14 @@ def _fixed(version: int) -> frozenset[tuple[int, int]]:
 
 
 class AddressTranslator:
-    """Translates addresses and blocks under one key."""
+    """Translates addresses and blocks under one key; those that are kept stay as they are."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, kept: Iterable[str] = ()) -> None:
         self._key = key
+        beginnings = [beginning for text in kept for beginning in _beginnings(text)]
+        self._fixed = {
+            version: _fixed(version).union(bits for of, bits in beginnings if of == version) for version in (4, 6)
+        }
         self._digests: dict[tuple[int, bytes], bytes] = {}
         self._bytes: dict[tuple[int, bytes, int], int] = {}
 
@@ -86,7 +90,7 @@ class AddressTranslator:
         if digest is None:
             text = bytes((version, *before))
             digest = self._digests[version, before] = blake2b(text, key=self._key, digest_size=32).digest()
-        fixed = _fixed(version)
+        fixed = self._fixed[version]
         prefix, length = int.from_bytes(before, "big"), 8 * len(before)
         node, result = 1, 0
         for shift in range(7, -1, -1):
@@ -97,12 +101,26 @@ class AddressTranslator:
         return result
 
 
-def address_translator(texts: Iterable[str], key: bytes) -> AddressTranslator:
+def _beginnings(text: str) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield how an address or block begins, with its version: the number of bits, and the bits."""
+    ip = read_ip(text)
+    cidr = (ip, ip.max_prefixlen) if ip is not None else read_cidr(text)
+    if cidr is None:
+        return
+    ip, size = cidr
+    number, version, width = int(ip), ip.version, ip.max_prefixlen
+    if version == 6 and number >> 32 == _MAPPED:
+        number, version, width, size = number & 0xFFFFFFFF, 4, 32, max(0, size - 96)
+    yield from ((version, (length, number >> width - length)) for length in range(size))
+
+
+def address_translator(texts: Iterable[str], key: bytes, kept: Iterable[str] = ()) -> AddressTranslator:
     """Return a translator under whose key no stand-in is one of the addresses, if there is such a key."""
-    known = frozenset(texts)
+    fixed = frozenset(kept)
+    known = frozenset(texts) - fixed
     best: tuple[int, AddressTranslator] | None = None
     for attempt in range(_MAX_TRIES if len(known) < _MANY else 1):
-        translator = AddressTranslator(blake2b(bytes((attempt,)), key=key, digest_size=32).digest())
+        translator = AddressTranslator(blake2b(bytes((attempt,)), key=key, digest_size=32).digest(), fixed)
         same = sum(translator.translate(text) in known for text in known) if len(known) < _MANY else 0
         if best is None or same < best[0]:
             best = same, translator

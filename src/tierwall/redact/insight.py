@@ -31,7 +31,7 @@ class KeptNames(msgspec.Struct):
     tokens: set[str] = msgspec.field(default_factory=set)
     # Whole texts that are kept as they are.
     texts: set[str] = msgspec.field(default_factory=set)
-    has_addresses: bool = False
+    addresses: set[str] = msgspec.field(default_factory=set)
     checks: set[NameCheck] = msgspec.field(default_factory=set)
     reasons: dict[tuple[str, Reference], set[str]] = msgspec.field(default_factory=dict)
     # Objects that concern all namespaces because of the namespace that they are in.
@@ -41,14 +41,14 @@ class KeptNames(msgspec.Struct):
         """Keep a text, and its parts wherever they stand."""
         self.texts.add(text)
         self.tokens.update(tokens_of(text))
-        self.has_addresses |= bool(addresses_of(text))
+        self.addresses.update(addresses_of(text))
 
     def keep(self, names: Iterable[str], text: str, reference: Reference) -> None:
         """Keep some names because of an expression of an object."""
         because = self.reasons.setdefault((text, reference), set())
         for name in names:
             self.tokens.update(tokens_of(name))
-            self.has_addresses |= bool(addresses_of(name))
+            self.addresses.update(addresses_of(name))
             because.add(name)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from hashlib import blake2b
 
 from tierwall.core.reference import Reference
@@ -43,6 +42,8 @@ class NameReader:
         self.expressions: dict[str, tuple[ExpressionAnalysis, Reference]] = {}
         # Tests on names that do not stand in expressions, and the objects that have them.
         self.patterns: dict[NameCheck, Reference] = {}
+        # By the addresses that are kept.
+        self._translators: dict[frozenset[str], AddressTranslator] = {}
         self._at: Reference | None = None
         walk = ObjectWalk(self._read, definitions)
         for resource in resources:
@@ -82,11 +83,13 @@ class NameReader:
         self.values[TextType.OTHER].update(check.constant for check in analysis.checks if check.keeps_parts)
         self.values[TextType.LABEL_KEY].update(analysis.fields.values())
 
-    @cached_property
-    def _addresses(self) -> AddressTranslator:
-        addresses = {address for text in self.replaced for address in addresses_of(text)}
-        key = blake2b("\n".join(sorted(self.replaced)).encode("utf-8", "surrogatepass"), digest_size=32).digest()
-        return address_translator(addresses, key)
+    def _addresses(self, kept: frozenset[str]) -> AddressTranslator:
+        if kept not in self._translators:
+            addresses = {address for text in self.replaced for address in addresses_of(text)}
+            text = "\n".join(sorted(self.replaced))
+            key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+            self._translators[kept] = address_translator(addresses, key, kept)
+        return self._translators[kept]
 
     def translator(self, kept: KeptNames) -> NameTranslator:
         """Return the translator of all names that are not kept."""
@@ -94,7 +97,7 @@ class NameReader:
         scalars = {token for text in self.values[TextType.SCALAR] for token in tokens_of(text)}
         fixed = {token for text in self.replaced for token in kept_tokens_of(text)} | kept.tokens | scalars
         tokens = {token for text in self.replaced for token in tokens_of(text)} - kept.tokens - scalars
-        translated = None if kept.has_addresses else self._addresses
+        translated = self._addresses(frozenset(kept.addresses))
         whole = (self.values[TextType.SECRET] | self.values[TextType.ARN]) - kept.texts
         bases = {token for text in self.replaced for token in before_high_separators(text)}
         dashed: set[str] = set()

@@ -146,7 +146,7 @@ class NameTranslator:
     def __init__(
         self,
         tokens: Mapping[str, str],
-        addresses: AddressTranslator | None,
+        addresses: AddressTranslator,
         labels: Set[str] = frozenset(),
         whole: Set[str] = frozenset(),
         dashed: Set[str] = frozenset(),
@@ -203,4 +203,4 @@ class NameTranslator:
             return part
         if kind is PartType.TOKEN:
             return self._tokens.get(part, part)
-        return part if self._addresses is None else self._addresses.translate(part)
+        return self._addresses.translate(part)

@@ -373,3 +373,20 @@ def test_policy_tests_name_namespaces_too(tmp_path: Any) -> None:
     with serving(OBJECTS, forbidden=forbidden) as cluster:
         result = CliRunner().invoke(root, ["test", str(tmp_path), "--kubeconfig", cluster.kubeconfig])
     assert result.exit_code == 0, result.output
+
+
+def test_a_policy_that_asks_about_other_namespaces_needs_their_roles() -> None:
+    expression = 'authorizer.group("").resource("pods").namespace("prod").check("get").allowed()'
+    guard = {
+        "apiVersion": "tierwall.io/v1alpha1",
+        "kind": "ClusterAuthorizationPolicy",
+        "metadata": {"name": "guard"},
+        "spec": {"effect": "Allow", "expression": "true"},
+    }
+    with serving([*OBJECTS, guard], forbidden=without({"rolebindings": ["shop"]})) as cluster:
+        command = ("can-i", "get", "pods", "--as", "bob", "-n", "shop")
+        assert entries(cluster, *command) == []
+        cluster.put({**guard, "spec": {"effect": "Allow", "expression": expression}})
+        assert [(entry["kind"], entry["namespaces"]) for entry in entries(cluster, *command)] == [
+            ("RoleBinding", ["default", "prod"])
+        ]

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from msgspec import UNSET, UnsetType, structs
 
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode, hashable_extra
+from tierwall.api.authorizers.cel_policies import asks_authorizers
 from tierwall.api.decide import TwoPhaseDecision, decide
 from tierwall.api.detail import EXPECTATIONS, ApiDetail, AuthorizerOpinion, authorizer_opinions
 from tierwall.api.model import chain_of
@@ -104,6 +105,7 @@ def _omissions(snapshot: Snapshot, attributes: Attributes, decided: Answer) -> t
         in_any_namespace=not attributes.namespace
         and not is_cluster_scoped(snapshot, attributes.group, attributes.resource),
         needs_definitions=may_be_custom(attributes.resource),
+        asks_elsewhere=bool(snapshot.unlisted) and asks_authorizers(snapshot),
     )
 
 

@@ -174,6 +174,7 @@ def omissions(
     in_any_namespace: bool = False,
     is_about_addresses: bool = True,
     needs_definitions: bool = False,
+    asks_elsewhere: bool = False,
 ) -> tuple[Omission, ...]:
     """Return what could change the answer of a plane and was not considered.
 
@@ -183,7 +184,7 @@ def omissions(
     allowed, and `is_about_pods` whether they change pods. `in_any_namespace` says that foreign policies of every
     namespace may apply, although ours and roles apply only in `namespaces`. For connections, `is_about_addresses` says
     that an end is a node or may be a pod that nobody named. `needs_definitions` says that only definitions of custom
-    resources can tell which resource is meant.
+    resources can tell which resource is meant, and `asks_elsewhere` that roles of every namespace may matter.
     """
     judged = None if namespaces is None else sorted(set(namespaces))
     wanted = None if in_any_namespace else judged
@@ -206,7 +207,7 @@ def omissions(
     if snapshot.unlisted:
         is_agentic = bool(places) or _is_agentic(snapshot)
         about = is_about_pods, is_about_addresses, is_agentic, needs_definitions
-        scope = _QuestionScope(plane, judged, wanted, is_admitted, *about)
+        scope = _QuestionScope(plane, None if asks_elsewhere else judged, wanted, is_admitted, *about)
         entries += gaps(snapshot, lambda key: scope.stake_in(snapshot, key))
         if plane == "network":
             entries += replacements(snapshot, judged)

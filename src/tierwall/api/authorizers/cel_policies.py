@@ -111,6 +111,12 @@ def policies_of(snapshot: Snapshot) -> tuple[CelPolicy, ...]:
     return tuple(sorted(policies, key=lambda policy: (policy.resource.seniority, policy.resource.kind)))
 
 
+@per_snapshot
+def asks_authorizers(snapshot: Snapshot) -> bool:
+    """Whether a policy may ask about other requests (`authorizer`), in whatever namespace."""
+    return any("authorizer" in policy.expression for policy in policies_of(snapshot))
+
+
 def _policy(snapshot: Snapshot, resource: Resource) -> CelPolicy:
     # An object of an unknown version may lack its namespace. It must not reach beyond one all the same.
     namespace = resource.namespace or "default" if resource.kind == NAMESPACED_KIND else ""

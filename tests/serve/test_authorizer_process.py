@@ -399,8 +399,9 @@ def test_servers_that_know_conditions_get_the_endpoint_in_both_spellings(tmp_pat
     [cluster] = [entry["context"]["cluster"] for entry in kubeconfig["contexts"] if entry["name"] == context]
     [server] = [entry["cluster"]["server"] for entry in kubeconfig["clusters"] if entry["name"] == cluster]
     assert server == "https://h:1/conditions"
-    both = CliRunner().invoke(root, ["authorizer", "install", "--out", str(tmp_path), "--native", "--static"])
-    assert both.exit_code == 2
+    for other in ("--native", "--no-bridge"):
+        both = CliRunner().invoke(root, ["authorizer", "install", "--out", str(tmp_path), "--static", other])
+        assert both.exit_code == 2
 
 
 def test_the_proof_of_admission_needs_the_bridge(process: Process) -> None:

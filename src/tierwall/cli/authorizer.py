@@ -183,6 +183,8 @@ def install(params: InstallParams) -> None:
     """
     if params.native and params.static:
         raise click.UsageError("--native needs no admission webhook: leave out --static")
+    if params.static and not params.bridge:
+        raise click.UsageError("--static writes the admission webhook: leave out --no-bridge")
     from tierwall.serve.authorizer.install import Installation, InstallationMode, write
 
     wanted_mode = (

@@ -80,7 +80,7 @@ def test_explain_tool_notes_that_no_route_leads_to_the_backend(tmp_path: Path) -
     path = write(tmp_path / "a.yaml", *objects)
     assert run("explain", "tool", *ASK, "--tool", "x", "-f", path).stderr == ""
     done = run("explain", "tool", "--gateway", "prod/other", *ASK[2:], "--tool", "x", "-f", path)
-    assert "no route in the manifests leads from Gateway/prod/other to XBackend/prod/payment-service" in done.stderr
+    assert "no route among the objects leads from Gateway/prod/other to XBackend/prod/payment-service" in done.stderr
 
 
 def test_explain_tool_prints_the_document_of_a_decision(manifests: str) -> None:
@@ -177,7 +177,7 @@ def test_without_routes_tools_assumes_that_every_gateway_leads_to_every_backend(
     path = write(tmp_path / "a.yaml", gateway(), backend(), GATEWAY)
     done = run("tools", "--caller", "prod/agent", "-f", path)
     assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["pay", "refund"]
-    assert "no route in the manifests leads there" in done.stderr
+    assert "no route among the objects leads there" in done.stderr
 
 
 def test_tools_through_one_gateway_at_one_backend(manifests: str) -> None:

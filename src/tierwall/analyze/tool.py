@@ -100,7 +100,7 @@ def _missing_account(snapshot: Snapshot, policy: AccessPolicy, rule: AccessRule,
         return
     known = [account.name for account in snapshot.in_namespace("", "ServiceAccount", namespace)]
     if known and name not in (*known, "default"):  # every namespace has `default`
-        message = f"{rule} names ServiceAccount `{namespace}/{name}`, which is not in the manifests"
+        message = f"{rule} names ServiceAccount `{namespace}/{name}`, which is not among the objects"
         yield policy.resource.diagnostic(NO_ACCOUNT, message, (*rule.path, "source"), hint=near_miss(name, known))
 
 

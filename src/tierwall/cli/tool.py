@@ -137,7 +137,7 @@ def _note_missing_route(answer: Answer, world: World) -> None:
 
     request = answer.detail.request
     if is_unrouted(world.snapshot, request.gateway, request.backend):
-        print_line(f"note: no route in the manifests leads from {request.gateway} to {request.backend}", err=True)
+        print_line(f"note: no route among the objects leads from {request.gateway} to {request.backend}", err=True)
 
 
 class ToolsParams(CallerParams, AnswerParams):
@@ -170,7 +170,7 @@ def tools(params: ToolsParams) -> None:
     world = params.world()
     granted = world.grants(params.caller_value, params.gateway, params.backend, params.tools)
     if not granted.routed:
-        print_line("no route in the manifests leads there: assuming every Gateway leads to every backend", err=True)
+        print_line("no route among the objects leads there: assuming every Gateway leads to every backend", err=True)
     if params.output == "text" and not granted.ways:
         print_line("there is no Gateway with a backend to list", err=True)
     left_out().update(dict.fromkeys(granted.not_considered))

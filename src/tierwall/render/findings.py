@@ -80,9 +80,11 @@ class CheckResult(Struct, frozen=True):
         parts = [count_noun(severities[word], word) for word in _GITHUB if severities[word] or word == "error"]
         objects, files = len(self.loaded.resources), len(self.loaded.read.sources)
         sources = [f"cluster {self.loaded.cluster}"] if self.loaded.cluster else []
-        if files or not sources:
+        if files:
             sources.append(count_noun(files, "file"))
-        words = f"{', '.join(parts)} in {count_noun(objects, 'object')} of {' and '.join(sources)}"
+        words = f"{', '.join(parts)} in {count_noun(objects, 'object')}"
+        if sources:
+            words += f" of {' and '.join(sources)}"
         if accepted := self.reviewed.accepted:
             errors = len(Diagnostics(entry.finding for entry in accepted).errors)
             words += f"; {len(accepted)} accepted" + (f" ({count_noun(errors, 'error')})" if errors else "")

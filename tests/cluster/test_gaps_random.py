@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples, seeds
-from tests.worlds import api_clusters
+from tests.worlds import api_clusters, gateway_clusters
 from tests.worlds.network_clusters import NAMESPACES, PORTS, clusters, endpoints
-from tierwall import ApiQuestion, InputError, NetworkQuestion, World
+from tierwall import ApiQuestion, GatewayQuestion, InputError, NetworkQuestion, World
 from tierwall.resources.plane_kinds import kinds_read
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
@@ -111,3 +111,18 @@ def test_permissions() -> None:
             questions = [ApiQuestion.from_dict(api_clusters.question(rng)) for _ in range(4)]
             claims += sum(assert_sound(full, limited, question) for question in questions)
     assert claims > 100
+
+
+def test_settings() -> None:
+    claims = 0
+    for seed in seeds(25):
+        rng = Random(seed)
+        resources = live(gateway_clusters.cluster(rng))
+        full = Snapshot.of(resources)
+        for _ in range(6):
+            names = rng.sample(sorted(kinds_read("gateway")), rng.randint(1, 2))
+            spaces = gateway_clusters.NAMESPACES
+            rights = {kind: set(rng.sample(spaces, rng.randint(0, len(spaces) - 1))) for kind in names}
+            limited = readable(resources, rights, rng.random() < 0.5)
+            claims += assert_sound(full, limited, GatewayQuestion.from_dict(gateway_clusters.question(rng)))
+    assert claims > 10

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
 
-from tests.labs.fake_api_server import DEEP, FakeApiServer
+from tests.labs.fake_api_server import DEEP, FakeApiServer, FakeKind
 from tests.labs.fake_api_server import THING as FAKE_THING
 from tests.randomness import SOAK
 from tierwall.cluster.access import ClusterAccess
@@ -109,6 +110,10 @@ async def _storm(seed: int, faults: int) -> None:
 def test_after_many_faults_the_state_is_the_servers(seed: int) -> None:
     """Cuts, delays, halves of lines, forged and true 410s, silence, restarts, restores, errors of every code."""
     asyncio.run(_storm(seed, 50 * SOAK))
+
+
+def _query(target: str) -> dict[str, str]:
+    return {key: values[0] for key, values in parse_qs(urlsplit(target).query).items()}
 
 
 def _watches(server: FakeApiServer) -> list[str]:
@@ -345,5 +350,55 @@ def test_deep_nesting_stops_no_reflector(streams_lists: bool) -> None:
                 await server.put("things", {**deep, "spec": {"serial": 5}})
                 await _until(lambda: recorder.state.get("deep") == 5)
                 assert ("default", "deep") not in reflector.faults
+
+    asyncio.run(main())
+
+
+def test_a_watch_goes_on_from_the_last_bookmark() -> None:
+    """The last event of a kind that changes rarely is forgotten by the server, and the bookmark is not."""
+
+    async def main() -> None:
+        async with FakeApiServer(kinds=(FAKE_THING, FakeKind("", "v1", "Other", "others"))) as server:
+            await server.put_thing("thing")
+            recorder = Recorder()
+            async with _following(server, recorder) as reflector:
+                await _until(lambda: bool(recorder.state))
+                # Other kinds change: the version goes up, and the server forgets what was before.
+                for _ in range(100):
+                    await server.put("others", {"metadata": {"name": "other"}})
+                await _until(lambda: reflector._version == str(server.version))
+                server.compact()
+                before = len(server.requests)
+                await _until(lambda: any("watch=true" in target for target in server.requests[before:]))
+                await server.put_thing("thing")
+                await _until(lambda: recorder.state == _serials(server))
+                lists = [target for target in server.requests[before:] if "sendInitialEvents" in target]
+                assert lists == [], "nothing has to be listed again"
+                assert int(_query(_watches(server)[-1])["resourceVersion"]) > 100
+
+    asyncio.run(main())
+
+
+def test_a_watch_that_falls_silent_is_opened_again() -> None:
+    """The connection stays open and nothing comes, as behind a network that lost it: only the clock shows it."""
+
+    async def main() -> None:
+        async with FakeApiServer() as server:
+            await server.put_thing("thing")
+            events_from, silent = server._events_from, 0
+
+            async def events(*arguments: Any) -> None:
+                nonlocal silent
+                if recorder.state and silent < 2:
+                    silent += 1
+                    await asyncio.sleep(3600)
+                await events_from(*arguments)
+
+            server._events_from = events  # type: ignore[assignment,method-assign]
+            recorder = Recorder()
+            async with _following(server, recorder, timing=msgspec.structs.replace(HASTE, watch=(1, 1))):
+                await _until(lambda: silent == 2)
+                await server.put_thing("another")
+                await _until(lambda: recorder.state == _serials(server))
 
     asyncio.run(main())

@@ -183,6 +183,7 @@ class Connection:
         if request.content is not None:
             headers.append(("content-type", "application/json"))
         client: httpx.AsyncClient | None = None
+        response: httpx.Response | None = None
         try:
             try:
                 async with asyncio.timeout(self._timeout):
@@ -199,6 +200,9 @@ class Connection:
                     )
                     response = await client.send(built, stream=True)
             except TimeoutError:
+                if response is not None:
+                    # It came in the moment in which it was given up.
+                    await response.aclose()
                 raise no_answer_within(self._server, self._timeout) from None
             except httpx.InvalidURL:
                 raise kubeconfig_error(f"`{self._server}` is not an address that can be asked") from None

@@ -162,6 +162,7 @@ def test_hosts_keep_their_wildcards() -> None:
         ('request.namespace in ["shop", "default"]', 'request.namespace in ["{shop}", "default"]'),
         ('object.spec.class == "shop"', 'object.spec.class == "{shop}"'),
         ('object.spec.class == "fast"', 'object.spec.class == "fast"'),
+        ('sets.intersects(request.userInfo.groups, ["ann"])', 'sets.intersects(request.userInfo.groups, ["{ann}"])'),
         ('request.userInfo.username == "ann"', 'request.userInfo.username == "{ann}"'),
         ('object.metadata.labels.team == "payments"', 'object.metadata.labels.{team} == "{payments}"'),
         ("has(object.metadata.labels.team)", "has(object.metadata.labels.{team})"),

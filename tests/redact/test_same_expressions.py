@@ -103,6 +103,12 @@ class ExpressionWriter:
                 f"[{self.constant()}, {self.constant()}].exists(g, {inner})",
                 f"request.userInfo.groups.map(g, {self.text(1, 'g')}).exists(h, h == {second})",
                 f"object.metadata.labels.exists(g, {inner})",
+                f"sets.intersects(request.userInfo.groups, [{self.constant()}, {self.constant()}])",
+                f"sets.contains([{self.constant()}, {second}], request.userInfo.groups)",
+                f"[{first}, {second}].distinct().size() == {rng.choice((1, 2))}",
+                f"request.userInfo.groups.size() > {rng.choice((0, 1))}",
+                f"request.userInfo.groups.exists_one(g, {inner})",
+                f"{first} in request.userInfo.groups.map(g, {self.text(1, 'g')})",
             )
         )
 

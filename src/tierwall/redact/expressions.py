@@ -30,6 +30,8 @@ _Scope: TypeAlias = Mapping[str, StringClass]
 _CHECKS = ("startsWith", "endsWith", "contains", "matches")
 _SAME = frozenset(("string", "dyn", LOWER, "trim", "value", "of", "ofNonZeroValue", "hasValue"))
 _COMPARISONS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
+# They give a list of the same values, or one of them.
+_OF_LISTS = frozenset(("distinct", "sort", "slice", "reverse", "first", "last"))
 _COMMENT = pattern(r"//[^\n]*")
 _PARTS = ("/", ":", ".")
 # Headers that are not as the others.
@@ -208,6 +210,9 @@ class ExpressionAnalysis:
 
     def _function(self, node: ast.Call, values: list[StringClass]) -> StringClass:
         function, target = node.function, values[0]
+        if isinstance(node.target, ast.Ident) and node.target.name == "sets" and len(values) == 3:
+            self._of(values[1].inner).join(values[2].inner)
+            return self._new()
         constant = _constant(node.args[0]) if len(node.args) == 1 and node.target is not None else None
         if function in _CHECKS and constant is not None:
             # The constant is only a part of a name, and has a stand-in of its own (`keeps_parts`).
@@ -232,8 +237,11 @@ class ExpressionAnalysis:
             whole = self._new()
             self._derived.append((target, self._of(whole.inner)))
             return whole
+        if target.is_container and function in _OF_LISTS:
+            return target if function not in ("first", "last") else self._of(target.inner)
         for value in values:
-            value.root.is_opaque = True
+            if function != "size" or not value.is_container:
+                value.look_into()
         # Constants that it is compared with are not names any more.
         return self._new(TextType.KEPT)
 

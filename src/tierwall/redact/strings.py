@@ -63,6 +63,20 @@ class StringClass:
         return here
 
     @property
+    def is_container(self) -> bool:
+        """Whether something is known about values in it: it is a list or a map."""
+        root = self.root
+        return root.is_map or root._inner is not None or root._keys is not None
+
+    def look_into(self) -> None:
+        """Note that nothing is known about what is done with the values, or with those in them."""
+        waiting = [self.root]
+        while waiting:
+            root = waiting.pop().root
+            root.is_opaque = True
+            waiting += (part for part in (root._inner, root._keys) if part is not None and not part.root.is_opaque)
+
+    @property
     def inner(self) -> StringClass:
         """The class of the values in this list or map."""
         root = self.root

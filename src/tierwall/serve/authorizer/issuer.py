@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,18 +102,17 @@ class Issuer:
         SealError if it was changed, has expired, was given to another request, or was not issued under these keys.
         WireError if it is not an answer at all.
         """
-        taken = self._taken_before(review) or self._take(review)
+        key = _first_id(review.chain)
+        taken = self._taken.get(key)
+        if taken is None or taken.shape is not review.shape or taken.value != review.chain:
+            taken = self._take(review, key)
         taken.sealer.check(taken.token, facts, self.clock())
         if taken.chain is not chain:
             taken.chain, taken.decision = chain, chain.recall(taken.entries)
         return taken.decision, taken.token.revision
 
-    def _taken_before(self, review: ConditionsReview) -> _TakenAnswer | None:
-        """Return the same answer if it came back before: an API server sends one that it keeps again and again."""
-        taken = self._taken.get(_first_id(review.chain))
-        return taken if taken is not None and taken.shape is review.shape and taken.value == review.chain else None
-
-    def _take(self, review: ConditionsReview) -> _TakenAnswer:
+    def _take(self, review: ConditionsReview, key: str) -> _TakenAnswer:
+        """Unseal an answer, and remember it: an API server sends one that it keeps again and again."""
         refusal: SealError | None = None
         for sealer in self._seals:
             try:
@@ -124,7 +123,7 @@ class Issuer:
                 taken = _TakenAnswer(review.shape, review.chain, entries, token, sealer)
                 if len(self._taken) >= MAX_TAKEN:
                     self._taken.clear()
-                self._taken[_first_id(review.chain)] = taken
+                self._taken[key] = taken
                 return taken
         raise refusal or SealError("no key is known")
 
@@ -155,13 +154,15 @@ _KEYS = (
 
 def _first_id(value: Any) -> str:
     """Return the id of some condition in a chain as it came, in any shape; empty if its first entry has none."""
-    while isinstance(value, Mapping | list):
-        if isinstance(value, list):
-            value = value[0] if value else None
+    while value:
+        if type(value) is list:
+            value = value[0]
+        elif type(value) is not dict:
+            return ""
         elif isinstance(id := value.get("id"), str):
             return id
         else:
-            value = next((value[key] for key in _KEYS if value.get(key)), None)
+            value = next((value[key] for key in _KEYS if key in value), None)
     return ""
 
 

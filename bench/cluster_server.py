@@ -16,6 +16,8 @@ from itertools import islice
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
+
 from bench.loading import pod
 
 PAGE, NODES, PODS_OF_NAMESPACE = 500, 100, 10
@@ -124,7 +126,7 @@ class SimulatedServer:
             if start + PAGE < count:
                 metadata |= {"continue": str(start // PAGE + 1), "remainingItemCount": count - start - PAGE}
             body = {"kind": f"{kind}List", "apiVersion": "v1", "metadata": metadata, "items": page}
-            yield gzip.compress(json.dumps(body, separators=(",", ":")).encode(), 4)
+            yield gzip.compress(msgspec.json.encode(body), 1)
 
     def _discovery(self, start: str) -> Object:
         groups: dict[str, list[Object]] = {}
@@ -192,7 +194,7 @@ class SimulatedServer:
 
 
 async def _event(writer: asyncio.StreamWriter, kind: str, value: Object) -> None:
-    data = json.dumps({"type": kind, "object": value}, separators=(",", ":")).encode() + b"\n"
+    data = msgspec.json.encode({"type": kind, "object": value}) + b"\n"
     writer.write(b"%x\r\n%s\r\n" % (len(data), data))
     await writer.drain()
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples, seeds
-from tests.worlds import api_clusters, gateway_clusters
+from tests.worlds import api_clusters, gateway_clusters, tool_worlds
 from tests.worlds.network_clusters import NAMESPACES, PORTS, clusters, endpoints
-from tierwall import ApiQuestion, GatewayQuestion, InputError, NetworkQuestion, World
+from tierwall import ApiQuestion, GatewayQuestion, InputError, NetworkQuestion, ToolQuestion, World
 from tierwall.resources.plane_kinds import kinds_read
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
@@ -125,4 +125,18 @@ def test_settings() -> None:
             rights = {kind: set(rng.sample(spaces, rng.randint(0, len(spaces) - 1))) for kind in names}
             limited = readable(resources, rights, rng.random() < 0.5)
             claims += assert_sound(full, limited, GatewayQuestion.from_dict(gateway_clusters.question(rng)))
+    assert claims > 10
+
+
+def test_tools() -> None:
+    claims = 0
+    for seed in seeds(60):
+        rng, drawn = Random(seed), tool_worlds.World(seed)
+        resources = live(drawn.objects)
+        full = Snapshot.of(resources)
+        for _ in range(6):
+            names = rng.sample(sorted(kinds_read("tool")), rng.randint(1, 2))
+            rights = {kind: set(rng.sample(tool_worlds.NAMESPACES, rng.randint(0, 1))) for kind in names}
+            limited = readable(resources, rights, rng.random() < 0.5)
+            claims += assert_sound(full, limited, ToolQuestion.from_dict(drawn.question()))
     assert claims > 10

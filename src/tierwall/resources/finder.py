@@ -33,6 +33,16 @@ class ResourceFinder:
         """Report a name that no object of some kinds has, as far as they could be read."""
         self.report_missing(*missing(self.snapshot, what, hint, kinds, namespace))
 
+    def report_unknown_reference(self, what: str, hint: str, value: str) -> None:
+        """Report a reference that names no object, as far as objects of its kind could be read."""
+        try:
+            reference = Reference.parse(value)
+        except ValueError:
+            self.report_missing(f"there is no {what}", hint)
+            return
+        unlisted = ((entry.group, entry.kind) for entry in self.snapshot.unlisted if entry.kind == reference.kind)
+        self.report_unknown(what, hint, unlisted, reference.namespace)
+
     def by_name(
         self,
         key: str,
@@ -93,8 +103,7 @@ class ResourceFinder:
         resource = self.snapshot.find(reference)
         if resource is None:
             known = (str(known.reference) for known in self.snapshot)
-            unlisted = ((entry.group, entry.kind) for entry in self.snapshot.unlisted if entry.kind == reference.kind)
-            self.report_unknown(str(reference), near_miss(str(reference), known), unlisted, reference.namespace)
+            self.report_unknown_reference(str(reference), near_miss(str(reference), known), str(reference))
         return resource
 
     def by_reference_among(self, word: str, value: str, objects: Iterable[Resource]) -> list[Resource]:
@@ -111,7 +120,7 @@ class ResourceFinder:
             self.report_invalid(f"expected `Kind/namespace/name` as {word}, found `{value}`", same_name)
             return []
         if not named:
-            self.report_missing(f"there is no {word} `{value}`", near_miss(value, known))
+            self.report_unknown_reference(f"{word} `{value}`", near_miss(value, known), value)
         return named
 
 

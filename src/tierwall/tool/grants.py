@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from tierwall.attach.place import GATEWAY
+from tierwall.attach.place import GATEWAY, SERVICE
 from tierwall.cel.syntax.demands import demands_of
 from tierwall.core.answer import Decider, Omission
 from tierwall.core.diagnostics import input_error, near_miss
@@ -110,7 +110,7 @@ def _backend(finder: ResourceFinder, value: str) -> Resource | None:
     backend = backend_named(finder, value)
     if isinstance(backend, Backend):
         # A question may name a Service without an object, but no way leads there.
-        finder.report_missing(f"there is no Service `{backend.namespace}/{backend.name}`")
+        finder.report_unknown(f"Service `{backend.namespace}/{backend.name}`", "", (SERVICE,), backend.namespace)
         return None
     return backend
 

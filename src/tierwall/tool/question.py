@@ -235,7 +235,7 @@ def _external_auth(value: object, finder: ResourceFinder) -> AuthorizerAnswers:
     answers: dict[Reference, Verdict] = {}
     for policy, word in value.items():
         if policy not in known:
-            finder.report_missing(f"there is no policy `{policy}`", near_miss(str(policy), known))
+            finder.report_unknown_reference(f"policy `{policy}`", near_miss(str(policy), known), str(policy))
         if word not in ("Allow", "Deny"):
             hint = near_miss(str(word), ("Allow", "Deny"))
             finder.report_invalid(f"expected Allow or Deny as the answer for `{policy}`, found `{word}`", hint)

@@ -107,4 +107,5 @@ def missing(snapshot: Snapshot, what: str, hint: str, kinds: Iterable[KindKey], 
     because = unknown_because(snapshot, kinds, namespace)
     if not because:
         return f"there is no {what}", hint
-    return f"whether there is a {what} is not known: {because}", hint
+    article = "an" if what.startswith(("A", "E", "I", "O", "X", "HTTP")) else "a"
+    return f"whether there is {article} {what} is not known: {because}", hint

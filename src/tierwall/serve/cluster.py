@@ -127,6 +127,8 @@ class ClusterSource:
         gone = [identity for identity, resource in changed.items() if resource is None]
         over, self._over = self._over, None
         self._base = _changed(self._base, put, gone)
+        if not self._in_files:
+            return
         # Files that hold workloads replace their pods, too.
         if over is not None and self._in_files.isdisjoint(changed) and not self._have_workloads:
             self._over = _changed(over, put, gone)

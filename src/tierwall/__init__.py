@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tierwall.errors import TierwallError as TierwallError
     from tierwall.gateway.detail import GatewayDetail as GatewayDetail
     from tierwall.gateway.question import GatewayQuestion as GatewayQuestion
+    from tierwall.loading import load as load
+    from tierwall.loading import loads as loads
     from tierwall.network.detail import NetworkDetail as NetworkDetail
     from tierwall.network.question import NetworkQuestion as NetworkQuestion
     from tierwall.network.reach.connections import Connections as Connections
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
     from tierwall.tool.question import ToolQuestion as ToolQuestion
     from tierwall.world import World as World
     from tierwall.world import diff as diff
-    from tierwall.world import load as load
-    from tierwall.world import loads as loads
 
 # The module that defines each public name.
 _HOMES = {
@@ -65,8 +65,8 @@ _HOMES = {
     "TierwallError": "errors",
     "Cluster": "cluster.cluster",
     "World": "world",
-    "load": "world",
-    "loads": "world",
+    "load": "loading",
+    "loads": "loading",
     "diff": "world",
     "run_tests": "testing",
     "NetworkQuestion": "network.question",

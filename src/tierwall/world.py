@@ -1,7 +1,7 @@
 """The public Python API: a world of objects, and everything that can be asked of it (docs/python-api.md).
 
-`load` and `World.overlay` read files; nothing else touches files or the network. Planes are imported when they are
-asked, so that importing the package costs next to nothing.
+`World.overlay` reads files; nothing else here touches files or the network (`load` is in `tierwall.loading`). Planes
+are imported when they are asked, so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tierwall.core.answer import Answer, Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, input_error, sorted_diagnostics
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference, full_name
-from tierwall.resources.load import LoadResult, LoadSettings, load_text
+from tierwall.resources.load import LoadResult, LoadSettings
 from tierwall.resources.load import load as load_paths
 from tierwall.resources.read import NOTHING_READ, ReadResult, repeated_keys
 from tierwall.resources.resource import Resource
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tierwall.analyze.review import ReviewResult
     from tierwall.analyze.statuses import AnyStatus
     from tierwall.api.permissions import Permission
-    from tierwall.cluster.cluster import Cluster
     from tierwall.core.protocols import Progress
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import ConnectionEntry
@@ -42,57 +41,6 @@ Path: TypeAlias = str | os.PathLike[str]
 _PLANES = ("network", "ways", "tool", "gateway", "api")
 
 
-def load(
-    *paths: Path,
-    objects: Iterable[Mapping[str, Any]] = (),
-    namespace: str | None = None,
-    exclude: Sequence[str] = (),
-    cluster: Cluster | None = None,
-    strict: bool = False,
-    progress: Progress | None = None,
-) -> World:
-    """Read a cluster if one is given, files and folders over it, then plain objects over them.
-
-    InputError has everything that cannot be read. Objects that an API server would refuse are in `World.diagnostics`
-    and are judged all the same: what they guard fails closed. `strict` raises where something was not considered.
-    `namespace` is that of names and objects without one: if none is given, that of the context or of a snapshot among
-    the files, or else `default`.
-    """
-    access = cluster.access() if cluster is not None else None
-    namespace = namespace or (access.namespace if access is not None else "")
-    loaded = load_paths([os.fspath(path) for path in paths], LoadSettings(namespace, _strings(exclude)))
-    if cluster is not None:
-        from tierwall.cluster.load import lay_over, load_cluster
-
-        named = {namespace, *(resource.namespace for resource in loaded.resources)}
-        loaded = lay_over(load_cluster(cluster, access=access, progress=progress, namespaces=named), loaded)
-    return _world(loaded, objects, strict)
-
-
-def loads(
-    text: str | bytes,
-    name: str = "<text>",
-    *,
-    objects: Iterable[Mapping[str, Any]] = (),
-    namespace: str | None = None,
-    strict: bool = False,
-) -> World:
-    """Read a string as `load` reads a file; `name` stands for the file in positions."""
-    return _world(load_text(text, name, namespace or ""), objects, strict)
-
-
-def _world(loaded: LoadResult, objects: Iterable[Mapping[str, Any]], strict: bool) -> World:
-    if loaded.errors:
-        raise InputError(loaded.errors)
-    from tierwall.resources.plain_objects import objects_over
-
-    world = World.of(loaded).with_snapshot(objects_over(loaded.snapshot, objects, loaded.namespace))
-    left_out = [entry for entry in world.not_considered if not entry.is_harmless] if strict else []
-    if left_out:
-        raise InputError(Diagnostic("TW703", f"not considered: {entry}", hint=entry.effect) for entry in left_out)
-    return world
-
-
 def diff(old: World, new: World, planes: Sequence[str] | None = None) -> DifferenceStream:
     """Compare two worlds: what a change opens, closes or alters. InputError for a plane that cannot be compared.
 
@@ -100,10 +48,10 @@ def diff(old: World, new: World, planes: Sequence[str] | None = None) -> Differe
     """
     from tierwall.analyze.diff import differences
 
-    return differences(old.snapshot, new.snapshot, None if planes is None else _strings(planes))
+    return differences(old.snapshot, new.snapshot, None if planes is None else strings(planes))
 
 
-def _strings(values: Iterable[object]) -> tuple[str, ...]:
+def strings(values: Iterable[object]) -> tuple[str, ...]:
     """Make a tuple of what a caller lists. A single string counts as one entry: nobody means its letters."""
     return (values,) if isinstance(values, str) else tuple(map(str, values))
 
@@ -225,7 +173,7 @@ class World:
 
         return connections(
             self._snapshot,
-            *(_strings(part) for part in (sources, destinations, ports, focus)),
+            *(strings(part) for part in (sources, destinations, ports, focus)),
             explain=explain,
             denied=denied,
             names=names,
@@ -238,7 +186,7 @@ class World:
         """List the ways in from outside: Ingresses, routes and Services, with the pods that they reach."""
         from tierwall.network.reach.connections import ways_in
 
-        return ways_in(self._snapshot, _strings(destinations), _strings(ports), explain)
+        return ways_in(self._snapshot, strings(destinations), strings(ports), explain)
 
     def exposure(self, *, explain: bool = False) -> Iterator[ConnectionEntry]:
         """List what future pods could reach, and what could reach them, by label."""
@@ -272,7 +220,7 @@ class World:
         from tierwall.tool.question import full_caller
 
         names = full_name(gateway, self._namespace), full_name(backend, self._namespace)
-        return grants(self._snapshot, full_caller(caller, self._namespace), *names, _strings(tools))
+        return grants(self._snapshot, full_caller(caller, self._namespace), *names, strings(tools))
 
     def permissions(
         self,
@@ -286,7 +234,7 @@ class World:
         """List everything that a user may do in a namespace, as far as policies can be listed."""
         from tierwall.api.permissions import permissions
 
-        return permissions(self._snapshot, user, _strings(groups), namespace, uid=uid, extra=extra).listed
+        return permissions(self._snapshot, user, strings(groups), namespace, uid=uid, extra=extra).listed
 
     def convert(self, to: str) -> ConversionResult:
         """Convert admin network policies to ClusterNetworkPolicies or NetworkPolicies, and compare what they decide."""
@@ -344,7 +292,7 @@ class World:
             if against is not None:
                 known = BaselineSet.of(against.review(namespace=namespace).findings, against._read.naming())
                 before = msgspec.structs.replace(known, naming=self._read.naming())
-        selection = FindingSelection(None if select is None else _strings(select), _strings(ignore), namespace)
+        selection = FindingSelection(None if select is None else strings(select), strings(ignore), namespace)
         ignored = ignores(snapshot, self._read.documents, self._read.sources)
         return review(findings, ignored, selection, baseline=baseline, before=before)
 

@@ -20,9 +20,10 @@ from tests.worlds.network_objects import admin, namespace, network_policy, pod, 
 from tests.worlds.network_snapshots import snapshot
 from tierwall.analyze.conversion import KINDS, ConversionResult, convert
 from tierwall.cli.main import root
+from tierwall.loading import loads
 from tierwall.resources.load import load_objects
 from tierwall.resources.validity import objections
-from tierwall.world import World, loads
+from tierwall.world import World
 
 Object = dict[str, Any]
 ADMIN = ("AdminNetworkPolicy", "BaselineAdminNetworkPolicy")

@@ -267,7 +267,7 @@ class RequiredPathParams(ObjectParams):
 
     paths: tuple[str, ...] = argument(nargs=-1, metavar="PATH...")
     files: tuple[str, ...] = files("The same as PATH. Repeatable.")
-    missing = "Missing argument 'PATH...'."
+    missing = "Missing argument 'PATH...', or '--cluster' or '--context NAME'."
 
 
 def take_stdin(paths: Iterable[str]) -> None:

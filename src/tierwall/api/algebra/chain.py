@@ -353,16 +353,12 @@ def _asked_names(authorizers: Sequence[Authorizer], answers: Sequence[Decision])
 
 
 def _steps(answers: Iterable[Decision]) -> tuple[Step, ...]:
-    steps: tuple[Step, ...] = ()
-    for decision in answers:
-        steps += decision.steps
-    return steps
+    return tuple([step for decision in answers for step in decision.steps])
 
 
 def _errors(answers: Iterable[Decision]) -> str:
     """Join the errors of the authorizers that have no opinion."""
-    errors = [decision.error for decision in answers if decision.error and decision.verdict is NO_OPINION]
-    return _join_errors(errors) if errors else ""
+    return _join_errors(decision.error for decision in answers if decision.verdict is NO_OPINION)
 
 
 def _settled_decision(

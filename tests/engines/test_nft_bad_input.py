@@ -316,7 +316,7 @@ def test_files_are_looked_at_as_often_as_by_other_commands_unless_told_otherwise
 ) -> None:
     asked: list[float | None] = []
 
-    def made(loader: Loader, poll_seconds: float | None) -> FileSource:
+    def made(loader: Loader, poll_seconds: float | None, state: object) -> FileSource:
         asked.append(poll_seconds)
         raise InputError([Diagnostic("TW001", "this is enough")])
 
@@ -345,7 +345,7 @@ def test_the_command_follows_files_and_leaves_the_table_when_told_to_stop(
             assert process.stderr.readline() == "1 pod followed\n"
             process.terminate()
             assert process.wait(30) == 0
-            assert process.stderr.read().startswith("stopped; the table stays in force")
+            assert process.stderr.read().startswith("stopped; the kernel keeps the table that it has")
         finally:
             process.kill()
             process.communicate()

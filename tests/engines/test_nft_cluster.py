@@ -113,7 +113,7 @@ def test_the_kernel_follows_the_cluster_through_an_outage(enforced: Enforced) ->
         eventually(lambda: enforced.closed == {"10.0.0.1"} and "10.0.0.3" not in enforced.table, said.read_text)
         enforced.cluster.delete("networkpolicies", "shop", "closed")
         eventually(lambda: not enforced.closed, said.read_text)
-    assert said.read_text().splitlines()[-1].startswith("stopped; the table stays in force")
+    assert said.read_text().splitlines()[-1].startswith("stopped; the kernel keeps the table that it has")
     assert enforced.table
 
 

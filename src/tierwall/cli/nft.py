@@ -192,7 +192,8 @@ def enforce(params: EnforceNftParams) -> int:
     source = params.object_source(params.interval, params.state)
     if params.watch or params.cluster_to_read is not None:
         nft.follow(source, print_report)
-        print_line("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)
+        hint = "`tierwall enforce nft --remove` removes it"
+        print_line(f"stopped; the kernel keeps the table that it has ({hint})", err=True)
         return 0
     report = nft.apply(source)
     print_report(report)

@@ -198,6 +198,9 @@ class FakeApiServer:
         if path == "/readyz":
             await self._send(writer, 200 if self.is_ready and not self._is_starting() else 500, {})
             return
+        if path in ("/api", "/apis") and path in self.forbidden:
+            await self._send(writer, 403, {"reason": "Forbidden", "message": f"{path} is forbidden", "code": 403})
+            return
         if path in ("/api", "/apis"):
             await self._send(writer, 200, self._discovery(path), "apidiscovery.k8s.io")
             return

@@ -261,6 +261,20 @@ def test_kinds_that_stay_forbidden_at_the_start_are_named(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
+def test_a_refused_user_is_told_when_patience_ends(tmp_path: Path) -> None:
+    """Not when the next try happens to be: tries are rarer and rarer."""
+
+    async def main() -> None:
+        async with _server() as server:
+            server.forbidden |= {"/api", "/apis"}
+            lab = Lab(server, tmp_path, timing=msgspec.structs.replace(HASTE, first_wait=PATIENCE_S * 2))
+            with pytest.raises(InputError) as raised:
+                await asyncio.wait_for(lab._run(), PATIENCE_S)
+            assert str(raised.value).endswith("cannot be followed: /api is forbidden")
+
+    asyncio.run(main())
+
+
 def test_an_outage_changes_nothing_and_is_said(tmp_path: Path) -> None:
     """Deletions during it count once the server is back."""
 
@@ -283,6 +297,21 @@ def test_an_outage_changes_nothing_and_is_said(tmp_path: Path) -> None:
         assert lab.engine.names == {"Namespace/shop", "Pod/shop/web", "NetworkPolicy/shop/other"}
 
     _following(tmp_path, do)
+
+
+def test_a_server_that_has_stopped_is_noticed_although_watches_may_be_silent(tmp_path: Path) -> None:
+    """It keeps its connections open and answers nothing, so `/readyz` must not wait for the end of a watch."""
+
+    async def do(lab: Lab) -> None:
+        lab.server.is_stopped = True
+        await lab.until(lambda: "TW043" in lab.engine.problems)
+        assert lab.engine.refusal
+        lab.server.is_stopped = False
+        await lab.until(lambda: not lab.engine.refusal)
+        await lab.server.put("networkpolicies", _policy("other"))
+        await lab.until(lambda: "NetworkPolicy/shop/other" in lab.engine.names)
+
+    _following(tmp_path, do, timing=msgspec.structs.replace(HASTE, watch=(900, 900), bookmark=900))
 
 
 def test_a_kind_that_becomes_forbidden_keeps_its_last_state(tmp_path: Path) -> None:

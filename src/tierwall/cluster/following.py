@@ -18,7 +18,7 @@ from msgspec import Struct
 from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.connection import Connection
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
-from tierwall.cluster.failures import ApiServerError, failure_reason, is_refusal
+from tierwall.cluster.failures import ApiServerError, UnreachableError, failure_reason, is_refusal
 from tierwall.cluster.reading import as_resource, readable_version
 from tierwall.cluster.reflector import FollowFailure, Name, Reflector, Timing, is_ready
 from tierwall.cluster.sharing import SharedParts
@@ -225,7 +225,11 @@ class FollowedCluster:
                 elif self._loop.time() - refused_since >= self._timing.patience:
                     raise self._refusal(failure_reason(error)) from None
                 self._set_waiting(failure_reason(error))
-            await asyncio.sleep(wait * random.uniform(0.5, 1.5))
+            pause = wait * random.uniform(0.5, 1.5)
+            if refused_since is not None:
+                # The last word is due when patience ends, not when the next try happens to be.
+                pause = min(pause, max(0.0, refused_since + self._timing.patience - self._loop.time()))
+            await asyncio.sleep(pause)
             wait = min(2 * wait, self._timing.longest_wait)
 
     async def _look_again(self, connection: Connection) -> None:
@@ -233,8 +237,13 @@ class FollowedCluster:
             discovery = await discover(connection)
             # A server that has just started does not know its custom resources yet.
             is_certain = await is_ready(connection)
+        except UnreachableError:
+            # The watches of a server that has stopped are silent, as if nothing happened there.
+            for reflector, _ in self._reflectors.values():
+                reflector.doubt()
+            return
         except Exception:
-            # The reflectors notice an outage themselves.
+            # The reflectors notice other failures themselves.
             return
         self._adapt(connection, discovery, is_certain)
 

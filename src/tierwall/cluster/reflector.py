@@ -112,6 +112,8 @@ class Reflector:
         self._streams = "watch" in kind.verbs
         self._relist_at = 0.0
         self._empty_since: float | None = None
+        # The time limit of the open watch.
+        self._deadline: asyncio.Timeout | None = None
 
     async def run(self) -> None:
         """Follow the kind until cancelled, whatever happens."""
@@ -136,6 +138,11 @@ class Reflector:
             # After a restart of the server, all kinds fail or expire together.
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))
             wait = min(2 * wait, self._timing.longest_wait)
+
+    def doubt(self) -> None:
+        """Give the open watch up, and ask the server again: it does not answer others, so silence means nothing."""
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(_now())
 
     async def _follow(self) -> None:
         """List if that is due, and watch until the server ends the watch."""
@@ -207,14 +214,18 @@ class Reflector:
             asyncio.timeout(timing.opening) as deadline,
             aclosing(watch(self._connection, path, query, silence)) as events,
         ):
-            async for event in events:
-                if event.type == OPENED:
-                    self.failure = self.failure if initial is not None else None
-                elif initial is None:
-                    self._apply(event)
-                elif await self._collect(event, initial):
-                    initial = self.failure = None
-                deadline.reschedule(None if initial is None else min(latest, _now() + timing.opening))
+            try:
+                async for event in events:
+                    if event.type == OPENED:
+                        self.failure = self.failure if initial is not None else None
+                    elif initial is None:
+                        self._apply(event)
+                    elif await self._collect(event, initial):
+                        initial = self.failure = None
+                    deadline.reschedule(None if initial is None else min(latest, _now() + timing.opening))
+                    self._deadline = deadline if initial is None else None
+            finally:
+                self._deadline = None
 
     async def _collect(self, event: WatchEvent, initial: dict[Name, Any]) -> bool:
         """Collect an event of a list; take the list and return True at its end."""

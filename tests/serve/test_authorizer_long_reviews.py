@@ -79,6 +79,36 @@ def test_conditions_of_superseded_policies_need_the_object_too(served: Served) -
     assert served.call("POST", "/admit", [long()]).json["response"]["allowed"] is True
 
 
+def deep(user: str, levels: int, **more: Any) -> bytes:
+    value = claim() | {"data": "here"}
+    review = json.dumps(as_written(admission(user, **{"object": value, **more})))
+    return review.replace('"here"', '{"a":' * levels + "1" + "}" * levels).encode()
+
+
+@pytest.mark.parametrize("levels", [1_000, 10_000])
+def test_an_object_that_is_nested_too_deeply_is_judged_by_its_head(served: Served, levels: int) -> None:
+    root = {"username": "alice", "groups": ["system:masters"]}
+    for body, is_admitted in (
+        (deep("bob", levels), True),
+        (deep("nobody", levels), True),
+        (deep("alice", levels, userInfo=root), True),
+        (deep("eve", levels), False),
+        (deep("carol", levels), False),
+        (deep("alice", levels), False),
+    ):
+        answer = served.call("POST", "/admit", [body])
+        assert (answer.status, answer.json["response"]["allowed"]) == (200, is_admitted)
+    assert "nested too deeply" in answer.json["response"]["status"]["message"]
+
+
+def test_a_head_without_a_user_is_not_judged(served: Served) -> None:
+    """Nobody knows whose conditions count if the object comes before the user."""
+    review = as_written(admission("alice", object=claim() | {"data": "x" * LIMIT}))
+    review["request"]["userInfo"] = review["request"].pop("userInfo")
+    answer = served.call("POST", "/admit", [json.dumps(review).encode()])
+    assert (answer.status, answer.json["response"]["allowed"]) == (413, False)
+
+
 def test_without_the_bridge_no_head_is_judged(tmp_path: Path) -> None:
     assert Served(tmp_path).call("POST", "/admit", [long("bob")]).status == 404
 

@@ -314,6 +314,10 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
     request: AdmissionRequest | None = None
 
 
+class NestingError(WireError):
+    """A review is nested more deeply than can be read."""
+
+
 _decode_review = msgspec.json.Decoder(_Review).decode
 Decoded = TypeVar("Decoded")
 
@@ -322,7 +326,9 @@ def decoded(decode: Callable[[bytes], Decoded], body: bytes, what: str) -> Decod
     """Decode a body; WireError if it is not `what`."""
     try:
         return decode(body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except RecursionError:
+        raise NestingError("the body is nested too deeply to be read") from None
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise WireError(f"the body is not {what}: {error}") from None
 
 

@@ -1,7 +1,7 @@
-"""The head of an AdmissionReview: everything before its objects, for reviews that are too long to be read.
+"""The head of an AdmissionReview: everything before its objects, for reviews that are too long or too deep to be read.
 
 API servers write the objects last, before the options, so the head has who does what to which resource. Where no
-condition is about that, the objects do not matter, and a long object locks nobody out
+condition is about that, the objects do not matter, and such an object locks nobody out
 (docs/authorizer.md#long-objects).
 """
 

@@ -121,7 +121,7 @@ class Reviews:
     def answer_head(self, head: bytes) -> ReviewReply:
         """Answer a review of admission that is too long, from its first bytes; never raises."""
         try:
-            return self._admit_head(head)
+            return self._admit_head(head, 413, too_long(ADMIT))
         except WireError as error:
             return self.refusal(ADMIT, 400, str(error))
         except Exception as error:
@@ -236,16 +236,28 @@ class Reviews:
         return ReviewReply(200, self._encode(review.reply(decision)), record)
 
     def _admit(self, body: bytes) -> ReviewReply:
-        return self._judge(body, bridge.judge)
+        try:
+            return self._judge(bridge.read_admission(body), bridge.judge)
+        except bridge.NestingError as error:
+            # API servers take deeper objects than can be read here.
+            return self._admit_head(body, 400, str(error))
 
-    def _admit_head(self, start: bytes) -> ReviewReply:
+    def _admit_head(self, start: bytes, status: int, why: str) -> ReviewReply:
+        """Judge a review by its head; `why` says why it is not read as a whole."""
         head = review_head(start)
-        if head is None:
-            return self.refusal(ADMIT, 413, too_long(ADMIT))
-        return self._judge(head, bridge.judge_head)
+        request = None if head is None else bridge.read_admission(head)
+        # Without a user, the objects do not come last, and the head is not all that is to know.
+        if request is None or not request.user_info.username:
+            return self.refusal(ADMIT, status, why)
+        return self._judge(request, bridge.judge_head, status, why)
 
-    def _judge(self, body: bytes, judge: Callable[..., bridge.AdmissionJudgement | None]) -> ReviewReply:
-        request = bridge.read_admission(body)
+    def _judge(
+        self,
+        request: bridge.AdmissionRequest,
+        judge: Callable[..., bridge.AdmissionJudgement | None],
+        unread_status: int = 413,
+        unread: str = "",
+    ) -> ReviewReply:
         if not self.bridged:
             return self.refusal(ADMIT, 404, "the bridge is off: start with --bridge", request.uid)
         if (message := self.canaries.refusal(request)) is not None:
@@ -262,8 +274,8 @@ class Reviews:
         except WireError as error:
             return self.refusal(ADMIT, 400, str(error), request.uid)
         if judgement is None:
-            reason = f"conditions are about this request, and {too_long(ADMIT)}"
-            reply = self.refusal(ADMIT, 413, reason, request.uid)
+            reason = f"conditions are about this request, and {unread}"
+            reply = self.refusal(ADMIT, unread_status, reason, request.uid)
             # Only an answer with status 200 tells the user why.
             return reply._replace(status=200)
         record = admission_record(ADMIT, judgement.decision, judgement.first, judgement.attributes, judgement.revision)

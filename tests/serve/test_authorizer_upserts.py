@@ -84,22 +84,50 @@ def test_with_replicas_such_a_create_is_denied(tmp_path: Path) -> None:
     assert is_allowed(served, access())
 
 
-def test_an_object_is_remembered_for_a_while_and_never_too_many() -> None:
+def created(user: str, name: str) -> Attributes:
+    return Attributes(user=user, resource="pods", namespace="n", name=name)
+
+
+def test_an_object_is_remembered_for_a_while() -> None:
     clock = Clock()
-    index = UpsertIndex(100, clock, limit=2)
-    a, b, c = (Attributes(user="u", resource="pods", namespace="n", name=name) for name in "abc")
-    assert index.remember(a)
+    index = UpsertIndex(100, clock)
+    assert index.remember(created("u", "a"))
     clock.now += 50
-    assert index.remember(b)
-    assert not index.remember(c), "full"
-    assert index.remember(a), "known already"
+    assert index.remember(created("u", "a")), "for longer"
     clock.now += 99
     assert index.knows("u", "", "pods", "n", "a")
-    assert index.remember(b)
+    assert not index.knows("u", "", "pods", "other", "a")
     clock.now += 1
     assert not index.knows("u", "", "pods", "n", "a")
-    assert index.remember(c), "a place became free"
-    assert not index.knows("u", "", "pods", "other", "c")
+
+
+def test_who_makes_up_many_names_crowds_out_nobody() -> None:
+    clock = Clock()
+    index = UpsertIndex(100, clock, limit=4)
+    assert index.remember(created("victim", "a"))
+    for number in range(50):
+        assert index.remember(created("flood", str(number)))
+        assert index.remember(created("victim", "a"))
+        assert index.knows("flood", "", "pods", "n", str(number))
+    assert index.remember(created("victim", "b"))
+    for user, name, is_known in (("victim", "a", True), ("victim", "b", True), ("victim", "c", False)):
+        assert index.knows(user, "", "pods", "n", name) is is_known
+    assert index.knows("flood", "", "pods", "n", "any"), "whoever makes up names is judged more strictly"
+    clock.now += 100
+    assert not index.knows("flood", "", "pods", "n", "any")
+    assert index.remember(created("flood", "x"))
+    assert not index.knows("flood", "", "pods", "n", "any"), "forgiven"
+
+
+def test_no_object_is_forgotten_early_however_many_users_there_are() -> None:
+    clock = Clock()
+    index = UpsertIndex(100, clock, limit=4)
+    remembered = [user for user in "abcdef" if index.remember(created(user, "x"))]
+    assert remembered == list("abcd")
+    assert all(index.knows(user, "", "pods", "n", "x") for user in remembered)
+    assert index.remember(created("a", "x")), "known already"
+    clock.now += 100
+    assert index.remember(created("e", "x")), "a place became free"
 
 
 def test_a_namespace_is_found_however_it_is_asked_about() -> None:

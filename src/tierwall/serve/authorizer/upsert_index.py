@@ -5,14 +5,15 @@ create must hold. The API server asks about the create as well, and unlike a cre
 the name of the object. Admission then sees a plain CREATE, so the question is remembered: the object of that name is
 judged as an update and a patch, too.
 
-The memory is that of one process. Where several replicas share the work (`--settle`), or too many names are remembered,
-such a create is denied if the conditions of update or patch differ from its own.
+The memory is that of one process. Where several replicas share the work (`--settle`), or too many users do this at
+once, such a create is denied if the conditions of update or patch differ from its own.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from math import inf
 from threading import Lock
 from typing import TypeAlias
 
@@ -25,7 +26,7 @@ from tierwall.serve.authorizer.policies import PolicySet
 MAX_NAMES = 10_000
 # A question is asked right before admission, unless the API server keeps answers.
 MIN_SECONDS = 60.0
-_Key: TypeAlias = tuple[str, str, str, str, str]
+_Key: TypeAlias = tuple[str, str, str, str]
 
 
 def is_upsert(attributes: Attributes) -> bool:
@@ -46,30 +47,68 @@ def has_other_conditions(policies: PolicySet, attributes: Attributes) -> bool:
 
 
 class UpsertIndex:
-    """The objects that somebody is about to create by update or patch, each for so many seconds."""
+    """The objects that somebody is about to create by update or patch, each for so many seconds.
+
+    If there are too many, the user with the most of them pays for it: everything that this user creates is taken for an
+    update or patch until the last of them would have been forgotten. So nobody can crowd out others.
+    """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic, limit: int = MAX_NAMES) -> None:
         self._seconds, self._clock, self._limit = max(seconds, MIN_SECONDS), clock, limit
-        self._expiry: dict[_Key, float] = {}
+        # By user; the second holds those users of whom every create counts.
+        self._expiry: dict[str, dict[_Key, float]] = {}
+        self._crowding: dict[str, float] = {}
+        self._size = 0
         self._lock = Lock()
 
     def remember(self, attributes: Attributes) -> bool:
         """Remember an object; False if there is no place for it."""
-        key = _key(attributes.user, attributes.group, attributes.resource, attributes.namespace, attributes.name)
+        user = attributes.user
+        key = _key(attributes.group, attributes.resource, attributes.namespace, attributes.name)
         with self._lock:
-            if key not in self._expiry and len(self._expiry) >= self._limit:
-                now = self._clock()
-                self._expiry = {known: expiry for known, expiry in self._expiry.items() if expiry > now}
-                if len(self._expiry) >= self._limit:
-                    return False
-            self._expiry[key] = self._clock() + self._seconds
+            now = self._clock()
+            expiry = now + self._seconds
+            if self._crowding.get(user, inf) <= now:
+                del self._crowding[user]
+            if user not in self._crowding and key not in self._expiry.get(user, ()) and not self._make_place(user):
+                return False
+            if user in self._crowding:
+                self._crowding[user] = expiry
+                return True
+            known = self._expiry.setdefault(user, {})
+            self._size += key not in known
+            known[key] = expiry
             return True
 
     def knows(self, user: str, group: str, resource: str, namespace: str, name: str) -> bool:
         """Whether somebody may create this object by update or patch."""
-        return self._expiry.get(_key(user, group, resource, namespace, name), 0.0) > self._clock()
+        with self._lock:
+            known = self._expiry.get(user, {}).get(_key(group, resource, namespace, name), 0.0)
+            return max(known, self._crowding.get(user, 0.0)) > self._clock()
+
+    def _make_place(self, user: str) -> bool:
+        """Make place for one more object of a user; False if everybody has few."""
+        if self._size + len(self._crowding) < self._limit:
+            return True
+        now = self._clock()
+        live = {
+            who: {key: expiry for key, expiry in known.items() if expiry > now} for who, known in self._expiry.items()
+        }
+        self._expiry = {who: known for who, known in live.items() if known}
+        self._crowding = {who: expiry for who, expiry in self._crowding.items() if expiry > now}
+        self._size = sum(map(len, self._expiry.values()))
+        if self._size + len(self._crowding) < self._limit:
+            return True
+        crowding = max(self._expiry, key=lambda who: len(self._expiry[who]), default=user)
+        known = self._expiry.get(crowding, {})
+        if len(known) < 2:
+            return False
+        self._crowding[crowding] = max(known.values())
+        del self._expiry[crowding]
+        self._size -= len(known)
+        return True
 
 
-def _key(user: str, group: str, resource: str, namespace: str, name: str) -> _Key:
+def _key(group: str, resource: str, namespace: str, name: str) -> _Key:
     # To some requests, a Namespace is in itself.
-    return user, group, resource, "" if (group, resource) == ("", "namespaces") else namespace, name
+    return group, resource, "" if (group, resource) == ("", "namespaces") else namespace, name

@@ -243,6 +243,18 @@ def test_the_series_shape_of_a_conditional_answer() -> None:
     }
 
 
+def test_an_error_beside_conditions_is_one_bounded_line() -> None:
+    error = "no such key: \x1b[2K\nallowed by admin \u202e" * 1000
+    entries = ask_the_rest(CHAIN.authorize(CREATE)).entries
+    for written in (
+        condition_sets.write_status(CONDITIONS_CHAIN, entries, error),
+        condition_sets.write_status(CONDITION_SET_CHAIN, entries, error),
+        series.write_status(entries, frozenset(("Union", "ConditionsMap")), DENY, error),
+    ):
+        assert written["evaluationError"].isprintable()
+        assert len(written["evaluationError"]) <= 3000
+
+
 def test_a_caller_that_does_not_handle_unions_gets_the_failing_answer() -> None:
     handled = [word for word in SERIES_TYPES if word != "Union"]
     status = answer(authorizationOptions={"handledDecisionTypes": handled})

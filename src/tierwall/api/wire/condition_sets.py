@@ -27,6 +27,7 @@ from tierwall.api.algebra.condition import (
     conditional,
 )
 from tierwall.api.algebra.condition_fit import pack_condition
+from tierwall.api.algebra.condition_words import one_line
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import UNKNOWN, ConditionData
 from tierwall.api.wire.review import WireError, concrete_status, read_concrete
@@ -160,7 +161,7 @@ def write_status(
     """Return the status of a conditional decision."""
     out: dict[str, Any] = {"allowed": False, spelling.in_status: write_sets(spelling, entries, describe=describe)}
     if error:
-        out["evaluationError"] = error
+        out["evaluationError"] = one_line(error)
     return out
 
 

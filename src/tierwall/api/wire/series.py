@@ -93,7 +93,7 @@ def write_status(
     """Return the status of a conditional decision; `failure` is the verdict if the caller cannot handle the tree."""
     out: dict[str, Any] = {"allowed": False}
     if error:
-        out["evaluationError"] = error
+        out["evaluationError"] = one_line(error)
     tree = write_tree(entries, describe=describe, is_named=is_named)
     if tree["type"] not in handled:
         out["reason"] = f"conditional, but the caller does not handle `{tree['type']}`"

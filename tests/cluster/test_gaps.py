@@ -258,6 +258,34 @@ def test_the_pods_of_a_replaced_workload_are_named_and_are_no_gap(tmp_path: Any)
     }
 
 
+@pytest.mark.parametrize("plural", ["deployments", "none"])
+def test_pods_name_the_workload_that_a_file_replaces_and_nobody_may_list(tmp_path: Any, plural: str) -> None:
+    def owned_by(value: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+        owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": True, "uid": "u"}
+        return {**value, "metadata": {**value["metadata"], "ownerReferences": [owner]}}
+
+    def workload(kind: str, name: str, app: str) -> dict[str, Any]:
+        template = {"metadata": {"labels": {"app": app}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        spec = {"selector": {"matchLabels": {"app": app}}, "template": template}
+        return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "shop"}, "spec": spec}
+
+    for_shops = policy("shop", "closed")
+    for_shops["spec"]["ingress"] = [{"from": [{"podSelector": {"matchLabels": {"app": "shop"}}}]}]
+    replica_set = owned_by(workload("ReplicaSet", "web-5d9", "shop"), "Deployment", "web")
+    running = owned_by(pod("shop", "web-5d9-x", app="shop"), "ReplicaSet", "web-5d9")
+    objects = [pod("shop", "db1"), for_shops, workload("Deployment", "web", "shop"), replica_set, running]
+    file = tmp_path / "web.yaml"
+    file.write_text(json.dumps(workload("Deployment", "web", "other")))
+    command = ("explain", "network", "--from", "Deployment/shop/web", "--to", "shop/db1", "--port", "80")
+    with serving(objects, forbidden=without({plural: []})) as cluster:
+        assert run(cluster, *command, "-f", str(file)).exit_code == 3
+        reasons = [entry["reason"] for entry in entries(cluster, *command, "-f", str(file))]
+        result = run(cluster, "diff", "--plane", "network", "-f", str(file), "-o", "json")
+    assert "replaced" in reasons
+    assert result.exit_code == 4
+    assert [difference["change"] for difference in json.loads(result.stdout)["differences"]] == ["closes"]
+
+
 @pytest.mark.parametrize("page", [1, 500])
 def test_the_order_does_not_depend_on_which_answer_comes_first(page: int) -> None:
     forbidden = without({"networkpolicies": ["shop"], "nodes": [], "services": ["prod"], "roles": []})
@@ -390,3 +418,32 @@ def test_a_policy_that_asks_about_other_namespaces_needs_their_roles() -> None:
         assert [(entry["kind"], entry["namespaces"]) for entry in entries(cluster, *command)] == [
             ("RoleBinding", ["default", "prod"])
         ]
+
+
+@pytest.mark.parametrize(("allowed", "named"), [([], True), (["shop"], True), (["shop", "prod"], False)])
+def test_tools_of_backends_that_may_not_be_listed_are_missing(allowed: list[str], named: bool) -> None:
+    group = "agentic.prototype.x-k8s.io"
+
+    def in_gateway_api(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        metadata = {"name": name, "namespace": "shop"}
+        return {"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+    def backend(namespace: str) -> dict[str, Any]:
+        metadata, spec = {"name": "orders", "namespace": namespace}, {"mcp": {"serviceName": "orders", "port": 80}}
+        return {"apiVersion": f"{group}/v0alpha0", "kind": "XBackend", "metadata": metadata, "spec": spec}
+
+    refs = [{"group": group, "kind": "XBackend", "name": "orders", "namespace": name} for name in ("shop", "prod")]
+    listeners = [{"name": "mcp", "port": 80, "protocol": "HTTP"}]
+    objects = [
+        in_gateway_api("Gateway", "agents", {"gatewayClassName": "x", "listeners": listeners}),
+        in_gateway_api("HTTPRoute", "orders", {"parentRefs": [{"name": "agents"}], "rules": [{"backendRefs": refs}]}),
+        *map(backend, ("shop", "prod", "unrelated")),
+    ]
+    command = ("tools", "--caller", "shop/assistant", "--gateway", "shop/agents")
+    with serving(objects, forbidden=without({"xbackends": allowed})) as cluster:
+        kinds = [entry["kind"] for entry in entries(cluster, *command)]
+        about_one = entries(cluster, *command, "--backend", "shop/orders") if allowed else []
+        strict = run(cluster, *command, "--strict")
+    assert kinds == ["XBackend"] * named
+    assert about_one == []
+    assert (strict.exit_code == 6) is named

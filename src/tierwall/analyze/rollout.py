@@ -7,13 +7,14 @@ sides are compared with the same pods, which have on the new side what the new t
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
 from tierwall.core.reference import Reference
 from tierwall.network.model.endpoints import pod_template, runs_pods
-from tierwall.resources.overlay import owned_pods
+from tierwall.resources.overlay import is_put_over, owned_pods
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.workloads import WORKLOADS
@@ -35,12 +36,22 @@ _OF_CONTROLLERS = (
 
 def replaced_workloads(old: Snapshot, new: Snapshot) -> dict[Reference, Resource]:
     """Return the workloads of a cluster that files replace, as the files have them."""
+    placed = [
+        resource for group, kind in WORKLOADS for resource in new.of_kind(group, kind) if is_put_over(old, resource)
+    ]
+    owners = {owner.identity for _, owner in _pods_of(old, placed)}
     return {
         resource.reference: resource
-        for group, kind in WORKLOADS
-        for resource in new.of_kind(group, kind)
-        if not resource.is_live and (before := old.get(*resource.identity)) is not None and before.is_live
+        for resource in placed
+        if old.get(*resource.identity) is not None or resource.identity in owners
     }
+
+
+def _pods_of(old: Snapshot, workloads: Collection[Resource]) -> Iterator[tuple[Resource, Resource]]:
+    """Yield the pods that name workloads of files as their owners, also where the cluster's may not be listed."""
+    unknown = [workload for workload in workloads if old.get(*workload.identity) is None]
+    known = old.with_changes(put=unknown) if unknown else old
+    return owned_pods(known, {workload.identity for workload in workloads})
 
 
 def rolled_out(old: Snapshot, new: Snapshot) -> Snapshot:
@@ -48,10 +59,9 @@ def rolled_out(old: Snapshot, new: Snapshot) -> Snapshot:
     replaced = replaced_workloads(old, new)
     if not replaced:
         return new
-    identities = {workload.identity for workload in replaced.values()}
     pods = [
         _with_template(pod, replaced[workload.reference])
-        for pod, workload in owned_pods(old, identities)
+        for pod, workload in _pods_of(old, replaced.values())
         if new.get(*pod.identity) is None and runs_pods(replaced[workload.reference])
     ]
     # Nothing stands in for these pods any more.

@@ -30,22 +30,26 @@ def overlay(snapshot: Snapshot, resources: Iterable[Resource]) -> Snapshot:
     put = tuple(_applied(snapshot, resource) for resource in resources)
     if not put:
         return snapshot
-    replaced = [
-        before
-        for resource in put
-        if (resource.group, resource.kind) in WORKLOADS
-        and not resource.is_live
-        and (before := snapshot.get(*resource.identity)) is not None
-        and before.is_live
-    ]
+    placed = [resource for resource in put if is_put_over(snapshot, resource)]
     over = snapshot.with_changes(put=put)
-    if not replaced:
+    # A pod that the files have is theirs, whatever it says about its owner: it is not live any more.
+    owned = list(owned_pods(over, {workload.identity for workload in placed}))
+    if not owned:
         return over
-    # A pod that the files have is theirs, whatever it says about its owner.
-    given = {resource.identity for resource in put}
-    owned = owned_pods(snapshot, {workload.identity for workload in replaced})
-    gone = [pod for pod, _ in owned if pod.identity not in given]
-    return over.with_changes(drop=gone).with_unlisted(_replacements(replaced, gone)) if gone else over
+    gone, owners = [pod for pod, _ in owned], {owner.identity for _, owner in owned}
+    replaced = [workload for workload in placed if workload.identity in owners]
+    return over.with_changes(drop=gone).with_unlisted(_replacements(replaced, gone))
+
+
+def is_put_over(snapshot: Snapshot, resource: Resource) -> bool:
+    """Whether an object is a workload of a file that takes the place of one of the cluster, if there is one.
+
+    A workload that may not be listed is not there, but the pods that it owns still name it.
+    """
+    if resource.is_live or (resource.group, resource.kind) not in WORKLOADS:
+        return False
+    before = snapshot.get(*resource.identity)
+    return before is None or before.is_live
 
 
 def _applied(snapshot: Snapshot, resource: Resource) -> Resource:

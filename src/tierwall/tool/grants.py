@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from tierwall.attach.place import GATEWAY, SERVICE
+from tierwall.attach.backend import backend_refs
+from tierwall.attach.place import GATEWAY, ROUTES, SERVICE
 from tierwall.cel.syntax.demands import demands_of
 from tierwall.core.answer import Decider, Omission
 from tierwall.core.diagnostics import input_error, near_miss
@@ -100,10 +101,27 @@ def grants(
     if gateway is None and backend is None:
         left_out = omissions(snapshot, "tool")
     else:
-        ends = [end for way in ways for end in (way.gateway, way.resource)]
-        targets = [end.reference for end in ends]
-        left_out = omissions(snapshot, "tool", {end.namespace for end in ends}, targets=targets) if ways else ()
+        named = [end for end in (from_gateway, to_backend) if end is not None]
+        left_out = _left_out(snapshot, ways, named, is_any_backend=to_backend is None)
     return Grants(caller=spiffe, ways=tuple(rows_by_way), routed=bool(routed) or not ways, not_considered=left_out)
+
+
+def _left_out(
+    snapshot: Snapshot, ways: Iterable[BackendWay], named: Iterable[Resource], is_any_backend: bool
+) -> tuple[Omission, ...]:
+    """Return what was not considered on some ways, and which ways there may be besides."""
+    ends = [end for way in ways for end in (way.gateway, way.resource)]
+    targets, namespaces = [end.reference for end in ends], {end.namespace for end in ends}
+    left_out = omissions(snapshot, "tool", namespaces, targets=targets) if ends else ()
+    if not snapshot.unlisted:
+        return left_out
+    # A backend that could not be read is at the end of no way: only routes tell where it may be.
+    routes = [route for key in ROUTES for route in snapshot.of_kind(*key)] if is_any_backend else []
+    led = {ref.place.namespace for route in routes for ref in backend_refs(route)}
+    anywhere = is_any_backend and not led
+    reached = None if anywhere else namespaces | led | {end.namespace for end in named}
+    unread = omissions(snapshot, "tool", reached, targets=[*targets, *(end.reference for end in named)])
+    return (*(entry for entry in left_out if not entry.why), *(entry for entry in unread if entry.why))
 
 
 def _backend(finder: ResourceFinder, value: str) -> Resource | None:

@@ -16,6 +16,7 @@ import pytest
 from tests.labs.fake_api_server import FakeApiServer, FakeKind
 from tests.labs.waiting import PATIENCE_S
 from tierwall.cluster.access import ClusterAccess
+from tierwall.cluster.following import ClusterChanges, LostKind
 from tierwall.cluster.reflector import Timing
 from tierwall.cluster.wanted import followed_kinds
 from tierwall.core.diagnostics import InputError
@@ -312,6 +313,23 @@ def test_a_server_that_has_stopped_is_noticed_although_watches_may_be_silent(tmp
         await lab.until(lambda: "NetworkPolicy/shop/other" in lab.engine.names)
 
     _following(tmp_path, do, timing=msgspec.structs.replace(HASTE, watch=(900, 900), bookmark=900))
+
+
+def test_kinds_that_come_back_one_by_one_are_one_outage(tmp_path: Path) -> None:
+    """While any is away, the same is said as at the beginning, and nothing is loaded for the others."""
+
+    async def do(lab: Lab) -> None:
+        def lost(*kinds: str) -> ClusterChanges:
+            times = {"namespaces": "01", "pods": "02", "services": "03"}
+            return ClusterChanges({}, tuple(LostKind(kind, "", "gone", times[kind], False) for kind in kinds))
+
+        states = [lost("pods"), lost("pods", "services", "namespaces"), lost("services"), lost()]
+        said = [lab.source._diagnostics(state) for state in states]
+        assert said[0] == said[1] == said[2]
+        assert [problem.message.partition(" since ")[2] for problem in said[0]] == ["02, its last state counts: gone"]
+        assert said[3] == ()
+
+    _following(tmp_path, do)
 
 
 def test_a_kind_that_becomes_forbidden_keeps_its_last_state(tmp_path: Path) -> None:

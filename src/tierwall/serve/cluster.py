@@ -32,6 +32,8 @@ from tierwall.resources.snapshot_document import over_cluster
 from tierwall.resources.workloads import WORKLOADS
 from tierwall.serve.files import FileSource
 
+# The code of a cluster that cannot be followed.
+LOST = "TW043"
 # A change waits so long for others, in seconds.
 QUIET_S = 0.02
 # After a load, so many times its duration pass before the next, but not more than so many seconds: a change has a
@@ -72,8 +74,9 @@ class ClusterSource:
         self._files_loaded: LoadResult | None = None
         self._in_files: frozenset[Identity] = frozenset()
         self._followed_by_name: frozenset[Identity] = frozenset()
-        # What the last load said about the cluster.
-        self._told = ClusterChanges({})
+        # What the last load said about the cluster, and the reason that it gave for the server being away.
+        self._told: tuple[Diagnostic, ...] = ()
+        self._away: tuple[str, str] | None = None
         # Whether nothing was read yet.
         self.is_first = True
         # Set while the files may have changed since they were last read.
@@ -91,14 +94,15 @@ class ClusterSource:
         if taken.objects:
             self._take(taken.objects)
         files = self._read_files()
-        told = ClusterChanges({}, taken.lost, taken.faults)
+        # Kinds are lost and found one by one: only what is said about them is worth a load.
+        told = self._diagnostics(taken)
         if not self.is_first and not taken.objects and files is None and told == self._told:
             return None
         if self._follow_named(self._laid_over()):
             taken = self._followed.take()
             if taken.objects:
                 self._take(taken.objects)
-            told = ClusterChanges({}, taken.lost, taken.faults)
+            told = self._diagnostics(taken)
         self._told = told
         snapshot = self._left_of(self._laid_over())
         self.is_first = False
@@ -160,18 +164,21 @@ class ClusterSource:
         gone = [resource for resource in named if resource is not None]
         return snapshot.with_changes(drop=gone) if gone else snapshot
 
-    def _result(self, snapshot: Snapshot, told: ClusterChanges) -> LoadResult:
+    def _result(self, snapshot: Snapshot, told: tuple[Diagnostic, ...]) -> LoadResult:
         loaded = self._files_loaded
         assert loaded is not None
-        lost = tuple(self._loss_diagnostics(told.lost))
-        faults = (self._fault_diagnostic(identity, problem) for identity, problem in told.faults.items())
         return replace(
             loaded,
             resources=tuple(snapshot),
             snapshot=snapshot,
-            diagnostics=sorted_diagnostics((*loaded.diagnostics, *lost, *faults)),
-            lost=(*loaded.lost, *lost),
+            diagnostics=sorted_diagnostics((*loaded.diagnostics, *told)),
+            lost=(*loaded.lost, *(problem for problem in told if problem.code == LOST)),
         )
+
+    def _diagnostics(self, state: ClusterChanges) -> tuple[Diagnostic, ...]:
+        """Return what is to be said about the cluster: what is lost, and which objects are at fault."""
+        faults = (self._fault_diagnostic(identity, problem) for identity, problem in state.faults.items())
+        return (*self._loss_diagnostics(state.lost), *faults)
 
     def _loss_diagnostics(self, lost: Iterable[LostKind]) -> Iterable[Diagnostic]:
         """Yield one diagnostic for a server that is away, and one for each reason why this user may not."""
@@ -179,16 +186,20 @@ class ClusterSource:
         for kind in lost:
             kinds.setdefault((kind.is_refused, kind.message), []).append(kind)
         away = [kind for (is_refused, _), group in kinds.items() if not is_refused for kind in group]
-        if away:
+        if not away:
+            self._away = None
+        elif self._away is None or all(kind.message != self._away[1] for kind in away):
             first = min(away, key=lambda kind: (kind.time, kind.kind, kind.name))
-            yield self._lost(first.time, first.message)
+            self._away = first.time if self._away is None else self._away[0], first.message
+        if self._away is not None:
+            yield self._lost(*self._away)
         for (is_refused, message), group in kinds.items():
             if is_refused:
                 yield self._lost(min(kind.time for kind in group), message)
 
     def _lost(self, since: str, reason: str) -> Diagnostic:
         message = f"cluster `{self._cluster}` cannot be followed since {since}, its last state counts: {reason}"
-        return Diagnostic("TW043", message)
+        return Diagnostic(LOST, message)
 
     def _fault_diagnostic(self, identity: Identity, problem: str) -> Diagnostic:
         group, kind, namespace, name = identity

@@ -107,6 +107,35 @@ def test_pods_that_may_not_be_listed_are_unknown_not_absent() -> None:
     assert "is not known: you may not list Pods in prod" in listed.stderr
 
 
+@pytest.mark.parametrize(
+    ("plural", "end", "expected"),
+    [
+        ("pods", "Service/shop/web", "the pods behind Service/shop/web are not known: you may not list Pods in shop"),
+        ("pods", "Deployment/shop/web", "the pods of Deployment/shop/web are not known: you may not list Pods in shop"),
+        ("replicasets", "Deployment/shop/web", "are not known: you may not list ReplicaSets in shop"),
+        ("jobs", "Deployment/shop/web", "Deployment/shop/web has no running pod"),
+        ("jobs", "Service/shop/web", "Service/shop/web selects no pod"),
+    ],
+)
+def test_pods_of_workloads_and_services_are_unknown_not_absent(plural: str, end: str, expected: str) -> None:
+    metadata, selector = {"name": "web", "namespace": "shop"}, {"app": "web"}
+    template = {"metadata": {"labels": selector}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": selector}, "template": template}
+    objects = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec},
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {"selector": selector, "ports": [{"port": 80}]},
+        },
+    ]
+    with serving(objects, forbidden=without({plural: []})) as cluster:
+        result = run(cluster, "explain", "network", "--from", "10.9.9.9", "--to", end, "--port", "80")
+    assert result.exit_code == 1
+    assert expected in result.stderr
+
+
 def test_one_reason_is_enough_why_a_pod_is_not_known() -> None:
     with serving(OBJECTS, forbidden=without({"pods": ["shop"], "cronjobs": ["shop"]})) as cluster:
         unknown = run(cluster, *WEB_TO_API)

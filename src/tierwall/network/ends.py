@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 OUTSIDE = "outside"
 KINDS = tuple(dict.fromkeys(kind for _, kind in WORKLOADS))
 _PODS = (("", "Pod"),)
+# What stands between a workload and its pods.
+_BETWEEN = {"Deployment": ("apps", "ReplicaSet"), "CronJob": ("batch", "Job")}
 FORMS = "`namespace/pod`, a workload such as `Deployment/namespace/name`, `outside`, {ip: …} or {node: …}"
 DESTINATIONS = FORMS.replace("`outside`", "`Service/namespace/name`, `outside`")
 
@@ -152,6 +154,10 @@ class EndFinder:
         pods = self._network.pods_of(reference) or tuple(self._created_by(workload))
         if pods:
             return AskedEndpoints(str(reference), self._sorted((pod, None) for pod in pods), several=True)
+        kinds = (*_PODS, _BETWEEN[workload.kind]) if workload.kind in _BETWEEN else _PODS
+        because = unknown_because(self._snapshot, kinds, workload.namespace)
+        if because:
+            return self._refuse(f"the pods of {reference} are not known: {because}")
         owner = controller(self._snapshot, workload)
         hint = f"ask about {owner.reference}, which owns it" if owner is not None else ""
         return self._refuse(f"{reference} has no running pod", hint)
@@ -171,6 +177,10 @@ class EndFinder:
             return self._unknown_object(reference, [("", "Service")])
         targets = service_targets(self._snapshot, service)
         if targets.problem:
+            # Ports are read only if the Service has a selector.
+            because = unknown_because(self._snapshot, _PODS, reference.namespace)
+            if because and targets.ports and not targets.pods:
+                return self._refuse(f"the pods behind {reference} are not known: {because}")
             return self._refuse(targets.problem)
         wanted, notes = targets.port(port, protocol), []
         if service.spec.get("clusterIP") == "None" and isinstance(port, int):

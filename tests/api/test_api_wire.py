@@ -38,6 +38,7 @@ from tierwall.api.wire import condition_sets, series
 from tierwall.api.wire.answer import ConditionsReview, conditions_request, reply, status
 from tierwall.api.wire.condition_sets import CONDITION_SET_CHAIN, CONDITIONS_CHAIN, read_sets, write_sets
 from tierwall.api.wire.review import AccessReview, DecodedReview, WireError, WireShape, read_access_review, spec_of
+from tierwall.core.verdict import Verdict
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.time import parse_seconds
 
@@ -573,6 +574,36 @@ def test_the_failure_policy_of_an_unreachable_webhook_decides_and_is_not_cached(
     assert (decision.verdict, bool(decision.error)) == (policy_word, True)
     server.is_down = False
     assert hook.authorize(CREATE).verdict == "Conditional"
+
+
+UNKNOWN_EFFECT = {"authorizerName": "a", "conditions": [{"id": "x", "effect": "Perhaps", "condition": "true"}]}
+
+
+@pytest.mark.parametrize(
+    ("sets", "verdict"),
+    [
+        ([], ALLOW),
+        ([{"authorizerName": "a"}], ALLOW),
+        ([{"authorizerName": "a"}, {"authorizerName": "b", "denied": True}], DENY),
+        ([{"authorizerName": "a", "allowed": True}, {"authorizerName": "b", "denied": True}], ALLOW),
+        ([UNKNOWN_EFFECT], DENY),
+        ([UNKNOWN_EFFECT | {"failureMode": "NoOpinion"}], ALLOW),
+    ],
+)
+def test_sets_of_a_webhook_without_conditions_are_a_concrete_answer(sets: list[Any], verdict: Verdict) -> None:
+    """Nothing would be evaluated or sealed, so the rest of the chain decides now."""
+    server = Server(CEL_CHAIN)
+    server.access = lambda review: {"status": {"allowed": False, "conditionsChain": sets}}  # type: ignore[method-assign]
+    hook = WebhookAuthorizer("hook", server, WebhookSettings(shape=WireShape.CONDITIONS_CHAIN), Clock())
+    assert Chain([hook, Fake("rest", "Allow")]).authorize(CREATE).verdict is verdict
+
+
+def test_a_broken_map_that_denies_is_not_softened_by_the_failure_policy() -> None:
+    broken = {"denyConditions": [{"id": "not an id", "condition": "object.x", "type": CEL_TYPE}]}
+    tree = {"type": "ConditionsMap", "conditionsMap": broken}
+    server = Server(CEL_CHAIN)
+    server.access = lambda review: {"status": {"conditionalDecision": tree}}  # type: ignore[method-assign]
+    assert webhook(server, shape=WireShape.SERIES, failure_policy=NO_OPINION).authorize(CREATE).verdict is DENY
 
 
 def test_huge_requests_are_not_cached() -> None:

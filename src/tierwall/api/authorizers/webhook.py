@@ -22,7 +22,7 @@ import msgspec
 
 from tierwall.api.algebra.chain import ChainDecision, ChainEntry, Opinions, OuterAuthorizer, chain_entries
 from tierwall.api.algebra.condition import CEL_TYPE, Condition, ConditionalDecision, ConditionError, ConditionSet
-from tierwall.api.algebra.decision import ALLOW, Decision, fail_closed, no_opinion, settled_by_step
+from tierwall.api.algebra.decision import ALLOW, NO_OPINION, Decision, fail_closed, no_opinion, settled_by_step
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.authorizers.expression import condition_is_true, evaluate_bool, parse, program_of
 from tierwall.api.wire.answer import conditions_request, read_conditions_reply, read_status
@@ -222,7 +222,13 @@ class WebhookAuthorizer(OuterAuthorizer):
         if not isinstance(status, Mapping):
             raise WireError("the reply has no status")
         answer = read_status(self._settings.shape, status)
-        return self._with_step(answer) if isinstance(answer, Decision) else self.recall(answer)
+        if isinstance(answer, Decision):
+            return self._with_step(answer)
+        if any(decision.is_conditional for _, decision in answer):
+            return self.recall(answer)
+        # Sets without conditions, or whose conditions fell to their failure mode, leave nothing to evaluate.
+        opinions = (decision for _, decision in answer if decision.verdict is not NO_OPINION)
+        return self._with_step(next(opinions, Decision(NO_OPINION)))
 
     def recall(self, entries: Sequence[tuple[str, Decision]]) -> WebhookDecision:
         """Rebuild the conditional decision of this webhook from the entries that it returned."""

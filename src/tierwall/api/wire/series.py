@@ -170,7 +170,8 @@ def read_status(value: Mapping[str, Any]) -> Decision | tuple[ChainEntry, ...]:
     if value.get("allowed") or value.get("denied"):
         raise WireError("expected `allowed` and `denied` to be false beside `conditionalDecision`")
     entries = read_tree(tree, "")
-    if not any(decision.is_conditional for _, decision in entries):
+    # A map that breaks a rule may have become a Deny, which no failure policy of the caller may soften.
+    if not any(decision.is_conditional or decision.verdict is DENY for _, decision in entries):
         raise WireError("a conditional decision needs a conditions map")
     return entries
 

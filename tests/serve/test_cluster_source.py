@@ -332,6 +332,24 @@ def test_kinds_that_come_back_one_by_one_are_one_outage(tmp_path: Path) -> None:
     _following(tmp_path, do)
 
 
+def test_a_server_that_expires_every_answer_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that expires is usual. A list that expires as well is a failure, and `/readyz` must say so."""
+
+    async def do(lab: Lab) -> None:
+        async def expire(*arguments: Any) -> None:
+            await lab.server._send(arguments[-1], 410, {"reason": "Expired", "message": "too old", "code": 410})
+
+        with monkeypatch.context() as patched:
+            patched.setattr(lab.server, "_list", expire)
+            patched.setattr(lab.server, "_watch", expire)
+            await lab.server.restart(0)
+            await lab.until(lambda: "TW043" in lab.engine.problems)
+            assert lab.engine.problems["TW043"].endswith("its last state counts: too old")
+        await lab.until(lambda: not lab.engine.refusal)
+
+    _following(tmp_path, do)
+
+
 def test_a_kind_that_becomes_forbidden_keeps_its_last_state(tmp_path: Path) -> None:
     async def do(lab: Lab) -> None:
         lab.server.forbidden.add("networkpolicies")

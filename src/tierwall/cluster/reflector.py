@@ -126,7 +126,7 @@ class Reflector:
                     wait = self._timing.first_wait
                     continue
             except ApiServerError as error:
-                if error.code == 410 or error.reason in ("Expired", "Gone"):
+                if self._version and (error.code == 410 or error.reason in ("Expired", "Gone")):
                     self._version = ""
                 else:
                     self._note(error)

@@ -230,6 +230,21 @@ def test_a_program_gets_the_same_answers(tmp_path: Path) -> None:
     assert kept.ask(question).not_considered
 
 
+def test_a_command_takes_from_a_snapshot_only_what_it_would_read(tmp_path: Path) -> None:
+    service: Object = {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": "v1.metrics.k8s.io"},
+        "spec": {"group": "metrics.k8s.io", "version": "v1", "service": {"namespace": "shop", "name": "metrics"}},
+    }
+    file = tmp_path / "cluster.yaml"
+    with serving([*PODS, service], namespace="shop") as cluster:
+        file.write_bytes(snapshot_of(cluster))
+        live, kept = both(cluster, file, "root", "check", "-o", "json")
+    assert b"kind: APIService" in file.read_bytes()
+    assert json.loads(kept.stdout)["objects"] == json.loads(live.stdout)["objects"]
+
+
 CHANGE = """
 apiVersion: apps/v1
 kind: Deployment

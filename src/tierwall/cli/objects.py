@@ -78,16 +78,15 @@ class SourceParams(ClusterParams):
         take_stdin(paths)
         loaded = CommandLoader(paths, self.settings).load()
         if self.cluster_to_read is None:
-            return loaded
-        self.named_namespaces.update(resource.namespace for resource in loaded.resources)
-        if self.cluster_snapshot is None:
             if loaded.cluster_snapshot is None:
                 return loaded
             from tierwall.cluster.load import narrowed
 
             return narrowed(loaded, self.asked_planes)
+        self.named_namespaces.update(resource.namespace for resource in loaded.resources)
         from tierwall.cluster.load import lay_over
 
+        assert self.cluster_snapshot is not None
         return lay_over(self.cluster_snapshot, loaded)
 
     @property

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "a-policy-that-cannot-be-used-fails-alone": "test_api_unusable.py",
     "superseded-conditions-stay-in-force": "test_authorizer_superseded.py",
     "output-cannot-be-forged": "test_forged_output.py",
+    "impersonation-has-three-stages": "test_api_impersonation.py",
 }
 # Another value for each key of `expect`, so that a case that has the key must fail.
 WRONG: dict[str, Any] = {

@@ -16,7 +16,7 @@ import pytest
 from tests.labs.fake_api_server import FakeApiServer, FakeKind
 from tests.labs.waiting import PATIENCE_S
 from tierwall.cluster.access import ClusterAccess
-from tierwall.cluster.following import ClusterChanges, LostKind
+from tierwall.cluster.changes import ClusterChanges, LostKind
 from tierwall.cluster.reflector import Timing
 from tierwall.cluster.wanted import followed_kinds
 from tierwall.core.diagnostics import InputError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -250,9 +251,9 @@ class AnswerParams(ObjectParams):
 class QuestionParams(AnswerParams):
     """The options of a command that asks one question: `snapshot --for` takes them as well."""
 
+    @abstractmethod
     def answer(self, world: World) -> Answer:
         """Ask the question of a world, and print nothing."""
-        raise NotImplementedError
 
 
 class PathParams(AnswerParams):

@@ -13,9 +13,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from msgspec import Struct
-
 from tierwall.cluster.access import ClusterAccess
+from tierwall.cluster.changes import ClusterChanges, LostKind
 from tierwall.cluster.connection import Connection
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
 from tierwall.cluster.failures import ApiServerError, UnreachableError, failure_reason, is_refusal
@@ -32,25 +31,6 @@ FollowedKey: TypeAlias = tuple[str, str, str, str]
 
 # How often the reflectors are looked at.
 _TICK = 0.25
-
-
-class LostKind(Struct, frozen=True):
-    """A kind that cannot be followed any more: why, and since when its last state counts. `name`: only this object."""
-
-    kind: str
-    name: str
-    message: str
-    time: str
-    is_refused: bool
-
-
-class ClusterChanges(Struct, frozen=True):
-    """The changes since the last look: objects by identity (None: gone). And the state: what is lost or at fault."""
-
-    objects: Mapping[Identity, Resource | None]
-    lost: tuple[LostKind, ...] = ()
-    # Why objects could not be decoded.
-    faults: Mapping[Identity, str] = {}
 
 
 class FollowedCluster:

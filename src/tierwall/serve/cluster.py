@@ -16,8 +16,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from tierwall.cluster.access import ClusterAccess
+from tierwall.cluster.changes import ClusterChanges, LostKind
 from tierwall.cluster.failures import address_of
-from tierwall.cluster.following import ClusterChanges, FollowedCluster, KindKey, LostKind
+from tierwall.cluster.following import FollowedCluster, KindKey
 from tierwall.cluster.reflector import Timing
 from tierwall.cluster.shapes import DataObject
 from tierwall.core.diagnostics import Diagnostic, InputError, sorted_diagnostics

@@ -2,8 +2,8 @@
 
 Two things are looked at every few seconds. The ValidatingWebhookConfiguration, where we may read it, must be as
 `install` writes it; a watch of it makes the next look come at once. And the API server must refuse our canary
-(`canary`) with the words that only our webhook knows. A configuration that never was there is no problem by itself:
-static admission files are invisible, and then the canary alone counts.
+(`canary`) with the words that only our webhook knows. If there has never been a configuration, the webhook may be
+installed by static files, which the API does not show: then the canary alone counts.
 
 Without evidence nothing is believed for long: a proof expires, whatever happens to the task that looks. A canary that
 is accepted, a changed configuration and a deleted one end the proof at once. An API server that does not answer, or

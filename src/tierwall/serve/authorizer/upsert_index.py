@@ -62,7 +62,7 @@ class UpsertIndex:
         self._lock = Lock()
 
     def remember(self, attributes: Attributes) -> bool:
-        """Remember an object; False if there is no place for it."""
+        """Remember an object; False if the index is full."""
         user = attributes.user
         key = _key(attributes.group, attributes.resource, attributes.namespace, attributes.name)
         with self._lock:
@@ -70,7 +70,7 @@ class UpsertIndex:
             expiry = now + self._seconds
             if self._crowding.get(user, inf) <= now:
                 del self._crowding[user]
-            if user not in self._crowding and key not in self._expiry.get(user, ()) and not self._make_place(user):
+            if user not in self._crowding and key not in self._expiry.get(user, ()) and not self._make_room(user):
                 return False
             if user in self._crowding:
                 self._crowding[user] = expiry
@@ -86,8 +86,8 @@ class UpsertIndex:
             known = self._expiry.get(user, {}).get(_key(group, resource, namespace, name), 0.0)
             return max(known, self._crowding.get(user, 0.0)) > self._clock()
 
-    def _make_place(self, user: str) -> bool:
-        """Make place for one more object of a user; False if everybody has few."""
+    def _make_room(self, user: str) -> bool:
+        """Make room for one more object of a user; False if no user has more than one."""
         if self._size + len(self._crowding) < self._limit:
             return True
         now = self._clock()

@@ -63,7 +63,9 @@ def rename_value(redacted: RedactedObjects, value: Any) -> Any:
         return {key: rename_value(redacted, item) for key, item in value.items()}
     if isinstance(value, list):
         return [rename_value(redacted, item) for item in value]
-    return redacted.rename_value(value) if isinstance(value, str) else value
+    # Of the other texts of a question, only one that equals a name changes.
+    is_name = isinstance(value, str) and value in redacted.translator.names
+    return redacted.rename(value) if is_name else value
 
 
 def snapshot_of(objects: list[dict[str, Any]]) -> Snapshot:

@@ -43,10 +43,6 @@ class RedactedObjects(msgspec.Struct, frozen=True, eq=False):
         """Return the reference of the redacted object."""
         return reference._replace(namespace=self.rename(reference.namespace), name=self.rename(reference.name))
 
-    def rename_value(self, text: str) -> str:
-        """Return any other text of a question about the objects: only one that equals a name changes."""
-        return self.translator.translate(text) if text in self.translator.names else text
-
 
 def redact(resources: Iterable[Resource], namespaces: Iterable[str] = ()) -> RedactedObjects:
     """Return redacted objects. `namespaces` are more names to replace, such as the namespace of a context."""

@@ -44,6 +44,8 @@ from tierwall.version import __version__
 
 # A cut line is noticed by keep-alive within this many seconds; a stopped server only by the timeout of reading.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+# The largest answer to a write: the object, which has at most 3 MiB, and what the server adds.
+MAX_WRITTEN = 8 << 20
 # An overloaded server is asked again this often, after as many seconds as it says, but at most these.
 _MAX_RETRIES, _MAX_RETRY_AFTER = 5, 10.0
 
@@ -61,12 +63,15 @@ class _Replaced(UnreachableError):
 
 
 class _Request(Struct, frozen=True):
-    """What is asked for, and what is sent; a GET if nothing is."""
+    """What is asked for, and what is sent. `may_wait`: an overloaded server may be asked again later."""
 
     path: str
     query: Mapping[str, str] | None = None
     accept: str = "application/json"
+    method: str = "GET"
     content: bytes | None = None
+    content_type: str = "application/json"
+    may_wait: bool = True
 
 
 class _OpenedStream:
@@ -115,7 +120,23 @@ class Connection:
 
     async def post(self, path: str, content: bytes, limit: int) -> ServerReply:
         """Return the answer to JSON that is sent; failures as in `get`, and for an answer of more bytes than that."""
-        return await self._exchange(_Request(path, content=content), limit)
+        return await self._exchange(_Request(path, method="POST", content=content), limit)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> ServerReply:
+        """Return the answer to a write; failures as in `get`.
+
+        An overloaded server is not asked again: whoever writes must first check that it still may, and that what it
+        writes still holds.
+        """
+        request = _Request(path, query, method=method, content=content, content_type=content_type, may_wait=False)
+        return await self._exchange(request, MAX_WRITTEN)
 
     async def _exchange(self, request: _Request, limit: int) -> ServerReply:
         credential = await self._credentials.current()
@@ -125,7 +146,7 @@ class Connection:
             wait = 0.0
             try:
                 async with asyncio.timeout(left), self._answer(request, credential) as response:
-                    await self._check(response, may_wait=True)
+                    await self._check(response, request.may_wait)
                     content = await read_body(response, self._server, limit)
                     return ServerReply(self._server, content, response.headers.get("content-type", ""))
             except TimeoutError:
@@ -181,7 +202,7 @@ class Connection:
             *credential.headers,
         ]
         if request.content is not None:
-            headers.append(("content-type", "application/json"))
+            headers.append(("content-type", request.content_type))
         client: httpx.AsyncClient | None = None
         response: httpx.Response | None = None
         try:
@@ -190,7 +211,7 @@ class Connection:
                     await self._resolve()
                     client = await self._client_for(credential)
                     built = client.build_request(
-                        "GET" if request.content is None else "POST",
+                        request.method,
                         self.access.server + request.path,
                         params=request.query,
                         content=request.content,

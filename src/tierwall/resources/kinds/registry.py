@@ -110,7 +110,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "rbac.authorization.k8s.io": ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"),
     "apiserver.config.k8s.io": ("AuthorizationConfiguration",),
     "apiextensions.k8s.io": ("CustomResourceDefinition",),
-    "tierwall.io": ("ClusterAuthorizationPolicy", "AuthorizationPolicy", "PolicyTest", "Snapshot"),
+    "tierwall.io": ("ClusterAuthorizationPolicy", "AuthorizationPolicy", "NodeReport", "PolicyTest", "Snapshot"),
 }
 # Kinds of the objects seen so far, by apiVersion and kind.
 _seen: dict[tuple[str, str], Kind] = {}

@@ -19,7 +19,8 @@ from tests.randomness import examples
 from tierwall.engines.envoy.config.checkpoints import filter_names
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.control.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE
-from tierwall.engines.envoy.control.server import SILENT_SECONDS, XdsServer
+from tierwall.engines.envoy.control.proxies import SILENT_SECONDS
+from tierwall.engines.envoy.control.server import XdsServer
 from tierwall.resources.resource import Identity
 from tierwall.serve.envoy import EnvoyController
 

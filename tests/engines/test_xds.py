@@ -24,7 +24,8 @@ from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import Certificate, MutualTlsAddress
 from tierwall.engines.envoy.control.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE, ResourceCache
-from tierwall.engines.envoy.control.server import SERVICE, ProxyStatus, XdsServer, programmed
+from tierwall.engines.envoy.control.proxies import ProxyGroup, ProxyStatus, programmed
+from tierwall.engines.envoy.control.server import SERVICE, DiscoveryServer, ProxyNode, UnservedProxyError, XdsServer
 from tierwall.engines.envoy.control.stream import MAX_NAMES, MAX_WORDS, Proxy, XdsStream
 
 _MESSAGES: dict[str, Callable[[str, str], Any]] = {
@@ -476,21 +477,23 @@ def test_programmed_is_true_only_when_every_proxy_obeys(
     assert (condition.status, condition.reason) == (status, reason)
 
 
+def ask_with_tls(authority: certificates.Authority, port: int, client: certificates.Pair | None) -> str:
+    """The name of the first listener that a proxy with this certificate gets."""
+    key, chain = (client.key, client.certificate) if client is not None else (None, None)
+    credentials = grpc.ssl_channel_credentials(authority.pem, key, chain)
+    with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
+        talk = channel.stream_stream(
+            f"/{SERVICE}/DeltaAggregatedResources",
+            discovery_pb2.DeltaDiscoveryRequest.SerializeToString,
+            discovery_pb2.DeltaDiscoveryResponse.FromString,
+        )
+        answers = talk(iter([discovery_pb2.DeltaDiscoveryRequest(type_url=LISTENER)]), timeout=PATIENCE_S)
+        return str(next(answers).resources[0].name)
+
+
 def test_with_tls_only_proxies_with_a_certificate_are_served(tmp_path: Path) -> None:
     authority, stranger = certificates.Authority(), certificates.Authority()
     shown = authority.server("localhost")
-
-    def ask(port: int, client: Any) -> Any:
-        key, chain = (client.key, client.certificate) if client is not None else (None, None)
-        credentials = grpc.ssl_channel_credentials(authority.pem, key, chain)
-        with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
-            talk = channel.stream_stream(
-                f"/{SERVICE}/DeltaAggregatedResources",
-                discovery_pb2.DeltaDiscoveryRequest.SerializeToString,
-                discovery_pb2.DeltaDiscoveryResponse.FromString,
-            )
-            answers = talk(iter([discovery_pb2.DeltaDiscoveryRequest(type_url=LISTENER)]), timeout=PATIENCE_S)
-            return next(answers).resources[0].name
 
     async def main() -> None:
         server = XdsServer()
@@ -498,10 +501,50 @@ def test_with_tls_only_proxies_with_a_certificate_are_served(tmp_path: Path) -> 
         await server.start(MutualTlsAddress("127.0.0.1", 0, certificate, authority.pem))
         server.publish(resources({LISTENER: {"a": "one"}}))
         try:
-            assert await asyncio.to_thread(ask, server.port, authority.agent("proxies", "envoy")) == "a"
+            proxy = authority.agent("proxies", "envoy")
+            assert await asyncio.to_thread(ask_with_tls, authority, server.port, proxy) == "a"
             for other in (None, stranger.agent("proxies", "envoy")):
                 with pytest.raises(grpc.RpcError):
-                    await asyncio.to_thread(ask, server.port, other)
+                    await asyncio.to_thread(ask_with_tls, authority, server.port, other)
+        finally:
+            await server.stop(0)
+
+    asyncio.run(main())
+
+
+def test_the_verified_certificate_chooses_the_group_and_renewed_authorities_count() -> None:
+    authority, next_authority = certificates.Authority(), certificates.Authority()
+    groups = {f"spiffe://cluster.local/ns/{name}/sa/envoy": ProxyGroup() for name in ("one", "two")}
+
+    def find(node: ProxyNode) -> ProxyGroup:
+        for uri in node.uris:
+            if uri in groups:
+                return groups[uri]
+        raise UnservedProxyError(f"no group for {node.uris}")
+
+    def address(signer: certificates.Authority) -> MutualTlsAddress:
+        shown = signer.server("localhost")
+        return MutualTlsAddress("127.0.0.1", 0, Certificate(shown.certificate, shown.key), signer.pem)
+
+    async def main() -> None:
+        server = DiscoveryServer(find)
+        await server.start(address(authority))
+        for number, group in enumerate(groups.values()):
+            group.publish(resources({LISTENER: {f"listener-{number}": "one"}}))
+
+        async def ask(signer: certificates.Authority, namespace: str) -> str:
+            proxy = signer.agent(namespace, "envoy")
+            return await asyncio.to_thread(ask_with_tls, signer, server.port, proxy)
+
+        try:
+            assert [await ask(authority, name) for name in ("one", "two")] == ["listener-0", "listener-1"]
+            with pytest.raises(grpc.RpcError) as refused:
+                await ask(authority, "three")
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            server.renew(address(next_authority))
+            assert await ask(next_authority, "two") == "listener-1"
+            with pytest.raises(grpc.RpcError):
+                await ask(authority, "two")
         finally:
             await server.stop(0)
 

@@ -21,7 +21,7 @@ from tierwall.render.json import decider_documents, diagnostic_document, json_li
 from tierwall.tool.request import ObservedRequest
 
 if TYPE_CHECKING:
-    from tierwall.engines.envoy.control.server import GatewayCondition, ProxyStatus
+    from tierwall.engines.envoy.control.proxies import GatewayCondition, ProxyStatus
 
 _encode = msgspec.json.Encoder().encode
 _METRICS: tuple[tuple[str, str, Callable[[RuleHits], int]], ...] = (

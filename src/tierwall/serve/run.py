@@ -29,8 +29,9 @@ from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions
 from tierwall.engines.envoy.control import accesslog, toolslist
 from tierwall.engines.envoy.control.cache import LISTENER
 from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
+from tierwall.engines.envoy.control.proxies import GatewayCondition
 from tierwall.engines.envoy.control.refusal import RefusedObject
-from tierwall.engines.envoy.control.server import GatewayCondition, XdsServer
+from tierwall.engines.envoy.control.server import XdsServer
 from tierwall.engines.private import private_folder
 from tierwall.render.engines import proxies_document, request_document
 from tierwall.serve.attended import AttendedSource

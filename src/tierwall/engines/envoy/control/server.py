@@ -3,8 +3,8 @@
 Who can connect can read the private keys of Gateways, write decisions and say that a configuration is refused. So there
 is a Unix socket in a folder that only its owner can enter, or an address with mutual TLS, on loopback, too.
 
-Proxies are independent of each other. Each has its own stream and its own unacknowledged responses, so a proxy that
-never acknowledges does not delay the others.
+What a proxy gets depends on its group (`proxies`): with `tierwall run` all proxies are in one, and in a cluster each
+Gateway has its own.
 """
 
 from __future__ import annotations
@@ -12,22 +12,19 @@ from __future__ import annotations
 import os
 import resource
 import socket
-import time
-from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import grpc
+from cryptography import x509
 from envoy.service.discovery.v3 import discovery_pb2
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import MutualTlsAddress
-from tierwall.engines.envoy.control.cache import ResourceCache
-from tierwall.engines.envoy.control.refusal import ProxyAnswers
-from tierwall.engines.envoy.control.stream import Proxy, XdsStream
+from tierwall.engines.envoy.control.proxies import ProxyGroup
 from tierwall.engines.private import MAX_SOCKET_PATH, folder_problem
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
@@ -35,44 +32,6 @@ SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 # Connections are limited, because whoever can reach the address could open so many that no file can be opened any more.
 MAX_CONNECTIONS = 10_000
-# How long a disconnected proxy is expected back, in seconds, and how many such proxies are remembered.
-ABSENT_SECONDS, MAX_ABSENT = 600.0, 10_000
-# A proxy that has been silent for this long, in seconds, is not waited for.
-SILENT_SECONDS = 2.0
-
-
-class ProxyStatus(NamedTuple):
-    """The status of a proxy: whether it has everything in force, and what it refuses."""
-
-    proxy: Proxy
-    is_current: bool
-    refusals: tuple[str, ...]
-
-
-class GatewayCondition(NamedTuple):
-    """A condition of the Gateway API."""
-
-    status: str
-    reason: str
-    message: str
-
-
-def programmed(proxy_statuses: Sequence[ProxyStatus], is_published: bool) -> GatewayCondition:
-    """Return the `Programmed` condition; a refusal contains the proxy's own message."""
-    if not is_published:
-        return GatewayCondition("False", "Pending", "no configuration is in force yet")
-    refusing = [status for status in proxy_statuses if status.refusals]
-    if refusing:
-        words = "; ".join(f"{status.proxy.id} refuses {text}" for status in refusing for text in status.refusals)
-        return GatewayCondition("False", "Invalid", words)
-    if not proxy_statuses:
-        return GatewayCondition("False", "Pending", "no proxy is connected")
-    waiting = [status.proxy.id for status in proxy_statuses if not status.is_current]
-    if waiting:
-        return GatewayCondition("False", "Pending", f"not acknowledged yet by {', '.join(waiting)}")
-    return GatewayCondition(
-        "True", "Programmed", f"acknowledged by {', '.join(status.proxy.id for status in proxy_statuses)}"
-    )
 
 
 def _unusable(message: str, code: str = "TW631") -> InputError:
@@ -91,16 +50,33 @@ def _check_private(path: Path) -> None:
             raise _unusable(f"cannot listen on `unix:{path}` for xDS: another server does")
 
 
-class XdsServer:
-    """Serves proxies. It calls `changed` whenever a proxy connects, disconnects or answers."""
+class ProxyNode(NamedTuple):
+    """A proxy that connects: its node, as in its first request, and the URIs of its verified client certificate."""
 
-    def __init__(self, changed: Callable[[], None] = lambda: None, handlers: Iterable[Any] = ()) -> None:
-        self.cache = ResourceCache()
-        self._changed = changed
+    node: Any
+    uris: tuple[str, ...]
+
+
+class UnservedProxyError(Exception):
+    """A proxy gets nothing here; it may try again, unless `is_final`. It keeps what it has."""
+
+    def __init__(self, message: str, is_final: bool = True) -> None:
+        super().__init__(message)
+        self.is_final = is_final
+
+
+# Returns the group of a proxy, or raises UnservedProxyError.
+FindGroup = Callable[[ProxyNode], ProxyGroup]
+
+
+class DiscoveryServer:
+    """Serves proxies, each with what its group gets."""
+
+    def __init__(self, find_group: FindGroup, handlers: Iterable[Any] = ()) -> None:
+        self._find_group = find_group
         self._handlers = tuple(handlers)
-        self._streams: list[XdsStream] = []
-        self._absent: dict[str, float] = {}
         self._server: Any = None
+        self._credentials: Any = None
         self.port = 0
 
     async def start(self, address: Path | MutualTlsAddress) -> None:
@@ -146,8 +122,9 @@ class XdsServer:
         else:
             host = f"[{address.host}]" if ":" in address.host else address.host
             where, reason = f"{host}:{address.port}", "the address is in use"
-            pairs = [(address.certificate.key, address.certificate.chain)]
-            credentials = grpc.ssl_server_credentials(pairs, address.authority, require_client_auth=True)
+            self.renew(address)
+            # Asked at each handshake: a renewed certificate or authority counts for new connections.
+            credentials = grpc.dynamic_ssl_server_credentials(self._credentials, lambda: self._credentials, True)
             add = partial(self._server.add_secure_port, server_credentials=credentials)
         try:
             port = add(where)
@@ -158,83 +135,63 @@ class XdsServer:
         if not isinstance(address, Path):
             self.port = port
 
+    def renew(self, address: MutualTlsAddress) -> None:
+        """Use another certificate and authority from now on; connections stay as they are."""
+        pairs = [(address.certificate.key, address.certificate.chain)]
+        self._credentials = grpc.ssl_server_certificate_configuration(pairs, address.authority)
+
     async def stop(self, grace: float = 0.2) -> None:
         """Disconnect all proxies; they keep their configuration."""
         if self._server is not None:
             await self._server.stop(grace)
             self._server = None
 
-    def publish(self, resources: XdsResources) -> dict[str, set[str]]:
-        """Put a configuration in force; return the changed names by type URL. Call it in the server's event loop."""
-        first = not self.cache.is_published
-        changed = self.cache.publish(resources)
-        if changed or first:
-            for stream in self._streams:
-                stream.wake()
-        self._notify()
-        return changed
-
-    @property
-    def proxy_statuses(self) -> list[ProxyStatus]:
-        """The status of every connected proxy, sorted by id."""
-        known = [
-            ProxyStatus(stream.proxy, stream.is_current and self.cache.is_published, tuple(map(str, stream.refusals)))
-            for stream in self._streams
-            if stream.subscriptions
-        ]
-        return sorted(known)
-
-    @property
-    def programmed(self) -> GatewayCondition:
-        """The `Programmed` condition over all proxies."""
-        return programmed(self.proxy_statuses, self.cache.is_published)
-
-    @property
-    def is_acknowledged(self) -> bool:
-        """Whether every proxy has acknowledged everything; a recently disconnected proxy may not have."""
-        now = time.monotonic()
-        self._absent = {name: since for name, since in self._absent.items() if now - since < ABSENT_SECONDS}
-        return not self._absent and all(stream.is_acknowledged for stream in self._streams)
-
-    def answers(self, ignored: Collection[Hashable] = ()) -> ProxyAnswers:
-        """Return what proxies say about the configuration in force. `ignored` proxies are not waited for."""
-        now = time.monotonic()
-        known = [stream for stream in self._streams if stream.subscriptions]
-        awaited = [
-            stream
-            for stream in known
-            if stream not in ignored and (stream.is_acknowledged or now - stream.last_message < SILENT_SECONDS)
-        ]
-        return ProxyAnswers(
-            {stream: tuple(stream.refusals) for stream in known if stream.refusals},
-            all(stream.is_settled for stream in awaited),
-            bool(awaited) and all(stream.is_acknowledged for stream in awaited),
-        )
-
-    def _notify(self, stream: XdsStream | None = None) -> None:
-        if stream is not None:
-            self._absent.pop(stream.proxy.id, None)
-        self._changed()
-
-    def connect(self) -> XdsStream:
-        """Return the stream of a proxy that connects."""
-        stream = XdsStream(self.cache, self._notify)
-        self._streams.append(stream)
-        return stream
-
-    def disconnect(self, stream: XdsStream) -> None:
-        """Forget the stream of a proxy, which is expected back for a while."""
-        self._streams.remove(stream)
-        there = {stream.proxy.id for stream in self._streams}
-        if stream.proxy.id not in there and len(self._absent) < MAX_ABSENT:
-            self._absent[stream.proxy.id] = time.monotonic()
-        self._notify()
-
     async def _delta(self, requests: AsyncIterator[Any], context: Any) -> None:
-        stream = self.connect()
+        first = await anext(aiter(requests), None)
+        if first is None:
+            return
         try:
+            group = self._find_group(ProxyNode(first.node, _certificate_uris(context)))
+        except UnservedProxyError as error:
+            code = grpc.StatusCode.PERMISSION_DENIED if error.is_final else grpc.StatusCode.UNAVAILABLE
+            await context.abort(code, str(error))
+        stream = group.connect()
+        try:
+            stream.receive(first)
             await stream.run(requests, context.write)
         except OverflowError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         finally:
-            self.disconnect(stream)
+            group.disconnect(stream)
+
+
+def _certificate_uris(context: Any) -> tuple[str, ...]:
+    """Return the URIs of the client certificate, which TLS has verified; none on a Unix socket."""
+    for pem in context.auth_context().get("x509_pem_cert", ()):
+        try:
+            names = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        except (ValueError, x509.ExtensionNotFound):
+            return ()
+        return tuple(names.value.get_values_for_type(x509.UniformResourceIdentifier))
+    return ()
+
+
+class XdsServer(ProxyGroup):
+    """A server whose proxies all get the same configuration."""
+
+    def __init__(self, changed: Callable[[], None] = lambda: None, handlers: Iterable[Any] = ()) -> None:
+        super().__init__(changed)
+        self._server = DiscoveryServer(lambda _: self, handlers)
+
+    async def start(self, address: Path | MutualTlsAddress) -> None:
+        """Listen on a Unix socket, or with mutual TLS on `port`; InputError if the address cannot be used."""
+        await self._server.start(address)
+
+    async def stop(self, grace: float = 0.2) -> None:
+        """Disconnect all proxies; they keep their configuration."""
+        await self._server.stop(grace)
+
+    @property
+    def port(self) -> int:
+        """The port of an address with mutual TLS."""
+        return self._server.port

@@ -107,7 +107,7 @@ def test_the_trace_and_the_status_say_why() -> None:
     status = {ancestor.ref.name: ancestor for ancestor in ancestors(loaded, resource, MergeStatus())}
     assert sorted(status) == ["other-gateway", "other-service", "payment-service", "prod-gateway"]
     said = " ".join(condition.message for condition in status["other-service"].conditions)
-    assert "every request to the target is denied" in said
+    assert "its targetRefs may have named: every request to them is denied" in said
 
 
 def test_what_cannot_be_read_pushes_no_valid_policy_over_a_limit() -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tierwall.analyze.attachment import unattached_policies
 from tierwall.analyze.statuses import statuses
-from tierwall.attach.status import MAX_ANCESTORS, PolicyStatus
+from tierwall.attach.status import MAX_ANCESTORS, PolicyStatus, bounded_message
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import UnknownName
 from tierwall.render.status import status_document
@@ -72,7 +72,6 @@ def test_a_valid_policy_has_every_condition_on_its_gateway() -> None:
         "Accepted": (True, "Valid"),
         "Attached": (True, "Attached"),
         "ResolvedRefs": (True, "ResolvedRefs"),
-        "Programmed": (True, "Programmed"),
         "Conflicted": (False, "NoConflicts"),
         "Overridden": (False, "NotOverridden"),
     }
@@ -91,7 +90,6 @@ def test_a_missing_target_is_in_the_summary() -> None:
     assert by_ancestor["gw"]["Attached"][:2] == (True, "Attached")
     words = "Policy is not attached: HTTPRoute ns/gone not found"
     assert by_ancestor["StatusSummary"]["Attached"] == (False, "Pending", words)
-    assert by_ancestor["StatusSummary"]["Programmed"][0] is False
 
 
 def test_a_refused_policy_is_invalid_and_not_attached() -> None:
@@ -158,7 +156,6 @@ def test_the_youngest_of_six_access_policies_exceeds_the_limit_and_recovers() ->
     six = [access_policy(f"p{day}", created=_created(7 - day)) for day in range(1, 7)]
     by_type = conditions("p1", gateway(), *six)["gw"]
     assert by_type["Accepted"][:2] == (False, "LimitPerTargetExceeded")
-    assert by_type["Programmed"][0] is False
     for name in ("p2", "p6"):
         assert conditions(name, gateway(), *six)["gw"]["Accepted"][:2] == (True, "Accepted")
     assert conditions("p1", gateway(), *six[:-1])["gw"]["Accepted"][:2] == (True, "Accepted")
@@ -169,17 +166,45 @@ def test_an_access_policy_on_a_kind_that_it_cannot_guard_is_not_accepted() -> No
     words = "expected a Gateway or an XBackend as target, found HTTPRoute ns/route of group `gateway.networking.k8s.io`"
     by_type = conditions("p", gateway(), route(), wrong)["route"]
     assert by_type["Accepted"] == (False, "Invalid", words)
-    assert (by_type["Attached"][0], by_type["Programmed"][0]) == (False, False)
+    assert by_type["Attached"][0] is False
     (finding,) = unattached_policies(Snapshot.of(load_objects([gateway(), route(), wrong])))
     assert (finding.code, finding.message) == ("TW301", f"XAccessPolicy/ns/p attaches nowhere: {words}")
 
 
 def test_the_status_says_that_an_invalid_policy_closes_its_target_and_not_one_over_a_limit() -> None:
     broken = access_policy("p", rules=[{"name": "r", "authorization": {"type": "CEL", "cel": {"expression": "1"}}}])
-    condition = conditions("p", gateway(), broken)["gw"]["Programmed"]
-    assert condition == (False, "Pending", "Policy is invalid: every request to the target is denied")
+    message = conditions("p", gateway(), broken)["gw"]["Accepted"][2]
+    assert message.endswith("\nMeanwhile its targets are closed: every request to them is denied")
     six = [access_policy(f"p{day}", created=_created(7 - day)) for day in range(1, 7)]
-    assert "denied" not in conditions("p1", gateway(), *six)["gw"]["Programmed"][2]
+    six[0] = broken | {"metadata": six[0]["metadata"]}
+    accepted = conditions("p1", gateway(), *six)["gw"]["Accepted"]
+    assert accepted[1] == "LimitPerTargetExceeded"
+    assert "found int" in accepted[2]
+    assert accepted[2].endswith("\nMeanwhile it is ignored")
+
+
+def test_without_an_engine_no_status_says_programmed() -> None:
+    everything = conditions("p", gateway(), route(), policy("p", "HTTPRoute/route", "HTTPRoute/gone"))
+    everything |= conditions("q", gateway(), access_policy("q"))
+    assert len(everything) == 2
+    assert all("Programmed" not in by_type for by_type in everything.values())
+
+
+def test_a_long_message_is_cut_and_says_what_the_policy_does_meanwhile() -> None:
+    rules = [
+        {"name": f"r{number}", "authorization": {"type": "CEL", "cel": {"expression": f"{'a' * 200}{number}"}}}
+        for number in range(9)
+    ]
+    accepted = conditions("p", gateway(), access_policy("p", rules=rules))["gw"]["Accepted"]
+    assert accepted[1] == "InvalidCEL"
+    assert len(accepted[2].encode()) <= 1024
+    *reasons, more, meanwhile = accepted[2].split("\n")
+    assert reasons
+    assert more.endswith(" more")
+    assert meanwhile.startswith("Meanwhile its targets are closed")
+    long = bounded_message(["é" * 2000], "Meanwhile it waits")
+    assert long.endswith("é…\nMeanwhile it waits")
+    assert 1000 < len(long.encode()) <= 1024
 
 
 def test_a_target_takes_one_policy_with_external_auth() -> None:

@@ -16,7 +16,8 @@ from tests.reference.cluster import Cluster
 from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters, endpoints
 from tests.worlds.network_objects import admin, pod, rule
 from tests.worlds.network_snapshots import snapshot
-from tierwall.analyze.network_status import MAX_MESSAGE_BYTES, MAX_RIVALS, priority_rivals
+from tierwall.analyze.network_status import MAX_RIVALS, priority_rivals
+from tierwall.attach.status import MAX_MESSAGE_BYTES
 
 Object = dict[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tierwall.analyze.network import MAX_STAND_INS
 from tierwall.analyze.network_cells import ConnectionCell, Witness, name_connection
-from tierwall.attach.status import StatusCondition
+from tierwall.attach.status import MAX_MESSAGE_BYTES, StatusCondition, bounded_message
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Tier
 from tierwall.core.unprintable import escape_unprintable
@@ -34,7 +34,6 @@ from tierwall.resources.validity import objections
 
 KINDS = tuple(kind for kind in POLICY_KINDS if kind != NETWORK_POLICY)
 ACCEPTED, CONFLICTED = "tierwall.io/Accepted", "tierwall.io/Conflicted"
-MAX_MESSAGE_BYTES = 1024
 # The most rivals that are looked for: a thousand policies of one priority are one mistake.
 MAX_RIVALS = 20
 
@@ -65,7 +64,7 @@ def _accepted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
     if not refused:
         return StatusCondition(ACCEPTED, True, "Accepted", "Policy is accepted")
     meanwhile = f"Meanwhile {_meanwhile(snapshot, policy)}"
-    return StatusCondition(ACCEPTED, False, "Invalid", _cut(refused, meanwhile))
+    return StatusCondition(ACCEPTED, False, "Invalid", bounded_message(refused, meanwhile))
 
 
 def _meanwhile(snapshot: Snapshot, policy: Resource) -> str:
@@ -108,22 +107,6 @@ def _conflicted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
     fitting = (message for message in messages if len(message.encode()) <= MAX_MESSAGE_BYTES)
     message = next(fitting, "Policies with the same priority answer some connections otherwise")
     return StatusCondition(CONFLICTED, True, "SamePriority", message)
-
-
-def _cut(lines: Sequence[str], closing: str) -> str:
-    """Join lines, each escaped, and a closing one; leave out and count lines that would make the message too long."""
-    closing = escape_unprintable(closing)
-    room = MAX_MESSAGE_BYTES - len(closing.encode()) - len("\n99999 more\n")
-    kept: list[str] = []
-    for line in map(escape_unprintable, lines):
-        size = len(line.encode()) + 1
-        if size > room:
-            break
-        kept.append(line)
-        room -= size
-    if len(kept) < len(lines):
-        kept.append(f"{len(lines) - len(kept)} more")
-    return "\n".join([*kept, closing])
 
 
 def priority_rivals(snapshot: Snapshot) -> Mapping[Reference, Mapping[Reference, str]]:

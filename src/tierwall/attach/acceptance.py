@@ -28,11 +28,12 @@ from tierwall.cel.library.regex import compile_pattern
 from tierwall.cel.types import BOOL, DYN, STRING, TIMESTAMP, ObjectType, map_of
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Path
-from tierwall.resources.kinds.registry import schema_of
+from tierwall.resources.kinds.registry import find_kind, schema_of
 from tierwall.resources.once import per_resource, per_snapshot
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.schema import Schema
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import has_other_defaults, objections
 
 BAD_EXPRESSION, BAD_PATTERN = "TW401", "TW402"
 
@@ -147,6 +148,17 @@ def _message(text: str) -> str:
     except ParseError as error:
         return f"{error.line}:{error.column}: {error.message}"
     return ""
+
+
+def closing_reasons(snapshot: Snapshot, policy: Resource) -> list[str]:
+    """Return every reason for which an AccessPolicy is invalid and closes its targets."""
+    reasons = objections(snapshot, policy)
+    reasons += [refusal.message for refusal in refusals(policy)]
+    if find_kind(policy.api_version, policy.kind) is None:
+        reasons.append(f"there is no {policy.kind} in version `{policy.api_version}`")
+    if not reasons and has_other_defaults(snapshot, policy):
+        reasons.append(f"the installed definition of {policy.kind} has other defaults than Tierwall knows")
+    return reasons
 
 
 MAX_POLICIES = 5

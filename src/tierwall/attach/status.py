@@ -7,13 +7,13 @@ snapshot: a policy recovers when it is corrected or when a more senior policy is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tierwall.attach.acceptance import broken_expressions, exceeded_limits, refusals
+from tierwall.attach.acceptance import broken_expressions, closing_reasons, exceeded_limits, refusals
 from tierwall.attach.attachment import AttachmentProblem, TargetAttachment, attachment
 from tierwall.attach.backend import nested_refs
-from tierwall.attach.closing import closed_places
+from tierwall.attach.closing import NO_SCOPE, closed_places, closing_scope
 from tierwall.attach.place import AGENTGATEWAY, Place
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.core.unprintable import escape_unprintable
@@ -26,9 +26,11 @@ CONTROLLERS = {
     **dict.fromkeys(ACCESS_POLICIES, "sigs.k8s.io/kube-agentic-networking-controller"),
 }
 MAX_ANCESTORS = 16
+MAX_MESSAGE_BYTES = 1024
 # The reasons for which an AccessPolicy closes its targets (docs/semantics.md#an-invalid-policy-closes-its-targets). A
 # policy that exceeds a limit is ignored instead (docs/semantics.md#evaluated-lists-every-policy-looked-at).
 CLOSING = ("Invalid", "InvalidCEL")
+UNREADABLE_TARGETS = "Policy is not attached: its targetRefs cannot be read"
 
 
 class StatusCondition(NamedTuple):
@@ -92,10 +94,10 @@ def ancestors(snapshot: Snapshot, policy: Resource, merge_status: MergeStatus) -
 
 
 def _gateway_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStatus) -> Iterator[Ancestor]:
-    accepted = _gateway_accepted(snapshot, policy)
+    accepted = gateway_policy_accepted(snapshot, policy)
     if not accepted.status:
         pending = StatusCondition("Attached", False, "Pending", "Policy is not attached due to invalid status")
-        yield Ancestor(SUMMARY, (accepted, pending, _programmed(accepted, pending)))
+        yield Ancestor(SUMMARY, (accepted, pending))
         return
     attached_to = attachment(snapshot, policy)
     by_gateway: dict[Place, list[TargetAttachment]] = {}
@@ -108,15 +110,16 @@ def _gateway_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeSta
         through = ", ".join(str(target.place) for target in by_gateway[gateway])
         message = "Attached to all targets" if not failed else _joined((f"Attached to {through}",))
         attached = StatusCondition("Attached", True, "Attached", message)
-        rest = (_programmed(accepted, attached), _conflicted(merge_status), _overridden(merge_status))
+        rest = (_conflicted(merge_status), _overridden(merge_status))
         yield Ancestor(_ancestor_ref(gateway), (accepted, attached, resolved, *rest))
     if failed:
         message = _joined(f"Policy is not attached: {target.message}" for target in failed)
         pending = StatusCondition("Attached", False, "Pending", message)
-        yield Ancestor(SUMMARY, (accepted, pending, _programmed(accepted, pending)))
+        yield Ancestor(SUMMARY, (accepted, pending))
 
 
-def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
+def gateway_policy_accepted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
+    """Return `Accepted` of an AgentgatewayPolicy."""
     if refused := objections(snapshot, policy):
         return StatusCondition("Accepted", False, "Invalid", _joined(refused))
     broken = broken_expressions(policy)
@@ -138,7 +141,7 @@ def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
 
 
 def _access_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStatus) -> Iterator[Ancestor]:
-    rejected = _access_rejected(snapshot, policy)
+    rejected = access_policy_rejected(snapshot, policy)
     resolved = _resolved(snapshot, policy)
     exceeded = [limit for limit in exceeded_limits(snapshot, policy) if limit.external_auth]
     conflicted = StatusCondition("Conflicted", False, "NoConflicts", "No other policy conflicts with this one")
@@ -147,52 +150,64 @@ def _access_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStat
     overridden = StatusCondition(
         "Overridden", False, "NotOverridden", "All policies of a target must allow; none overrides another"
     )
+    rest = (resolved, conflicted, overridden)
     seen = set()
     for target in attachment(snapshot, policy):
         if target.place is None or target.place.whole in seen:
             continue
         seen.add(target.place.whole)
-        accepted = rejected or StatusCondition("Accepted", True, "Accepted", "Policy is accepted")
         attached = StatusCondition("Attached", True, "Attached", "Attached to the target")
         if target.problem is not None:
-            attached = StatusCondition(
-                "Attached", False, "Pending", _joined((f"Policy is not attached: {target.message}",))
-            )
-            if target.problem is AttachmentProblem.WRONG_KIND and rejected is None:
-                accepted = StatusCondition("Accepted", False, "Invalid", _joined((target.message,)))
-            elif target.problem.is_missing and rejected is None:
-                accepted = StatusCondition("Accepted", False, "TargetNotFound", _joined((target.message,)))
+            message = _joined((f"Policy is not attached: {target.message}",))
+            attached = StatusCondition("Attached", False, "Pending", message)
         elif rejected is not None:
             attached = StatusCondition("Attached", False, "Pending", "Policy is not attached due to invalid status")
-        programmed = _programmed(accepted, attached)
-        if (
-            rejected is not None
-            and rejected.reason in CLOSING
-            and target.problem in (None, AttachmentProblem.NOT_REACHED)
-        ):
-            programmed = programmed._replace(message="Policy is invalid: every request to the target is denied")
-        rest = (resolved, programmed, conflicted, overridden)
-        yield Ancestor(_ancestor_ref(target.place.whole), (accepted, attached, *rest))
-    if rejected is None or rejected.reason not in CLOSING:
-        return
-    for place in closed_places(snapshot, policy):
+        yield Ancestor(_ancestor_ref(target.place.whole), (access_policy_accepted(rejected, target), attached, *rest))
+    attached = StatusCondition("Attached", False, "Pending", UNREADABLE_TARGETS)
+    for place in places_closed_besides_targets(snapshot, policy, rejected):
         if place not in seen:
-            message = "Policy is not attached: its targetRefs cannot be read"
-            attached = StatusCondition("Attached", False, "Pending", message)
-            message = "Policy is invalid, and may have named the target: every request to the target is denied"
-            programmed = StatusCondition("Programmed", False, "Pending", message)
-            yield Ancestor(_ancestor_ref(place), (rejected, attached, resolved, programmed, conflicted, overridden))
+            assert rejected is not None
+            yield Ancestor(_ancestor_ref(place), (rejected, attached, *rest))
 
 
-def _access_rejected(snapshot: Snapshot, policy: Resource) -> StatusCondition | None:
-    """Return the condition of a rejected policy: on all targets alike (docs/semantics.md#five-policies-per-target)."""
-    if refused := objections(snapshot, policy):
-        return StatusCondition("Accepted", False, "Invalid", _joined(refused))
+def access_policy_accepted(rejected: StatusCondition | None, target: TargetAttachment) -> StatusCondition:
+    """Return `Accepted` of an AccessPolicy for one target; `rejected` holds for all of its targets."""
+    if rejected is not None:
+        return rejected
+    if target.problem is AttachmentProblem.WRONG_KIND:
+        return StatusCondition("Accepted", False, "Invalid", bounded_message((target.message,)))
+    if target.problem is not None and target.problem.is_missing:
+        return StatusCondition("Accepted", False, "TargetNotFound", bounded_message((target.message,)))
+    return StatusCondition("Accepted", True, "Accepted", "Policy is accepted")
+
+
+def places_closed_besides_targets(
+    snapshot: Snapshot, policy: Resource, rejected: StatusCondition | None
+) -> Iterator[Place]:
+    """Yield the objects that a rejected AccessPolicy closes because its targetRefs may have named them."""
+    if rejected is not None and rejected.reason in CLOSING:
+        yield from closed_places(snapshot, policy)
+
+
+def access_policy_rejected(snapshot: Snapshot, policy: Resource) -> StatusCondition | None:
+    """Return the condition of a rejected policy: on all targets alike (docs/semantics.md#five-policies-per-target).
+
+    Its message has every reason, and says what the policy does meanwhile.
+    """
+    reasons = closing_reasons(snapshot, policy)
     if exceeded := exceeded_limits(snapshot, policy):
-        return StatusCondition("Accepted", False, "LimitPerTargetExceeded", _joined(map(str, exceeded)))
-    if unusable := refusals(policy):
-        return StatusCondition("Accepted", False, "InvalidCEL", _joined(refusal.message for refusal in unusable))
-    return None
+        # A policy over a limit counts nowhere, whatever else is wrong with it.
+        message = bounded_message((*map(str, exceeded), *reasons), "Meanwhile it is ignored")
+        return StatusCondition("Accepted", False, "LimitPerTargetExceeded", message)
+    if not reasons:
+        return None
+    reason = "InvalidCEL" if len(reasons) == len(refusals(policy)) else "Invalid"
+    return StatusCondition("Accepted", False, reason, bounded_message(reasons, _meanwhile(policy)))
+
+
+def _meanwhile(policy: Resource) -> str:
+    besides = "" if closing_scope(policy) == NO_SCOPE else ", and so is what its targetRefs may have named"
+    return f"Meanwhile its targets are closed{besides}: every request to them is denied"
 
 
 def _resolved(snapshot: Snapshot, policy: Resource) -> StatusCondition:
@@ -202,12 +217,6 @@ def _resolved(snapshot: Snapshot, policy: Resource) -> StatusCondition:
     return StatusCondition(
         "ResolvedRefs", False, problems[0][0], _joined(dict.fromkeys(message for _, message in problems))
     )
-
-
-def _programmed(accepted: StatusCondition, attached: StatusCondition) -> StatusCondition:
-    if accepted.status and attached.status:
-        return StatusCondition("Programmed", True, "Programmed", "Policy is in force")
-    return StatusCondition("Programmed", False, "Pending", "Policy is not in force: it is not accepted and attached")
 
 
 def _conflicted(merge_status: MergeStatus) -> StatusCondition:
@@ -229,6 +238,28 @@ def _overridden(merge_status: MergeStatus) -> StatusCondition:
 def _joined(messages: Iterable[str]) -> str:
     """Join messages, each on a line of its own: names in them cannot fake another line."""
     return "\n".join(map(escape_unprintable, messages))
+
+
+def bounded_message(lines: Sequence[str], closing: str = "") -> str:
+    """Join lines, each escaped, and a closing one; leave out and count lines that would make the message too long.
+
+    Of a first line that is too long by itself, the beginning stays.
+    """
+    closing = escape_unprintable(closing)
+    room = MAX_MESSAGE_BYTES - len(closing.encode()) - len("\n99999 more\n")
+    kept: list[str] = []
+    for line in map(escape_unprintable, lines):
+        size = len(line.encode()) + 1
+        if size > room and not kept:
+            kept.append(line.encode()[: room - len("…".encode()) - 1].decode(errors="ignore") + "…")
+            break
+        if size > room:
+            break
+        kept.append(line)
+        room -= size
+    if len(kept) < len(lines):
+        kept.append(f"{len(lines) - len(kept)} more")
+    return "\n".join([*kept, closing] if closing else kept)
 
 
 def _ancestor_ref(place: Place) -> AncestorRef:

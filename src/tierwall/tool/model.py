@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from tierwall.attach.acceptance import MAX_POLICIES, is_rejected, refusals
+from tierwall.attach.acceptance import MAX_POLICIES, closing_reasons, is_rejected
 from tierwall.attach.closing import NO_SCOPE, closing_scope
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import GATEWAY, Place
@@ -22,11 +22,10 @@ from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, attachments, 
 from tierwall.attach.target import follow as follow_attachments
 from tierwall.core.stack import CombiningRule, Stack, Tier
 from tierwall.resources.admission import with_defaults
-from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import has_other_defaults, installed_definition, objections
+from tierwall.resources.validity import installed_definition
 from tierwall.tool.generations import ReadNames, read_policy
 from tierwall.tool.methods import NameSet, read_names
 from tierwall.tool.request import CALL, Backend
@@ -215,13 +214,7 @@ def _may_have_scope(policy: AccessPolicy) -> bool:
 
 
 def _read(snapshot: Snapshot, resource: Resource) -> AccessPolicy:
-    reasons = objections(snapshot, resource)
-    reasons += [refusal.message for refusal in refusals(resource)]
-    if find_kind(resource.api_version, resource.kind) is None:
-        reasons.append(f"there is no {resource.kind} in version `{resource.api_version}`")
-    if not reasons and has_other_defaults(snapshot, resource):
-        reasons.append(f"the installed definition of {resource.kind} has other defaults than Tierwall knows")
-    if reasons:
+    if reasons := closing_reasons(snapshot, resource):
         return AccessPolicy(resource, NO_RULES, NO_RULES, tuple(reasons), resource.reference)
     return read_policy(resource, with_defaults(resource.value)["spec"], _name_reader(snapshot, resource))
 

@@ -1,1 +1,1 @@
-"""The controller in the cluster: what statuses, Events and reports should say, and the one leader that writes them."""
+"""`tierwall controller`: the status of policies and what else the cluster is told about them (docs/controller.md)."""

@@ -1,71 +1,83 @@
-"""The statuses that objects should have, as plain values: computed without a server, written by `status_writer`.
+"""The statuses that objects should have, as plain values: what the controller computes, and `status_writer` writes.
 
-Times are not part of it. Whoever writes keeps the `lastTransitionTime` of a condition whose status stays, and never
-writes over a higher `observedGeneration` (docs/controller.md#status).
+They have no times: `lastTransitionTime` is that of the API server's object for as long as `status` stays the same, so
+only the writer knows it. `observedGeneration` of every condition is `DesiredStatus.generation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
-from tierwall.resources.resource import Identity
+from msgspec import Struct
 
-CONTROLLER = "tierwall.io/controller"
-# The manager of the fields that are written by server-side apply.
-FIELD_MANAGER = "tierwall"
-# The most entries of `status.ancestors`, and bytes of a message.
-MAX_ANCESTORS = 16
+from tierwall.resources.resource import Identity, Resource
+
+CONTROLLER_NAME = "tierwall.io/controller"
+# Where an object has one list of conditions for all controllers, the types of ours begin like this.
+CONDITION_PREFIX = "tierwall.io/"
 MAX_MESSAGE_BYTES = 1024
-# The fields of `ancestorRef` or `parentRef`, sorted, without those that are absent.
-RefFields: TypeAlias = tuple[tuple[str, str | int], ...]
 
 
-class WantedCondition(NamedTuple):
-    """A condition without its time. Its `observedGeneration` is that of the status."""
+class WantedCondition(Struct, frozen=True):
+    """A condition. `status` is `True`, `False` or `Unknown`."""
 
     type: str
-    status: bool
+    status: str
     reason: str
-    message: str
+    message: str = ""
 
 
-class WantedAncestor(NamedTuple):
-    """Our entry of `status.ancestors` of a policy, or of `status.parents` of a route, with all of its conditions."""
+class WantedRef(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The `ancestorRef` of a policy or the `parentRef` of a route; empty parts are left out."""
 
-    ref: RefFields
+    group: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    section_name: str = ""
+    port: int = 0
+
+
+class WantedAncestor(Struct, frozen=True):
+    """Our entry of `status.ancestors` of a policy, or of `status.parents` of a route."""
+
+    ref: WantedRef
     conditions: tuple[WantedCondition, ...]
 
-    @property
-    def ref_document(self) -> dict[str, str | int]:
-        """`ancestorRef` or `parentRef`."""
-        return dict(self.ref)
 
-
-class WantedListener(NamedTuple):
-    """An entry of `status.listeners` of a Gateway."""
+class WantedListener(Struct, frozen=True):
+    """An entry of `status.listeners` of a Gateway; `kinds` are the group and kind of the routes that it takes."""
 
     name: str
-    supported_kinds: tuple[tuple[str, str], ...]
     attached_routes: int
+    kinds: tuple[tuple[str, str], ...]
     conditions: tuple[WantedCondition, ...]
 
 
-class DesiredStatus(NamedTuple):
-    """The status that one object should have. Parts that are None stay as they are.
+class DesiredStatus(Struct, frozen=True, kw_only=True):
+    """The status of one object, as far as it is ours. A part that is None is left as it is; an empty one is emptied.
 
-    `conditions`, `listeners` and `fields` (such as `addresses` and `supportedFeatures`) are written by server-side
-    apply: a condition of ours that is not among them goes away. `ancestors` (`parents` of routes) is an atomic list of
-    several controllers: exactly these entries have our `controllerName`, and the entries of others stay as they are.
+    `uid` and `generation` are those of the object that was judged: nothing is written on another one.
     """
 
     identity: Identity
-    api_version: str
+    version: str
     uid: str
     generation: int
+    # `status.conditions`. Of kinds that every controller may write, only types with `CONDITION_PREFIX`.
     conditions: tuple[WantedCondition, ...] | None = None
+    # `status.ancestors` of policies: our entries.
     ancestors: tuple[WantedAncestor, ...] | None = None
+    # `status.parents` of routes: our entries.
+    parents: tuple[WantedAncestor, ...] | None = None
+    # Of Gateways of our class: listeners, and addresses with their types.
     listeners: tuple[WantedListener, ...] | None = None
-    fields: Mapping[str, Any] | None = None
-    # `ancestors` or `parents`.
-    list_field: str = "ancestors"
+    addresses: tuple[tuple[str, str], ...] | None = None
+    # Of our GatewayClass.
+    supported_features: tuple[str, ...] | None = None
+
+
+# Tells what engines say about a policy as it is now, as its `Programmed` condition without prefix; None if no engine
+# must hold it. The target is the ancestor of a policy that has one `Programmed` for each.
+Programmed: TypeAlias = Callable[[Resource, WantedRef | None], WantedCondition | None]

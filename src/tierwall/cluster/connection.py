@@ -14,7 +14,7 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -63,7 +63,10 @@ class _Replaced(UnreachableError):
 
 
 class _Request(Struct, frozen=True):
-    """What is asked for, and what is sent. `may_wait`: an overloaded server may be asked again later."""
+    """What is asked for, and what is sent. `may_wait`: an overloaded server may be asked again later.
+
+    `check` is called when the first byte is due: whatever it raises, nothing is sent then.
+    """
 
     path: str
     query: Mapping[str, str] | None = None
@@ -72,19 +75,23 @@ class _Request(Struct, frozen=True):
     content: bytes | None = None
     content_type: str = "application/json"
     may_wait: bool = True
+    check: Callable[[], None] = lambda: None
 
 
 class _OpenedStream:
     """The connection that a request opens. It is closed if its handshake is given up: httpcore would forget it."""
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], None]) -> None:
         self._stream: Any = None
+        self._check = check
 
     async def trace(self, event: str, info: Mapping[str, Any]) -> None:
         if event.endswith("connect_tcp.complete"):
             self._stream = info["return_value"]
         elif event.endswith("start_tls.failed") and self._stream is not None:
             await self._stream.aclose()
+        elif event.endswith("send_request_headers.started"):
+            self._check()
 
 
 class Connection:
@@ -129,13 +136,15 @@ class Connection:
         content: bytes | None = None,
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
+        check: Callable[[], None] = lambda: None,
     ) -> ServerReply:
         """Return the answer to a write; failures as in `get`.
 
         An overloaded server is not asked again: whoever writes must first check that it still may, and that what it
-        writes still holds.
+        writes still holds. `check` is called when a connection is open and the first byte is due; if it raises,
+        nothing is sent.
         """
-        request = _Request(path, query, method=method, content=content, content_type=content_type, may_wait=False)
+        request = _Request(path, query, "application/json", method, content, content_type, False, check)
         return await self._exchange(request, MAX_WRITTEN)
 
     async def _exchange(self, request: _Request, limit: int) -> ServerReply:
@@ -217,7 +226,7 @@ class Connection:
                         content=request.content,
                         headers=httpx.Headers(headers, encoding="utf-8"),
                         timeout=httpx.Timeout(None, read=silence),
-                        extensions={"trace": _OpenedStream().trace},
+                        extensions={"trace": _OpenedStream(request.check).trace},
                     )
                     response = await client.send(built, stream=True)
             except TimeoutError:

@@ -47,8 +47,13 @@ class FollowedCluster:
         timeout: float | None,
         notify: Callable[[], None],
         timing: Timing | None = None,
+        within: Mapping[KindKey, str] | None = None,
     ) -> None:
-        """`notify` is called, in the thread of the cluster, when something has changed."""
+        """`notify` is called, in the thread of the cluster, when something has changed.
+
+        `within` has the kinds that are followed in one namespace alone.
+        """
+        self._within = within or {}
         self.access = access
         self._wanted, self._timeout = wanted, timeout
         self._notify, self._timing = notify, timing or Timing()
@@ -63,7 +68,10 @@ class FollowedCluster:
         self._missing_since: dict[FollowedKey, float] = {}
         # The groups of which the server does not know at the moment which kinds they have.
         self._stale: frozenset[str] = frozenset()
-        self._named: Mapping[FollowedKey, type[Any]] = {}
+        self._named: dict[FollowedKey, type[Any]] = {}
+        # When the server was last heard from, and when that was last looked at, by the clock of `time.monotonic`.
+        self.heard: Mapping[FollowedKey, float] = {}
+        self.looked = 0.0
         # Set when everything was read for the first time, or never will be.
         self._complete = threading.Event()
         self._failure: InputError | None = None
@@ -231,7 +239,7 @@ class FollowedCluster:
         """Follow kinds that are served now, and drop the objects of kinds that no longer are."""
         assert self._loop is not None
         self._stale = frozenset(discovery.stale)
-        every = {(*key, "", ""): shape for key, shape in self._wanted.items()} | dict(self._named)
+        every = {(*key, self._within.get(key, ""), ""): shape for key, shape in self._wanted.items()} | self._named
         for key in self._reflectors.keys() - every.keys():
             self._drop(key)
         for key, shape in every.items():
@@ -308,6 +316,8 @@ class FollowedCluster:
                     lost.append(_lost(reflector, failure))
             for name, problem in reflector.faults.items():
                 faults[kind.group, kind.kind, *name] = problem
+        self.looked = self._loop.time()
+        self.heard = {key: reflector.heard for key, (reflector, _) in self._reflectors.items()}
         state = ClusterChanges({}, tuple(lost), faults)
         if state != self._state:
             with self._lock:

@@ -99,6 +99,8 @@ class Reflector:
         self.object_name = f"{namespace}/{name}" if name else ""
         self.objects: dict[Name, Any] = {}
         self.faults: dict[Name, str] = {}
+        # When the server last sent a list, an event or a bookmark, or accepted a watch, by the clock of the loop.
+        self.heard = time.monotonic()
         # Set when everything was listed for the first time.
         self.complete = asyncio.Event()
         # Why the kind cannot be followed at the moment.
@@ -192,7 +194,7 @@ class Reflector:
             self._drop(name)
         for name, item in items.items():
             self._put(name, item)
-        self._version = version
+        self._version, self.heard = version, _now()
         self._relist_at = _now() + random.uniform(*self._timing.relist)
         self.complete.set()
 
@@ -216,6 +218,7 @@ class Reflector:
         ):
             try:
                 async for event in events:
+                    self.heard = _now()
                     if event.type == OPENED:
                         self.failure = self.failure if initial is not None else None
                     elif initial is None:

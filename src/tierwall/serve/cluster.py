@@ -42,6 +42,8 @@ QUIET_S = 0.02
 REST_TIMES, LONGEST_REST_S = 19, 0.5
 # How long to wait before saying what is waited for, and how often to look whether that has changed.
 PATIENCE_S = 1.0
+# A thread of a cluster that has not looked for so long does not any more.
+STUCK_S = 60.0
 # How long the first load waits for Secrets and ConfigMaps.
 NAMED_PATIENCE_S = 10.0
 
@@ -59,12 +61,14 @@ class ClusterSource:
         send_message: Callable[[str], None],
         named: Callable[[Snapshot], Iterable[Identity]] = lambda snapshot: (),
         timing: Timing | None = None,
+        within: Mapping[KindKey, str] | None = None,
     ) -> None:
         """`wanted` are the kinds that are followed, with the shapes of their objects; `timeout` is for one request.
 
-        `named` returns the Secrets and ConfigMaps that the other objects need; these are followed by name.
+        `named` returns the Secrets and ConfigMaps that the other objects need; these are followed by name. `within` has
+        the kinds that are followed in one namespace alone.
         """
-        self._followed = FollowedCluster(access, wanted, timeout, self._notify, timing)
+        self._followed = FollowedCluster(access, wanted, timeout, self._notify, timing, within)
         self._server, self._cluster = address_of(access.server), access.context or access.server
         self._files, self._settings, self._send_message = files, settings, send_message
         self._named = named
@@ -208,6 +212,17 @@ class ClusterSource:
         at = ClusterPosition(self._cluster, group, reference)
         message = f"cannot be decoded, so its last good state counts, or else it is taken as it is: {problem}"
         return Diagnostic("TW044", message, at, reference=reference)
+
+    @property
+    def heard(self) -> Mapping[str, float]:
+        """When the server was last heard from about each kind, by the clock of `time.monotonic`: the earliest time."""
+        heard = self._followed.heard.items()
+        return {kind: moment for moment, kind in sorted(((moment, key[1]) for key, moment in heard), reverse=True)}
+
+    @property
+    def is_turning(self) -> bool:
+        """Whether the thread of the cluster still looks at what it follows, once it does."""
+        return not self._followed.looked or time.monotonic() - self._followed.looked < STUCK_S
 
     # Following
 

@@ -1,8 +1,8 @@
 """HTTP pages of a serving process: health, metrics, and pages that the process adds.
 
-Health is for Kubernetes probes. `/healthz` says that the process is alive, `/readyz` that it does its job: 200 if every
-check passes, otherwise 503, with the message of each check in the body. Metrics are in Prometheus' text format at
-`/metrics`. Every process has its own registry, so tests can have several.
+Health is for Kubernetes probes. `/livez`, also called `/healthz`, says that the process is alive, `/readyz` that it
+does its job: 200 if every check passes, otherwise 503, with the message of each check in the body. Metrics are in
+Prometheus' text format at `/metrics`. Every process has its own registry, so tests can have several.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -108,18 +108,27 @@ class Readiness(NamedTuple):
     message: str = ""
 
 
-def health(checks: Mapping[str, Callable[[], Readiness]]) -> list[Route]:
-    """Return the routes `/healthz` and `/readyz`; checks must be quick and must not raise."""
+Checks: TypeAlias = Mapping[str, Callable[[], Readiness]]
+
+
+def health(checks: Checks, loops: Checks | None = None) -> list[Route]:
+    """Return the routes `/livez`, `/healthz` and `/readyz`; checks must be quick and must not raise.
+
+    `loops` says of each loop whether it still turns. That of the pages does if it answers at all.
+    """
 
     async def alive(request: Request) -> Response:
-        return PlainTextResponse("ok\n")
+        stuck = [
+            f"{name}: {answer.message}\n" for name, check in (loops or {}).items() if not (answer := check()).is_ready
+        ]
+        return PlainTextResponse("".join(stuck) or "ok\n", 503 if stuck else 200)
 
     async def ready(request: Request) -> Response:
         answers = {name: check() for name, check in checks.items()}
         body = {name: {"ready": answer.is_ready, "message": answer.message} for name, answer in answers.items()}
         return JSONResponse(body, 200 if all(answer.is_ready for answer in answers.values()) else 503)
 
-    return [Route("/healthz", alive), Route("/readyz", ready)]
+    return [Route("/livez", alive), Route("/healthz", alive), Route("/readyz", ready)]
 
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

@@ -1,0 +1,90 @@
+"""`tierwall controller` writes the status of policies in a cluster (docs/controller.md)."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from tierwall.cli.clusters import ClusterParams
+from tierwall.cli.command import address, command, option, print_line, print_report, runs
+
+
+class ControllerParams(ClusterParams):
+    """The options of `controller`."""
+
+    release_namespace: str | None = option(
+        metavar="NAME",
+        help="Namespace of the controller's Lease and of NodeReports.",
+        show_default="POD_NAMESPACE, then that of the context",
+    )
+    identity: str | None = option(
+        metavar="NAME", help="Name of this replica in the Lease.", show_default="POD_NAME, then the host's name"
+    )
+    lease_duration: str = option(
+        default="15s", metavar="DURATION", help="How long a replica waits before it takes the lead from a silent one."
+    )
+    renew_deadline: str = option(
+        default="10s", metavar="DURATION", help="How long a leader writes after its last renewal."
+    )
+    retry_period: str = option(default="2s", metavar="DURATION", help="How often the Lease is renewed or looked at.")
+    http: str = option(
+        default="127.0.0.1:0",
+        show_default="a free port",
+        metavar="HOST:PORT",
+        help="Address that serves health and metrics.",
+    )
+
+
+@command("controller", epilog="Example: tierwall controller --cluster --http 0.0.0.0:8080")
+@runs(ControllerParams)
+def controller(params: ControllerParams) -> None:
+    """Follow a cluster, and write the status of its policies. Several replicas may run: one of them writes.
+
+    Traffic does not depend on the controller. Exit code 0 after a signal, 1 if the cluster cannot be read.
+    """
+    if params.cluster_to_read is None:
+        raise click.UsageError("Missing option '--cluster' or '--context NAME'.")
+    from tierwall.cli.followed import CommandClusterSource
+    from tierwall.resources.load import Loader, LoadSettings
+    from tierwall.serve.controller.kinds import OF_THE_RELEASE, controller_kinds
+    from tierwall.serve.controller.lease import LeaseTiming
+    from tierwall.serve.controller.run import ControllerSettings, run_controller
+    from tierwall.serve.files import FileSource
+
+    lease = LeaseTiming(
+        _seconds(params.lease_duration, "--lease-duration"),
+        _seconds(params.renew_deadline, "--renew-deadline"),
+        _seconds(params.retry_period, "--retry-period"),
+    )
+    if lease.problem:
+        raise click.UsageError(lease.problem)
+    http = address(params.http, "--http")
+    access = params.cluster_access
+    assert access is not None
+    settings = ControllerSettings(
+        release_namespace=params.release_namespace or os.environ.get("POD_NAMESPACE") or access.namespace or "default",
+        identity=params.identity or os.environ.get("POD_NAME") or os.uname().nodename,
+        lease=lease,
+        http=http,
+    )
+    nothing = LoadSettings(access.namespace)
+    source = CommandClusterSource(
+        access,
+        controller_kinds(),
+        params.cluster_to_read.timeout,
+        FileSource(Loader((), nothing)),
+        nothing,
+        lambda message: print_line(message, err=True),
+        within=dict.fromkeys(OF_THE_RELEASE, settings.release_namespace),
+    )
+    run_controller(access, params.cluster_to_read.timeout, settings, source, print_report)
+
+
+def _seconds(text: str, option: str) -> float:
+    from tierwall.values.time import parse_seconds
+
+    seconds = parse_seconds(text)
+    if seconds is None:
+        raise click.BadParameter(f"expected a duration such as 15s, found `{text}`", param_hint=option)
+    return seconds

@@ -1,0 +1,36 @@
+"""The options of `tierwall controller`: what is missing, and times that do not fit together."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from tierwall.cli.main import root
+
+
+def refusal(*arguments: str) -> str:
+    result = CliRunner().invoke(root, ["controller", *arguments])
+    assert result.exit_code == 2
+    return result.stderr.splitlines()[-1]
+
+
+def test_a_cluster_must_be_named() -> None:
+    assert refusal() == "Error: Missing option '--cluster' or '--context NAME'."
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        (("--lease-duration=10s",), "the lease must last longer than the renewal deadline"),
+        (("--renew-deadline=2500ms",), "the renewal deadline must be longer than the retry period and 25%"),
+        (("--retry-period=0s",), "the retry period must be longer than 0s"),
+    ],
+)
+def test_times_must_fit_together(times: tuple[str, ...], words: str) -> None:
+    assert refusal("--cluster", *times) == f"Error: {words}"
+
+
+@pytest.mark.parametrize("option", ["--lease-duration", "--renew-deadline", "--retry-period"])
+def test_times_are_durations(option: str) -> None:
+    expected = f"Error: Invalid value for {option}: expected a duration such as 15s, found `soon`"
+    assert refusal("--cluster", option, "soon") == expected

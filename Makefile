@@ -65,7 +65,7 @@ kernel-tools: ## install nft and ip, which tests of the kernel need; says so whe
 	  install 2>/dev/null || { apt-get update -qq && install; } && exit 0; fi; \
 	echo "nft and ip are missing and cannot be installed here (root and apt are needed): tests of the kernel will be skipped"
 
-cluster-tools: ## build the kube-apiserver, kubectl and etcd that the cluster tests run, once; says so where Go is absent
+cluster-tools: ## build the kube-apiserver, kubectl, etcd and helm that the cluster tests run, once; says so where Go is absent
 	@deploy/cluster-tools/build
 
 check: dev ## style, types, layers and plain words only

@@ -27,11 +27,14 @@ _BUILT = {
     "kube-apiserver": ("kube", TOOLS / "go.mod", "k8s.io/kubernetes"),
     "kubectl": ("kube", TOOLS / "go.mod", "k8s.io/kubernetes"),
     "etcd": ("etcd", TOOLS / "etcd" / "go.mod", "go.etcd.io/etcd/server/v3"),
+    "helm": ("helm", TOOLS / "helm" / "go.mod", "helm.sh/helm/v3"),
 }
+# What a control plane is made of, and how it is asked.
+_SERVERS = ("kube-apiserver", "kubectl", "etcd")
 
 
 def tool(program: str) -> str:
-    """Return the path of kube-apiserver, kubectl or etcd. Without it, the test is skipped, or fails in CI."""
+    """Return the path of kube-apiserver, kubectl, etcd or helm. Without it, the test is skipped, or fails in CI."""
     name, module_file, module = _BUILT[program]
     version = re.search(rf"^require {re.escape(module)} v(\S+)", module_file.read_text(), re.MULTILINE)
     assert version is not None
@@ -45,8 +48,8 @@ def tool(program: str) -> str:
 
 
 def need_tools() -> None:
-    """Skip the test, or fail in CI, if one of the programs is missing."""
-    for program in _BUILT:
+    """Skip the test, or fail in CI, if one of the programs of a control plane is missing."""
+    for program in _SERVERS:
         tool(program)
 
 
@@ -74,7 +77,7 @@ class ControlPlane:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.pki = folder / "pki"
-        self._programs = {program: tool(program) for program in _BUILT}
+        self._programs = {program: tool(program) for program in _SERVERS}
         self._held = [HeldPort() for _ in range(3)]
         self.api_port, self._etcd_port, self._peer_port = (port.number for port in self._held)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}

@@ -3,9 +3,7 @@
 Both run on loopback without TLS, with uvloop and httptools, asked over kept-alive connections; CPU time is that of
 the server process alone, from the kernel, once the policies are ready. The two take turns, so that whatever else the
 machine does is shared, and each line is the median of its rounds. Reviews that are said to be unlike any other were
-not sent before, not even to warm up: the server keeps answers. The last lines send 2,000 reviews a second at even
-intervals, from the moment that `/readyz` says yes, and report latencies as the client sees them; on a loaded machine
-they tell about the machine.
+not sent before, not even to warm up: the server keeps answers. Latencies: `authorizer_latency`.
 """
 
 from __future__ import annotations
@@ -15,14 +13,13 @@ import http.client
 import json
 import os
 import re
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -32,7 +29,6 @@ from tierwall.api.algebra.request import OPERATIONS
 REQUESTS, CONNECTIONS, ROUNDS, WARM_UP = 4_000, 4, 5, 8_000
 # Those who ask at a time; expressions that are in use get compiled, which is done with before measuring begins.
 USERS = 100
-RATE, RATE_SECONDS = 2_000, 5
 ECHO = """
 import msgspec, socket, sys, uvicorn
 decode, encode = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode
@@ -138,45 +134,6 @@ async def flood(port: int, wanted: list[bytes], number: int) -> None:
     await asyncio.gather(*(one(offset) for offset in range(CONNECTIONS)))
 
 
-async def paced(port: int, wanted: list[bytes], held: list[bytes] | None = None) -> list[float]:
-    """Latencies of requests sent at even intervals, waiting in line included.
-
-    Every fiftieth is followed by one of `held`, whose answer takes long: it has a connection of its own and does not
-    count.
-    """
-    lanes: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
-    for _ in range(64):
-        lanes.put_nowait(await asyncio.open_connection("127.0.0.1", port))
-    loop = asyncio.get_running_loop()
-    latencies: list[float] = []
-
-    async def one(due: float, request: bytes) -> None:
-        lane = await lanes.get()
-        await exchange(*lane, request)
-        lanes.put_nowait(lane)
-        latencies.append(loop.time() - due)
-
-    start = loop.time()
-    tasks = []
-    for n in range(RATE * RATE_SECONDS):
-        due = start + n / RATE
-        if due > loop.time():
-            await asyncio.sleep(due - loop.time())
-        tasks.append(loop.create_task(one(due, wanted[n % len(wanted)])))
-        if held and n % 50 == 0:
-            tasks.append(loop.create_task(_apart(port, held[n % len(held)])))
-    await asyncio.wait_for(asyncio.gather(*tasks), 120)
-    while not lanes.empty():
-        lanes.get_nowait()[1].close()
-    return sorted(latencies)
-
-
-async def _apart(port: int, request: bytes) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    await exchange(reader, writer, request)
-    writer.close()
-
-
 def microseconds(servers: list[tuple[int, int]], wanted: list[bytes]) -> list[float]:
     """CPU time of each server (process, port) for one request: the median of some rounds, in turns, after a warm-up."""
     for _, port in servers:
@@ -192,46 +149,9 @@ def microseconds(servers: list[tuple[int, int]], wanted: list[bytes]) -> list[fl
 
 
 @contextmanager
-def silent_chain(folder: str) -> Iterator[None]:
-    """A chain with a webhook that never answers, asked about the users `held-…` alone."""
-    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
-        server = f"https://127.0.0.1:{listening.getsockname()[1]}"
-        kubeconfig = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "w", "cluster": {"server": server, "insecure-skip-tls-verify": True}}],
-            "contexts": [{"name": "w", "context": {"cluster": "w"}}],
-            "current-context": "w",
-        }
-        webhook = {
-            "timeout": "3s",
-            "subjectAccessReviewVersion": "v1",
-            "matchConditionSubjectAccessReviewVersion": "v1",
-            "failurePolicy": "NoOpinion",
-            "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": f"{folder}/webhook.kubeconfig"},
-            "matchConditions": [{"expression": 'request.user.startsWith("held-")'}],
-        }
-        members = [{"type": "Webhook", "name": "hook", "webhook": webhook}, {"type": "CEL", "name": "policies"}]
-        chain = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthorizationConfiguration"}
-        Path(folder, "webhook.kubeconfig").write_text(json.dumps(kubeconfig))
-        Path(folder, "chain.json").write_text(json.dumps({**chain, "authorizers": members}))
-        yield
-
-
-def held_requests() -> list[bytes]:
-    """Reviews that the silent webhook is asked about."""
-    asked = reviews(USERS, 200)
-    for n, review in enumerate(asked):
-        review["spec"]["user"] = f"held-{n}"
-    return [posted("/authorize", review) for review in asked]
-
-
-@contextmanager
-def authorizer(count: int, *options: str, with_silent_webhook: bool = False) -> Iterator[tuple[int, int]]:
-    """`tierwall authorizer` over so many policies: its process and port."""
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        if with_silent_webhook:
-            stack.enter_context(silent_chain(folder))
+def authorizer(count: int, *options: str) -> Iterator[tuple[int, int]]:
+    """`tierwall authorizer` over so many policies: its process and port. Among the options may be other folders."""
+    with tempfile.TemporaryDirectory() as folder:
         documents = [
             {"apiVersion": f"{policy.group}/{policy.version}", "kind": policy.kind, **policy.value}
             for policy in policies(count)
@@ -301,14 +221,6 @@ def run() -> None:
             authorizer(1_000, "--log", log.name, "--bridge", "--assume-admission") as server,
         ):
             show("1,000 policies, bridge and decision log", server, requests(1_000, number, True))
-    for count, is_held in ((1_000, False), (1_000, True), (10_000, True)):
-        with authorizer(count, with_silent_webhook=is_held) as (_, port):
-            held = held_requests() if is_held else None
-            latencies = asyncio.run(paced(port, requests(count, RATE * RATE_SECONDS), held))
-            at = {share: latencies[int(len(latencies) * share) - 1] * 1e3 for share in (0.5, 0.9, 0.99)}
-            words = "  ".join(f"p{share * 100:g} {value:.2f} ms" for share, value in at.items())
-            beside = ", beside a silent webhook" if is_held else ""
-            print(f"  {count:,} policies, {RATE:,} a second for {RATE_SECONDS} s after the start{beside}: {words}")
     print(f"  load average {os.getloadavg()[0]:.1f}")
 
 

@@ -35,7 +35,7 @@ from tierwall.api.authorizers.webhook import (
 )
 from tierwall.api.model import chain_of
 from tierwall.api.wire import condition_sets, series
-from tierwall.api.wire.answer import ConditionsReview, conditions_request, reply, status
+from tierwall.api.wire.answer import ConditionsReview, ReceivedConditionsReview, conditions_request, reply, status
 from tierwall.api.wire.condition_sets import CONDITION_SET_CHAIN, CONDITIONS_CHAIN, read_sets, write_sets
 from tierwall.api.wire.review import AccessReview, DecodedReview, WireError, WireShape, read_access_review, spec_of
 from tierwall.core.verdict import Verdict
@@ -390,6 +390,11 @@ def test_text_that_pack_did_not_write_is_refused(packed: str) -> None:
 
 # AuthorizationConditionsReview ----------------------------------------------------------------------------------------
 
+
+def conditions_review(value: dict[str, Any]) -> ConditionsReview:
+    return ConditionsReview(msgspec.json.decode(json.dumps(value).encode(), type=ReceivedConditionsReview))
+
+
 DATA = ConditionData(operation="CREATE", object={"metadata": {"labels": {"env": "dev"}}, "spec": {"replicas": 2}})
 
 
@@ -402,7 +407,7 @@ def entries_for(shape: WireShape) -> dict[str, Any]:
 
 @pytest.mark.parametrize("shape", [WireShape.CONDITIONS_CHAIN, WireShape.KEP, WireShape.SERIES])
 def test_r085_to_r088_and_r098_any_replica_evaluates_what_another_returned(shape: WireShape) -> None:
-    asked = ConditionsReview(json.loads(json.dumps(entries_for(shape))))
+    asked = conditions_review(entries_for(shape))
     assert asked.shape is shape
     reply = asked.reply(CHAIN.recall(asked.entries).evaluate(asked.data))
     assert reply["kind"] == "AuthorizationConditionsReview"
@@ -419,7 +424,7 @@ def test_a_single_map_without_a_name_goes_to_the_authorizer_of_its_type() -> Non
         "conditionsMap": {"allowConditions": [{"id": "a", "condition": "object.x == 1", "type": CEL_TYPE}]},
     }
     body = {"decision": tree, "admissionRequest": {"uid": "u", "operation": "CREATE", "object": {"x": 1}}}
-    asked = ConditionsReview({"apiVersion": condition_sets.API_VERSION, "kind": condition_sets.KIND, "request": body})
+    asked = conditions_review({"apiVersion": condition_sets.API_VERSION, "kind": condition_sets.KIND, "request": body})
     assert CHAIN.recall(asked.entries).evaluate(asked.data).verdict is ALLOW
 
 
@@ -457,7 +462,7 @@ class Server:
         self.evaluations += 1
         if self.is_down:
             raise WebhookError("connection refused")
-        asked = ConditionsReview(json.loads(json.dumps(review)))
+        asked = conditions_review(review)
         return json.loads(json.dumps(asked.reply(self.chain.recall(asked.entries).evaluate(asked.data))))
 
 

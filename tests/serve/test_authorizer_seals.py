@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.labs.authorizer_server import Served, access, claim, conditions, readable, series
+from tests.labs.authorizer_server import KEY, Served, access, claim, conditions, readable, series
 from tierwall.api.wire.review import WireShape
+from tierwall.serve.authorizer.issuer import MAX_KNOWN, MAX_KNOWN_BYTES, Issuer
+from tierwall.serve.authorizer.reviews import CONDITIONS, Reviews
 
 POLICIES = (
     ("never-x", "Deny", "object.spec.x == 1"),
@@ -231,3 +234,106 @@ def test_no_change_of_one_value_allows_or_breaks_anything(known: tuple[Served, s
     if outcome(served, review(shape, changed)) == "Allow":
         # Another spelling of the same: every word but `NoOpinion` means Deny there.
         assert path[-1] == "failureMode"
+
+
+# Answers that are known ---------------------------------------------------------------------------------------------
+
+SEAL = re.compile(rb"[0-9a-f]{32}\.[a-z][0s][0-9a-f]{48}\.[0-9a-z]{12}")
+
+
+class KnownTexts(NamedTuple):
+    """A server, and texts of answers that came back to it."""
+
+    served: Served
+    shape: str
+    # Of the same policies: about a claim in `dev`, in `prod`, and about a ConfigMap.
+    texts: tuple[bytes, ...]
+
+    def verdict(self, text: bytes, **changes: Any) -> str:
+        """Return the verdict on a text, which must be the same for a server that does not know any."""
+        body = json.dumps(review(self.shape, "CHAIN", **changes)).encode().replace(b'"CHAIN"', text)
+        shape = WireShape.KEP if self.shape == "conditionSetChain" else WireShape.CONDITIONS_CHAIN
+        anew = Reviews(self.served.follower, Issuer(KEY), shape=shape).answer(CONDITIONS, body)
+        answer = self.served.post("/conditions", body)
+        assert (answer.status, answer.body) == (anew.status, anew.body)
+        return outcome(self.served, body)
+
+    @property
+    def seals(self) -> tuple[bytes, ...]:
+        return tuple(SEAL.findall(text)[0] for text in self.texts)
+
+
+PROD = {"object": {"metadata": {"name": "c", "namespace": "prod"}}, "namespace": "prod"}
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def known_texts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> KnownTexts:
+    shape = str(request.param)
+    served = serve(tmp_path_factory.mktemp("policies"), shape)
+    asked: tuple[dict[str, str], ...] = ({}, {"namespace": "prod"}, {"resource": "configmaps"})
+    known = KnownTexts(served, shape, tuple(json.dumps(ask(served, shape, **each)).encode() for each in asked))
+    for text in known.texts:
+        known.verdict(text)
+    return known
+
+
+def test_a_seal_on_a_known_text_counts_for_its_own_request_alone(known_texts: KnownTexts) -> None:
+    text, other = known_texts.texts[:2]
+    seal, other_seal = known_texts.seals[:2]
+    assert other == text.replace(seal, other_seal), "only the seal tells them apart"
+    assert known_texts.verdict(text) == known_texts.verdict(other, **PROD) == "Allow"
+    assert known_texts.verdict(text, **PROD) == known_texts.verdict(other) == "Deny"
+    mac, marks, revision = seal.split(b".")
+    other_mac, other_marks, _ = other_seal.split(b".")
+    for made_up in (
+        b".".join((mac, other_marks, revision)),
+        b".".join((other_mac, marks, revision)),
+        b".".join((mac, marks, b"0" * 12)),
+        b".".join((mac, b"u" + marks[1:], revision)),
+        b".".join((mac, marks[:2] + b"ffffffff" + marks[10:], revision)),
+    ):
+        assert known_texts.verdict(text.replace(seal, made_up)) == "Deny"
+
+
+def test_a_seal_elsewhere_in_a_known_text_makes_no_difference(known_texts: KnownTexts) -> None:
+    text, seal = known_texts.texts[0], known_texts.seals[0]
+    start = text.index(seal)
+    escaped = b"".join((text[:start], b"\\u%04x" % seal[0], text[start + 1 :]))
+    assert known_texts.verdict(escaped) == "Allow", "the same id in other letters"
+    described = escaped.replace(b'"type"', b'"description": "%s.x", "type"' % seal)
+    assert known_texts.verdict(described) == "Allow", "descriptions are not sealed"
+    assert known_texts.verdict(described.replace(seal, known_texts.seals[1])) == "Deny"
+    assert known_texts.verdict(text.replace(b"object.spec", b"%s.object.spec" % seal)) == "Deny"
+
+
+@given(data=st.data())
+def test_no_splice_of_known_texts_is_judged_in_another_way_than_anew(
+    known_texts: KnownTexts, data: st.DataObject
+) -> None:
+    """Put parts of known texts and of their seals into each other: memory makes no difference to any of them."""
+    texts, seals = known_texts.texts, known_texts.seals
+    text = data.draw(st.sampled_from(texts))
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = data.draw(st.integers(start, min(len(text), start + 200)))
+        pieces = (b"", b'"', b'" ', *seals, *(b'"%s.' % seal for seal in seals), text[start:end], text[:start])
+        match data.draw(st.sampled_from(("splice", "one seal", "all seals"))):
+            case "splice":
+                text = text[:start] + data.draw(st.sampled_from(pieces)) + text[end:]
+            case "one seal":
+                text = SEAL.sub(data.draw(st.sampled_from(seals)), text, count=1)
+            case _:
+                text = SEAL.sub(data.draw(st.sampled_from(seals)), text)
+    known_texts.verdict(text)
+
+
+def test_long_texts_are_not_remembered_and_the_memory_is_bounded(tmp_path: Path) -> None:
+    served = Served(tmp_path, (("dev", "Allow", "object.spec.class == request.userInfo.username"),))
+    shape = "conditionsChain"
+    for number in range(MAX_KNOWN + 2):
+        assert outcome(served, review(shape, ask(served, shape, user=f"u{number}"))) == "NoOpinion"
+    assert len(served.issuer._known) == 2
+    chain = ask(served, shape, user="long")
+    chain[0]["conditions"][0]["description"] = "x" * MAX_KNOWN_BYTES
+    assert outcome(served, review(shape, chain)) == "NoOpinion"
+    assert len(served.issuer._known) == 2

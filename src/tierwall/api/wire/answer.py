@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, assert_never
 
+import msgspec
+
 from tierwall.api.algebra.chain import ChainDecision, ChainEntry, ask_the_rest
 from tierwall.api.algebra.decision import Decision
 from tierwall.api.algebra.request import ConditionData, ConditionsMode
@@ -15,6 +17,8 @@ from tierwall.api.wire.review import KIND, AccessReview, WireError, WireShape, c
 
 # The shapes that carry condition sets.
 SPELLINGS = {WireShape.CONDITIONS_CHAIN: CONDITIONS_CHAIN, WireShape.KEP: CONDITION_SET_CHAIN}
+_MISSING = msgspec.Raw()
+_NO_SETS = (b"", b"null", b"[]")
 
 
 def status(
@@ -70,31 +74,69 @@ def reply(
     return {"apiVersion": review.api_version, "kind": KIND, "status": status(review, decision, entries)}
 
 
-class ConditionsReview:
-    """An AuthorizationConditionsReview in any shape, as received. Its chain is read on use."""
+class ReceivedRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """`request` of an AuthorizationConditionsReview, in all shapes together. The chain is left as it came."""
 
-    def __init__(self, value: Mapping[str, Any]) -> None:
-        api_version, kind = value.get("apiVersion"), value.get("kind")
-        if kind != condition_sets.KIND or api_version != API_VERSION:
+    decision: msgspec.Raw = _MISSING
+    condition_set_chain: msgspec.Raw = _MISSING
+    condition_sets: msgspec.Raw = _MISSING
+    admission_request: Any = None
+    operation: str | None = None
+    object: Any = None
+    old_object: Any = None
+    options: Any = None
+    namespace_object: Any = None
+    impersonated_request: Any = None
+
+    def data(self) -> ConditionData:
+        """Return the data, where they stand beside the chain."""
+        return ConditionData(
+            operation=self.operation,
+            object=self.object,
+            old_object=self.old_object,
+            options=self.options,
+            namespace_object=self.namespace_object,
+            impersonated_request=self.impersonated_request,
+        )
+
+
+class ReceivedConditionsReview(msgspec.Struct, frozen=True, rename="camel"):
+    """An AuthorizationConditionsReview as decoded."""
+
+    api_version: str = ""
+    kind: str = ""
+    request: ReceivedRequest | None = None
+
+
+class ConditionsReview:
+    """An AuthorizationConditionsReview in any shape. Its chain, `text`, is read on use."""
+
+    def __init__(self, received: ReceivedConditionsReview) -> None:
+        if received.kind != condition_sets.KIND or received.api_version != API_VERSION:
             wanted = f"a `{condition_sets.KIND}` of `{API_VERSION}`"
-            raise WireError(f"expected {wanted}, found `{kind}` of `{api_version}`")
-        request = value.get("request")
-        if not isinstance(request, Mapping):
+            raise WireError(f"expected {wanted}, found `{received.kind}` of `{received.api_version}`")
+        request = received.request
+        if request is None:
             raise WireError("`request` is required")
-        self.uid = ""
+        self.uid, self.admission_request = "", request.admission_request
         self.data: ConditionData
-        if "decision" in request:
+        if text := bytes(request.decision):
             self.shape = WireShape.SERIES
-            self.chain, (self.data, self.uid) = request["decision"], series.read_request(request)
+            self.data, self.uid = series.read_admission_request(request.admission_request)
         else:
-            is_newest = CONDITION_SET_CHAIN.in_request in request
-            self.shape = WireShape.KEP if is_newest else WireShape.CONDITIONS_CHAIN
-            self.chain, self.data = condition_sets.read_request(SPELLINGS[self.shape], request)
+            if text := bytes(request.condition_set_chain):
+                self.shape = WireShape.KEP
+            else:
+                self.shape, text = WireShape.CONDITIONS_CHAIN, bytes(request.condition_sets)
+            if text in _NO_SETS:
+                raise WireError(f"`request.{SPELLINGS[self.shape].in_request}` is required")
+            self.data = request.data()
+        self.text = text
 
     @cached_property
     def entries(self) -> tuple[ChainEntry, ...]:
         """The entries of the chain that came back; WireError says what is wrong with it."""
-        return series.read_tree(self.chain, "") if self.shape is WireShape.SERIES else read_sets(self.chain)
+        return series.read_tree_text(self.text) if self.shape is WireShape.SERIES else read_sets(self.text)
 
     @property
     def can_be_narrowed(self) -> bool:

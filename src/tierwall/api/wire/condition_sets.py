@@ -106,11 +106,14 @@ def write_sets(spelling: Spelling, entries: Iterable[ChainEntry], *, describe: b
     return [msgspec.to_builtins(write_set(spelling, *entry, describe=describe)) for entry in entries]
 
 
+_decode_sets = msgspec.json.Decoder(list[WireSet]).decode
+
+
 def read_sets(value: Any) -> tuple[ChainEntry, ...]:
-    """Read a list of sets; nested sets are flattened to `outer.inner`, and names must be unique."""
+    """Read a list of sets, as JSON if it is bytes; nested sets become `outer.inner`, and names must be unique."""
     try:
-        sets = msgspec.convert(value, list[WireSet])
-    except (msgspec.ValidationError, RecursionError) as error:
+        sets = _decode_sets(value) if isinstance(value, bytes) else msgspec.convert(value, list[WireSet])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise WireError(f"condition sets: {error}") from None
     entries = tuple(_flatten(sets, "", 0))
     if len({entry.authorizer for entry in entries}) < len(entries):
@@ -183,18 +186,6 @@ def write_request(spelling: Spelling, entries: Iterable[ChainEntry], data: Condi
         "kind": KIND,
         "request": {spelling.in_request: write_sets(spelling, entries), **known},
     }
-
-
-def read_request(spelling: Spelling, value: Mapping[str, Any]) -> tuple[Any, ConditionData]:
-    """Return the chain of a review as it came, and read its data."""
-    sets = value.get(spelling.in_request)
-    if not sets:
-        raise WireError(f"`request.{spelling.in_request}` is required")
-    try:
-        data = msgspec.convert({key: value[key] for key in UNKNOWN if key in value}, ConditionData)
-    except msgspec.ValidationError as error:
-        raise WireError(f"`request`: {error}") from None
-    return sets, data
 
 
 def write_response(decision: Decision) -> dict[str, Any]:

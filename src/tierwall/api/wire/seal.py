@@ -7,14 +7,18 @@ decides in each; the request; the revision of the policies; and the time when it
 each condition id: `<mac>.<marks>.<revision>.seal.tierwall.io/name`. The marks are the verb, the expiry, and digests of
 who asks and of what is asked, so that the second phase can compare what its own review tells. Every holder of the key
 accepts what another holder sealed. The seal does not cover descriptions, which may be left out on the way.
+
+Two answers of the same policies differ in nothing but their seal, so an answer of which the rest is known need not be
+read again (`split_text`). What counts is then the known rest, and the seal is compared with that.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -31,6 +35,8 @@ _IMPERSONATION, _OTHER_VERB = "i", "o"
 _OPERATIONS = {"CREATE": "cup", "UPDATE": "up", "DELETE": "dk", "CONNECT": "gcupd"}
 _MAC, _DIGEST, _REVISION = 32, 8, 12
 MAX_DIGESTS = 4096
+# The beginning of an id in JSON. It ends with a dot and has no character that JSON could escape.
+_SEAL_TEXT = re.compile(rb'"([0-9a-f]{32})\.([a-z][0s][0-9a-f]{48})\.([0-9a-z]{1,12})\.')
 # The prefix of a label key has at most 253 characters.
 MAX_PREFIX = 253 - (_MAC + 1 + 50 + 1 + _REVISION + 1 + 1 + len(DOMAIN))
 
@@ -87,13 +93,29 @@ class SealToken(msgspec.Struct, frozen=True):
         return (self.marks[start : start + _DIGEST] for start in range(10, 50, _DIGEST))
 
 
+class SealedText(NamedTuple):
+    """The JSON of an answer, split where its seal stands, and the seal."""
+
+    token: SealToken
+    parts: tuple[bytes, ...]
+
+
+def split_text(text: bytes) -> SealedText | None:
+    """Split the JSON of an answer at its first seal, wherever that stands; None if it has none."""
+    match = _SEAL_TEXT.search(text)
+    if match is None:
+        return None
+    mac, marks, revision = match.groups()
+    return SealedText(SealToken(mac.decode(), marks.decode(), revision.decode()), tuple(text.split(match[0])))
+
+
 class Sealer:
     """Seals and unseals answers with one key."""
 
     def __init__(self, key: bytes) -> None:
         if len(key) < 16:
             raise ValueError("a sealing key needs at least 16 bytes")
-        self._key = key
+        self._answer_key = hmac.digest(key, b"answers", "sha256")
         self._digest_key = hmac.digest(key, b"marks", "sha256")
         # Users, resources, namespaces and names come again and again.
         self._digests: dict[tuple[object, ...], str] = {}
@@ -105,7 +127,7 @@ class Sealer:
         """Seal the answer to a request; concrete entries stay as they are."""
         entries = tuple(entries)
         marks, revision = self._marks(attributes, expiry), _label(revision)
-        prefix = f"{self._mac(entries, marks, revision)}.{marks}.{revision}"
+        prefix = f"{self._mac(sealed_content(entries), marks, revision)}.{marks}.{revision}"
         return tuple(ChainEntry(name, _with_ids(decision, prefix)) for name, decision in entries)
 
     def reseal(self, entries: Iterable[ChainEntry], sealed: Iterable[ChainEntry]) -> tuple[ChainEntry, ...]:
@@ -118,30 +140,12 @@ class Sealer:
             for condition in decision.conditions.conditions
         )
         token, _ = _split(next(ids))
-        prefix = f"{self._mac(entries, token.marks, token.revision)}.{token.marks}.{token.revision}"
+        prefix = f"{self._mac(sealed_content(entries), token.marks, token.revision)}.{token.marks}.{token.revision}"
         return tuple(ChainEntry(name, _with_ids(decision, prefix)) for name, decision in entries)
 
-    def unseal(self, entries: Sequence[ChainEntry]) -> tuple[tuple[ChainEntry, ...], SealToken]:
-        """Return the entries without their seal, and the seal; SealError if it does not fit."""
-        token: SealToken | None = None
-        plain: list[ChainEntry] = []
-        for name, decision in entries:
-            if isinstance(decision, ConditionalDecision):
-                parts = [_split(condition.id) for condition in decision.conditions.conditions]
-                if any(sealed_by != parts[0][0] for sealed_by, _ in parts) or token not in (None, parts[0][0]):
-                    raise SealError("these conditions are of different answers")
-                token = parts[0][0]
-                conditions = tuple(
-                    replace(condition, id=id)
-                    for condition, (_, id) in zip(decision.conditions.conditions, parts, strict=True)
-                )
-                decision = replace(decision, conditions=replace(decision.conditions, conditions=conditions))
-            plain.append(ChainEntry(name, decision))
-        if token is None:
-            raise SealError("no condition here has a seal")
-        if not hmac.compare_digest(self._mac(plain, token.marks, token.revision), token.mac):
-            raise SealError("these conditions were not issued here, or were changed on the way")
-        return tuple(plain), token
+    def fits(self, content: bytes, token: SealToken) -> bool:
+        """Whether a seal was put on this content (`sealed_content`) with this key."""
+        return hmac.compare_digest(self._mac(content, token.marks, token.revision), token.mac)
 
     def check(self, token: SealToken, facts: ReviewFacts, now: float) -> None:
         """Compare a request with the one that an answer was given to; SealError if it is another, or too late."""
@@ -171,9 +175,10 @@ class Sealer:
         if facts.name is not None and name != self._no_name and self._digest((facts.name,)) != name:
             raise SealError("these conditions were issued for another name")
 
-    def _mac(self, entries: Iterable[ChainEntry], marks: str, revision: str) -> str:
-        content = msgspec.json.encode([marks, revision, [_content(*entry) for entry in entries]])
-        return hmac.digest(self._key, content, "sha256").hex()[:_MAC]
+    def _mac(self, content: bytes, marks: str, revision: str) -> str:
+        # INVARIANT: neither the marks nor a revision has a dot, so no two answers are sealed as the same bytes.
+        sealed = f"{marks}.{revision}.".encode() + content
+        return hashlib.blake2b(sealed, key=self._answer_key, digest_size=_MAC // 2).hexdigest()
 
     def _marks(self, attributes: Attributes, expiry: int) -> str:
         verb = _VERBS.get(attributes.verb, _OTHER_VERB)
@@ -206,6 +211,32 @@ class Sealer:
 
 def _user(attributes: Attributes) -> tuple[object, ...]:
     return attributes.user, tuple(sorted(set(attributes.groups))), attributes.uid, attributes.extra
+
+
+def unsealed(entries: Iterable[ChainEntry]) -> tuple[tuple[ChainEntry, ...], SealToken]:
+    """Return the entries without their seal, and the seal, which is not proved; SealError if it is not one seal."""
+    token: SealToken | None = None
+    plain: list[ChainEntry] = []
+    for name, decision in entries:
+        if isinstance(decision, ConditionalDecision):
+            parts = [_split(condition.id) for condition in decision.conditions.conditions]
+            if any(sealed_by != parts[0][0] for sealed_by, _ in parts) or token not in (None, parts[0][0]):
+                raise SealError("these conditions are of different answers")
+            token = parts[0][0]
+            conditions = tuple(
+                replace(condition, id=id)
+                for condition, (_, id) in zip(decision.conditions.conditions, parts, strict=True)
+            )
+            decision = replace(decision, conditions=replace(decision.conditions, conditions=conditions))
+        plain.append(ChainEntry(name, decision))
+    if token is None:
+        raise SealError("no condition here has a seal")
+    return tuple(plain), token
+
+
+def sealed_content(entries: Iterable[ChainEntry]) -> bytes:
+    """Return what a seal covers of the entries of an answer: everything that decides, in order."""
+    return msgspec.json.encode([_content(*entry) for entry in entries])
 
 
 def _content(name: str, decision: Decision) -> list[object]:

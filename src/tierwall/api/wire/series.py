@@ -125,6 +125,15 @@ def read_tree(value: Any, name: str, depth: int = 0) -> tuple[ChainEntry, ...]:
             raise WireError(f"unknown decision type `{word}`")
 
 
+def read_tree_text(text: bytes) -> tuple[ChainEntry, ...]:
+    """Read a tree from JSON."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise WireError(f"decision: {error}") from None
+    return read_tree(value, "")
+
+
 def _read_union(members: Any, name: str, depth: int) -> tuple[ChainEntry, ...]:
     if not isinstance(members, list) or not members:
         raise WireError("a union needs members")
@@ -198,9 +207,8 @@ def _requested(requester: Attributes, name: str) -> dict[str, Any]:
     return {"resource": resource, "userInfo": requester.user_info(), **present}
 
 
-def read_request(value: Mapping[str, Any]) -> tuple[ConditionData, str]:
+def read_admission_request(admission: Any) -> tuple[ConditionData, str]:
     """Read the data and the uid of a review."""
-    admission = value.get("admissionRequest")
     if not isinstance(admission, Mapping):
         raise WireError("`request.admissionRequest` is required")
     uid, operation = admission.get("uid"), admission.get("operation")

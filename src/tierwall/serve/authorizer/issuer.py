@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -31,7 +31,17 @@ from tierwall.api.algebra.decision import DENY, Decision
 from tierwall.api.algebra.request import Attributes
 from tierwall.api.wire.answer import ConditionsReview
 from tierwall.api.wire.review import WireShape
-from tierwall.api.wire.seal import MAX_PREFIX, ReviewFacts, Sealer, SealError, SealToken
+from tierwall.api.wire.seal import (
+    MAX_PREFIX,
+    ReviewFacts,
+    SealedText,
+    Sealer,
+    SealError,
+    SealToken,
+    sealed_content,
+    split_text,
+    unsealed,
+)
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.serve.authorizer.policies import GRACE_SECONDS
 
@@ -41,8 +51,9 @@ MAX_KEYS = 3
 REQUEST_SECONDS = 120.0
 # Answers of one period expire together, so that equal answers stay equal and can be kept.
 PERIOD_SECONDS = 300
-# The number of answers that came back to remember.
-MAX_TAKEN = 1024
+# The number of answers that came back to remember, without their seals, and the length of their texts. One policy and
+# one user have few: requests about other objects differ in the seal alone.
+MAX_KNOWN, MAX_KNOWN_BYTES = 1024, 1 << 14
 
 
 class IssuedEntries(NamedTuple):
@@ -63,6 +74,8 @@ class Issuer:
         self._keys: tuple[bytes, ...] = ()
         self._lifetime = lifetime + REQUEST_SECONDS
         self.clock = clock
+        # By shape and text without seals. INVARIANT: nothing here depends on a key, and each had a seal that fitted.
+        self._known: dict[tuple[WireShape, tuple[bytes, ...]], _KnownAnswer] = {}
         # The number of keys so far.
         self.generation = 0
         self.rekey(key)
@@ -71,7 +84,6 @@ class Issuer:
         """Seal with another key from now on."""
         self._keys = (key, *(known for known in self._keys if known != key))[:MAX_KEYS]
         self._seals = tuple(map(Sealer, self._keys))
-        self._taken: dict[str, _TakenAnswer] = {}
         self.generation += 1
 
     @property
@@ -102,68 +114,41 @@ class Issuer:
         SealError if it was changed, has expired, was given to another request, or was not issued under these keys.
         WireError if it is not an answer at all.
         """
-        key = _first_id(review.chain)
-        taken = self._taken.get(key)
-        if taken is None or taken.shape is not review.shape or taken.value != review.chain:
-            taken = self._take(review, key)
-        taken.sealer.check(taken.token, facts, self.clock())
-        if taken.chain is not chain:
-            taken.chain, taken.decision = chain, chain.recall(taken.entries)
-        return taken.decision, taken.token.revision
+        text = split_text(review.text)
+        known = None if text is None else self._known.get((review.shape, text.parts))
+        if known is None or text is None:
+            entries, token = unsealed(review.entries)
+            answer = _KnownAnswer(entries)
+        else:
+            answer, token = known, text.token
+        sealer = next((sealer for sealer in self._seals if sealer.fits(answer.content, token)), None)
+        if sealer is None:
+            raise SealError("these conditions were not issued here, or were changed on the way")
+        if known is None and text is not None and len(review.text) <= MAX_KNOWN_BYTES:
+            self._remember(review.shape, text, token, answer)
+        sealer.check(token, facts, self.clock())
+        if answer.chain is not chain:
+            answer.chain, answer.decision = chain, chain.recall(answer.entries)
+        return answer.decision, token.revision
 
-    def _take(self, review: ConditionsReview, key: str) -> _TakenAnswer:
-        """Unseal an answer, and remember it: an API server sends one that it keeps again and again."""
-        refusal: SealError | None = None
-        for sealer in self._seals:
-            try:
-                entries, token = sealer.unseal(review.entries)
-            except SealError as error:
-                refusal = refusal or error
-            else:
-                taken = _TakenAnswer(review.shape, review.chain, entries, token, sealer)
-                if len(self._taken) >= MAX_TAKEN:
-                    self._taken.clear()
-                self._taken[key] = taken
-                return taken
-        raise refusal or SealError("no key is known")
+    def _remember(self, shape: WireShape, text: SealedText, token: SealToken, answer: _KnownAnswer) -> None:
+        """Remember an answer whose seal is proved, if every id in its text begins with that seal and nothing else."""
+        if text.token == token and len(text.parts) == answer.conditions + 1:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[shape, text.parts] = answer
 
 
-class _TakenAnswer:
-    """An answer under a valid seal that came back: as it came, and what it means to the chain in force."""
+class _KnownAnswer:
+    """An answer without its seal: its entries, what a seal covers of them, and what they mean to the chain in force."""
 
-    def __init__(
-        self, shape: WireShape, value: Any, entries: tuple[ChainEntry, ...], token: SealToken, sealer: Sealer
-    ) -> None:
-        self.shape, self.value, self.entries, self.token, self.sealer = shape, value, entries, token, sealer
+    def __init__(self, entries: tuple[ChainEntry, ...]) -> None:
+        self.entries, self.content = entries, sealed_content(entries)
+        self.conditions = sum(
+            len(decision.conditions.conditions) for _, decision in entries if isinstance(decision, ConditionalDecision)
+        )
         self.chain: Chain | None = None
         self.decision = ChainDecision(verdict=DENY)
-
-
-# The ways from a chain to its conditions, in all shapes.
-_KEYS = (
-    "conditions",
-    "conditionSetChain",
-    "union",
-    "decision",
-    "conditionsMap",
-    "denyConditions",
-    "noOpinionConditions",
-    "allowConditions",
-)
-
-
-def _first_id(value: Any) -> str:
-    """Return the id of some condition in a chain as it came, in any shape; empty if its first entry has none."""
-    while value:
-        if type(value) is list:
-            value = value[0]
-        elif type(value) is not dict:
-            return ""
-        elif isinstance(id := value.get("id"), str):
-            return id
-        else:
-            value = next((value[key] for key in _KEYS if key in value), None)
-    return ""
 
 
 def _adapt_to_shape(decision: Decision, shape: WireShape) -> Decision:

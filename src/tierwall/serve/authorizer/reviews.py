@@ -6,7 +6,7 @@ HTTP status that makes the API server apply its failure policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
@@ -18,7 +18,7 @@ from tierwall.api.algebra.decision import DENY, Decision
 from tierwall.api.algebra.request import Attributes
 from tierwall.api.authorizers.impersonation import narrowed
 from tierwall.api.wire import condition_sets
-from tierwall.api.wire.answer import ConditionsReview
+from tierwall.api.wire.answer import ConditionsReview, ReceivedConditionsReview
 from tierwall.api.wire.answer import reply as access_reply
 from tierwall.api.wire.review import KIND, V1, DecodedReview, WireError, WireShape, concrete_status, read_access_review
 from tierwall.api.wire.seal import SealError
@@ -89,7 +89,7 @@ class Reviews:
         self._cache: AnswerCache[ReviewReply] = AnswerCache()
         self._encoded: dict[tuple[str, str, str, str], bytes] = {}
         self._encode = msgspec.json.Encoder().encode
-        self._decode = msgspec.json.Decoder().decode
+        self._decode_conditions = msgspec.json.Decoder(ReceivedConditionsReview).decode
         self._decode_review = msgspec.json.Decoder(DecodedReview).decode
         self._phases: dict[str, Callable[[bytes], ReviewReply]] = {
             AUTHORIZE: self._authorize,
@@ -203,17 +203,15 @@ class Reviews:
         return encoded
 
     def _conditions(self, body: bytes) -> ReviewReply:
-        value = bridge.decoded(self._decode, body, "JSON")
-        if not isinstance(value, Mapping):
-            raise WireError("expected a review, found a value that is not an object")
         try:
-            review = ConditionsReview(value)
+            received = bridge.decoded(self._decode_conditions, body, f"an `{condition_sets.KIND}`")
+            review = ConditionsReview(received)
         except WireError as error:
             return self.refusal(CONDITIONS, 400, str(error))
         policies, revision = self._follower.current, ""
         data, facts = review.data, facts_of_data(review.data)
         if review.shape is WireShape.SERIES:
-            data, facts = facts_of_request(data, value["request"]["admissionRequest"], policies.namespaces)
+            data, facts = facts_of_request(data, review.admission_request, policies.namespaces)
         try:
             taken_back, revision = self._issuer.take_back(policies.chain, review, facts)
             if review.can_be_narrowed:

@@ -1,8 +1,9 @@
 """HTTPS connections: certificates that are reloaded in place, and a time limit for headers.
 
 A new certificate, key or client CA counts from the next handshake on, and open connections end, each after the request
-that it is answering: a client of a removed CA must not go on. Sessions are not resumed for the same reason. Files that
-do not fit together leave the old ones in force.
+that it is answering: a client of a removed CA must not go on. Sessions are not resumed for the same reason. A handshake
+that has begun is given up only if the client CA changes: a new certificate must not cost an API server its request.
+Files that do not fit together leave the old ones in force.
 
 Headers must arrive within a time limit that starts with the connection. Uvicorn limits idle kept-alive connections, but
 not a client that never begins or never completes its headers.
@@ -71,6 +72,11 @@ class Certificates:
             return False
         self._newest = read_context(self.files)
         return True
+
+    @property
+    def authority(self) -> bytes | None:
+        """The CA of clients as it was last read; None if clients need no certificate."""
+        return self._contents[-1] if self.files.client_ca is not None else None
 
     def _switch(self, connection: Any, name: str | None, context: ssl.SSLContext) -> None:
         # Called at every handshake, with or without a server name. The connection then uses the certificate, the key
@@ -175,9 +181,12 @@ class TlsServer(SignallessServer):
             task.cancel()
         await super().shutdown(sockets)
 
-    def drain(self) -> None:
-        """End all connections, each after the request that it is answering, so that every client is checked again."""
-        while self._pending:
+    def drain(self, is_authority_new: bool) -> None:
+        """End all connections, each after the request that it is answering, so that every client is checked again.
+
+        Handshakes end only for a new client CA. Otherwise both sides still trust each other.
+        """
+        while is_authority_new and self._pending:
             self._end_oldest()
         for connection in list(self.server_state.connections):
             connection.shutdown()

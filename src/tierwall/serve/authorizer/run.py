@@ -248,6 +248,7 @@ class AuthorizerServer:
     def renew(self) -> None:
         """Read the certificates again; files that do not fit together leave the old ones in force."""
         assert self.certificates is not None
+        authority = self.certificates.authority
         try:
             if not self.certificates.reload():
                 return
@@ -260,7 +261,7 @@ class AuthorizerServer:
             )
             return
         if self._tls_server is not None:
-            self._tls_server.drain()
+            self._tls_server.drain(self.certificates.authority != authority)
         self.metrics.certificate_reloads.labels("taken").inc()
         log_event("certificates taken")
 

@@ -92,6 +92,11 @@ class EnvoyController(Follower[Compilation]):
         """Publish what is in force again, after the ports that can be opened have changed."""
         self._publish(self._state.resources)
 
+    @property
+    def state(self) -> CompileState:
+        """The state of the compilation that was last published, or is being published."""
+        return self._state
+
     def acknowledge(self) -> None:
         """Note that every proxy has acknowledged what is in force."""
         self._acknowledged = self._state.number

@@ -18,7 +18,7 @@ from tierwall.cluster.connection import Connection
 from tierwall.serve.authorizer.admission_state import NOT_ASKED, AdmissionState
 from tierwall.serve.authorizer.admission_watcher import AdmissionTiming, AdmissionWatcher
 from tierwall.serve.authorizer.bridge import AdmissionRequest, GroupVersionResource
-from tierwall.serve.authorizer.canary import NAME, CanarySealer
+from tierwall.serve.authorizer.canary import NAME, REPLICA_SECONDS, CanarySealer
 from tierwall.serve.authorizer.webhook_check import check_webhook, written_webhook
 
 GUARDRAIL = ("guardrail", "Deny", 'request.verb == "create" && object.locked')
@@ -154,6 +154,15 @@ def test_a_changed_address_makes_older_proofs_void(proof: Proof) -> None:
     proof.server.configuration = written(clientConfig={"url": "https://elsewhere/admit"})
     assert not proof.look().is_live
     assert proof.look().is_live, "the canary came back from there, too"
+
+
+def test_a_proof_tells_whether_a_replica_gave_it(proof: Proof, tmp_path: Path) -> None:
+    assert proof.look().is_live
+    assert not proof.served.reviews.canaries.has_replicas
+    with admitting(Served(tmp_path, bridged=True), written()) as elsewhere:
+        other = Proof(proof.served, elsewhere)
+        assert other.look().is_live
+    assert proof.served.reviews.canaries.has_replicas
 
 
 def test_users_whom_the_webhook_leaves_out_get_no_conditional_grant(proof: Proof) -> None:
@@ -328,3 +337,31 @@ def test_rules_that_do_not_cover_every_write_are_a_problem(rules: list[dict[str,
         for rule in rules
     )
     assert bool(check_webhook(written(rules=rules)).problem) is not covers
+
+
+def test_canaries_that_cross_show_that_there_are_replicas() -> None:
+    clock = Clock()
+    first, second = (CanarySealer(lambda: (KEY,), clock) for _ in range(2))
+    for sealer in (first, second):
+        late, _ = sealer.canary("default")
+        canary, _ = sealer.canary("default")
+        sealer.refusal(canary_request(late))
+        sealer.refusal(canary_request(canary))
+        sealer.proved()
+        assert not sealer.has_replicas, "it was asked about its own canaries alone"
+    canary, _ = first.canary("default")
+    second.refusal(canary_request(canary))
+    first.proved()
+    assert first.has_replicas, "another one refused its canary"
+    assert second.has_replicas, "it was asked about the canary of another"
+    clock.now += REPLICA_SECONDS - 1
+    assert first.has_replicas
+    clock.now += 1
+    assert not first.has_replicas
+
+
+def test_a_canary_under_another_key_says_nothing_about_replicas() -> None:
+    ours, theirs = CanarySealer(lambda: (KEY,)), CanarySealer(lambda: (b"another key",))
+    canary, _ = theirs.canary("default")
+    ours.refusal(canary_request(canary))
+    assert not ours.has_replicas

@@ -84,6 +84,16 @@ def test_with_replicas_such_a_create_is_denied(tmp_path: Path) -> None:
     assert is_allowed(served, access())
 
 
+def test_such_a_create_is_denied_as_soon_as_canaries_show_replicas(tmp_path: Path) -> None:
+    served, replica = (Served(tmp_path, [CREATE, UPDATE], bridged=True) for _ in range(2))
+    assert upsert(served, spec("dev", 1))
+    canary, _ = replica.reviews.canaries.canary("default")
+    maps = {"group": "", "version": "v1", "resource": "configmaps"}
+    assert not is_admitted(served, canary, resource=maps, name=canary["metadata"]["name"])
+    assert not upsert(served, spec("dev", 1))
+    assert is_allowed(served, access()), "a create in a collection needs no memory"
+
+
 def created(user: str, name: str) -> Attributes:
     return Attributes(user=user, resource="pods", namespace="n", name=name)
 

@@ -191,6 +191,7 @@ class AdmissionWatcher:
             await connection.post(path, msgspec.json.encode(canary), _MAX_ANSWER)
         except ApiServerError as error:
             if proof in error.message:
+                self._canaries.proved()
                 return True, "", False
             return False, f"the canary is not refused by the webhook: {_words(error)}", False
         except Exception as error:

@@ -180,7 +180,8 @@ class Reviews:
         """Return the answer to a create by update or patch: their conditions must be enforced, too."""
         if not has_other_conditions(policies, attributes):
             return answer
-        if not self._settle and self._upserts.remember(attributes):
+        has_replicas = bool(self._settle) or self.canaries.has_replicas
+        if not has_replicas and self._upserts.remember(attributes):
             return answer
         return Decision(DENY, "update and patch have other conditions than create, and nobody would enforce both")
 

@@ -5,8 +5,9 @@ create must hold. The API server asks about the create as well, and unlike a cre
 the name of the object. Admission then sees a plain CREATE, so the question is remembered: the object of that name is
 judged as an update and a patch, too.
 
-The memory is that of one process. Where several replicas share the work (`--settle`), or too many users do this at
-once, such a create is denied if the conditions of update or patch differ from its own.
+The memory is that of one process. Where several replicas share the work (`--settle`, or canaries that another process
+refuses), or too many users do this at once, such a create is denied if the conditions of update or patch differ from
+its own.
 """
 
 from __future__ import annotations

@@ -51,11 +51,11 @@ def network_policies(snapshot: Snapshot) -> Iterator[Resource]:
         yield from snapshot.of_kind(*kind)
 
 
-def network_policy_status(snapshot: Snapshot, policy: Resource) -> NetworkPolicyStatus:
-    """Return the status of one policy."""
+def network_policy_status(snapshot: Snapshot, policy: Resource, *, examples: bool = True) -> NetworkPolicyStatus:
+    """Return the status of one policy, where a conflict has a connection as an example or has none."""
     conditions = [_accepted(snapshot, policy)]
     if policy.kind != BASELINE:
-        conditions.append(_conflicted(snapshot, policy))
+        conditions.append(_conflicted(snapshot, policy, examples))
     return NetworkPolicyStatus(policy, tuple(conditions))
 
 
@@ -87,7 +87,7 @@ def _meanwhile(snapshot: Snapshot, policy: Resource) -> str:
     return " and ".join(parts) or "it is applied as far as it is understood"
 
 
-def _conflicted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
+def _conflicted(snapshot: Snapshot, policy: Resource, examples: bool) -> StatusCondition:
     rivals = priority_rivals(snapshot).get(policy.reference)
     if not rivals:
         message = "No policy of the same priority answers a connection otherwise"
@@ -96,13 +96,13 @@ def _conflicted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
         return StatusCondition(CONFLICTED, False, "NoConflicts", message)
     names = [str(rival) for rival in sorted(rivals)]
     verbs = "has the same priority and answers" if len(names) == 1 else "have the same priority and answer"
-    example = rivals[min(rivals)]
+    endings = (f", such as {rivals[min(rivals)]}", "") if examples else ("",)
     if len(names) >= MAX_RIVALS:
         names.append("perhaps others")
     messages = (
         escape_unprintable(f"{join_names(names, named)} {verbs} some connections otherwise{ending}")
         for named in range(len(names), 0, -1)
-        for ending in (f", such as {example}", "")
+        for ending in endings
     )
     fitting = (message for message in messages if len(message.encode()) <= MAX_MESSAGE_BYTES)
     message = next(fitting, "Policies with the same priority answer some connections otherwise")

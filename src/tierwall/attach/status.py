@@ -51,6 +51,7 @@ class AncestorRef(NamedTuple):
     namespace: str = ""
 
 
+NOT_ATTACHED = StatusCondition("Attached", False, "Pending", "Policy is not attached due to invalid status")
 SUMMARY = AncestorRef(AGENTGATEWAY, "AgentgatewayPolicy", "StatusSummary")
 
 
@@ -96,26 +97,33 @@ def ancestors(snapshot: Snapshot, policy: Resource, merge_status: MergeStatus) -
 def _gateway_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStatus) -> Iterator[Ancestor]:
     accepted = gateway_policy_accepted(snapshot, policy)
     if not accepted.status:
-        pending = StatusCondition("Attached", False, "Pending", "Policy is not attached due to invalid status")
-        yield Ancestor(SUMMARY, (accepted, pending))
+        yield Ancestor(SUMMARY, (accepted, NOT_ATTACHED))
         return
-    attached_to = attachment(snapshot, policy)
-    by_gateway: dict[Place, list[TargetAttachment]] = {}
-    for target in attached_to:
-        for gateway in target.gateways:
-            by_gateway.setdefault(gateway, []).append(target)
-    failed = [target for target in attached_to if target.problem is not None]
+    failed = [target for target in attachment(snapshot, policy) if target.problem is not None]
     resolved = _resolved(snapshot, policy)
-    for gateway in sorted(by_gateway):
-        through = ", ".join(str(target.place) for target in by_gateway[gateway])
-        message = "Attached to all targets" if not failed else _joined((f"Attached to {through}",))
-        attached = StatusCondition("Attached", True, "Attached", message)
+    for gateway, attached in gateway_policy_attached(snapshot, policy).items():
         rest = (_conflicted(merge_status), _overridden(merge_status))
         yield Ancestor(_ancestor_ref(gateway), (accepted, attached, resolved, *rest))
     if failed:
         message = _joined(f"Policy is not attached: {target.message}" for target in failed)
         pending = StatusCondition("Attached", False, "Pending", message)
         yield Ancestor(SUMMARY, (accepted, pending))
+
+
+def gateway_policy_attached(snapshot: Snapshot, policy: Resource) -> Mapping[Place, StatusCondition]:
+    """Return `Attached` of an AgentgatewayPolicy that is accepted, by each Gateway that leads to a target, in order."""
+    attached_to = attachment(snapshot, policy)
+    by_gateway: dict[Place, list[TargetAttachment]] = {}
+    for target in attached_to:
+        for gateway in target.gateways:
+            by_gateway.setdefault(gateway, []).append(target)
+    is_everywhere = all(target.problem is None for target in attached_to)
+    conditions = {}
+    for gateway in sorted(by_gateway):
+        through = ", ".join(str(target.place) for target in by_gateway[gateway])
+        message = "Attached to all targets" if is_everywhere else _joined((f"Attached to {through}",))
+        conditions[gateway] = StatusCondition("Attached", True, "Attached", message)
+    return conditions
 
 
 def gateway_policy_accepted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
@@ -161,7 +169,7 @@ def _access_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeStat
             message = _joined((f"Policy is not attached: {target.message}",))
             attached = StatusCondition("Attached", False, "Pending", message)
         elif rejected is not None:
-            attached = StatusCondition("Attached", False, "Pending", "Policy is not attached due to invalid status")
+            attached = NOT_ATTACHED
         yield Ancestor(_ancestor_ref(target.place.whole), (access_policy_accepted(rejected, target), attached, *rest))
     attached = StatusCondition("Attached", False, "Pending", UNREADABLE_TARGETS)
     for place in places_closed_besides_targets(snapshot, policy, rejected):

@@ -28,7 +28,7 @@ _PLURALS = {(kind.group, kind.kind): kind.plural for kind in all_kinds()} | {
 }
 
 
-def _plural(group: str, kind: str) -> str:
+def plural(group: str, kind: str) -> str:
     """Return the plural of a kind: the one that is known, or as Kubernetes forms it by default."""
     name = kind.lower()
     if kind == "*" or (group, kind) in _PLURALS:
@@ -42,7 +42,7 @@ def role(name: str, planes: tuple[str, ...]) -> dict[str, object]:
     """Return the role that lets everything be listed that questions about some planes need."""
     groups: dict[str, set[str]] = {}
     for group, kind in wanted_kinds(planes):
-        groups.setdefault(group, set()).add(_plural(group, kind))
+        groups.setdefault(group, set()).add(plural(group, kind))
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",

@@ -1,0 +1,132 @@
+"""Manifests of the chart: definitions, the webhook that warns, pods under Pod Security, policies for its own pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tests.labs.chart import CHART, EVERYTHING, NAMESPACE, OTHER_APIS, helm, rendered
+from tierwall.cli.main import root
+from tierwall.resources.kinds.registry import all_kinds
+from tierwall.version import __version__
+
+DEFINITIONS = CHART / "files" / "crds.yaml"
+KEEP = "helm.sh/resource-policy"
+
+
+@pytest.fixture(scope="module")
+def objects() -> dict[tuple[str, str], dict[str, Any]]:
+    """All objects that the chart can install, by kind and name."""
+    return {
+        (value["kind"], f"{value['metadata'].get('namespace', '')}/{value['metadata']['name']}"): value
+        for value in rendered(EVERYTHING, OTHER_APIS)
+    }
+
+
+def test_the_definitions_are_those_of_this_version(renew: bool) -> None:
+    kinds = {kind.kind for kind in all_kinds() if kind.group == "tierwall.io" and kind.scope != "None"}
+    done = CliRunner().invoke(root, ["crds", *sorted(kinds)])
+    assert done.exit_code == 0, done.output
+    if renew:
+        DEFINITIONS.write_text(done.stdout)
+    assert DEFINITIONS.read_text() == done.stdout
+    names = {value["spec"]["names"]["kind"] for value in yaml.safe_load_all(done.stdout)}
+    assert {"NodeReport", "AuthorizationPolicy", "ClusterAuthorizationPolicy"} <= names
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_definitions_stay_when_the_chart_goes_unless_told_otherwise(keep: bool) -> None:
+    written = {value["metadata"]["name"]: value["spec"] for value in yaml.safe_load_all(DEFINITIONS.read_text())}
+    installed = [value for value in rendered({"crds": {"keep": keep}}) if value["kind"] == "CustomResourceDefinition"]
+    assert {value["metadata"]["name"]: value["spec"] for value in installed} == written
+    for value in installed:
+        assert value["metadata"]["annotations"].get(KEEP) == ("keep" if keep else None)
+        assert "tierwall.io/release" in value["metadata"]["annotations"]
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
+def test_the_webhook_only_warns(objects: dict[tuple[str, str], dict[str, Any]]) -> None:
+    (webhook,) = objects["ValidatingWebhookConfiguration", "/tierwall-warnings"]["webhooks"]
+    assert (webhook["failurePolicy"], webhook["timeoutSeconds"], webhook["sideEffects"]) == ("Ignore", 2, "None")
+    (left_out,) = webhook["namespaceSelector"]["matchExpressions"]
+    assert (left_out["operator"], left_out["values"]) == ("NotIn", [NAMESPACE])
+    service = webhook["clientConfig"]["service"]
+    ports = objects["Service", f"{NAMESPACE}/{service['name']}"]["spec"]["ports"]
+    assert service["port"] in {port["port"] for port in ports}
+    assert not any("*" in word for rule in webhook["rules"] for words in rule.values() for word in words)
+
+
+def test_the_webhook_goes_before_anything_else() -> None:
+    with_hooks = helm("template", "guard", str(CHART), "--namespace", NAMESPACE)
+    (hook,) = (
+        value
+        for value in yaml.safe_load_all(with_hooks)
+        if value and "helm.sh/hook" in value["metadata"].get("annotations", {})
+    )
+    assert (hook["kind"], hook["metadata"]["name"]) == ("ValidatingWebhookConfiguration", "tierwall-warnings")
+    # It is deleted by its name before the hook is made, and the hook as soon as it is there.
+    assert hook["metadata"]["annotations"] == {
+        "helm.sh/hook": "pre-delete",
+        "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
+    }
+    assert hook["webhooks"] == []
+
+
+def test_the_node_agent_has_one_capability_and_nothing_of_the_disk(
+    objects: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    pod = objects["DaemonSet", f"{NAMESPACE}/tierwall-node-agent"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    security = container["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN"]}
+    assert not security["allowPrivilegeEscalation"]
+    assert security["readOnlyRootFilesystem"]
+    assert pod["hostNetwork"]
+    assert not pod.get("hostPID")
+    assert not pod.get("hostIPC")
+    assert [*pod["volumes"][0]] == ["name", "emptyDir"]
+    assert len(pod["volumes"]) == 1
+
+
+@pytest.mark.parametrize("component", ["controller", "authorizer"])
+def test_replicas_survive_a_node(objects: dict[tuple[str, str], dict[str, Any]], component: str) -> None:
+    name = f"{NAMESPACE}/tierwall-{component}"
+    deployment, budget = objects["Deployment", name]["spec"], objects["PodDisruptionBudget", name]["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    assert deployment["replicas"] == 2
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+    keys = [spread["topologyKey"] for spread in deployment["template"]["spec"]["topologySpreadConstraints"]]
+    assert keys == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+    (container,) = deployment["template"]["spec"]["containers"]
+    assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
+
+
+@pytest.mark.parametrize("component", ["controller", "authorizer"])
+def test_policies_admit_every_port_that_is_served(
+    objects: dict[tuple[str, str], dict[str, Any]], component: str
+) -> None:
+    name = f"{NAMESPACE}/tierwall-{component}"
+    policy, deployment = objects["NetworkPolicy", name]["spec"], objects["Deployment", name]["spec"]
+    (container,) = deployment["template"]["spec"]["containers"]
+    admitted = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
+    assert admitted == {port["containerPort"] for port in container["ports"]}
+    assert policy["podSelector"]["matchLabels"].items() <= deployment["template"]["metadata"]["labels"].items()
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_every_service_leads_to_a_port_of_its_pods(objects: dict[tuple[str, str], dict[str, Any]]) -> None:
+    for (kind, name), service in objects.items():
+        if kind == "Service":
+            template = objects["Deployment", name]["spec"]["template"]
+            (container,) = template["spec"]["containers"]
+            assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+            named = {port["name"] for port in container["ports"]}
+            assert {port["targetPort"] for port in service["spec"]["ports"]} == named

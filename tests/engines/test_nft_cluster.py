@@ -37,12 +37,12 @@ TIERWALL = str(Path(sys.executable).parent / "tierwall")
 class Enforced:
     """A cluster inside a network namespace, and the command that enforces its policies there."""
 
-    def __init__(self, network: NetworkNamespace, folder: Path) -> None:
+    def __init__(self, network: NetworkNamespace, folder: Path, kinds: tuple[FakeKind, ...] = KINDS) -> None:
         self.network, self.folder = network, folder
         with network.entered():
             subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
             # Its thread is born in the namespace, and stays there.
-            self.cluster = FakeCluster(folder, KINDS)
+            self.cluster = FakeCluster(folder, kinds)
         self.cluster.put("namespaces", metadata={"name": "shop"})
         for number, name in enumerate(("web", "db"), 1):
             self.put_pod(name, f"10.0.0.{number}")
@@ -114,6 +114,7 @@ def test_the_kernel_follows_the_cluster_through_an_outage(enforced: Enforced) ->
         enforced.cluster.delete("networkpolicies", "shop", "closed")
         eventually(lambda: not enforced.closed, said.read_text)
     assert said.read_text().splitlines()[-1].startswith("stopped; the kernel keeps the table that it has")
+    assert said.read_text().count("not told what is in force here: that needs --release-namespace NAME\n") == 1
     assert enforced.table
 
 

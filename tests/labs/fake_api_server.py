@@ -11,6 +11,7 @@ import contextlib
 import copy
 import json
 import random
+import re
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
@@ -183,11 +184,17 @@ class FakeApiServer:
         self._tasks.add(task)
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            target = head.split(" ")[1]
-            self.requests.append(target)
+            method, target = head.split(" ")[:2]
+            self.requests.append(target if method == "GET" else f"{method} {target}")
+            length = re.search(r"\r\ncontent-length: (\d+)", head, re.IGNORECASE)
+            body = await reader.readexactly(int(length[1])) if length else b""
             if self.is_stopped:
                 await asyncio.sleep(3600)
-            await self._answer(urlsplit(target).path, _query(target), writer)
+            path = urlsplit(target).path
+            if (place := self._object_place(path, method)) is not None:
+                await self._answer_object(method, *place, body, writer)
+            else:
+                await self._answer(path, _query(target), writer)
         except (Fault, ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
@@ -217,6 +224,47 @@ class FakeApiServer:
             await self._watch(plural, namespace, query, writer)
         else:
             await self._list(plural, namespace, query, writer)
+
+    def _object_place(self, path: str, method: str) -> tuple[str, Name, str] | None:
+        """Return the plural, the name and the subresource of a request about one object; None if it is about a list."""
+        for kind in self.kinds.values():
+            if not path.startswith(f"{kind.prefix}/"):
+                continue
+            *parts, last = path.removeprefix(f"{kind.prefix}/").split("/")
+            subresource = last if last == "status" else ""
+            parts = parts if subresource else [*parts, last]
+            namespace = ""
+            if parts[0] == "namespaces" and len(parts) > 2:
+                namespace, parts = parts[1], parts[2:]
+            if parts[0] == kind.plural and (len(parts) == 2 or method == "POST"):
+                return kind.plural, (namespace, parts[1] if len(parts) == 2 else ""), subresource
+        return None
+
+    async def _answer_object(
+        self, method: str, plural: str, name: Name, subresource: str, body: bytes, writer: asyncio.StreamWriter
+    ) -> None:
+        """Read, create or replace one object: with a status of its stored, and only in the version that was read."""
+        value: dict[str, Any] = json.loads(body) if body else {}
+        name = (name[0], value["metadata"]["name"]) if method == "POST" else name
+        known = self.objects(plural).get(name)
+        version = value.get("metadata", {}).get("resourceVersion")
+        if plural in self.forbidden:
+            await self._send(writer, 403, {"reason": "Forbidden", "message": f"{plural} is forbidden", "code": 403})
+        elif (known is None) is not (method == "POST"):
+            await self._send(writer, 409 if known else 404, {"reason": "Wrong", "message": f"{plural} {name[1]}"})
+        elif method == "PUT" and known is not None and version != known["metadata"]["resourceVersion"]:
+            await self._send(
+                writer, 409, {"reason": "Conflict", "message": "the object has been modified", "code": 409}
+            )
+        elif method == "GET":
+            await self._send(writer, 200, known or {})
+        else:
+            known = known or {"metadata": {"uid": f"uid-{self.version}"}}
+            stored = known | {"status": value.get("status")} if subresource else value | {"status": known.get("status")}
+            metadata = (known if subresource else value)["metadata"]
+            stored["metadata"] = {**metadata, "uid": known["metadata"].get("uid", "")}
+            await self.put(plural, {key: part for key, part in stored.items() if part is not None})
+            await self._send(writer, 200, self.objects(plural)[name])
 
     def _discovery(self, path: str) -> dict[str, Any]:
         served = [] if self._is_starting() else list(self.kinds.values())
@@ -459,6 +507,14 @@ class FakeCluster:
     def go_away(self) -> None:
         """Stop answering."""
         self._wait(self.server.stop())
+
+    def objects(self, plural: str) -> dict[Name, dict[str, Any]]:
+        """Return the objects of a kind."""
+
+        async def read() -> dict[Name, dict[str, Any]]:
+            return self.server.objects(plural)
+
+        return self._wait(read())
 
     def come_back(self) -> None:
         """Answer again, at the same address."""

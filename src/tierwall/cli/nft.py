@@ -29,7 +29,8 @@ from tierwall.engines.table import engine
 if TYPE_CHECKING:
     from tierwall.engines.nftables.kernel.interfaces import InterfaceLookup
     from tierwall.engines.nftables.table.options import TableOptions
-    from tierwall.serve.follower import ReadableSource
+    from tierwall.serve.follower import ObjectSource, ReadableSource
+    from tierwall.serve.report_sender import ReportSender
 
 
 class TableParams(Params):
@@ -134,6 +135,12 @@ class EnforceNftParams(TableParams, StateParams, RequiredPathParams):
         help="Name of pod interfaces, which may end in `*`. Repeatable. By default every veth to another namespace.",
     )
 
+    release_namespace: str | None = option(
+        metavar="NAME",
+        show_default="POD_NAMESPACE",
+        help="With --cluster and --node, report here what is in force: a NodeReport and a Lease as heartbeat.",
+    )
+
     @property
     def table(self) -> TableOptions:
         """The options of the compiler."""
@@ -149,12 +156,32 @@ class EnforceNftParams(TableParams, StateParams, RequiredPathParams):
             raise click.UsageError("give only one of --interface-of and --cni-results")
         return engine("nft", options=self.table, cuts=self.cut, lookup=self._lookup())
 
+    def report_sender(self) -> ReportSender | None:
+        """Make what tells the cluster what is in force on this node; None, and it is said, if that is not possible."""
+        import os
+
+        cluster, namespace = self.cluster_to_read, self.release_namespace or os.environ.get("POD_NAMESPACE", "")
+        if cluster is None:
+            return None
+        if not self.node or not namespace:
+            missing = "--release-namespace NAME" if self.node else "--node NAME"
+            print_line(f"the cluster is not told what is in force here: that needs {missing}", err=True)
+            return None
+        from tierwall.serve.report_sender import ReportSender
+
+        assert self.cluster_access is not None
+        return ReportSender(self.cluster_access, cluster.timeout, self.node, namespace, _print_message)
+
     def _lookup(self) -> InterfaceLookup | None:
         from tierwall.engines.nftables.kernel.lookups import CniLookup, CommandLookup
 
         if self.interface_of is not None:
             return CommandLookup(_words(self.interface_of))
         return CniLookup(self.cni_results) if self.cni_results is not None else None
+
+
+def _print_message(message: str) -> None:
+    print_line(message, err=True)
 
 
 def _words(command: str) -> list[str]:
@@ -191,7 +218,7 @@ def enforce(params: EnforceNftParams) -> int:
     nft = params.engine()
     source = params.object_source(params.interval, params.state)
     if params.watch or params.cluster_to_read is not None:
-        nft.follow(source, print_report)
+        _follow(params, nft, source)
         hint = "`tierwall enforce nft --remove` removes it"
         print_line(f"stopped; the kernel keeps the table that it has ({hint})", err=True)
         return 0
@@ -200,12 +227,44 @@ def enforce(params: EnforceNftParams) -> int:
     return 0
 
 
+def _follow(params: EnforceNftParams, nft: Any, source: ObjectSource) -> None:
+    """Keep the kernel in step, and report what is in force on this node."""
+    sender = params.report_sender()
+    if sender is None:
+        nft.follow(source, print_report)
+        return
+    from tierwall.engines.nftables.kernel.apply import table_exists
+    from tierwall.serve.node_report import empty_report
+
+    assert params.node is not None
+    if not table_exists():
+        # After a restart of the machine, the report says what was in force before.
+        sender.put(empty_report(params.node, "no policies are in force yet"))
+    sender.start()
+    try:
+        nft.follow(source, print_report, sender.put)
+    finally:
+        sender.close()
+
+
 def _remove(params: EnforceNftParams) -> None:
     from tierwall.engines.nftables.kernel.apply import remove
 
     if params.paths or params.files:
         raise click.UsageError("--remove takes no PATH")
     remove()
+    sender = params.report_sender()
+    if sender is None:
+        return
+    from tierwall.cluster.failures import ClusterError
+    from tierwall.core.diagnostics import InputError
+    from tierwall.serve.node_report import empty_report
+
+    assert params.node is not None
+    try:
+        sender.send_last(empty_report(params.node, "the table was removed, no policies are in force"))
+    except ClusterError as error:
+        raise InputError([error.diagnostic()]) from None
 
 
 def _preview(params: EnforceNftParams) -> int:

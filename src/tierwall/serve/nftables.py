@@ -29,12 +29,15 @@ from tierwall.engines.nftables.table.compile import CompiledTable, compile_snaps
 from tierwall.engines.nftables.table.interfaces import KnownInterfaces, guarded
 from tierwall.engines.nftables.table.options import TableOptions
 from tierwall.engines.nftables.table.pods import PodStep, content_of, pod_changes
-from tierwall.engines.nftables.table.table import Table
+from tierwall.engines.nftables.table.refusal import unenforced_policies
+from tierwall.engines.nftables.table.table import Table, rules_digest
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import NetworkModel, network_model, network_model_with_shadow
 from tierwall.network.model.policies import without_shadow_policies
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, ObjectSource, PreparedState, unexpected, until_signalled
+from tierwall.serve.generations import policy_versions
+from tierwall.serve.node_report import KernelTable, NodeReport, node_report
 
 if TYPE_CHECKING:
     import asyncio
@@ -61,6 +64,8 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         self._refused: dict[Reference, tuple[object, str]] = {}
         # The report on the last load that came into force.
         self._last_report = EngineReport("nothing yet")
+        # The table in the kernel; None before the first load.
+        self._in_kernel: KernelTable | None = None
         # What was last reported about interfaces.
         self._said: tuple[Diagnostic, ...] = ()
 
@@ -89,12 +94,15 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
             if not state.pods:
                 self._last_report = EngineReport("unchanged")
                 return False
+            pods = list(self._enforcer.judged_pods(state))
             try:
-                self._enforcer.take(state, self._known(self._enforcer.judged_pods(state)))
+                self._enforcer.take(state, self._known(pods))
             except InputError as error:
                 if not is_refusal(error):
                     raise
                 return self._put(load, self._compile(load.snapshot))
+            if self._in_kernel is not None:
+                self._in_kernel = replace(self._in_kernel, pods=len(pods))
             report = EngineReport(f"{count_noun(state.pods, 'pod')} followed", tuple(self._about_interfaces()))
             self._last_report = self._cut(report, load.snapshot)
             return True
@@ -122,12 +130,37 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
                 new = (diagnostic for diagnostic in compiled.diagnostics if diagnostic not in load.diagnostics)
                 load.diagnostics = sorted_diagnostics((*load.diagnostics, *new))
         self._compiled = compiled
+        self._in_kernel = self._table_in_kernel(load.snapshot, compiled)
         table = compiled.table
         message = f"{len(table.chains)} chains, {len(table.sets)} sets {'applied' if changed else 'in force already'}"
         self._said = ()
         diagnostics = (*load.diagnostics, *self._about_interfaces())
         self._last_report = self._cut(EngineReport(message, diagnostics), load.snapshot)
         return changed
+
+    def _table_in_kernel(self, snapshot: Snapshot, compiled: CompiledTable) -> KernelTable:
+        """Return what the kernel has accepted just now."""
+        compiler = compiled.compiler
+        table = KernelTable(
+            rules_digest(compiled.table),
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            sum(map(compiler.is_judged, compiler.model.pods)),
+            policy_versions(snapshot),
+            unenforced_policies(compiler.model, compiled.diagnostics),
+        )
+        before = self._in_kernel
+        if before is not None and (before.hash, before.in_force) == (table.hash, table.in_force):
+            return replace(table, loaded_at=before.loaded_at)
+        return table
+
+    def node_report(self, node: str) -> NodeReport | None:
+        """Return what is in force, and what of the newest load is not; None before the first load."""
+        table, newest = self._in_kernel, self.newest
+        if table is None or newest is None:
+            return None
+        is_other = newest is not self.in_force and newest.loaded is not None
+        read = policy_versions(newest.snapshot) if is_other else table.policies
+        return node_report(node, table, read, "; ".join(problem.message for problem in self.refusal))
 
     def known_interfaces(self, compiled: CompiledTable) -> KnownInterfaces | None:
         """Return the interfaces of the pods that a table judges; None if there is nothing to guard."""
@@ -247,11 +280,18 @@ class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
         """Return a follower with the options of this engine."""
         return KernelFollower(self._options, self._cuts, InterfaceFinder(self._lookup, self._options.pod_interfaces))
 
-    def follow(self, source: ObjectSource, send_report: Callable[[EngineReport], None]) -> None:
+    def follow(
+        self,
+        source: ObjectSource,
+        send_report: Callable[[EngineReport], None],
+        send_node_report: Callable[[NodeReport], None] | None = None,
+    ) -> None:
         """Keep the kernel in step with a source until SIGINT or SIGTERM; InputError if it cannot begin.
 
-        The table stays in force afterwards.
+        The table stays in force afterwards. `send_node_report` gets what is in force on the node after each load; it
+        must not wait for anything.
         """
+        node = self._options.node or ""
         with closing(self.follower()) as keeper:
 
             async def main(stop: asyncio.Event) -> None:
@@ -261,6 +301,8 @@ class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
                 try:
                     async for load in keeper.follow(source, stop):
                         send_report(keeper.report(load))
+                        if send_node_report is not None and (report := keeper.node_report(node)) is not None:
+                            send_node_report(report)
                 finally:
                     interfaces.cancel()
 

@@ -76,3 +76,16 @@ def refusal_findings(model: NetworkModel, refused: Mapping[Reference, str], code
         if policy.reference in refused:
             message = f"{policy} fails closed, because the kernel cannot enforce it: {refused[policy.reference]}"
             yield policy.resource.diagnostic(code, message, ("spec",))
+
+
+def unenforced_policies(model: NetworkModel, findings: Iterable[Diagnostic]) -> dict[Reference, str]:
+    """Return the policies that a table does not enforce as they are written, each with the reason.
+
+    They fail closed as a whole or in part, or have rules that the kernel does not know how to match.
+    """
+    reasons = {finding.reference: finding.message for finding in findings if finding.reference is not None}
+    for policy in model.policies:
+        closed = policy.closed or next((rule.closed for rule in policy.all_rules if rule.closed), "")
+        if closed:
+            reasons.setdefault(policy.reference, f"it fails closed: {closed}")
+    return reasons

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, StrEnum
+from hashlib import sha256
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -112,6 +113,15 @@ class Table(Struct, frozen=True):
 def table_script(table: Table) -> str:
     """Return the table as `nft -f` reads it."""
     return "\n".join(_lines(table)) + "\n"
+
+
+def rules_digest(table: Table) -> str:
+    """Return a digest over the rules of a table, without the elements of its sets.
+
+    Parts are named by their content; of chains with plain names, the mark stands for the rules.
+    """
+    names = (*table.counters, *table.sets, *(f"{name} {chain.mark}" for name, chain in table.chains.items()))
+    return sha256("\n".join(sorted(names)).encode()).hexdigest()
 
 
 def _lines(table: Table) -> Iterator[str]:

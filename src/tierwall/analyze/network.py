@@ -9,7 +9,7 @@ example; `network_shadowed` proves what is said about all connections.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -113,9 +113,19 @@ class _TakenEndpoints:
 
 
 class RuleWalk:
-    """Walks every kind of subject through its tiers, to see which rules ever count and which override which."""
+    """Walks every kind of subject through its tiers, to see which rules ever count and which override which.
 
-    def __init__(self, hypothetical: HypotheticalSnapshot) -> None:
+    With a `focus`, only what that policy has to do with is reported, and only the subjects that are wanted are walked:
+    the snapshot then needs the policies of these subjects alone.
+    """
+
+    def __init__(
+        self,
+        hypothetical: HypotheticalSnapshot,
+        focus: Reference | None = None,
+        is_wanted: Callable[[Endpoint], bool] = lambda subject: True,
+    ) -> None:
+        self._focus, self._is_wanted = focus, is_wanted
         self.hypothetical = hypothetical
         self.stand_ins = hypothetical.pods
         self.model = network_model(hypothetical.snapshot)
@@ -136,10 +146,22 @@ class RuleWalk:
 
     def findings(self) -> Iterator[Diagnostic]:
         """Yield everything that the walk finds."""
+        self.walk()
+        if self.skipped:
+            names = join_names([str(policy) for policy in sorted(self.skipped)], MAX_NAMED)
+            verb = "has" if len(self.skipped) == 1 else "have"
+            message = f"{names} {verb} too many rules on too many ports: what they override was not checked"
+            yield Diagnostic("TW215", message, related_objects=_references(self.skipped))
+        yield from self.equal_priorities()
+        yield from self.overridden_policies()
+        yield from self.shadowed()
+
+    def walk(self) -> None:
+        """Walk every kind of subject that is wanted."""
         seen: set[Any] = set()
         for endpoint_class in self.classes.all:
             subject = endpoint_class.representative
-            if not subject.under_policy:
+            if not subject.under_policy or not self._is_wanted(subject):
                 continue
             for direction in Direction:
                 stack = self.model.stack(subject, direction)
@@ -152,14 +174,6 @@ class RuleWalk:
                         self._walk(subject, direction, stack)
                     except TooManyCells:
                         self._not_walked(direction, stack)
-        if self.skipped:
-            names = join_names([str(policy) for policy in sorted(self.skipped)], MAX_NAMED)
-            verb = "has" if len(self.skipped) == 1 else "have"
-            message = f"{names} {verb} too many rules on too many ports: what they override was not checked"
-            yield Diagnostic("TW215", message, related_objects=_references(self.skipped))
-        yield from self._equal_priorities()
-        yield from self._overridden()
-        yield from self._shadowed()
 
     def _walk(self, subject: Endpoint, direction: Direction, stack: Stack[TieredPolicy]) -> None:
         matched = {tier.name: self.rows.membership.matched(tier, subject, direction) for tier in stack}
@@ -245,11 +259,16 @@ class RuleWalk:
     def _connection(self, witness: Witness) -> str:
         return name_connection(self.rows, self.stand_ins, witness)
 
-    def _equal_priorities(self) -> Iterator[Diagnostic]:
+    def _concerns_focus(self, policy: Reference, examples: Examples) -> bool:
+        """Whether a finding about a policy that other rules affect is about the focus, if there is one."""
+        return self._focus in (None, policy) or any(rule.policy == self._focus for rule in examples)
+
+    def equal_priorities(self) -> Iterator[Diagnostic]:
         """Yield one finding for each policy that disagrees with earlier ones; of very many, the last stands for all."""
         by_policy: dict[Reference, list[NetworkRule]] = {}
-        for rule in self.clashes:
-            by_policy.setdefault(rule.policy, []).append(rule)
+        for rule, examples in self.clashes.items():
+            if self._concerns_focus(rule.policy, examples):
+                by_policy.setdefault(rule.policy, []).append(rule)
         policies = sorted(by_policy)
         for policy in policies[: MAX_POLICIES - 1] if len(policies) > MAX_POLICIES else policies:
             rules = by_policy[policy]
@@ -274,11 +293,19 @@ class RuleWalk:
             related = _references(surplus)
             yield Diagnostic("TW201", message, at, count=len(surplus), related_objects=related)
 
-    def _overridden(self) -> Iterator[Diagnostic]:
+    def affected(self) -> set[Reference]:
+        """Return the NetworkPolicies that are overridden somewhere, without a proof for future pods."""
+        denied = {rule.policy for rule, by in self.overridden.items() if self._concerns_focus(rule.policy, by)}
+        opened = ((policy.reference, by) for (policy, _), by in self.opened.items())
+        return denied | {policy for policy, by in opened if self._concerns_focus(policy, by)}
+
+    def overridden_policies(self) -> Iterator[Diagnostic]:
         """Yield findings about NetworkPolicies, one for all rules of a policy that fare alike."""
         wholly: dict[Reference, list[NetworkRule]] = {}
         partly: dict[Reference, list[NetworkRule]] = {}
-        for rule in self.overridden:
+        for rule, denying in self.overridden.items():
+            if not self._concerns_focus(rule.policy, denying):
+                continue
             whole = rule not in self.allowing and bool(self.shadows.denied_before(rule))
             (wholly if whole else partly).setdefault(rule.policy, []).append(rule)
         for rules in wholly.values():
@@ -286,7 +313,8 @@ class RuleWalk:
         for rules in partly.values():
             yield self._denied_finding("TW203", "some of what", rules)
         for (policy, direction), examples in self.opened.items():
-            yield self._opened_finding(policy, direction, examples)
+            if self._concerns_focus(policy.reference, examples):
+                yield self._opened_finding(policy, direction, examples)
 
     def _denied_finding(self, code: str, extent: str, rules: list[NetworkRule]) -> Diagnostic:
         examples: Examples = {}
@@ -328,9 +356,12 @@ class RuleWalk:
             related_objects=_references(rule.policy for rule in by),
         )
 
-    def _shadowed(self) -> Iterator[Diagnostic]:
+    def shadowed(self) -> Iterator[Diagnostic]:
+        """Yield rules that never count."""
         first_match = (tier for tier in self.model.tiers if not tier_isolates(tier))
         for policy in (policy for tier in first_match for policy in tier.policies):
+            if self._focus not in (None, policy.reference):
+                continue
             for rule in policy.all_rules:
                 settlers = [] if rule in self.counted else self.shadows.settled_before(rule)
                 if settlers:

@@ -95,6 +95,8 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW213": CodeInfo(_W, "named port matches nothing"),
     "TW214": CodeInfo(_W, "rules share a name"),
     "TW215": CodeInfo(_N, "policies were not compared"),
+    "TW216": CodeInfo(_N, "priority is shared"),
+    "TW217": CodeInfo(_W, "pods are opened to the outside"),
     # 3xx: attachment and gateway
     "TW301": CodeInfo(_W, "policy attaches nowhere"),
     "TW302": CodeInfo(_W, "policy attaches only partly"),

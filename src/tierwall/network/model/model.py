@@ -16,6 +16,7 @@ from tierwall.network.model.matching import NodeAddresses
 from tierwall.network.model.policies import (
     NETWORK_POLICY,
     closed_policy,
+    in_order,
     read_policies,
     shadow_policies,
     without_shadow_policies,
@@ -33,14 +34,22 @@ class NetworkModel:
     INVARIANT: an index that is built on first use is assigned only when complete, so threads may share a model.
     """
 
-    def __init__(self, snapshot: Snapshot, refused: Mapping[Reference, str] | None = None) -> None:
-        """`refused`: policies that an engine cannot enforce, each with the reason. They fail closed."""
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        refused: Mapping[Reference, str] | None = None,
+        policies: Iterable[TieredPolicy] | None = None,
+    ) -> None:
+        """`refused`: policies that an engine cannot enforce, each with the reason. They fail closed.
+
+        `policies`: those of the snapshot, if they were read before.
+        """
         self.namespaces = _namespaces(snapshot)
         every_pod = tuple(pods(snapshot, self.namespaces))
         self.pods = tuple(pod for pod in every_pod if not pod.ended)
         self.nodes = tuple(node_endpoint(node) for node in snapshot.of_kind("", "Node"))
         self.node_addresses = NodeAddresses(self.nodes)
-        read = read_policies(snapshot)
+        read = read_policies(snapshot) if policies is None else in_order(policies)
         if refused:
             read = [
                 closed_policy(policy, refused[policy.reference]) if policy.reference in refused else policy

@@ -73,8 +73,19 @@ _RULE_FIELDS = ("name", "action", "ports", "protocols", *(direction.peers_key fo
 def read_policies(snapshot: Snapshot) -> list[TieredPolicy]:
     """Read all policies of a snapshot; those of one tier are in order of precedence."""
     find_unread = _unread_finder(snapshot)
-    read = (_policy(resource, find_unread) for kind in KINDS for resource in snapshot.of_kind(*kind))
-    return sorted(read, key=_order)
+    return in_order(_policy(resource, find_unread) for kind in KINDS for resource in snapshot.of_kind(*kind))
+
+
+def in_order(policies: Iterable[TieredPolicy]) -> list[TieredPolicy]:
+    """Sort policies; those of one tier are then in order of precedence."""
+    return sorted(policies, key=_order)
+
+
+def read_policy(snapshot: Snapshot, resource: Resource) -> TieredPolicy:
+    """Read one policy, which need not be in the snapshot; the snapshot says what definitions declare."""
+    from tierwall.resources.validity import unknown_parts  # as in `_unread_finder`
+
+    return _policy(resource, partial(unknown_parts, snapshot))
 
 
 def _policy(resource: Resource, find_unread: Callable[[Resource], Sequence[AdmissionProblem]]) -> TieredPolicy:

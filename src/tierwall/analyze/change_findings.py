@@ -1,0 +1,108 @@
+"""The findings that one change of a policy brings: those with it that are not there without it.
+
+A finding counts if it is about the changed policy or names it. The checks are those of `tierwall check`, each asked
+about one policy: a cluster of thousands is not analyzed for one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from tierwall.analyze.network_change import NetworkChangeCheck, NetworkIndex, opened_by_change
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.network.model.policies import KINDS as NETWORK_KINDS
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+# What a finding says: its code, the object that it is about, and where in it, or another object.
+Fact: TypeAlias = tuple[str, str, str]
+# These findings are about two policies, in either order.
+_OF_PAIRS = ("TW201", "TW216")
+# These findings are about a policy and each of those that affect it.
+_BY_OTHERS = ("TW202", "TW203", "TW212")
+
+
+class PolicyChange(Struct, frozen=True):
+    """One change: the policy before it, None if it is new, and after it, None if it is deleted."""
+
+    old: Resource | None
+    new: Resource | None
+
+    @property
+    def policy(self) -> Resource:
+        """The changed policy: as it is after the change, or as it was."""
+        changed = self.new if self.new is not None else self.old
+        assert changed is not None
+        return changed
+
+
+class ChangeFindings(Struct, frozen=True):
+    """The findings that a change brings, in no particular order.
+
+    `counted` are further NetworkPolicies that the changed policy overrides; if it is not complete, there may be more.
+    """
+
+    findings: tuple[Diagnostic, ...]
+    counted: frozenset[str] = frozenset()
+    is_complete: bool = True
+
+
+class ChangeIndex:
+    """What is known about a followed cluster, kept up to date, to judge one change at a time. For one thread."""
+
+    def __init__(self) -> None:
+        self._network = NetworkIndex()
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Take over what has changed in the cluster."""
+        self._network.update(snapshot)
+
+    def findings(self, change: PolicyChange, until: float) -> ChangeFindings:
+        """Return what a change brings. Searches that go on and on stop at `until`, by `time.monotonic`."""
+        policy = change.policy
+        if (policy.group, policy.kind) in NETWORK_KINDS:
+            return self._network_findings(change, until)
+        return ChangeFindings(())
+
+    def _network_findings(self, change: PolicyChange, until: float) -> ChangeFindings:
+        about = str(change.policy.reference)
+        of_new: list[Diagnostic] = []
+        known: set[Fact] = set()
+        overridden: set[str] = set()
+        is_complete = True
+        if change.new is not None:
+            after = NetworkChangeCheck(self._network, change.new, until)
+            of_new = list(after.findings())
+            overridden = set(map(str, after.counted))
+            is_complete = after.is_complete
+        if change.old is not None and of_new:
+            before = NetworkChangeCheck(self._network, change.old, until)
+            known = {fact for finding in before.findings() for fact in facts(finding, about)}
+            # What was overridden before is not all known if there was no time to count it.
+            overridden = overridden - set(map(str, before.counted)) if before.is_complete else set()
+        brought = [finding for finding in of_new if not facts(finding, about) <= known]
+        brought += opened_by_change(self._network, change.old, change.new)
+        return ChangeFindings(tuple(brought), frozenset(overridden), is_complete)
+
+
+def facts(finding: Diagnostic, about: str) -> frozenset[Fact]:
+    """Return what a finding says about a policy; nothing if it has nothing to do with it."""
+    return frozenset(_facts(finding, about))
+
+
+def _facts(finding: Diagnostic, about: str) -> Iterator[Fact]:
+    code, subject = finding.code, str(finding.reference)
+    if code in _OF_PAIRS:
+        for other in finding.related_objects:
+            if about in (subject, other):
+                yield code, *sorted((subject, other))  # type: ignore[misc]
+    elif code in _BY_OTHERS:
+        for other in finding.related_objects:
+            if about in (subject, other):
+                yield code, subject, other
+    elif subject == about:
+        for place in finding.places or ("",):
+            yield code, subject, place

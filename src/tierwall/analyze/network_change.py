@@ -1,0 +1,306 @@
+"""Checks one network policy in a large cluster: the findings of `network` that have to do with this policy.
+
+The checks are those of `tierwall check`. They run on a small snapshot that has the policies which matter to the one in
+question, and two pods of each sort that these tell apart (`network.reach.pod_index`). Subjects of a policy are looked
+at some namespaces at a time, until the time is over: a policy that selects everything overrides as many NetworkPolicies
+as there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
+
+from tierwall.analyze.network import MAX_STAND_INS, RuleWalk
+from tierwall.analyze.network_opened import opened_to_outside
+from tierwall.analyze.network_selection import SelectionCheck
+from tierwall.analyze.network_shadowed import MAX_EARLIER_RULES
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.labels import Selector
+from tierwall.core.reference import Reference
+from tierwall.core.words import join_names
+from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint, namespace_labels
+from tierwall.network.model.model import NetworkModel, network_model
+from tierwall.network.model.policies import KINDS, NETWORK_POLICY, fail_closed_warnings, is_shadow, read_policy
+from tierwall.network.model.rules import TIERS, TieredPolicy, TierName
+from tierwall.network.reach.exposure import HypotheticalSnapshot, with_stand_ins
+from tierwall.network.reach.pod_index import PodIndex
+from tierwall.resources.once import provide
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import is_understood
+
+SAME_PRIORITY = "TW216"
+# The findings of `network` that have to do with one policy.
+CODES = ("TW201", "TW202", "TW203", "TW204", "TW205", "TW207", "TW208", "TW212", "TW213", SAME_PRIORITY, "TW217")
+# How many namespaces are looked at closely, and how many are then counted at a time.
+FIRST, BATCH = 8, 16
+# With more namespaces than this, only those that matter are put into the small snapshot.
+MAX_NAMESPACES = 200
+_DEFINITION = "apiextensions.k8s.io", "CustomResourceDefinition"
+
+
+class NetworkIndex:
+    """The pods and policies of a followed cluster, kept up to date from one snapshot to the next."""
+
+    def __init__(self) -> None:
+        self.pods = PodIndex()
+        self.snapshot = Snapshot({})
+        # Cluster-scoped policies, and NetworkPolicies by namespace.
+        self.admin: dict[Reference, TieredPolicy] = {}
+        self.local: dict[str, dict[Reference, TieredPolicy]] = {}
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Take over what has changed."""
+        changes = list(snapshot.changes(self.snapshot))
+        if any(_kind(old, new) == _DEFINITION for old, new in changes):
+            # Definitions say how policies are read.
+            self.admin.clear()
+            self.local.clear()
+            changes = [(None, policy) for kind in KINDS for policy in snapshot.of_kind(*kind)]
+        for old, new in changes:
+            if _kind(old, new) not in KINDS:
+                continue
+            for gone in filter(None, (old, new)):
+                self._bucket(gone).pop(gone.reference, None)
+            if new is not None and not is_shadow(new):
+                self._bucket(new)[new.reference] = read_policy(snapshot, new)
+        self.pods.update(snapshot)
+        self.snapshot = snapshot
+
+    def _bucket(self, policy: Resource) -> dict[Reference, TieredPolicy]:
+        return self.local.setdefault(policy.namespace, {}) if policy.namespace else self.admin
+
+    def selecting(self, namespaces: Collection[str], but: Reference, is_new: bool = False) -> list[TieredPolicy]:
+        """Return all policies but one that may select pods of these namespaces, or (`is_new`) of new ones."""
+        # A namespace without objects has the label with its name.
+        unknown = [namespace_labels(name, None) for name in namespaces if name not in self.pods.namespaces]
+        admin = (
+            other
+            for other in self.admin.values()
+            if not self.pods.names(other.namespaces).isdisjoint(namespaces)
+            or any(map(other.namespaces.matches, unknown))
+            or (is_new and self.may_select_new(other.namespaces))
+        )
+        local = (policy for namespace in namespaces for policy in self.local.get(namespace, {}).values())
+        return [policy for policy in (*admin, *local) if policy.reference != but]
+
+    def may_select_new(self, selector: Selector) -> bool:
+        """Whether a selector may select a namespace that does not exist."""
+        named = [wanted for wanted in selector.requirements if wanted.key == NAMESPACE_NAME and wanted.operator == "In"]
+        return all(not self.pods.namespaces.keys() >= set(wanted.values) for wanted in named)
+
+    def small(
+        self,
+        policies: Sequence[TieredPolicy],
+        namespaces: Collection[str],
+        compared: Sequence[TieredPolicy] = (),
+        apart: bool = False,
+        wanted: Collection[tuple[str, str]] = (),
+    ) -> Snapshot:
+        """Return a snapshot of some policies, and of the pods that these and the `compared` ones tell apart.
+
+        The policies may be asked about pods of these namespaces; `apart` as for `PodIndex.examples`. The pods that are
+        `wanted` are among them.
+        """
+        pods = self.pods.examples((*policies, *compared), namespaces, apart)
+        known = self.pods.namespaces
+        homes = known if len(known) <= MAX_NAMESPACES else {*namespaces, *(pod.namespace for pod in pods)}
+        small = Snapshot.of(
+            [
+                *self.snapshot.of_kind(*_DEFINITION),
+                *filter(None, (self.snapshot.get("", "Namespace", "", name) for name in sorted(homes))),
+                *self.snapshot.of_kind("", "Node"),
+                *pods,
+                *filter(None, (self.snapshot.get("", "Pod", *name) for name in wanted)),
+                *(policy.resource for policy in policies),
+            ]
+        )
+        return _with_model(small, policies)
+
+
+def _with_model(snapshot: Snapshot, policies: Iterable[TieredPolicy]) -> Snapshot:
+    """Return a snapshot of these policies, among others, with its model: they need not be read again."""
+    provide(NetworkModel(snapshot, policies=policies), network_model, snapshot)
+    return snapshot
+
+
+def opened_by_change(index: NetworkIndex, old: Resource | None, new: Resource | None) -> Iterator[Diagnostic]:
+    """Find pods that a change of a NetworkPolicy opens to the outside.
+
+    Rules of administrators' policies cannot match connections from outside.
+    """
+    changed = new or old
+    if changed is None or _kind(old, new) != NETWORK_POLICY:
+        return
+    home = (changed.namespace,)
+    versions = [
+        [read_policy(index.snapshot, version)] if version is not None and not is_shadow(version) else []
+        for version in (old, new)
+    ]
+    others = index.selecting(home, changed.reference)
+    both = [policy for version in versions for policy in version]
+    before, after = (index.small([*others, *version], home, both) for version in versions)
+    yield from opened_to_outside(before, after, changed, lambda pod: pod.namespace == changed.namespace)
+
+
+class NetworkChangeCheck:
+    """The check of one policy as if it were in the cluster, in place of the one with its name."""
+
+    def __init__(self, index: NetworkIndex, resource: Resource, until: float) -> None:
+        """`until` is when to stop, by `time.monotonic`."""
+        self._index, self._until = index, until
+        self._policy = read_policy(index.snapshot, resource)
+        self._reference = resource.reference
+        # The policies that share the tier and the priority.
+        self.tied = [other for other in self._others(index.admin.values()) if _are_tied(other, self._policy)]
+        # Further NetworkPolicies that the policy overrides, and whether there was time to count them all.
+        self.counted: set[Reference] = set()
+        self.is_complete = True
+
+    def findings(self) -> Iterator[Diagnostic]:
+        """Yield what `tierwall check` would find about the policy, and which other policies have its priority."""
+        resource, policy = self._policy.resource, self._policy
+        if is_shadow(resource):
+            return
+        yield from fail_closed_warnings((policy,))
+        # Nothing but that is certain about policies with unknown parts; what they override is.
+        is_known = is_understood(self._index.snapshot, resource)
+        if is_known:
+            yield from self._selection()
+        disputed: set[str] = set()
+        for finding in self._compared():
+            if finding.code == "TW201":
+                disputed |= {str(finding.reference), *finding.related_objects}
+            if self._is_certain(finding, is_known):
+                yield finding
+        if is_known:
+            yield from self._same_priority([tied for tied in self.tied if str(tied.reference) not in disputed])
+        if is_known and policy.tier is not TierName.NAMESPACE:
+            yield from self._shadowed()
+
+    def _is_certain(self, finding: Diagnostic, is_known: bool) -> bool:
+        """Whether the policy that a finding is about is understood."""
+        about = finding.reference
+        if about is None or about == self._reference:
+            return is_known
+        policies = self._index.local.get(about.namespace, {}) if about.namespace else self._index.admin
+        return about not in policies or is_understood(self._index.snapshot, policies[about].resource)
+
+    def _selection(self) -> Iterator[Diagnostic]:
+        small = self._index.small([self._policy], (), apart=True)
+        every = (namespace for namespace in self._index.snapshot.of_kind("", "Namespace"))
+        model = network_model(_with_model(small.with_changes(put=every), [self._policy]))
+        declared = [namespace.name for namespace in self._index.snapshot.of_kind("", "Namespace")]
+        yield from SelectionCheck(model, model.policies, declared).findings()
+
+    def _compared(self) -> Iterator[Diagnostic]:
+        """Yield what the policy overrides, is overridden by and disagrees with, some namespaces at a time."""
+        index, policy = self._index, self._policy
+        if policy.tier is TierName.NAMESPACE:
+            yield from self._walked([policy.resource.namespace], False)
+            return
+        selected = index.pods.names(policy.namespaces)
+        tied = frozenset[str]().union(*(index.pods.names(other.namespaces) for other in self.tied))
+        local = index.local if policy.tier is TierName.ADMIN else {}
+        names = sorted(selected & (tied | {name for name, policies in local.items() if policies}))
+        is_new = bool(self.tied) and index.may_select_new(policy.namespaces)
+        if names or is_new:
+            yield from self._walked(names[:FIRST], is_new)
+        self._count(names[FIRST:])
+
+    def _walked(self, namespaces: Collection[str], is_new: bool) -> Iterator[Diagnostic]:
+        """Yield what a walk of the subjects in some namespaces finds, and in namespaces that may be created."""
+        policies = [self._policy, *self._index.selecting(namespaces, self._reference, is_new)]
+        if all(policy.tier is TierName.NAMESPACE for policy in policies):
+            return
+        small = self._index.small(policies, namespaces)
+        leading = network_model(small).tied_policies
+        hypothetical = with_stand_ins(small, True, MAX_STAND_INS, first=namespaces, leading=leading)
+        _with_model(hypothetical.snapshot, policies)
+        known = self._index.pods.namespaces
+
+        def is_wanted(subject: Endpoint) -> bool:
+            return subject.namespace in namespaces or (is_new and subject.namespace not in known)
+
+        walk = RuleWalk(hypothetical, self._reference, is_wanted)
+        walk.walk()
+        yield from walk.equal_priorities()
+        yield from walk.overridden_policies()
+
+    def _count(self, namespaces: Sequence[str]) -> None:
+        """Count the NetworkPolicies that the policy overrides in further namespaces, by one pod of each."""
+        index, policy = self._index, self._policy
+        subjects = index.pods.selected(policy.namespaces, policy.pods)
+        for first in range(0, len(namespaces), BATCH):
+            if time.monotonic() > self._until:
+                self.is_complete = False
+                return
+            batch = namespaces[first : first + BATCH]
+            local = (other for name in batch for other in index.local.get(name, {}).values())
+            both = [subjects & index.pods.selected(other.namespaces, other.pods) for other in local]
+            wanted = {pod for mask in both for pod in index.pods.names_of(mask & -mask)}
+            if not wanted:
+                continue
+            policies = [policy, *index.selecting(batch, self._reference)]
+            small = HypotheticalSnapshot(index.small(policies, batch, wanted=wanted), {})
+            walk = RuleWalk(small, self._reference, partial(_is_among, wanted))
+            walk.walk()
+            self.counted |= walk.affected()
+
+    def _same_priority(self, tied: list[TieredPolicy]) -> Iterator[Diagnostic]:
+        if not tied:
+            return
+        names = sorted(str(other.reference) for other in tied)
+        verb = "has" if len(names) == 1 else "have"
+        message = (
+            f"{join_names(names, 3)} {verb} priority {self._policy.priority} of tier {self._policy.tier}, too; they "
+            f"contradict {self._reference} nowhere today"
+        )
+        yield self._policy.resource.diagnostic(
+            SAME_PRIORITY,
+            message,
+            ("spec", "priority"),
+            hint="give each policy a priority of its own",
+            related_objects=tuple(names),
+        )
+
+    def _shadowed(self) -> Iterator[Diagnostic]:
+        """Prove that rules of the policy never count. Fewer policies prove less, so the widest ones are enough."""
+        index, policy = self._index, self._policy
+        selected, is_new = index.pods.names(policy.namespaces), index.may_select_new(policy.namespaces)
+        above = [other for other in index.selecting(selected, self._reference, is_new) if _may_settle(other, policy)]
+        # NetworkPolicies never apply in a new namespace, so they settle nothing where the policy may select one.
+        above = [other for other in above if other.tier is not TierName.NAMESPACE or not is_new]
+        above.sort(key=lambda other: -len(index.pods.names(other.namespaces)))
+        policies = policy, *above[:MAX_EARLIER_RULES]
+        small = _with_model(Snapshot.of([other.resource for other in policies]), policies)
+        yield from RuleWalk(HypotheticalSnapshot(small, {}), self._reference).shadowed()
+
+    def _others(self, policies: Iterable[TieredPolicy]) -> list[TieredPolicy]:
+        return [policy for policy in policies if policy.reference != self._reference]
+
+
+def _is_among(pods: Collection[tuple[str, str]], subject: Endpoint) -> bool:
+    return (subject.namespace, subject.name) in pods
+
+
+def _kind(old: Resource | None, new: Resource | None) -> tuple[str, str]:
+    either = new or old
+    assert either is not None
+    return either.group, either.kind
+
+
+def _may_settle(other: TieredPolicy, policy: TieredPolicy) -> bool:
+    """Whether a policy comes before another of the Admin or Baseline tier, or has its priority."""
+    order = list(TIERS)
+    if other.tier is not policy.tier:
+        return order.index(other.tier) < order.index(policy.tier)
+    return other.priority <= policy.priority or not policy.has_priority
+
+
+def _are_tied(policy: TieredPolicy, other: TieredPolicy) -> bool:
+    return (
+        policy.has_priority and other.has_priority and policy.tier is other.tier and policy.priority == other.priority
+    )

@@ -1,0 +1,201 @@
+"""A change of a network policy brings what the whole analysis finds with it and not without it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.randomness import examples
+from tests.worlds.network_clusters import (
+    NAMESPACES,
+    admin_policies,
+    baselines,
+    clusters,
+    namespace_selectors,
+    network_policies,
+    pod_selectors,
+)
+from tests.worlds.network_objects import admin, namespace, network_policy, pod, rule
+from tests.worlds.network_snapshots import resource, snapshot
+from tierwall.analyze.change_findings import ChangeFindings, ChangeIndex, PolicyChange, facts
+from tierwall.analyze.network import network_findings
+from tierwall.analyze.network_change import CODES
+from tierwall.resources.snapshot import Snapshot
+
+Object = dict[str, Any]
+Change = tuple[list[Object], Object | None, Object]
+# What `tierwall check` does not find, because it is only said about a change.
+OF_CHANGES = ("TW208", "TW216", "TW217")
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> Change:
+    """A random cluster, and a policy before and after a change."""
+    objects = draw(clusters())
+    policy = draw(st.sampled_from((admin_policies("changed"), network_policies("changed"), baselines())))
+    old, new = draw(policy), draw(policy)
+    if old["kind"] != new["kind"]:
+        old = new
+    if "namespace" in new["metadata"]:
+        old["metadata"]["namespace"] = new["metadata"]["namespace"]
+    if new["metadata"]["name"] == "default":
+        objects = [value for value in objects if value["kind"] != new["kind"]]
+    return objects, draw(st.sampled_from((old, None))), new
+
+
+@st.composite
+def plain_admin_policies(draw: st.DrawFn, name: str) -> Object:
+    """An AdminNetworkPolicy that admission takes, of few priorities, so that policies meet."""
+    anybody = st.fixed_dictionaries({"namespaces": st.just({}) | namespace_selectors})
+    ports: st.SearchStrategy[list[int]] = st.sampled_from(([], [80], [443]))
+    rules = st.builds(
+        lambda action, ports, peer: rule(action, *ports, **peer),
+        st.sampled_from(("Allow", "Deny", "Pass")),
+        ports,
+        anybody,
+    )
+    listed = draw(st.lists(rules, min_size=1, max_size=2))
+    return admin(name, *listed, priority=draw(st.integers(0, 1)), subject=draw(anybody))
+
+
+@st.composite
+def plain_network_policies(draw: st.DrawFn, name: str, namespace: str) -> Object:
+    """A NetworkPolicy for ingress."""
+    peers = st.fixed_dictionaries({"from": st.lists(st.fixed_dictionaries({"podSelector": pod_selectors}), max_size=1)})
+    rules = st.lists(peers | st.sampled_from(({}, {"ports": [{"port": 80}]})), max_size=2)
+    return network_policy(name, *draw(rules), namespace=namespace, podSelector=draw(st.just({}) | pod_selectors))
+
+
+@st.composite
+def meeting_changes(draw: st.DrawFn) -> Change:
+    """A change in a cluster whose policies override and contradict each other more often than not."""
+    objects: list[Object] = []
+    for name in NAMESPACES:
+        objects.append(namespace(name, **draw(st.sampled_from(({}, {"tenant": "x"}, {"tenant": "y"})))))
+        objects.append(pod(name, "p", app=draw(st.sampled_from("xy"))))
+        objects += draw(st.lists(plain_network_policies("n", name), max_size=1))
+    objects += [draw(plain_admin_policies(f"q{number}")) for number in range(draw(st.integers(1, 3)))]
+    # By its name, the changed policy may come before or after the others.
+    name = draw(st.sampled_from(("a", "z")))
+    policy = draw(st.sampled_from((plain_admin_policies(name), plain_network_policies(name, NAMESPACES[0]))))
+    return objects, draw(st.none() | policy), draw(policy)
+
+
+def brought(objects: Sequence[Object], old: Object | None, new: Object | None) -> ChangeFindings:
+    """Return what a change brings."""
+    index = ChangeIndex()
+    index.update(snapshot([*objects, *([old] if old else [])]))
+    return index.findings(PolicyChange(resource(old) if old else None, resource(new) if new else None), inf)
+
+
+@settings(max_examples=examples(60))
+@given(changes() | meeting_changes())
+def test_a_change_brings_what_the_whole_analysis_finds_with_it_only(change: Change) -> None:
+    objects, old, new = change
+    before = snapshot([*objects, *([old] if old else [])])
+    after = before.with_changes(put=[resource(new)])
+    about = str(resource(new).reference)
+
+    def whole(of: Snapshot) -> set[Any]:
+        findings = (finding for finding in network_findings(of) if finding.code in CODES)
+        return {fact for finding in findings for fact in facts(finding, about)}
+
+    result = brought(objects, old, new)
+    assert result.is_complete
+    known = whole(before)
+    incremental = {fact for finding in result.findings for fact in facts(finding, about)}
+    assert {fact for fact in incremental if fact[0] not in OF_CHANGES} - known == whole(after) - known
+
+
+@settings(max_examples=examples(15))
+@given(st.lists(clusters(), min_size=2, max_size=3), changes())
+def test_an_index_that_follows_a_cluster_is_like_a_new_one(clusters: list[list[Object]], change: Change) -> None:
+    _, old, new = change
+    followed = ChangeIndex()
+    for objects in clusters:
+        followed.update(snapshot(objects))
+    fresh = ChangeIndex()
+    fresh.update(snapshot(clusters[-1]))
+    changed = PolicyChange(resource(old) if old else None, resource(new))
+
+    def said(index: ChangeIndex) -> set[Any]:
+        about = str(changed.policy.reference)
+        return {fact for finding in index.findings(changed, inf).findings for fact in facts(finding, about)}
+
+    assert said(followed) == said(fresh)
+
+
+SHOP = [namespace("shop"), pod("shop", "web", app="web"), pod("shop", "db", app="db")]
+CLOSED = network_policy("closed")
+EVERYWHERE = network_policy("open", {"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}], "ports": [{"port": 80}]})
+
+
+def codes(result: ChangeFindings) -> list[str]:
+    """Return the codes of findings, sorted."""
+    return sorted(finding.code for finding in result.findings)
+
+
+def test_a_rule_opens_isolated_pods_to_the_outside() -> None:
+    (finding,) = brought([*SHOP, CLOSED], None, EVERYWHERE).findings
+    assert finding.code == "TW217"
+    assert finding.message == (
+        "NetworkPolicy/shop/open opens shop/web and shop/db to outside IPv4, outside the cluster, on TCP 80"
+    )
+
+
+def test_the_first_policy_of_pods_opens_nothing() -> None:
+    assert codes(brought(SHOP, None, EVERYWHERE)) == []
+
+
+def test_the_last_policy_that_goes_opens_its_pods() -> None:
+    (finding,) = brought(SHOP, CLOSED, None).findings
+    assert finding.message == "NetworkPolicy/shop/closed opens shop/web and shop/db to the outside on all"
+    assert codes(brought([*SHOP, network_policy("other")], CLOSED, None)) == []
+
+
+def test_a_policy_that_only_begins_to_watch_opens_its_pods() -> None:
+    shadow = {**CLOSED, "metadata": {**CLOSED["metadata"], "annotations": {"tierwall.io/mode": "shadow"}}}
+    assert codes(brought(SHOP, CLOSED, shadow)) == ["TW217"]
+
+
+def test_policies_of_one_priority_that_do_not_meet_are_named() -> None:
+    others = [
+        namespace("other"),
+        pod("other", "p"),
+        admin("q", rule("Deny"), subject={"namespaces": {"matchLabels": {"kubernetes.io/metadata.name": "other"}}}),
+    ]
+    mine = admin(
+        "mine", rule("Allow"), subject={"namespaces": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}}
+    )
+    (finding,) = brought([*SHOP, *others], None, mine).findings
+    assert finding.code == "TW216"
+    assert finding.message == (
+        "AdminNetworkPolicy/q has priority 5 of tier Admin, too; they contradict AdminNetworkPolicy/mine nowhere today"
+    )
+    assert codes(brought([*SHOP, *others], mine, mine)) == []
+
+
+def test_overridden_policies_of_many_namespaces_are_counted_until_the_time_is_over() -> None:
+    objects = [
+        part
+        for number in range(40)
+        for part in (
+            namespace(f"n{number:02}"),
+            pod(f"n{number:02}", "p"),
+            network_policy("all", {}, namespace=f"n{number:02}"),
+        )
+    ]
+    index = ChangeIndex()
+    index.update(snapshot(objects))
+    change = PolicyChange(None, resource(admin("deny", rule("Deny"))))
+    everything, hurried = index.findings(change, inf), index.findings(change, time.monotonic() - 1)
+    shown = {str(finding.reference) for finding in everything.findings}
+    assert len(shown | set(everything.counted)) == 40
+    assert everything.is_complete
+    assert not hurried.is_complete
+    assert shown == {str(finding.reference) for finding in hurried.findings}

@@ -27,8 +27,8 @@ LOCKS = {
     "install": "uv.txt",
 }
 GO_TOOLS = Path("deploy", "cluster-tools")
-# Each has its own go.mod, below `GO_TOOLS`: kube-apiserver with kubectl, and etcd.
-GO_MODULES = (Path(), Path("etcd"))
+# Each has its own go.mod, below `GO_TOOLS`: kube-apiserver with kubectl, etcd, helm, and what nodes run.
+GO_MODULES = (Path(), Path("etcd"), Path("helm"), Path("nodes"))
 # Licences that a classifier names without doubt. `BSD License`, say, leaves open which one.
 _CLASSIFIED = {
     "License :: OSI Approved :: MIT License": "MIT",

@@ -143,7 +143,7 @@ class ControlPlane:
 
     def _start(self, name: str, *command: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
-            owned = [*_die_with_owner(), *command]
+            owned = [*die_with_owner(), *command]
             self._processes[name] = subprocess.Popen(owned, stdout=log, stderr=log, cwd=self.folder)
 
     def _is_ready(self) -> bool:
@@ -199,7 +199,7 @@ class ControlPlane:
             (self.folder / f"{user}.kubeconfig").write_text(yaml.safe_dump(document))
 
 
-def _die_with_owner() -> list[str]:
+def die_with_owner() -> list[str]:
     """Return a command prefix that makes the kernel kill the command when this process dies, however it dies."""
     if sys.platform != "linux":
         return []

@@ -14,7 +14,7 @@ TESTS ?= tests
 SBOM  ?= dist/tierwall.cdx.json
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock sbom krew audit-dependencies clean kernel-tools cluster-tools node-tools
+.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock sbom krew image audit-dependencies clean kernel-tools cluster-tools node-tools
 
 help: ## say what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -90,6 +90,8 @@ lock: $(BIN)/uv ## compile the hash-pinned requirement files anew
 	$(COMPILE) pyproject.toml --all-extras -o requirements/run.txt
 	$(COMPILE) pyproject.toml -c requirements/run.txt -o requirements/plain.txt
 	$(COMPILE) pyproject.toml --extra cluster -c requirements/run.txt -o requirements/cluster.txt
+	$(COMPILE) pyproject.toml --extra cluster --extra serve -c requirements/run.txt -o requirements/image.txt
+	$(COMPILE) pyproject.toml --extra cluster --extra serve --extra envoy -c requirements/run.txt -o requirements/image-envoy.txt
 	$(COMPILE) requirements/build.in -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml --all-extras requirements/dev.in -c requirements/run.txt -c requirements/build.txt -o requirements/dev.txt
 	$(COMPILE) requirements/docs.in -o requirements/docs.txt
@@ -99,6 +101,12 @@ sbom: dev ## write the software bill of materials (CycloneDX) to SBOM=dist/tierw
 
 krew: dev ## build the kubectl plugin for krew into dist/krew; URI=https://… is where its archives will be
 	@$(BIN)/python -m supply krew --output dist/krew --uri "$(URI)"
+
+image: dev ## build both container images into dist/, each twice: the digests must be equal
+	@mkdir -p dist; for kind in "" -envoy; do \
+	  for time in first second; do deploy/image/build $${kind:+-$$kind} --out dist/tierwall$$kind.$$time.tar || exit 1; done; \
+	  cmp dist/tierwall$$kind.first.tar dist/tierwall$$kind.second.tar || exit 1; \
+	  rm dist/tierwall$$kind.second.tar; mv dist/tierwall$$kind.first.tar dist/tierwall$$kind.tar; done
 
 audit-dependencies: dev ## check the locked versions against OSV="FILE..." (ACCEPT="ID..." do not count)
 	@$(BIN)/python -m supply audit $(OSV) $(addprefix --accept ,$(ACCEPT))

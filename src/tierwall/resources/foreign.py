@@ -194,7 +194,9 @@ def omissions(
         for foreign in _foreign_objects(snapshot, plane)
         if (is_admitted or not foreign.line.verbs)
         and (places or not foreign.line.fields or _is_agentic(snapshot))
-        and (objects := [policy for policy in foreign.of(wanted) if not targets_others(policy, plane, places)])
+        and (
+            objects := [policy for policy in foreign.of(wanted) if not targets_others(snapshot, policy, plane, places)]
+        )
     ]
     if plane == "api" and is_admitted and is_about_pods:
         enforcing = _enforcing_pod_security(snapshot)

@@ -59,7 +59,7 @@ def refusals(
             objects += _refusal(snapshot, resource, line)
     grouped: dict[tuple[str, str, str, str], list[Resource]] = {}
     for resource, reason, effect in dict.fromkeys(objects):
-        if not targets_others(resource, plane, places):
+        if not targets_others(snapshot, resource, plane, places):
             grouped.setdefault((reason, resource.group, resource.kind, effect), []).append(resource)
     return [
         Omission(

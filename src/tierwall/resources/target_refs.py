@@ -10,6 +10,7 @@ from collections.abc import Set
 from typing import Any
 
 from tierwall.resources.resource import Resource, list_of_maps
+from tierwall.resources.snapshot import Snapshot
 
 # The kinds of targets that a question names if it is about them. Questions about tools do not name the routes.
 _NAMED_KINDS = {
@@ -20,23 +21,40 @@ _NAMED_KINDS = {
     ),
 }
 
+_SELECTOR_FIELDS = frozenset({"group", "kind", "matchLabels", "sectionName"})
+
 # Targets that are in no namespace.
 _CLUSTER_KINDS = ("GatewayClass",)
 
 
-def targets_others(policy: Resource, plane: str, places: Set[tuple[str, str, str]]) -> bool:
-    """Whether a policy names only other targets than the places of a question, if the question names any.
+def targets_others(snapshot: Snapshot, policy: Resource, plane: str, places: Set[tuple[str, str, str]]) -> bool:
+    """Whether a policy has only other targets than the places of a question, if the question names any.
 
     A place is a kind, a namespace and a name.
     """
-    if not places or policy.spec.get("targetSelectors"):
+    named, selectors = _named_targets(policy), policy.spec.get("targetSelectors") or []
+    if not places or not (named or selectors) or not isinstance(selectors, list):
         return False
-    named = _named_targets(policy)
     # A target with a part that is not a string may be any place.
-    return bool(named) and all(
+    return all(
         all(isinstance(part, str) for part in place) and place[0] in _NAMED_KINDS[plane] and place not in places
         for place in named
+    ) and all(_selects_others(snapshot, policy, selector, plane, places) for selector in selectors)
+
+
+def _selects_others(
+    snapshot: Snapshot, policy: Resource, selector: Any, plane: str, places: Set[tuple[str, str, str]]
+) -> bool:
+    """Whether a selector certainly selects none of the places. One that is not a plain `matchLabels` may select any."""
+    if not isinstance(selector, dict) or not selector.keys() <= _SELECTOR_FIELDS:
+        return False
+    group, kind, labels = selector.get("group", ""), selector.get("kind"), selector.get("matchLabels")
+    if not isinstance(group, str) or kind not in _NAMED_KINDS[plane] or not isinstance(labels, dict):
+        return False
+    here = (
+        snapshot.get(group, kind, *place) for named, *place in places if named == kind and place[0] == policy.namespace
     )
+    return all(place is not None and not labels.items() <= place.labels.items() for place in here)
 
 
 def target_namespaces(policy: Resource) -> list[str]:

@@ -1,4 +1,4 @@
-"""Compare the statuses of AccessPolicies with a model that reads like the contract, through any sequence of changes."""
+"""Compare the statuses of AccessPolicies with a model that reads like the docs, through any sequence of changes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def objects(world: World) -> list[Object]:
 
 
 def expected(world: World, policy: Policy) -> dict[tuple[str, str], str]:
-    """Return the reason of `Accepted` by target and section, as the contract has it."""
+    """Return the reason of `Accepted` by target and section, as docs/controller.md#status has it."""
     ours = {name for name, (class_name, _) in world.gateways.items() if world.classes.get(class_name)}
     rejected = "LimitPerTargetExceeded" if exceeds(world, policy) else "InvalidCEL" if policy.broken else ""
     reasons: dict[tuple[str, str], str] = {}
@@ -182,7 +182,7 @@ def check(world: World, planned: PlannedStatuses) -> None:
 
 @settings(max_examples=60)
 @given(st.lists(worlds(), min_size=1, max_size=3))
-def test_statuses_are_those_of_the_contract_after_any_change(sequence: list[World]) -> None:
+def test_statuses_are_those_of_the_model_after_any_change(sequence: list[World]) -> None:
     planner, snapshot = StatusPlanner(), Snapshot({})
     for world in sequence:
         wanted = {resource.identity: resource for resource in load_objects(objects(world))}

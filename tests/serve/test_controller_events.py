@@ -94,6 +94,8 @@ def test_conditions_with_our_prefix_count_as_told_before() -> None:
     before = {"conditions": [document(conditions[0]), document(conflicted(False))]}
     assert [event.reason for event in status_events(before, desired)] == ["Conflicted"]
     assert list(status_events({"conditions": list(map(document, conditions))}, desired)) == []
+    foreign = {"conditions": [document(accepted()), document(conflicted(True))]}
+    assert [event.reason for event in status_events(foreign, desired)] == ["Accepted"]
 
 
 def test_a_note_is_as_long_as_an_api_server_takes() -> None:

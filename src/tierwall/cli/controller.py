@@ -7,7 +7,7 @@ import os
 import click
 
 from tierwall.cli.clusters import ClusterParams
-from tierwall.cli.command import address, command, option, print_line, print_report, runs
+from tierwall.cli.command import address, command, flag, option, print_line, print_report, runs
 
 
 class ControllerParams(ClusterParams):
@@ -28,6 +28,10 @@ class ControllerParams(ClusterParams):
         default="10s", metavar="DURATION", help="How long a leader writes after its last renewal."
     )
     retry_period: str = option(default="2s", metavar="DURATION", help="How often the Lease is renewed or looked at.")
+    node_agents: bool = flag("There are node agents: write on network policies whether every node holds them.")
+    node_timeout: str = option(
+        default="60s", metavar="DURATION", help="How long a node agent may be silent before its node counts as missing."
+    )
     http: str = option(
         default="127.0.0.1:0",
         show_default="a free port",
@@ -59,6 +63,9 @@ def controller(params: ControllerParams) -> None:
     )
     if lease.problem:
         raise click.UsageError(lease.problem)
+    node_timeout = _seconds(params.node_timeout, "--node-timeout")
+    if not node_timeout > 0:
+        raise click.UsageError("the node timeout must be longer than 0s")
     http = address(params.http, "--http")
     access = params.cluster_access
     assert access is not None
@@ -66,6 +73,7 @@ def controller(params: ControllerParams) -> None:
         release_namespace=params.release_namespace or os.environ.get("POD_NAMESPACE") or access.namespace or "default",
         identity=params.identity or os.environ.get("POD_NAME") or os.uname().nodename,
         lease=lease,
+        node_timeout=node_timeout if params.node_agents else None,
         http=http,
     )
     nothing = LoadSettings(access.namespace)

@@ -45,13 +45,13 @@ class _Standing(NamedTuple):
 
 def status_events(before: Mapping[str, Any], desired: DesiredStatus) -> Iterator[PolicyEvent]:
     """Yield what a written status changed. `before` is the status of the object before."""
-    entries = list_of_maps(before.get("ancestors")) if desired.ancestors is not None else (before,)
-    ours = (
-        condition
-        for entry in entries
-        if desired.ancestors is None or entry.get("controllerName") == CONTROLLER_NAME
-        for condition in list_of_maps(entry.get("conditions"))
-    )
+    if desired.ancestors is None:
+        every = list_of_maps(before.get("conditions"))
+        ours = [condition for condition in every if str(condition.get("type")).startswith(CONDITION_PREFIX)]
+    else:
+        entries = list_of_maps(before.get("ancestors"))
+        known = (entry for entry in entries if entry.get("controllerName") == CONTROLLER_NAME)
+        ours = [condition for entry in known for condition in list_of_maps(entry.get("conditions"))]
     conditions = (
         WantedCondition(*(str(condition.get(key, "")) for key in ("type", "status", "reason", "message")))
         for condition in ours

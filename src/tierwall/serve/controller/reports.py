@@ -56,7 +56,7 @@ class _ListMetadata(Struct, rename="camel"):
 
 class _ReportList(Struct):
     metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
-    items: list[_Report] = msgspec.field(default_factory=list)
+    items: list[_Report] | None = None
 
 
 _LIST = msgspec.json.Decoder(_ReportList)
@@ -153,7 +153,7 @@ class ReportWriter(ControllerPart):
         query, reports = {"labelSelector": selector, "limit": _PAGE}, list[_Report]()
         while True:
             page = (await self._connection.get(served.path(), query, _METADATA)).decode(_LIST)
-            reports += [report for report in page.items if report.metadata.name == NAME]
+            reports += [report for report in page.items or () if report.metadata.name == NAME]
             if not page.metadata.next:
                 return reports
             query["continue"] = page.metadata.next

@@ -22,10 +22,13 @@ from tierwall.core.diagnostics import Diagnostics
 from tierwall.core.protocols import EngineReport
 from tierwall.core.words import count_noun
 from tierwall.serve.cluster import ClusterSource
+from tierwall.serve.controller.events import EventWriter
 from tierwall.serve.controller.follower import ControllerFollower
 from tierwall.serve.controller.leadership import Leadership
 from tierwall.serve.controller.lease import LeaseTiming
+from tierwall.serve.controller.reports import ReportWriter
 from tierwall.serve.controller.state import ControllerContext, ControllerPart, ControllerState
+from tierwall.serve.controller.statuses import StatusPart
 from tierwall.serve.follower import Load, until_signalled
 from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, health
 
@@ -36,12 +39,15 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     release_namespace: str
     identity: str
     lease: LeaseTiming = LeaseTiming()
+    # After so many seconds an agent that is silent counts as away; None without agents.
+    node_timeout: float | None = None
     http: tuple[str, int] = ("127.0.0.1", 0)
 
 
 def parts_of(context: ControllerContext, settings: ControllerSettings) -> list[ControllerPart]:
     """Return the parts of the controller. This is the place to add one."""
-    return []
+    events = EventWriter(context)
+    return [StatusPart(context, events, settings.node_timeout), events, ReportWriter(context)]
 
 
 class ControllerProcess:

@@ -73,3 +73,13 @@ class ControllerPart:
     def routes(self) -> Sequence[BaseRoute]:
         """Return pages to serve beside health and metrics."""
         return ()
+
+
+async def first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
+    """Wait until one of these is set, for so many seconds."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for future in waiting:
+            future.cancel()

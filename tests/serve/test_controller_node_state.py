@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tierwall.core.reference import Reference
 from tierwall.resources.resource import Resource
 from tierwall.serve.controller.node_heartbeats import NodeHeartbeats, NodeStanding
-from tierwall.serve.controller.node_state import GRACE_S, NodeFact, NodesState, NodesView
+from tierwall.serve.controller.node_state import GRACE_S, NodeFacts, NodesState, NodesView
 from tierwall.serve.generations import PolicyVersion
 from tierwall.serve.node_report import KernelTable, NodeReport, empty_report, node_report
 
@@ -48,8 +48,8 @@ def said(state: NodesState, name: str, generation: int = 1, **status: Any) -> tu
     return condition.status, condition.reason, condition.message
 
 
-def facts(*nodes: NodeReport | None, standing: NodeStanding = REPORTING) -> list[NodeFact]:
-    return [NodeFact(f"n{number}", node, standing) for number, node in enumerate(nodes)]
+def facts(*nodes: NodeReport | None, standing: NodeStanding = REPORTING) -> list[NodeFacts]:
+    return [NodeFacts(f"n{number}", node, standing) for number, node in enumerate(nodes)]
 
 
 NOW = versions(a=1, b=1)
@@ -71,7 +71,10 @@ def test_nodes_that_are_behind_are_named() -> None:
 
 def test_nodes_without_an_agent_or_a_heartbeat_are_missing() -> None:
     view = NodesView(60)
-    silent = [NodeFact("n1", report("n1", NOW), SILENT), NodeFact("n2", report("n2", NOW), NodeStanding.WITHOUT_AGENT)]
+    silent = [
+        NodeFacts("n1", report("n1", NOW), SILENT),
+        NodeFacts("n2", report("n2", NOW), NodeStanding.WITHOUT_AGENT),
+    ]
     state = view.state(NOW, [*facts(None), *silent], 0)
     message = "n0, n1 and n2 have no agent that was heard from in the last 60 s"
     assert said(state, "a") == ("False", "NodesMissing", message)
@@ -131,7 +134,7 @@ def test_as_long_as_heartbeats_are_not_confirmed_a_status_stands(before: str, af
 
 
 def test_what_is_worse_for_certain_is_said_at_once() -> None:
-    nodes = [*facts(report("n0", NOW), standing=UNCONFIRMED), NodeFact("n9", None, REPORTING)]
+    nodes = [*facts(report("n0", NOW), standing=UNCONFIRMED), NodeFacts("n9", None, REPORTING)]
     state = NodesView(60).state(NOW, nodes, 0)
     assert said(state, "a", said="Programmed")[1] == "NodesMissing"
 
@@ -165,7 +168,7 @@ def test_a_policy_is_programmed_only_if_every_node_holds_it(
             reports = [NodeReport(each.node, each.table, each.generations, each.digests, (), 9) for each in reports]
         standings = [standing for _, _, standing in nodes]
         seen = [
-            NodeFact(f"n{place}", report, standing)
+            NodeFacts(f"n{place}", report, standing)
             for place, (report, standing) in enumerate(zip(reports, standings, strict=True))
         ]
         state, at = view.state(newest, seen, at), at + GRACE_S / 2

@@ -46,7 +46,7 @@ _NO_NODES = WantedCondition("Programmed", "False", RECONCILING, "The cluster has
 _Held = frozenset[PolicyVersion] | None
 
 
-class NodeFact(NamedTuple):
+class NodeFacts(NamedTuple):
     """A node, its newest report if that is about this Node object, and what is known about its agent."""
 
     name: str
@@ -159,7 +159,7 @@ class NodesView:
         self._held: dict[str, tuple[NodeReport, tuple[_Held, ...]]] = {}
         self._unknown_since: dict[tuple[str, int], float] = {}
 
-    def state(self, versions: Mapping[Reference, PolicyVersion], nodes: Iterable[NodeFact], now: float) -> NodesState:
+    def state(self, versions: Mapping[Reference, PolicyVersion], nodes: Iterable[NodeFacts], now: float) -> NodesState:
         """Return what is in force. `versions` are the policies as they are now."""
         if versions != self._versions:
             self._take(versions)

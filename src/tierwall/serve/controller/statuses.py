@@ -29,7 +29,7 @@ from tierwall.serve.controller.events import EventWriter
 from tierwall.serve.controller.fleet_state import FleetState, ProgrammedReason
 from tierwall.serve.controller.kinds import LEASE, NODE_REPORT
 from tierwall.serve.controller.node_heartbeats import NodeHeartbeats, NodeStanding
-from tierwall.serve.controller.node_state import NodeFact, NodesState, NodesView, owner_uid, report_of
+from tierwall.serve.controller.node_state import NodeFacts, NodesState, NodesView, owner_uid, report_of
 from tierwall.serve.controller.policy_statuses import AFFECTED, PlannedStatuses, StatusPlanner
 from tierwall.serve.controller.state import ControllerContext, ControllerPart, ControllerState, first_of
 from tierwall.serve.controller.status_document import status_with
@@ -288,14 +288,14 @@ def _have_statuses_changed(live: Snapshot, before: object) -> bool:
     return any(_key(each) not in (LEASE, NODE_REPORT) for each in _changed(live, before))
 
 
-def _facts(live: Snapshot, heartbeats: NodeHeartbeats, now: float) -> Iterable[NodeFact]:
+def _facts(live: Snapshot, heartbeats: NodeHeartbeats, now: float) -> Iterable[NodeFacts]:
     reports = {resource.name: resource for resource in live.of_kind(*NODE_REPORT)}
     for node in sorted(live.of_kind(*_NODE), key=lambda node: node.name):
         resource = reports.get(node.name)
         # A report about an earlier Node of this name goes away with that Node.
         is_about = resource is not None and owner_uid(resource) == node.metadata.get("uid")
         report = report_of(resource) if resource is not None and is_about else None
-        yield NodeFact(node.name, report, heartbeats.standing(node.name, now))
+        yield NodeFacts(node.name, report, heartbeats.standing(node.name, now))
 
 
 def _in_envoys(fleet: FleetState | None, policy: Resource) -> WantedCondition | None:

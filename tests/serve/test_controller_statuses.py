@@ -1,0 +1,231 @@
+"""The part that keeps statuses: what it writes after a start, and when it plans again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+
+from tests.attach.test_status import access_policy, gateway
+from tests.serve.test_controller_status_writer import Leader
+from tests.worlds.network_objects import admin, network_policy, rule
+from tierwall.cluster.access import ClusterAccess
+from tierwall.resources.load import load_objects
+from tierwall.resources.resource import Identity, Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.serve.controller.desired import CONTROLLER_NAME, DesiredStatus, WantedCondition
+from tierwall.serve.controller.envoy_report import generation_of
+from tierwall.serve.controller.events import EventWriter
+from tierwall.serve.controller.fleet_state import FleetState, ProgrammedReason, ProgrammedState
+from tierwall.serve.controller.follower import ControllerFollower
+from tierwall.serve.controller.state import ControllerContext
+from tierwall.serve.controller.status_document import status_with
+from tierwall.serve.controller.statuses import FleetSource, GatewayStatusPlanner, StatusPart
+from tierwall.serve.generations import policy_versions
+from tierwall.serve.node_report import KernelTable, node_report
+
+Object = dict[str, Any]
+OUR_CLASS: Object = {
+    "apiVersion": "gateway.networking.k8s.io/v1",
+    "kind": "GatewayClass",
+    "metadata": {"name": "c"},
+    "spec": {"controllerName": CONTROLLER_NAME},
+}
+
+
+def live(*objects: Object) -> list[Resource]:
+    for value in objects:
+        value["metadata"] = {"uid": f"u-{value['metadata']['name']}", "generation": 1, **value["metadata"]}
+    return [replace(resource, is_live=True) for resource in load_objects(objects)]
+
+
+class Fleet:
+    """Says the same about every policy."""
+
+    def __init__(self, snapshot: Snapshot, reason: ProgrammedReason) -> None:
+        self._state = FleetState({generation_of(each): ProgrammedState(reason, "") for each in snapshot}, {})
+
+    def state(self) -> FleetState:
+        return self._state
+
+
+class Gateways:
+    """Plans one condition for each Gateway."""
+
+    def plan(self, live: Snapshot, judged: Snapshot, fleet: FleetState | None) -> Mapping[Identity, DesiredStatus]:
+        conditions = (WantedCondition("Accepted", "True", "Accepted", "m"),)
+        return {
+            each.identity: DesiredStatus(
+                identity=each.identity, version="v1", uid="u-gw", generation=1, conditions=conditions
+            )
+            for each in live.of_kind("gateway.networking.k8s.io", "Gateway")
+        }
+
+
+class Desk:
+    """A part without a server: what it would write can be looked at, and taken as written."""
+
+    def __init__(
+        self,
+        resources: list[Resource],
+        node_timeout: float | None = None,
+        fleet: FleetSource | None = None,
+        gateways: GatewayStatusPlanner | None = None,
+    ) -> None:
+        self.now, self.follower, self.snapshot = 0.0, ControllerFollower(), Snapshot.of(resources)
+        access = ClusterAccess("test", "http://127.0.0.1:1", "default")
+        self.registry = CollectorRegistry()
+        context = ControllerContext(access, 1, "ns", "me", Leader(), self.registry, lambda report: None)  # type: ignore[arg-type]
+        self.part = StatusPart(context, EventWriter(context), node_timeout, fleet, gateways, lambda: self.now)
+
+    def plan(self) -> dict[str, dict[str, tuple[str, str]]]:
+        """Return the conditions that would be written now, by name and type."""
+
+        async def main() -> None:
+            self.part.take(self.follower.prepare(self.snapshot).state)
+            await self.part._plan_all()
+
+        self.part.writer._pending.clear()
+        asyncio.run(main())
+        return {identity[3]: _shown(pending.desired) for identity, pending in self.part.writer._pending.items()}
+
+    def write(self) -> None:
+        """Let the cluster have what would be written."""
+        pending = self.part.writer._pending
+        self.put(
+            *(
+                replace(
+                    each.followed, value={**each.followed.value, "status": self._status(each.followed, each.desired)}
+                )
+                for each in pending.values()
+            )
+        )
+
+    def put(self, *resources: Resource) -> None:
+        self.snapshot = self.snapshot.with_changes(resources)
+
+    def _status(self, followed: Resource, desired: DesiredStatus) -> Object:
+        return status_with(followed.value.get("status", {}), desired, "2026-01-01T00:00:00Z")
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+
+def _shown(desired: DesiredStatus) -> dict[str, tuple[str, str]]:
+    lists = [*(entry.conditions for entry in desired.ancestors or ()), desired.conditions or ()]
+    return {each.type: (each.status, each.reason) for conditions in lists for each in conditions}
+
+
+def test_a_restart_with_ten_thousand_policies_writes_nothing() -> None:
+    policies = [admin(f"p{number}", rule("Deny"), priority=number % 100) for number in range(3_000)]
+    policies += [network_policy(f"n{number}") for number in range(6_000)]
+    policies += [access_policy(f"a{number}", f"gw{number}") for number in range(1_000)]
+    gateways = [gateway(f"gw{number}") for number in range(1_000)]
+    first = Desk(live(OUR_CLASS, *gateways, *policies))
+    assert len(first.plan()) == 4_000
+    first.write()
+    assert first.plan() == {}
+    again = Desk(list(first.snapshot))
+    assert again.plan() == {}
+    assert again.metric("tierwall_policies", kind="NetworkPolicy", accepted="true") == 6_000
+    assert again.metric("tierwall_policies", kind="XAccessPolicy", accepted="true") == 1_000
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        (ProgrammedReason.PROGRAMMED, ("True", "Programmed")),
+        (ProgrammedReason.ENGINE_REFUSED, ("False", "EngineRefused")),
+        (None, ("False", "Reconciling")),
+    ],
+)
+def test_access_policies_are_programmed_by_the_fleet(
+    reason: ProgrammedReason | None, expected: tuple[str, str]
+) -> None:
+    resources = live(OUR_CLASS, gateway(), access_policy("guard"))
+    fleet = Fleet(Snapshot.of(resources), reason) if reason is not None else None
+    assert Desk(resources, fleet=fleet).plan()["guard"] == {"Accepted": ("True", "Accepted"), "Programmed": expected}
+
+
+def test_a_gateway_says_that_lists_are_full_beside_its_own_conditions() -> None:
+    full = access_policy("guard")
+    other = {"ancestorRef": {"name": "x"}, "controllerName": "x/y", "conditions": []}
+    full["status"] = {"ancestors": [other] * 16}
+    affected = {"tierwall.io/AccessPolicyAffected": ("True", "StatusFull")}
+    accepted = {"Accepted": ("True", "Accepted")}
+    for planner, planned_too in ((None, {}), (Gateways(), accepted)):
+        desk = Desk(live(OUR_CLASS, gateway(), full), gateways=planner)
+        assert desk.plan() == {"gw": affected | planned_too}
+        desk.write()
+        assert desk.plan() == {}
+        desk.put(*live(access_policy("guard")))
+        assert desk.plan()["gw"] == planned_too, "and no longer when there is room"
+        desk.write()
+        assert desk.plan() == {}
+
+
+def beat(name: str, number: int) -> Object:
+    metadata = {"name": name, "namespace": "ns"}
+    spec = {"renewTime": f"2026-01-01T00:00:{number:02}.000000Z"}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
+def test_programmed_follows_the_reports_of_nodes_and_is_measured() -> None:
+    policies = live(admin("guard", rule("Deny")))
+    node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker"}}
+    desk = Desk([*policies, *live(node, beat("tierwall-controller", 0))], node_timeout=60)
+    missing = ("False", "NodesMissing")
+    assert desk.plan()["guard"]["tierwall.io/Programmed"] == missing
+    desk.write()
+
+    def report(number: int) -> list[Resource]:
+        versions = policy_versions(desk.snapshot)
+        value = {
+            "apiVersion": "tierwall.io/v1alpha1",
+            "kind": "NodeReport",
+            "metadata": {
+                "name": "worker",
+                "namespace": "ns",
+                "ownerReferences": [{"kind": "Node", "name": "worker", "uid": "u-worker"}],
+            },
+            "status": msgspec.to_builtins(node_report("worker", KernelTable("h", "t", 0, versions), versions)),
+        }
+        return live(value, beat("tierwall-node-worker", number))
+
+    desk.put(*report(1))
+    assert desk.plan()["guard"]["tierwall.io/Programmed"] == ("True", "Programmed")
+    desk.write()
+    changed = admin("guard", rule("Deny", 80))
+    changed["metadata"] |= {"generation": 2}
+    desk.now = 10
+    desk.put(*live(changed))
+    assert desk.plan()["guard"]["tierwall.io/Programmed"] == ("False", "Reconciling")
+    desk.write()
+    desk.now = 12
+    desk.put(*report(2))
+    assert desk.plan()["guard"]["tierwall.io/Programmed"] == ("True", "Programmed")
+    assert desk.metric("tierwall_policy_programmed_seconds_sum") == 2
+    assert desk.metric("tierwall_nodes", state="reporting") == 1
+    desk.write()
+    planned = []
+    for seconds in range(20, 90, 10):
+        desk.now = seconds
+        desk.put(*live(beat("tierwall-controller", seconds - 20)))
+        planned += [conditions["tierwall.io/Programmed"] for conditions in desk.plan().values()]
+    assert planned == [missing]
+    assert desk.metric("tierwall_nodes", state="silent") == 1
+
+
+def test_heartbeats_alone_plan_nothing() -> None:
+    desk = Desk(live(admin("guard", rule("Deny"))), node_timeout=60)
+    desk.plan()
+    before = desk.part._planner._network.computed, desk.part._planned_from
+    desk.now = 1
+    desk.put(*live(beat("tierwall-controller", 1)))
+    desk.plan()
+    assert (desk.part._planner._network.computed, desk.part._planned_from) == before

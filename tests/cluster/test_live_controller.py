@@ -5,6 +5,9 @@ One cluster serves all steps: to start one takes longer than the steps.
 
 from __future__ import annotations
 
+import asyncio
+import json
+import random
 import signal
 import time
 from pathlib import Path
@@ -13,13 +16,22 @@ from typing import Any
 import pytest
 
 from tests.labs.controller_run import LEASE_S, TAKEOVER_S, ControllerRun
+from tests.labs.fault_proxy import FaultProxy
 from tests.labs.live_client import LiveClient, path_of
 from tests.labs.live_cluster import LiveCluster
-from tests.labs.waiting import eventually
+from tests.labs.waiting import PATIENCE_S, eventually
+from tests.randomness import SEED, rounds
 from tests.worlds.network_objects import admin, network_policy, rule
-from tierwall.cluster.access import find_access
+from tierwall.cluster.access import ClusterAccess, find_access
 from tierwall.cluster.cluster import Cluster
+from tierwall.cluster.connection import Connection
 from tierwall.cluster.load import load_cluster
+from tierwall.cluster.reading import read_cluster
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.serve.controller.kinds import controller_kinds
+from tierwall.serve.controller.policy_statuses import StatusPlanner
+from tierwall.serve.controller.status_document import status_with
 from tierwall.serve.generations import policy_versions
 from tierwall.serve.node_report import KernelTable, node_report
 from tierwall.serve.report_sender import ReportSender, ReportTiming
@@ -388,3 +400,83 @@ def _outage(cluster: Administrator, server: LiveCluster) -> None:
         cluster.has(GUARD, _flip(cluster))
         eventually(lambda: controller.log.count("`patient` leads") == 2, lambda: controller.log)
         cluster.has(RIVAL, {key: value for key, value in cluster.conditions(GUARD).items() if key.startswith(PREFIX)})
+
+
+def _disturb(cluster: Administrator, chance: random.Random, replicas: list[ControllerRun], proxy: FaultProxy) -> None:
+    """Change something, or break something."""
+    name = f"p{chance.randrange(6)}"
+    step = chance.randrange(8)
+    if step == 0:
+        _flip(cluster)
+    elif step in (1, 2):
+        cluster.live.create(admin(name, rule(chance.choice(["Allow", "Deny", "Pass"])), priority=chance.randrange(3)))
+    elif step == 3:
+        cluster.live.request("DELETE", f"{path_of(GUARD)}/{name}")
+    elif step == 4:
+        sections = chance.sample(["web", "more", "none"], chance.randrange(1, 4))
+        cluster.change(TOOLS, {"spec": {"targetRefs": [target("gw", section) for section in sections]}})
+    elif step == 5:
+        cluster.change(TOOLS, {"status": {"ancestors": []}}, "/status")
+    elif step == 6:
+        number = chance.randrange(len(replicas))
+        replicas[number].__exit__(None, None, None)
+        replicas[number] = ControllerRun(cluster.live, f"storm-{number}", kubeconfig=cluster.live.folder / "faulty")
+    else:
+        share = chance.choice([0.0, 0.0, 0.1, 0.3])
+        faults = ("cut", "delay", "500", "503", "429", "garbage")
+        proxy.always = lambda request: chance.choice(faults) if chance.random() < share else None
+
+
+def _differing(access: ClusterAccess) -> list[str]:
+    """Return the policies that do not have the status that a fresh start computes."""
+
+    async def read() -> list[Resource]:
+        connection = Connection(access, PATIENCE_S)
+        try:
+            return list((await read_cluster(connection, controller_kinds())).resources)
+        finally:
+            await connection.close()
+
+    snapshot = Snapshot.of(asyncio.run(read()))
+    planned = StatusPlanner().plan(snapshot, snapshot, lambda policy, ref: None)
+    assert len(planned.statuses) >= len(POLICIES)
+    differing = []
+    for identity, desired in planned.statuses.items():
+        resource = snapshot.get(*identity)
+        assert resource is not None
+        status = resource.value.get("status", {})
+        if status_with(status, desired, "") != status:
+            differing.append(f"{resource.reference}: {status}, expected {desired}")
+    return differing
+
+
+@pytest.mark.storm
+def test_statuses_after_a_storm_are_those_of_a_fresh_start(tmp_path: Path) -> None:
+    server, chance = LiveCluster(tmp_path), random.Random(SEED)
+    replicas: list[ControllerRun] = []
+    try:
+        server.start()
+        live = LiveClient(tmp_path)
+        for namespace in ("shop", "tierwall-system"):
+            live.namespace(namespace)
+        live.create(*OBJECTS)
+        cluster = Administrator(live)
+        with FaultProxy(server.url, tmp_path / "pki" / "ca.crt", SEED) as proxy:
+            config = json.loads(live.kubeconfig.read_text())
+            config["clusters"][0]["cluster"] = {"server": proxy.url}
+            (tmp_path / "faulty").write_text(json.dumps(config))
+            replicas += [ControllerRun(live, f"storm-{number}", kubeconfig=tmp_path / "faulty") for number in range(2)]
+            cluster.has(TIMEOUTS, {"Accepted": ("True", "Valid"), "Attached": ("True", "Attached")})
+            for _ in range(rounds(40)):
+                _disturb(cluster, chance, replicas, proxy)
+                time.sleep(chance.uniform(0, 0.3))
+            proxy.always = lambda request: None
+            access = find_access(None, str(live.kubeconfig), {})
+            eventually(lambda: not _differing(access), lambda: _differing(access))
+            for replica in replicas:
+                assert "Traceback" not in replica.log
+        live.close()
+    finally:
+        for replica in replicas:
+            replica.__exit__(None, None, None)
+        server.stop()

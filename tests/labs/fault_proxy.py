@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -27,6 +27,15 @@ WITHIN = ("cut", "delay", "half", "end", "410", "error", "swallow", "garbage")
 _EXPIRED = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
 _FAILED = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500}
 _PASSED = ("content-type", "content-encoding", "retry-after")
+
+
+class _Passed(NamedTuple):
+    """A request of a client."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    content: bytes
 
 
 class _Cut(Exception):
@@ -86,7 +95,9 @@ class FaultProxy:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             headers = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
-            await self._pass_on(head[0].split(" ")[1], headers, reader, writer)
+            method, target, _ = head[0].split(" ")
+            content = await reader.readexactly(int(headers.get("content-length", 0)))
+            await self._pass_on(_Passed(method, target, headers, content), reader, writer)
             writer.close()
         except (_Cut, OSError, httpx.HTTPError, asyncio.IncompleteReadError):
             writer.transport.abort()
@@ -97,9 +108,8 @@ class FaultProxy:
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
-    async def _pass_on(
-        self, target: str, headers: dict[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _pass_on(self, request: _Passed, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = request.target
         fault = self.always(target) or self._fault(self.before, BEFORE)
         if fault == "cut":
             raise _Cut
@@ -116,10 +126,8 @@ class FaultProxy:
             return await _answer(writer, 502, b"<html>\xff</html>", "text/html")
         elif fault is not None:
             return await _answer(writer, int(fault), b"the server is starting", "text/plain", "retry-after: 0\r\n")
-        sent = {name: value for name, value in headers.items() if name in ("accept", "accept-encoding")}
-        sent["authorization"] = "Bearer admin-token"
         client_left = asyncio.create_task(reader.read(1))
-        passing = asyncio.create_task(self._answer_of(target, sent, reader, writer))
+        passing = asyncio.create_task(self._answer_of(request, writer))
         try:
             # A client that leaves ends the watch at the server, too.
             await asyncio.wait({client_left, passing}, return_when=asyncio.FIRST_COMPLETED)
@@ -130,10 +138,12 @@ class FaultProxy:
                 task.cancel()
             await asyncio.gather(client_left, passing, return_exceptions=True)
 
-    async def _answer_of(
-        self, target: str, sent: dict[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        async with self._client.stream("GET", self._server + target, headers=sent) as answer:
+    async def _answer_of(self, request: _Passed, writer: asyncio.StreamWriter) -> None:
+        target, kept = request.target, ("accept", "accept-encoding", "content-type")
+        sent = {name: value for name, value in request.headers.items() if name in kept}
+        sent["authorization"] = "Bearer admin-token"
+        url, content = self._server + target, request.content or None
+        async with self._client.stream(request.method, url, headers=sent, content=content) as answer:
             passed = "".join(f"{name}: {answer.headers[name]}\r\n" for name in _PASSED if name in answer.headers)
             head = f"HTTP/1.1 {answer.status_code} X\r\n{passed}transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
             writer.write(head.encode())

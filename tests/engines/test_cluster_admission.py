@@ -124,6 +124,17 @@ def test_without_rights_the_reason_is_told(cluster: Cluster) -> None:
     restore(cluster)
 
 
+def test_a_change_behind_a_right_that_was_taken_away_folds_conditions(cluster: Cluster) -> None:
+    assert is_granted(cluster)
+    cluster.kubectl("admin", "delete", "clusterrolebinding", NAME, expect=True)
+    # The canary is still refused, and nothing else is asked about.
+    patch = json.dumps([{"op": "replace", "path": "/webhooks/0/rules/0/resources", "value": ["configmaps"]}])
+    cluster.kubectl("admin", "patch", "validatingwebhookconfiguration", NAME, "--type=json", "-p", patch, expect=True)
+    eventually(lambda: "cannot be read" in cluster.wait_until_live(False), "the reason")
+    assert cluster.apply("alice", "create", labelled("hers", owner="alice")).is_forbidden
+    restore(cluster)
+
+
 def restore(cluster: Cluster) -> None:
     """Write the configuration and the roles as `install` wrote them, and wait for the proof."""
     cluster.kubectl("admin", "delete", "--ignore-not-found", "validatingwebhookconfiguration", NAME, expect=True)

@@ -149,6 +149,21 @@ def test_the_canary_alone_proves_it_where_the_configuration_cannot_be_read(proof
     assert "canary alone" in state.reason
 
 
+@pytest.mark.parametrize("code", [403, 500])
+def test_a_configuration_that_can_no_longer_be_read_ends_the_proof_when_it_expires(proof: Proof, code: int) -> None:
+    assert proof.look().is_live
+    proof.server.configuration_failure = code
+    assert proof.look().is_live, "a server that fails for a moment closes nothing"
+    proof.server.configuration = written(rules=[])
+    state = proof.look(20)
+    assert not state.is_live, "nobody knows what it says now"
+    assert "cannot be read" in state.reason
+    assert proof.verdict() == "NoOpinion"
+    assert not proof.look().is_live
+    proof.server.configuration, proof.server.configuration_failure = written(), 0
+    assert proof.look().is_live
+
+
 def test_a_changed_address_makes_older_proofs_void(proof: Proof) -> None:
     assert proof.look().is_live
     proof.server.configuration = written(clientConfig={"url": "https://elsewhere/admit"})

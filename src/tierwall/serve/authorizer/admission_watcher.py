@@ -3,7 +3,8 @@
 Two things are looked at every few seconds. The ValidatingWebhookConfiguration, where we may read it, must be as
 `install` writes it; a watch of it makes the next look come at once. And the API server must refuse our canary
 (`canary`) with the words that only our webhook knows. If there has never been a configuration, the webhook may be
-installed by static files, which the API does not show: then the canary alone counts.
+installed by static files, which the API does not show: then the canary alone counts. So it does where the right to read
+the configuration was never given. Once it was read, it must stay readable: who takes the right away may hide a change.
 
 Without evidence nothing is believed for long: a proof expires, whatever happens to the task that looks. A canary that
 is accepted, a changed configuration and a deleted one end the proof at once. An API server that does not answer, or
@@ -142,6 +143,9 @@ class AdmissionWatcher:
             self._states = (0.0, *self._without_proof(reason, prober))
             return
         refused, failure, is_contradiction = await self._try_canary(connection)
+        if unread and self._was_there:
+            # The canary shows the way to the webhook, and not which requests still take it.
+            refused, failure = False, unread
         is_changed = bool(before.content) and check.content != before.content
         expiry, proved, _ = self._states
         if refused and not is_changed:

@@ -172,6 +172,38 @@ def test_a_chain_for_another_user_is_refused_where_the_review_tells_the_user(tmp
     assert outcome(served, review(shape, ask(served, shape, user="bob"), userInfo={"username": "bob"})) == "Allow"
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"resource": {}},
+        {"resource": {"resource": 5}},
+        {"operation": None},
+        {"operation": "create"},
+        {"namespace": 5},
+        {"userInfo": "bob"},
+        {"userInfo": {"username": "bob", "groups": "none"}},
+    ],
+)
+def test_a_malformed_request_does_not_hide_who_asks(tmp_path: Path, changes: dict[str, Any]) -> None:
+    shape = "conditionalDecision"
+    served = serve(tmp_path, shape)
+    body = review(shape, ask(served, shape), **{"userInfo": {"username": "bob"}, **changes})
+    assert outcome(served, body) in REFUSED
+    del body["request"]["admissionRequest"]["resource"]
+    assert outcome(served, body) in REFUSED
+
+
+def test_what_a_request_does_not_name_its_object_tells(tmp_path: Path) -> None:
+    shape = "conditionalDecision"
+    served = serve(tmp_path, shape)
+    for missing in ("resource", "operation"):
+        body = review(shape, ask(served, shape))
+        del body["request"]["admissionRequest"][missing]
+        assert outcome(served, body) == "Allow"
+        body["request"]["admissionRequest"]["object"]["kind"] = "Secret"
+        assert outcome(served, body) in REFUSED
+
+
 def test_a_chain_expires_after_the_time_that_api_servers_may_keep_it_for(tmp_path: Path, shape: str) -> None:
     served = serve(tmp_path, shape)
     chain, began = ask(served, shape), served.issuer.clock()

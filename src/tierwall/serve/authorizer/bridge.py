@@ -342,10 +342,13 @@ def read_admission(body: bytes) -> AdmissionRequest:
     return review.request
 
 
-def admission_request(value: Any) -> AdmissionRequest:
-    """Return an admission request from inside another review; WireError says what is wrong with it."""
+def admission_request(value: Mapping[str, Any]) -> AdmissionRequest:
+    """Return an admission request from inside another review; WireError says what is wrong with it.
+
+    Its operation and its resource may be missing.
+    """
     try:
-        return msgspec.convert(value, AdmissionRequest)
+        return msgspec.convert({"resource": {}, **value, "operation": value.get("operation") or ""}, AdmissionRequest)
     except msgspec.ValidationError as error:
         raise WireError(f"`admissionRequest`: {error}") from None
 

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.resource_names import BUILT_IN
-from tierwall.api.wire.review import WireError
 from tierwall.api.wire.seal import RequestedResource, ReviewFacts
 from tierwall.serve.authorizer import bridge
 from tierwall.serve.authorizer.namespace_index import NamespaceIndex
@@ -66,26 +65,29 @@ def _plurals() -> dict[tuple[str, str], str]:
     return plurals | {("", "endpoints"): "endpoints"}
 
 
-def facts_of_request(data: ConditionData, value: Any, namespaces: NamespaceIndex) -> tuple[ConditionData, ReviewFacts]:
-    """Return the data with requester and namespace, and the facts about the request.
+def facts_of_request(
+    data: ConditionData, value: Mapping[str, Any], namespaces: NamespaceIndex
+) -> tuple[ConditionData, ReviewFacts]:
+    """Return the data with requester and namespace, and the facts about the request; WireError if it is malformed.
 
-    The requester, for checks through `authorizer`, is unknown if the request does not name it in full.
+    The requester, for checks through `authorizer`, is unknown if the request does not name it in full. Then
+    its object tells what it is about.
     """
-    try:
-        request = bridge.admission_request(value)
-        attributes = request.attributes()[0]
-    except WireError:
-        return data, facts_of_data(data)
-    has_user = request.user_info != bridge.UserInfo()
-    facts = ReviewFacts(
-        operation=request.operation,
-        user=attributes if has_user else None,
+    request = bridge.admission_request(value)
+    # Who asks, and for what, does not depend on the operation.
+    attributes = (request if request.operation else replace(request, operation="CREATE")).attributes()[0]
+    told = ReviewFacts(
+        operation=request.operation or None,
+        user=attributes if request.user_info != bridge.UserInfo() else None,
         resources=_requested(attributes),
         namespace=attributes.namespace or None,
         # Without a name it deletes a collection.
         name=request.name or ("" if request.operation == "DELETE" else None),
     )
-    return replace(data, requester=attributes, namespace_object=namespaces.object_of(attributes)), facts
+    if told.operation is None or told.resources is None:
+        facts = facts_of_data(data)
+        return data, replace(facts, user=told.user, resources=facts.resources or told.resources)
+    return replace(data, requester=attributes, namespace_object=namespaces.object_of(attributes)), told
 
 
 def _requested(attributes: Attributes) -> tuple[RequestedResource, ...] | None:

@@ -207,12 +207,12 @@ class Reviews:
         try:
             received = bridge.decoded(self._decode_conditions, body, f"an `{condition_sets.KIND}`")
             review = ConditionsReview(received)
+            policies, revision = self._follower.current, ""
+            data, facts = review.data, facts_of_data(review.data)
+            if review.shape is WireShape.SERIES:
+                data, facts = facts_of_request(data, review.admission_request, policies.namespaces)
         except WireError as error:
             return self.refusal(CONDITIONS, 400, str(error))
-        policies, revision = self._follower.current, ""
-        data, facts = review.data, facts_of_data(review.data)
-        if review.shape is WireShape.SERIES:
-            data, facts = facts_of_request(data, review.admission_request, policies.namespaces)
         try:
             taken_back, revision = self._issuer.take_back(policies.chain, review, facts)
             if review.can_be_narrowed:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.labs.authorizer_server import Served, access, admission, conditions, series
+from tests.labs.fake_api_server import FakeApiServer, FakeKind
+from tests.labs.waiting import PATIENCE_S
+from tierwall.cluster.access import ClusterAccess
+from tierwall.cluster.reflector import Timing
+from tierwall.serve.authorizer.namespace_reflector import NamespaceReflector
 
 CLAIMS = {"group": "resource.k8s.io", "version": "v1", "resource": "resourceclaims"}
 LABEL = "resource.kubernetes.io/admin-access"
@@ -117,3 +125,62 @@ def test_a_server_that_knows_conditions_gets_the_namespace_too(tmp_path: Path) -
     for name, verdict in (("dev", "Allow"), ("prod", "Deny")):
         review = conditions(decision=answered["conditionalDecision"], admissionRequest={**request, "namespace": name})
         assert served.post("/conditions", review).json["response"]["decision"]["type"] == verdict
+
+
+NAMESPACES = FakeKind("", "v1", "Namespace", "namespaces", namespaced=False)
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def test_the_namespaces_of_the_api_server_count_before_those_in_the_folder(tmp_path: Path) -> None:
+    served = Served(tmp_path, (), bridged=True)
+    served.write((ADMIN_ACCESS, CLAIMS_FOR_ALICE), namespace("dev", {LABEL: "true"}))
+    assert served.reload()
+
+    def may_be_admin() -> bool:
+        # Every call has an event loop of its own.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(is_created, served, True).result()
+
+    async def follow() -> None:
+        server = FakeApiServer(kinds=(NAMESPACES,))
+        server.forbidden.add("namespaces")
+        await server.start()
+        stop = asyncio.Event()
+        timing = Timing(first_wait=0.01, longest_wait=0.02, patience=0.01)
+        access = ClusterAccess("", server.url, "default")
+        reflector = NamespaceReflector(access, served.follower.live_namespaces, timing)
+        served.app.namespace_problem = lambda: reflector.problem
+        following = asyncio.create_task(reflector.run(stop))
+        try:
+            await _until(lambda: "forbidden" in reflector.problem)
+            assert may_be_admin(), "those in the folder count until others are known"
+            assert "namespaces: not read yet (" in served.app.readiness()["message"]
+            assert served.app.readiness()["ready"]
+            await server.put("namespaces", {"metadata": {"name": "dev", "labels": {LABEL: "false"}}})
+            server.forbidden.clear()
+            await _until(lambda: not reflector.problem)
+            assert not may_be_admin()
+            assert "message" not in served.app.readiness()
+            await server.put("namespaces", {"metadata": {"name": "dev", "labels": {LABEL: "true"}}})
+            await _until(may_be_admin)
+            # Other policies know them, too.
+            served.write((ADMIN_ACCESS, CLAIMS_FOR_ALICE))
+            assert served.reload()
+            assert may_be_admin()
+            await server.put("namespaces", {"metadata": {"name": "other"}})
+            await server.delete("namespaces", "", "dev")
+            await _until(lambda: not may_be_admin())
+            await server.stop()
+            await _until(lambda: bool(reflector.problem))
+            assert "namespaces: not followed (" in served.app.readiness()["message"]
+        finally:
+            stop.set()
+            await following
+            await server.stop()
+
+    asyncio.run(follow())

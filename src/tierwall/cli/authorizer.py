@@ -34,7 +34,8 @@ class ServeParams(StateParams, ObjectParams):
     bridge: bool = flag("Support API servers without conditional authorization: answer their admission webhook too.")
     api_server_kubeconfig: str | None = option(
         metavar="FILE",
-        help="With --bridge: reach the API server by this kubeconfig, to prove that its admission is live.",
+        help="With --bridge: reach the API server by this kubeconfig, for its Namespaces and for the proof that its"
+        " admission is live.",
         show_default="the cluster that policies are read from",
     )
     canary_namespace: str = option(
@@ -117,6 +118,7 @@ def group(params: ServeParams) -> None:
         tls=TlsFiles(cert, key, params.client_ca) if cert and key else None,
         bridge=params.bridge,
         api_server=_api_server(params) if params.bridge else None,
+        follows_namespaces=params.api_server_kubeconfig is not None,
         canary_namespace=params.canary_namespace,
         assume_admission=params.assume_admission,
         shape=WireShape(params.shape),

@@ -86,6 +86,8 @@ class App:
         self.stopping = False
         # While policies are prepared for the first time. Reviews are answered, but another replica would be faster.
         self.warming = False
+        # Why the Namespaces of the API server are not known, if they should be.
+        self.namespace_problem: Callable[[], str] = str
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request: a review or a page."""
@@ -211,9 +213,11 @@ class App:
         if self._reviews.bridged:
             admission = self._reviews.admission()
             page["admission"] = {"live": admission.is_live, "reason": admission.reason}
-            if not admission.is_live:
-                line = f"admission: {admission.words()}"
-                page["message"] = f"{page['message']}\n{line}" if "message" in page else line
+            problem = self.namespace_problem()
+            for what, words in (("admission", "" if admission.is_live else admission.words()), ("namespaces", problem)):
+                if words:
+                    line = f"{what}: {words}"
+                    page["message"] = f"{page['message']}\n{line}" if "message" in page else line
         if errors := follower.stale or follower.newest_errors:
             page["problems"] = [diagnostic_document(diagnostic) for diagnostic in errors[:MAX_PROBLEMS]]
         return page

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -19,6 +20,7 @@ from tierwall.api.authorizers.cel_policies import CelAuthorizer, policies_of
 from tierwall.api.authorizers.webhook import WebhookAuthorizer
 from tierwall.api.model import AuthorizerConfig, build_chain, configured_authorizers
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.admitted_resources import OF_KUBERNETES, AdmittedResources, admitted_resources
 from tierwall.serve.authorizer.namespace_index import NO_NAMESPACES, NamespaceIndex
@@ -62,8 +64,15 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
                 yield from member.warm()
 
 
-def policy_set_of(snapshot: Snapshot, last_good: PolicySet | None = None) -> PolicySet:
-    """Return the policies of a snapshot. The chain is its own or else the last good one; InputError without either."""
+def policy_set_of(
+    snapshot: Snapshot,
+    last_good: PolicySet | None = None,
+    live_namespaces: Mapping[str, Resource] = MappingProxyType({}),
+) -> PolicySet:
+    """Return the policies of a snapshot. The chain is its own or else the last good one; InputError without either.
+
+    `live_namespaces` are those of the API server, as it has them at any time.
+    """
     problems: tuple[Diagnostic, ...] = ()
     try:
         members = configured_authorizers(snapshot)
@@ -81,7 +90,7 @@ def policy_set_of(snapshot: Snapshot, last_good: PolicySet | None = None) -> Pol
         len(policies_of(snapshot)),
         admitted_resources(snapshot),
         problems,
-        NamespaceIndex(snapshot),
+        NamespaceIndex(snapshot, live_namespaces),
         tuple(member for member in chain.members() if isinstance(member, WebhookAuthorizer)),
     )
 
@@ -123,6 +132,8 @@ class PolicyFollower(Follower[PolicySet]):
         self._clock = clock
         self.superseded: SupersededSets[PolicySet] = SupersededSets(clock, MAX_RETAINED)
         self.since = clock()
+        # The Namespaces of the API server, where they are not among the followed objects.
+        self.live_namespaces: dict[str, Resource] = {}
 
     @property
     def stale(self) -> tuple[Diagnostic, ...]:
@@ -136,7 +147,8 @@ class PolicyFollower(Follower[PolicySet]):
 
     def prepare(self, snapshot: Snapshot) -> PreparedState[PolicySet]:
         """Build the chain of a snapshot."""
-        policies = policy_set_of(snapshot, self.current if self.in_force is not None else None)
+        last_good = self.current if self.in_force is not None else None
+        policies = policy_set_of(snapshot, last_good, self.live_namespaces)
         return PreparedState(policies, (*policies.chain_problems, *unusable_policies(snapshot)))
 
     def enforce(self, load: Load[PolicySet]) -> bool:

@@ -42,6 +42,7 @@ from tierwall.serve.watch import changes
 if TYPE_CHECKING:
     from tierwall.cluster.access import ClusterAccess
     from tierwall.serve.authorizer.admission_watcher import AdmissionWatcher
+    from tierwall.serve.authorizer.namespace_reflector import NamespaceReflector
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MAX_CONNECTIONS = 2048
@@ -62,6 +63,8 @@ class AuthorizerSettings(msgspec.Struct, frozen=True, kw_only=True):
     bridge: bool = False
     # The way to the API server that we answer, to prove that its admission asks us.
     api_server: ClusterAccess | None = None
+    # Whether its Namespaces are followed as well: they are not among the followed objects.
+    follows_namespaces: bool = False
     canary_namespace: str = "default"
     assume_admission: bool = False
     shape: WireShape = WireShape.CONDITIONS_CHAIN
@@ -142,6 +145,7 @@ class AuthorizerServer:
             self.reviews, self.follower, self.metrics, self.log, read_seconds=settings.read_seconds, log_event=log_event
         )
         self.app.warming = True
+        self.namespaces = self._namespace_reflector()
         self.started, self.stop = asyncio.Event(), asyncio.Event()
         self._warming: asyncio.Task[None] | None = None
 
@@ -165,6 +169,8 @@ class AuthorizerServer:
             tasks.append(loop.create_task(self._follow_certificates(settings.tls.paths)))
         if self.watcher is not None:
             tasks.append(loop.create_task(self.watcher.run(self.stop)))
+        if self.namespaces is not None:
+            tasks.append(loop.create_task(self.namespaces.run(self.stop)))
         rest = loop.create_task(self._begin())
         await self.started.wait()
         addresses = ["{}:{}".format(*listening.getsockname()[:2]) for listening in sockets]
@@ -207,6 +213,17 @@ class AuthorizerServer:
         )
         self.reviews.admission = watcher.state
         return watcher
+
+    def _namespace_reflector(self) -> NamespaceReflector | None:
+        settings = self.settings
+        if settings.api_server is None or not settings.follows_namespaces:
+            return None
+        # Needs httpx, too.
+        from tierwall.serve.authorizer.namespace_reflector import NamespaceReflector
+
+        reflector = NamespaceReflector(settings.api_server, self.follower.live_namespaces)
+        self.app.namespace_problem = lambda: reflector.problem
+        return reflector
 
     async def follow(self) -> None:
         """Follow the policies until told to stop, and report what each load came to."""

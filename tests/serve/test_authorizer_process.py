@@ -304,6 +304,7 @@ def test_the_decision_log_is_written_as_decisions_are_made(process: Process) -> 
         (["--policies", "POLICIES", "--listen", "0.0.0.0:0"], 1, "TW513"),
         (["--policies", "POLICIES", "--tls-cert", "x"], 2, "give --tls-cert and --tls-key together"),
         (["--policies", "POLICIES", "--tls-cert", "x", "--tls-key", "y"], 1, "TW512"),
+        (["--policies", "POLICIES", "--bridge", "--canary-namespace", "a/../b"], 2, "--canary-namespace"),
     ],
 )
 def test_a_start_that_cannot_work_ends_with_the_reason(
@@ -313,6 +314,21 @@ def test_a_start_that_cannot_work_ends_with_the_reason(
     result = CliRunner().invoke(root, ["authorizer", *given])
     assert result.exit_code == code
     assert word in result.output
+
+
+NO_ADDRESSES = (
+    "http://x",
+    "https://",
+    "https://x:99999",
+    "https://x:0",
+    "https://x:y",
+    "https://[::1",
+    "https://user:secret@x",
+    "https://x?a=b",
+    "https://x#a",
+    "https://x/a b",
+    "https://x\n",
+)
 
 
 def test_an_installation_is_printed_and_kept(tmp_path: Path) -> None:
@@ -338,13 +354,14 @@ def test_an_installation_is_printed_and_kept(tmp_path: Path) -> None:
     again = CliRunner().invoke(root, [*command, "--exempt-group", "system:nodes"])
     assert again.output == first.output, "certificates are kept"
     for bad in (
-        ["--url", "http://x"],
+        *(["--url", url] for url in NO_ADDRESSES),
         ["--name", "No Name"],
         ["--exempt-group", "a'b"],
         ["--canary-namespace", "No"],
         ["--api-server-user", ""],
     ):
-        assert CliRunner().invoke(root, ["authorizer", "install", "--out", str(tmp_path / "no"), *bad]).exit_code == 1
+        refused = CliRunner().invoke(root, ["authorizer", "install", "--out", str(tmp_path / "no"), *bad])
+        assert (refused.exit_code, "TW512" in refused.output) == (1, True), bad
 
 
 def installed(folder: Path, *options: str) -> dict[str, Any]:

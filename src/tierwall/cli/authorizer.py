@@ -102,6 +102,10 @@ def group(params: ServeParams) -> None:
         raise click.UsageError("--client-ca needs --tls-cert and --tls-key")
     if not params.bridge and (params.api_server_kubeconfig or params.assume_admission):
         raise click.UsageError("--api-server-kubeconfig and --assume-admission need --bridge")
+    from tierwall.values import names
+
+    if names.dns_label(params.canary_namespace):
+        raise click.UsageError(f"--canary-namespace: expected the name of a namespace, found {params.canary_namespace}")
     host, port = address(params.listen, "--listen", "127.0.0.1")
     health = address(params.health_listen, "--health-listen", "127.0.0.1") if params.health_listen else None
 

@@ -121,8 +121,8 @@ def _exempt(document: dict[str, Any], groups: Sequence[str]) -> None:
 def _check(installation: Installation) -> str:
     """Return the host of the address; InputError names everything that cannot be used."""
     problems = []
-    url = urlsplit(installation.url)
-    if url.scheme != "https" or not url.hostname:
+    host = _host_of(installation.url)
+    if not host:
         problems.append(f"expected an address like `https://HOST:PORT`, found `{installation.url}`")
     if label_key_problem(f"{installation.name}/x") is not None:
         problems.append(f"expected a DNS subdomain as name, found `{installation.name}`")
@@ -137,7 +137,19 @@ def _check(installation: Installation) -> str:
     ]
     if problems:
         raise InputError([Diagnostic("TW512", problem) for problem in problems])
-    return url.hostname or ""
+    return host
+
+
+def _host_of(url: str) -> str:
+    """Return the host of an address that API servers can ask; empty if it is not one."""
+    if not url.isprintable() or set(url) & set(" ?#@\\"):
+        return ""
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme == "https" and parts.port != 0
+    except ValueError:
+        return ""
+    return parts.hostname or "" if is_usable else ""
 
 
 def _listen(url: str) -> str:

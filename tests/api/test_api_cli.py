@@ -256,6 +256,13 @@ def test_can_i_warns_about_unknown_verbs_and_resources(folder: Path) -> None:
     ]
 
 
+def test_what_impersonation_is_about_is_known(folder: Path) -> None:
+    for verb in ("impersonate", "impersonate:user-info"):
+        for resource in ("users", "groups", "userextras.authentication.k8s.io/scopes", "uids", "serviceaccounts"):
+            assert run(folder, "can-i", verb, resource, "--as", "alice").stderr == ""
+    assert "unknown resource type `users`" in run(folder, "can-i", "get", "users", "--as", "alice").stderr
+
+
 def test_can_i_lists_what_a_user_may_do_with_conditions(folder: Path) -> None:
     result = run(folder, "can-i", "--list", "--as", "alice", "-n", "dev", "-o", "json")
     permissions = json.loads(result.stdout)["permissions"]

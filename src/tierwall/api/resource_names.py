@@ -31,6 +31,10 @@ _REQUEST_VERBS: Final = (*OPERATIONS, "get", "list", "watch", "proxy", "head", "
 # Verbs that no request has, only checks of authorizers.
 _CHECKED_VERBS: Final = ("use", "bind", "escalate", "impersonate", "approve", "sign", "attest", "*")
 VERBS: Final = frozenset(_REQUEST_VERBS + _CHECKED_VERBS)
+# Constrained impersonation asks with verbs such as `impersonate:user-info` and `impersonate-on:user-info:create`.
+_IMPERSONATION: Final = ("impersonate:", "impersonate-on:")
+# What only impersonation is about: no API server serves them.
+_IMPERSONATED: Final = frozenset(("users", "groups", "uids", "userextras"))
 
 
 class ApiResource(msgspec.Struct, frozen=True):
@@ -177,13 +181,14 @@ def resolve(snapshot: Snapshot, question: ApiQuestion) -> ResolvedQuestion:
     if question.has_data and question.operation is UNSET and question.verb in OPERATIONS:
         question = replace(question, operation=OPERATIONS[question.verb])
     doubts: list[str] = []
-    if question.verb not in VERBS:
+    if question.verb not in VERBS and not question.verb.startswith(_IMPERSONATION):
         doubts.append(with_hint(f"unknown verb `{question.verb}`", near_miss(question.verb, VERBS)))
     if question.resource:
         known = api_resources(snapshot)
         completed = _complete(question, known)
         question = completed or _split_name(question)
-        if completed is None and question.resource != "*":
+        is_impersonated = question.verb.startswith("impersonate") and question.resource in _IMPERSONATED
+        if completed is None and question.resource != "*" and not is_impersonated:
             doubts.append(_unknown_resource(question, known))
     return ResolvedQuestion(question, tuple(doubts))
 

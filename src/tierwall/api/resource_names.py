@@ -88,7 +88,7 @@ scheduling.k8s.io/v1 priorityclasses=priorityclass,pc
 storage.k8s.io/v1 csidrivers=csidriver csinodes=csinode csistoragecapacities=csistoragecapacity
  storageclasses=storageclass,sc volumeattachments=volumeattachment volumeattributesclasses=volumeattributesclass,vac
 """
-# The custom resources that Tierwall judges, in the versions in which they are stored.
+# The custom resources that Tierwall judges or writes, in the versions in which they are stored.
 _OF_TIERWALL: Final = """
 policy.networking.k8s.io/v1alpha1 adminnetworkpolicies=adminnetworkpolicy,anp
  baselineadminnetworkpolicies=baselineadminnetworkpolicy,banp
@@ -103,6 +103,7 @@ agentic.prototype.x-k8s.io/v0alpha0 xaccesspolicies=xaccesspolicy accesspolicies
 agentgateway.dev/v1alpha1 agentgatewaypolicies=agentgatewaypolicy,agpol agentgatewaybackends=agentgatewaybackend,agbe
  agentgatewaymodels=agentgatewaymodel,agmodel
 tierwall.io/v1alpha1 clusterauthorizationpolicies=clusterauthorizationpolicy authorizationpolicies=authorizationpolicy
+ nodereports=nodereport
 """
 
 

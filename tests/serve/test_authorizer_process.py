@@ -26,6 +26,7 @@ from tests.labs.authorizer_server import POLICIES, access
 from tests.labs.waiting import PATIENCE_S, eventually
 from tests.worlds.api_fakes import policies_text
 from tierwall.cli.main import root
+from tierwall.resources.settling import QUIET_S
 from tierwall.serve.authorizer.connections import MAX_HANDSHAKES
 
 TIERWALL = str(Path(sys.executable).parent / "tierwall")
@@ -202,19 +203,39 @@ def test_a_hundred_rewrites_of_a_file_let_nothing_through(process: Process) -> N
     process.write([*POLICIES, ("all", "Allow", "true")])
     eventually(lambda: bool(process.ask("anybody")["allowed"]), "the policy that allows")
 
-    def rewrite() -> None:
-        for number in range(100):
+    # When each answer that let a request through was asked for, and when it came.
+    passed: list[tuple[float, float]] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            asked = time.monotonic()
+            if process.ask("zed")["allowed"]:
+                passed.append((asked, time.monotonic()))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        steady, number, since = 0, 0, time.monotonic()
+        while steady < 100:
+            began, number = time.monotonic(), number + 1
             with file.open("w") as writing:
                 time.sleep(0.01)
                 for part in (text[: number % len(text)], text[number % len(text) :]):
                     writing.write(part)
                     writing.flush()
                     time.sleep(0.005)
-
-    writer = threading.Thread(target=rewrite)
-    writer.start()
-    while writer.is_alive():
-        assert not process.ask("zed")["allowed"]
+            if time.monotonic() - began < QUIET_S:
+                steady += 1
+                continue
+            # The machine stopped the writer, and what stands for so long counts. It says nothing about steady writers.
+            assert not [answer for answer in passed if answer[0] >= since and answer[1] < began]
+            eventually(lambda: not process.ask("zed")["allowed"], "the whole file")
+            since = time.monotonic()
+    finally:
+        done.set()
+        asking.join()
+    assert not [answer for answer in passed if answer[0] >= since]
     assert not process.ask("zed")["allowed"]
     file.unlink()
     eventually(lambda: bool(process.ask("zed")["allowed"]), "the removal")

@@ -144,7 +144,7 @@ def test_a_rule_opens_isolated_pods_to_the_outside() -> None:
     (finding,) = brought([*SHOP, CLOSED], None, EVERYWHERE).findings
     assert finding.code == "TW217"
     assert finding.message == (
-        "NetworkPolicy/shop/open opens shop/web and shop/db to outside IPv4, outside the cluster, on TCP 80"
+        "NetworkPolicy/shop/open opens shop/web and shop/db to IPv4 addresses outside the cluster on TCP 80"
     )
 
 
@@ -154,7 +154,10 @@ def test_the_first_policy_of_pods_opens_nothing() -> None:
 
 def test_the_last_policy_that_goes_opens_its_pods() -> None:
     (finding,) = brought(SHOP, CLOSED, None).findings
-    assert finding.message == "NetworkPolicy/shop/closed opens shop/web and shop/db to the outside on all"
+    assert (
+        finding.message
+        == "NetworkPolicy/shop/closed opens shop/web and shop/db to addresses outside the cluster on all ports"
+    )
     assert codes(brought([*SHOP, network_policy("other")], CLOSED, None)) == []
 
 

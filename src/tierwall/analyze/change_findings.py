@@ -17,6 +17,18 @@ from tierwall.network.model.policies import KINDS as NETWORK_KINDS
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
+NOT_COMPARED = "TW215"
+# What a change may bring, the worst first (docs/warnings.md#what-is-said).
+WORST_FIRST = (
+    *("TW208", "TW401", "TW402", "TW307", "TW409"),
+    *("TW201", "TW304"),
+    *("TW202", "TW212", "TW203"),
+    *("TW204", "TW301"),
+    *("TW217", "TW305"),
+    *("TW205", "TW213", "TW302", "TW404", "TW408"),
+    *("TW207", "TW303", "TW306", "TW403", "TW405", "TW406", "TW407", "TW411", "TW412", "TW214"),
+    *("TW216", NOT_COMPARED),
+)
 # What a finding says: its code, the object that it is about, and where in it, or another object.
 Fact: TypeAlias = tuple[str, str, str]
 # These findings are about two policies, in either order.
@@ -73,17 +85,22 @@ class ChangeIndex:
         known: set[Fact] = set()
         overridden: set[str] = set()
         is_complete = True
+        uncompared: list[Diagnostic] = []
         if change.new is not None:
             after = NetworkChangeCheck(self._network, change.new, until)
             of_new = list(after.findings())
             overridden = set(map(str, after.counted))
             is_complete = after.is_complete
+            if not after.is_compared:
+                message = f"what {about} overrides was not checked: too many rules on too many ports"
+                uncompared = [change.new.diagnostic(NOT_COMPARED, message)]
         if change.old is not None and of_new:
             before = NetworkChangeCheck(self._network, change.old, until)
             known = {fact for finding in before.findings() for fact in facts(finding, about)}
             # What was overridden before is not all known if there was no time to count it.
             overridden = overridden - set(map(str, before.counted)) if before.is_complete else set()
         brought = [finding for finding in of_new if not facts(finding, about) <= known]
+        brought += uncompared
         brought += opened_by_change(self._network, change.old, change.new)
         return ChangeFindings(tuple(brought), frozenset(overridden), is_complete)
 

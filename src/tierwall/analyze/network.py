@@ -9,18 +9,22 @@ example; `network_shadowed` proves what is said about all connections.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeAlias
+from math import inf
+from typing import Any
 
 from tierwall.analyze.network_cells import (
     ConnectionCell,
     Examples,
+    RuleShares,
     TooManyCells,
     Witness,
     add_example,
     cells_with_rules,
     name_connection,
+    rule_shares,
     widest,
 )
 from tierwall.analyze.network_selection import SelectionCheck, without_tenancy_label
@@ -53,15 +57,14 @@ from tierwall.resources.validity import is_understood
 
 # A thousand policies of one priority are one mistake: so many get a finding of their own, and the others share one.
 MAX_POLICIES = 50
+# The most cells, times policies, of a subject that are looked at while somebody waits.
+MAX_FOCUSED_CELLS = 200_000
 # The most rules that one rule is said to disagree with, and the comparisons after which one is enough.
 MAX_CLASHES = 200
 MAX_COMPARISONS = 2_000_000
 MAX_NAMED = 5
 # The most hypothetical pods that rules are tried on. The search for shadowed rules proves the rest.
 MAX_STAND_INS = 240
-
-# Rules, each with the bits of the endpoints that it decides.
-_Shares: TypeAlias = list[tuple[NetworkRule, int]]
 
 
 def network_findings(snapshot: Snapshot, alone: str | None = None) -> Iterator[Diagnostic]:
@@ -90,7 +93,7 @@ class _TakenEndpoints:
     def __init__(self, effects: Mapping[str, RuleEffects]) -> None:
         self.rules: set[NetworkRule] = set()
         self._effects = effects
-        self._taken: _Shares = []
+        self._taken: RuleShares = []
 
     def effects_of(self, tier: Tier[TieredPolicy], policy: TieredPolicy) -> list[RuleEffect]:
         """Return the effects of the rules of a policy."""
@@ -107,7 +110,7 @@ class _TakenEndpoints:
         """Return the endpoints that a tier allows or denies."""
         return union(mask for rule, mask in self._taken if rule.tier is tier and rule.action is not RuleAction.PASS)
 
-    def by_action(self, action: RuleAction) -> _Shares:
+    def by_action(self, action: RuleAction) -> RuleShares:
         """Return the rules with this action and the endpoints that they decide."""
         return [(rule, mask) for rule, mask in self._taken if rule.action is action]
 
@@ -116,7 +119,7 @@ class RuleWalk:
     """Walks every kind of subject through its tiers, to see which rules ever count and which override which.
 
     With a `focus`, only what that policy has to do with is reported, and only the subjects that are wanted are walked:
-    the snapshot then needs the policies of these subjects alone.
+    the snapshot then needs the policies of these subjects alone. `until` (`time.thread_time`) ends the walk.
     """
 
     def __init__(
@@ -124,10 +127,10 @@ class RuleWalk:
         hypothetical: HypotheticalSnapshot,
         focus: Reference | None = None,
         is_wanted: Callable[[Endpoint], bool] = lambda subject: True,
+        until: float = inf,
     ) -> None:
-        self._focus, self._is_wanted = focus, is_wanted
-        self.hypothetical = hypothetical
-        self.stand_ins = hypothetical.pods
+        self._focus, self._is_wanted, self._until = focus, is_wanted, until
+        self.hypothetical, self.stand_ins = hypothetical, hypothetical.pods
         self.model = network_model(hypothetical.snapshot)
         self.classes = EndpointClasses(self.model)
         self.rows = Rows(self.classes, True)
@@ -178,7 +181,10 @@ class RuleWalk:
     def _walk(self, subject: Endpoint, direction: Direction, stack: Stack[TieredPolicy]) -> None:
         matched = {tier.name: self.rows.membership.matched(tier, subject, direction) for tier in stack}
         others = self.hypothetical.others(self.classes, subject)
-        for ports, tiers in cells_with_rules(self.rows.ports.everything, matched):
+        most = MAX_FOCUSED_CELLS if self._focus is not None else None
+        for ports, tiers in cells_with_rules(self.rows.ports.everything, matched, most):
+            if self._until < inf and time.thread_time() > self._until:
+                raise TooManyCells
             cell = ConnectionCell(subject, direction, ports, others)
             taken = _TakenEndpoints({name: RuleEffects(policies, ports) for name, policies in tiers.items()})
             evaluate(stack, others, taken.effects_of, True, taken.record)
@@ -205,7 +211,7 @@ class RuleWalk:
             if policy.has_priority:
                 by_priority.setdefault(policy.priority, []).append(rules)
         for priority in sorted(by_priority):
-            shares = [_shares(rules, cell.ports, cell.others & ~above) for rules in by_priority[priority]]
+            shares = [rule_shares(rules, cell.ports, cell.others & ~above) for rules in by_priority[priority]]
             by_action = dict.fromkeys(RuleAction, 0)
             for number, later in enumerate(shares):
                 for rule, mask in later:
@@ -216,7 +222,7 @@ class RuleWalk:
                     by_action[rule.action] |= mask
             above |= union(by_action.values())
 
-    def _compare(self, cell: ConnectionCell, earlier: list[_Shares], rule: NetworkRule, mask: int) -> None:
+    def _compare(self, cell: ConnectionCell, earlier: list[RuleShares], rule: NetworkRule, mask: int) -> None:
         """Record the earlier rules that decide some of the same connections differently: at most some of very many."""
         clashes = self.clashes.setdefault(rule, {})
         for share in earlier:
@@ -263,6 +269,10 @@ class RuleWalk:
         """Whether a finding about a policy that other rules affect is about the focus, if there is one."""
         return self._focus in (None, policy) or any(rule.policy == self._focus for rule in examples)
 
+    def _shown(self, rules: Sequence[NetworkRule]) -> NetworkRule:
+        """Return the rule whose example is shown: the first of the focus, or of all."""
+        return next((rule for rule in rules if rule.policy == self._focus), rules[0])
+
     def equal_priorities(self) -> Iterator[Diagnostic]:
         """Yield one finding for each policy that disagrees with earlier ones; of very many, the last stands for all."""
         by_policy: dict[Reference, list[NetworkRule]] = {}
@@ -272,26 +282,27 @@ class RuleWalk:
         policies = sorted(by_policy)
         for policy in policies[: MAX_POLICIES - 1] if len(policies) > MAX_POLICIES else policies:
             rules = by_policy[policy]
-            second = max(rules, key=lambda rule: max(witness.width for witness in self.clashes[rule].values()))
-            first, *_ = widest(self.clashes[second])
+            pairs = [(rule, other) for rule in rules for other in self.clashes[rule]]
+            pairs = [pair for pair in pairs if self._focus in (None, pair[0].policy, pair[1].policy)]
+            second, first = max(pairs, key=lambda pair: self.clashes[pair[0]][pair[1]].width)
+            example = self._connection(self.clashes[second][first])
             others = {other.policy for rule in rules for other in self.clashes[rule]}
             more = f" ({len(others)} policies of this priority disagree with it)" if len(others) > 1 else ""
             yield second.resource.diagnostic(
                 "TW201",
                 f"{second} ({second.action}) and {first} ({first.action}) have the same priority and both match "
-                f"{self._connection(self.clashes[second][first])}; {first.policy.name} goes first by name{more}",
+                f"{example}; {first.policy.name} goes first by name{more}",
                 second.path,
                 hint="give one of the two policies another priority",
                 related=_positions("the other rule", widest(self.clashes[second])),
                 places=tuple(sorted(rule.place for rule in rules)),
                 related_objects=_references(others),
+                example=example,
             )
-        if len(policies) > MAX_POLICIES:
-            surplus = policies[MAX_POLICIES - 1 :]
+        if surplus := policies[MAX_POLICIES - 1 :] if len(policies) > MAX_POLICIES else []:
             at = by_policy[surplus[0]][0].resource.position()
             message = f"{len(surplus)} more policies disagree with others of their priority"
-            related = _references(surplus)
-            yield Diagnostic("TW201", message, at, count=len(surplus), related_objects=related)
+            yield Diagnostic("TW201", message, at, count=len(surplus), related_objects=_references(surplus))
 
     def affected(self) -> set[Reference]:
         """Return the NetworkPolicies that are overridden somewhere, without a proof for future pods."""
@@ -327,8 +338,9 @@ class RuleWalk:
         if len(rules) > 1:
             what = f"{len(rules)} rules of {rules[0].policy} ({join_names([rule.place for rule in rules])})"
         verb = "denies" if len(by) == 1 else "deny"
+        example = self._connection(examples[self._shown(by)])
         message = f"{join_names([str(denying) for denying in by])} {verb} {extent} {what} "
-        message += f"{'allows' if len(rules) == 1 else 'allow'}, such as {self._connection(examples[by[0]])}"
+        message += f"{'allows' if len(rules) == 1 else 'allow'}, such as {example}"
         return rules[0].resource.diagnostic(
             code,
             message,
@@ -336,6 +348,7 @@ class RuleWalk:
             related=_positions("overridden here", by),
             places=tuple(sorted(rule.place for rule in rules)),
             related_objects=_references(denying.policy for denying in by),
+            example=example,
         )
 
     def _opened_finding(self, policy: TieredPolicy, direction: Direction, examples: Examples) -> Diagnostic:
@@ -344,16 +357,16 @@ class RuleWalk:
         whole = (policy, direction) not in self.dropping
         whose = "to" if direction is EGRESS else "from"
         what = f"everything {whose} pods that" if whole else "what"
-        names = join_names([str(rule) for rule in by], 1)
+        names, example = join_names([str(rule) for rule in by], 1), self._connection(examples[self._shown(by)])
         return policy.resource.diagnostic(
             "TW212" if whole else "TW203",
-            f"{names} {'allows' if len(by) == 1 else 'allow'} {what} {policy.reference} would drop, "
-            f"such as {self._connection(examples[by[0]])}",
+            f"{names} {'allows' if len(by) == 1 else 'allow'} {what} {policy.reference} would drop, such as {example}",
             ("spec",),
             hint="let the admin rule Pass, or remove the policy" if whole else "",
             related=_positions("overridden here", by),
             places=(str(direction),),
             related_objects=_references(rule.policy for rule in by),
+            example=example,
         )
 
     def shadowed(self) -> Iterator[Diagnostic]:
@@ -385,14 +398,3 @@ def _positions(words: str, parts: Sequence[SettlingPart]) -> tuple[tuple[str, Po
 
 def _references(policies: Iterable[Reference]) -> tuple[str, ...]:
     return tuple(sorted(set(map(str, policies))))
-
-
-def _shares(rules: list[MatchedRule], ports: int, others: int) -> _Shares:
-    """Return the endpoints that each rule of a policy would decide if it were the only policy."""
-    shares: _Shares = []
-    for matched in rules:
-        hit = matched.on(ports)[0] & others
-        if hit:
-            shares.append((matched.rule, hit))
-            others &= ~hit
-    return shares

@@ -31,8 +31,13 @@ class TooManyCells(Exception):
     """The rules of a subject make more cells than are looked at."""
 
 
-def cells_with_rules(everything: int, tiers: MatchedTiers) -> Iterator[tuple[int, MatchedTiers]]:
-    """Yield each cell of ports with the rules that match some of its connections, in order; or raise TooManyCells."""
+def cells_with_rules(
+    everything: int, tiers: MatchedTiers, most: int | None = None
+) -> Iterator[tuple[int, MatchedTiers]]:
+    """Yield each cell of ports with the rules that match some of its connections, in order; or raise TooManyCells.
+
+    With `most`, there may be at most so many cells, times the policies.
+    """
     ports = {
         rule: rule.ports | union(named for named, _ in rule.named)
         for policies in tiers.values()
@@ -44,6 +49,8 @@ def cells_with_rules(everything: int, tiers: MatchedTiers) -> Iterator[tuple[int
     number_of = {(cell & -cell).bit_length() - 1: number for number, cell in enumerate(cells)}
     firsts = union(1 << bit for bit in number_of)
     if sum((mask & firsts).bit_count() for mask in ports.values()) > MAX_PAIRS:
+        raise TooManyCells
+    if most is not None and len(cells) * sum(map(len, tiers.values())) > most:
         raise TooManyCells
     in_cells: list[dict[str, dict[TieredPolicy, list[MatchedRule]]]] = [
         {name: {policy: [] for policy in policies} for name, policies in tiers.items()} for _ in cells
@@ -124,3 +131,18 @@ def add_example(examples: Examples, rule: NetworkRule, cell: ConnectionCell, oth
 def widest(examples: Examples) -> list[NetworkRule]:
     """Return the rules, those with the widest examples first."""
     return sorted(examples, key=lambda rule: examples[rule].width, reverse=True)
+
+
+# Rules, each with the bits of the endpoints that it decides.
+RuleShares: TypeAlias = list[tuple[NetworkRule, int]]
+
+
+def rule_shares(rules: list[MatchedRule], ports: int, others: int) -> RuleShares:
+    """Return the endpoints that each rule of a policy would decide if it were the only policy."""
+    shares: RuleShares = []
+    for matched in rules:
+        hit = matched.on(ports)[0] & others
+        if hit:
+            shares.append((matched.rule, hit))
+            others &= ~hit
+    return shares

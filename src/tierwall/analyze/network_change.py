@@ -11,6 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
+from math import inf
+
+from msgspec.structs import replace
 
 from tierwall.analyze.network import MAX_STAND_INS, RuleWalk
 from tierwall.analyze.network_opened import opened_to_outside
@@ -23,9 +26,10 @@ from tierwall.core.words import join_names
 from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint, namespace_labels
 from tierwall.network.model.model import NetworkModel, network_model
 from tierwall.network.model.policies import KINDS, NETWORK_POLICY, fail_closed_warnings, is_shadow, read_policy
-from tierwall.network.model.rules import TIERS, TieredPolicy, TierName
+from tierwall.network.model.rules import TIERS, AddressPeer, Peer, TieredPolicy, TierName
 from tierwall.network.reach.exposure import HypotheticalSnapshot, with_stand_ins
 from tierwall.network.reach.pod_index import PodIndex
+from tierwall.network.reach.spaces import union
 from tierwall.resources.once import provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -36,6 +40,8 @@ SAME_PRIORITY = "TW216"
 CODES = ("TW201", "TW202", "TW203", "TW204", "TW205", "TW207", "TW208", "TW212", "TW213", SAME_PRIORITY, "TW217")
 # How many namespaces are looked at closely, and how many are then counted at a time.
 FIRST, BATCH = 8, 16
+# How long a close look may take, in seconds of this thread's time.
+LOOK_S = 0.4
 # With more namespaces than this, only those that matter are put into the small snapshot.
 MAX_NAMESPACES = 200
 _DEFINITION = "apiextensions.k8s.io", "CustomResourceDefinition"
@@ -129,7 +135,7 @@ def _with_model(snapshot: Snapshot, policies: Iterable[TieredPolicy]) -> Snapsho
 def opened_by_change(index: NetworkIndex, old: Resource | None, new: Resource | None) -> Iterator[Diagnostic]:
     """Find pods that a change of a NetworkPolicy opens to the outside.
 
-    Rules of administrators' policies cannot match connections from outside.
+    Only NetworkPolicies of these pods matter: rules of administrators' policies cannot match connections from outside.
     """
     changed = new or old
     if changed is None or _kind(old, new) != NETWORK_POLICY:
@@ -139,10 +145,27 @@ def opened_by_change(index: NetworkIndex, old: Resource | None, new: Resource | 
         [read_policy(index.snapshot, version)] if version is not None and not is_shadow(version) else []
         for version in (old, new)
     ]
-    others = index.selecting(home, changed.reference)
     both = [policy for version in versions for policy in version]
+    subjects = union(index.pods.selected(policy.namespaces, policy.pods) for policy in both)
+    others = [
+        _towards_outside(other)
+        for other in index.local.get(changed.namespace, {}).values()
+        if other.reference != changed.reference and index.pods.selected(other.namespaces, other.pods) & subjects
+    ]
     before, after = (index.small([*others, *version], home, both) for version in versions)
     yield from opened_to_outside(before, after, changed, lambda pod: pod.namespace == changed.namespace)
+
+
+def _towards_outside(policy: TieredPolicy) -> TieredPolicy:
+    """Return a NetworkPolicy without the rules that match no connection from outside."""
+    if policy.ingress is None:
+        return policy
+    rules = (rule for rule in policy.ingress if rule.peers is None or any(map(_is_address, rule.peers)))
+    return replace(policy, ingress=tuple(rules), egress=None)
+
+
+def _is_address(peer: Peer) -> bool:
+    return isinstance(peer, AddressPeer)
 
 
 class NetworkChangeCheck:
@@ -158,6 +181,8 @@ class NetworkChangeCheck:
         # Further NetworkPolicies that the policy overrides, and whether there was time to count them all.
         self.counted: set[Reference] = set()
         self.is_complete = True
+        # Whether all policies of its subjects were compared with it.
+        self.is_compared = True
 
     def findings(self) -> Iterator[Diagnostic]:
         """Yield what `tierwall check` would find about the policy, and which other policies have its priority."""
@@ -224,10 +249,15 @@ class NetworkChangeCheck:
         def is_wanted(subject: Endpoint) -> bool:
             return subject.namespace in namespaces or (is_new and subject.namespace not in known)
 
-        walk = RuleWalk(hypothetical, self._reference, is_wanted)
+        walk = RuleWalk(hypothetical, self._reference, is_wanted, self._end_of_look())
         walk.walk()
+        self.is_compared = not walk.skipped
         yield from walk.equal_priorities()
         yield from walk.overridden_policies()
+
+    def _end_of_look(self) -> float:
+        """Return when a close look ends that begins now, by the time that this thread works."""
+        return inf if self._until == inf else time.thread_time() + LOOK_S
 
     def _count(self, namespaces: Sequence[str]) -> None:
         """Count the NetworkPolicies that the policy overrides in further namespaces, by one pod of each."""
@@ -245,8 +275,9 @@ class NetworkChangeCheck:
                 continue
             policies = [policy, *index.selecting(batch, self._reference)]
             small = HypotheticalSnapshot(index.small(policies, batch, wanted=wanted), {})
-            walk = RuleWalk(small, self._reference, partial(_is_among, wanted))
+            walk = RuleWalk(small, self._reference, partial(_is_among, wanted), self._end_of_look())
             walk.walk()
+            self.is_complete = self.is_complete and not walk.skipped
             self.counted |= walk.affected()
 
     def _same_priority(self, tied: list[TieredPolicy]) -> Iterator[Diagnostic]:

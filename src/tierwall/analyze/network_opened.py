@@ -48,9 +48,13 @@ def opened_to_outside(
     widest = max(places.values(), key=int.bit_count)
     mask = sum(1 << place for place, now in places.items() if now == widest) << _first_outside(classes)
     addresses = EndpointNames(classes).describe(mask)
-    where = "the outside" if str(addresses) == "outside" else f"{addresses}, outside the cluster,"
+    kind, _, rest = str(addresses).partition(" ")
+    where = f"{addresses}, outside the cluster,"
+    if kind == "outside":
+        where = f"{rest} addresses outside the cluster".strip()
+    shown = sides[1].ports.show(widest)
     names = join_names([str(pod) for pod in opened], 2)
-    message = f"{changed.reference} opens {names} to {where} on {sides[1].ports.show(widest)}"
+    message = f"{changed.reference} opens {names} to {where} on {'all ports' if shown == 'all' else shown}"
     yield changed.diagnostic(OPENED, message, ("spec",), places=("ingress",))
 
 

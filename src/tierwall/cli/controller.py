@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from tierwall.cli.clusters import ClusterParams
-from tierwall.cli.command import address, command, flag, option, print_line, print_report, runs
+from tierwall.cli.command import address, command, flag, option, print_line, print_report, repeated_option, runs
+
+if TYPE_CHECKING:
+    from tierwall.serve.controller.warnings import WarningSettings
 
 
 class ControllerParams(ClusterParams):
@@ -38,6 +42,19 @@ class ControllerParams(ClusterParams):
         metavar="HOST:PORT",
         help="Address that serves health and metrics.",
     )
+    webhook: str | None = option(
+        metavar="HOST:PORT", help="Address that answers API servers with warnings about changes, at `/warnings`."
+    )
+    webhook_cert: str | None = option(
+        metavar="FILE",
+        help="Certificate of the webhook; `ca.crt` beside it is its CA.",
+        show_default="made by the controller",
+    )
+    webhook_key: str | None = option(metavar="FILE", help="Key of the certificate.")
+    refuse: tuple[str, ...] = repeated_option(
+        metavar="CODE", help="Refuse a change that brings a finding of this code, such as TW201."
+    )
+    reveal_admin_policies: bool = flag("Tell everybody which admin policy overrides theirs.")
 
 
 @command("controller", epilog="Example: tierwall controller --cluster --http 0.0.0.0:8080")
@@ -67,6 +84,7 @@ def controller(params: ControllerParams) -> None:
     if not node_timeout > 0:
         raise click.UsageError("the node timeout must be longer than 0s")
     http = address(params.http, "--http")
+    warnings = _warnings(params)
     access = params.cluster_access
     assert access is not None
     settings = ControllerSettings(
@@ -75,11 +93,12 @@ def controller(params: ControllerParams) -> None:
         lease=lease,
         node_timeout=node_timeout if params.node_agents else None,
         http=http,
+        warnings=warnings,
     )
     nothing = LoadSettings(access.namespace)
     source = CommandClusterSource(
         access,
-        controller_kinds(),
+        controller_kinds(warns=warnings is not None),
         params.cluster_to_read.timeout,
         FileSource(Loader((), nothing)),
         nothing,
@@ -87,6 +106,31 @@ def controller(params: ControllerParams) -> None:
         within=dict.fromkeys(OF_THE_RELEASE, settings.release_namespace),
     )
     run_controller(access, params.cluster_to_read.timeout, settings, source, print_report)
+
+
+def _warnings(params: ControllerParams) -> WarningSettings | None:
+    from tierwall.analyze.change_findings import WORST_FIRST
+    from tierwall.core.diagnostics import near_miss
+    from tierwall.core.words import with_hint
+    from tierwall.serve.controller.warnings import WarningSettings
+
+    for code in params.refuse:
+        if code not in WORST_FIRST:
+            words = with_hint(f"expected the code of a warning, found `{code}`", near_miss(code, WORST_FIRST))
+            raise click.BadParameter(words, param_hint="--refuse")
+    files = params.webhook_cert, params.webhook_key
+    if (files[0] is None) is not (files[1] is None):
+        raise click.UsageError("--webhook-cert and --webhook-key are given together")
+    if params.webhook is None:
+        if files[0] is not None or params.refuse or params.reveal_admin_policies:
+            raise click.UsageError("--webhook-cert, --refuse and --reveal-admin-policies need --webhook")
+        return None
+    return WarningSettings(
+        webhook=address(params.webhook, "--webhook"),
+        files=(files[0], files[1]) if files[0] is not None and files[1] is not None else None,
+        refused_codes=frozenset(params.refuse),
+        reveals_admin_policies=params.reveal_admin_policies,
+    )
 
 
 def _seconds(text: str, option: str) -> float:

@@ -43,6 +43,8 @@ class Diagnostic(msgspec.Struct, frozen=True):
     places: tuple[str, ...] = ()
     # The other objects that the problem is about, all of them; `related` shows where the first few are.
     related_objects: tuple[str, ...] = ()
+    # One connection that shows the problem, as in the message; empty if the problem is not about connections.
+    example: str = ""
 
     @property
     def severity(self) -> Severity:

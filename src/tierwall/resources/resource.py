@@ -120,6 +120,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
         related: tuple[tuple[str, Position | None], ...] = (),
         places: tuple[str, ...] = (),
         related_objects: tuple[str, ...] = (),
+        example: str = "",
     ) -> Diagnostic:
         """Make a diagnostic about this object, at the node at `path` or at its key."""
         return Diagnostic(
@@ -133,6 +134,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
             related,
             places=places or ((rule_place(path),) if path else ()),
             related_objects=related_objects,
+            example=example,
         )
 
 

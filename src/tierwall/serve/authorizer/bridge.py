@@ -354,10 +354,17 @@ def admission_request(value: Mapping[str, Any]) -> AdmissionRequest:
 
 
 def admission_reply(
-    uid: str, allowed: bool, message: str = "", code: int = 403, annotations: Mapping[str, str] | None = None
+    uid: str,
+    allowed: bool,
+    message: str = "",
+    code: int = 403,
+    annotations: Mapping[str, str] | None = None,
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the review that answers; `annotations` go to the audit log of the API server."""
+    """Return the review that answers; `annotations` go to the audit log of the API server, `warnings` to the user."""
     response: dict[str, Any] = {"uid": uid, "allowed": allowed}
+    if warnings:
+        response["warnings"] = list(warnings)
     if annotations:
         response["auditAnnotations"] = annotations
     if not allowed:

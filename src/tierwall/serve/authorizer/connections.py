@@ -86,17 +86,23 @@ class Certificates:
 
 def read_context(files: TlsFiles) -> ssl.SSLContext:
     """Return the TLS context of a server; InputError says which file is wrong."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
-    context.num_tickets = 0
-    context.set_alpn_protocols(["http/1.1"])
+    context = new_context()
     what = f"certificate `{files.certificate}` and key `{files.key}`"
     # Without a password callback OpenSSL would ask at the terminal.
     _try(what, lambda: context.load_cert_chain(files.certificate, files.key, password=lambda: b""))
     if (ca := files.client_ca) is not None:
         _try(f"client CA `{ca}`", lambda: context.load_verify_locations(ca))
         context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def new_context() -> ssl.SSLContext:
+    """Return the TLS context of a server that has no certificate yet."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
     return context
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.controller.kinds import JUDGED_BY_STATUS, OF_THE_RELEASE
+from tierwall.serve.controller.kinds import JUDGED_BY_STATUS, NOT_JUDGED
 from tierwall.serve.controller.state import ControllerState
 from tierwall.serve.follower import Follower, Load, PreparedState
 
@@ -27,7 +27,7 @@ class ControllerFollower(Follower[ControllerState]):
         for before, after in snapshot.changes(self._live):
             either = after or before
             assert either is not None
-            if (either.group, either.kind) in OF_THE_RELEASE:
+            if (either.group, either.kind) in NOT_JUDGED:
                 continue
             known = self._judged.get(*either.identity)
             if after is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tierwall.api.authorizers.rbac import GROUP as RBAC
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.cluster.shapes import ApiObject, SpecObject
 from tierwall.cluster.wanted import KindKey, followed_kinds
@@ -30,11 +31,17 @@ LEASE: KindKey = ("coordination.k8s.io", "Lease")
 NODE_REPORT: KindKey = ("tierwall.io", "NodeReport")
 # Kinds that are followed in the release namespace alone. Answers do not depend on them.
 OF_THE_RELEASE: dict[KindKey, type[Any]] = {LEASE: SpecObject, NODE_REPORT: ApiObject}
+# What says who may read which policy: followed for warnings alone. Answers about policies do not depend on it.
+ROLES: dict[KindKey, type[Any]] = {
+    (RBAC, kind): SpecObject for kind in ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+}
+NOT_JUDGED: frozenset[KindKey] = frozenset({*OF_THE_RELEASE, *ROLES})
 # Kinds whose status decides answers: the addresses of pods and nodes.
 JUDGED_BY_STATUS: frozenset[KindKey] = frozenset({("", "Pod"), ("", "Node")})
 
 
-def controller_kinds() -> dict[KindKey, type[Any]]:
-    """Return the kinds that are followed, with the shapes of their objects."""
+def controller_kinds(warns: bool = False) -> dict[KindKey, type[Any]]:
+    """Return the kinds that are followed, with the shapes of their objects; `warns` adds roles."""
     shapes = followed_kinds(PLANES, has_files=False) | {(GATEWAY_API, "GatewayClass"): ApiObject} | OF_THE_RELEASE
+    shapes |= ROLES if warns else {}
     return shapes | {key: ApiObject for key in WITH_STATUS if key in shapes}

@@ -29,6 +29,7 @@ from tierwall.serve.controller.lease import LeaseTiming
 from tierwall.serve.controller.reports import ReportWriter
 from tierwall.serve.controller.state import ControllerContext, ControllerPart, ControllerState
 from tierwall.serve.controller.statuses import StatusPart
+from tierwall.serve.controller.warnings import WarningSettings, WarningsPart
 from tierwall.serve.follower import Load, until_signalled
 from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, health
 
@@ -42,12 +43,16 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     # After so many seconds an agent that is silent counts as away; None without agents.
     node_timeout: float | None = None
     http: tuple[str, int] = ("127.0.0.1", 0)
+    # None: no webhook.
+    warnings: WarningSettings | None = None
 
 
 def parts_of(context: ControllerContext, settings: ControllerSettings) -> list[ControllerPart]:
     """Return the parts of the controller. This is the place to add one."""
     events = EventWriter(context)
-    return [StatusPart(context, events, settings.node_timeout), events, ReportWriter(context)]
+    parts = [StatusPart(context, events, settings.node_timeout), events, ReportWriter(context)]
+    warnings = [WarningsPart(context, settings.warnings)] if settings.warnings is not None else []
+    return [*parts, *warnings]
 
 
 class ControllerProcess:
@@ -104,6 +109,8 @@ class ControllerProcess:
             stop.set()
 
         try:
+            for part in self.parts:
+                await part.begin()
             async with aclosing(self.follower.follow(source, stop)) as loads:
                 async for load in loads:
                     self._take(load)
@@ -114,6 +121,8 @@ class ControllerProcess:
         finally:
             stop.set()
             await asyncio.gather(*tasks, return_exceptions=True)
+            for part in self.parts:
+                await part.end()
             await self.leadership.close()
             await self.http.stop()
         if failures:

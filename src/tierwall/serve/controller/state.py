@@ -59,6 +59,12 @@ class ControllerContext(Struct, frozen=True):
 class ControllerPart:
     """One task of the controller. All its methods are called in the event loop; long work belongs in a thread."""
 
+    async def begin(self) -> None:
+        """Start what must not wait for the first state; InputError ends the process."""
+
+    async def end(self) -> None:
+        """End what `begin` started; called even if it was not."""
+
     def take(self, state: ControllerState) -> None:
         """Take the newest state; called after every accepted load, on every replica."""
 

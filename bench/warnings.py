@@ -11,9 +11,12 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+from bench.gateway import objects as gateway_objects
 from bench.network import cluster
+from bench.tool import objects as tool_objects
 from tierwall.resources.load import load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -142,10 +145,46 @@ def network() -> None:
     measure("admin policy that denies everything", index, lambda number: request(everything))
 
 
+def attached() -> None:
+    """Changes of gateway and tool policies."""
+    index, snapshot = read("settings", iter(gateway_objects()))
+    known = list(snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy"))
+    for kind in ("HTTPRoute", "AgentgatewayBackend", "Gateway"):
+        there = [policy for policy in known if policy.spec["targetRefs"][0]["kind"] == kind]
+        measure(f"AgentgatewayPolicy on a {kind}", index, partial(renamed, there))
+    index, snapshot = read("tools", (value for part in (tool_objects(), routes()) for value in part))
+    known = list(snapshot.of_kind("agentic.networking.x-k8s.io", "XAccessPolicy"))
+    for kind in ("XBackend", "Gateway"):
+        there = [policy for policy in known if policy.spec["targetRefs"][0]["kind"] == kind]
+        measure(f"XAccessPolicy on a {kind}", index, partial(renamed, there))
+
+
+def renamed(policies: list[Resource], number: int) -> AdmissionRequest:
+    """A new policy like one that exists."""
+    value = value_of(policies[number % len(policies)])
+    return request({**value, "metadata": {**value["metadata"], "name": "new"}})
+
+
+def routes() -> Iterator[Object]:
+    """A route from the Gateway of `bench.tool` to each of its backends."""
+    for value in tool_objects():
+        if value["kind"] == "XBackend":
+            ref = {"group": "agentic.networking.x-k8s.io", "kind": "XBackend", "name": value["metadata"]["name"]}
+            spec = {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": [ref]}]}
+            metadata = {**value["metadata"], "name": f"r-{value['metadata']['name']}"}
+            yield {
+                "apiVersion": "gateway.networking.k8s.io/v1",
+                "kind": "HTTPRoute",
+                "metadata": metadata,
+                "spec": spec,
+            }
+
+
 def run() -> None:
     """Measure and print."""
     print(f"warnings at apply, {ROUNDS} changes each, CPU time: medians; load average {os.getloadavg()[0]:.1f}")
     network()
+    attached()
 
 
 if __name__ == "__main__":

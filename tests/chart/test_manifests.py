@@ -9,8 +9,9 @@ import yaml
 from click.testing import CliRunner
 
 from tests.labs.chart import CHART, EVERYTHING, NAMESPACE, OTHER_APIS, helm, rendered
+from tierwall.analyze.change_findings import KINDS
 from tierwall.cli.main import root
-from tierwall.resources.kinds.registry import all_kinds
+from tierwall.resources.kinds.registry import all_kinds, versions_of
 from tierwall.version import __version__
 
 DEFINITIONS = CHART / "files" / "crds.yaml"
@@ -130,3 +131,20 @@ def test_every_service_leads_to_a_port_of_its_pods(objects: dict[tuple[str, str]
             assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
             named = {port["name"] for port in container["ports"]}
             assert {port["targetPort"] for port in service["spec"]["ports"]} == named
+
+
+def test_the_webhook_is_asked_about_just_the_kinds_that_are_judged() -> None:
+    (configuration,) = (value for value in rendered() if value["kind"] == "ValidatingWebhookConfiguration")
+    (webhook,) = configuration["webhooks"]
+    asked = {
+        (group, resource): set(rule["apiVersions"])
+        for rule in webhook["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    served = [version for key in KINDS for version in versions_of(*key).values() if version.served]
+    assert asked.keys() == {(version.group, version.plural) for version in served}
+    for (group, _), versions in asked.items():
+        assert versions == {version.version for version in served if version.group == group}
+    assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in webhook["rules"])
+    assert (webhook["failurePolicy"], webhook["sideEffects"], webhook["timeoutSeconds"]) == ("Ignore", "None", 2)

@@ -11,16 +11,20 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from tierwall.analyze.attached_change import KINDS as ATTACHED_KINDS
+from tierwall.analyze.attached_change import AttachedIndex, attached_findings
 from tierwall.analyze.network_change import NetworkChangeCheck, NetworkIndex, opened_by_change
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.network.model.policies import KINDS as NETWORK_KINDS
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
+# The kinds that are judged.
+KINDS = frozenset({*NETWORK_KINDS, *ATTACHED_KINDS})
 NOT_COMPARED = "TW215"
 # What a change may bring, the worst first (docs/warnings.md#what-is-said).
 WORST_FIRST = (
-    *("TW208", "TW401", "TW402", "TW307", "TW409"),
+    *("TW112", "TW208", "TW401", "TW402", "TW307", "TW409"),
     *("TW201", "TW304"),
     *("TW202", "TW212", "TW203"),
     *("TW204", "TW301"),
@@ -67,17 +71,34 @@ class ChangeIndex:
 
     def __init__(self) -> None:
         self._network = NetworkIndex()
+        self._attached = AttachedIndex()
 
     def update(self, snapshot: Snapshot) -> None:
         """Take over what has changed in the cluster."""
         self._network.update(snapshot)
+        self._attached.update(snapshot)
 
     def findings(self, change: PolicyChange, until: float) -> ChangeFindings:
         """Return what a change brings. Searches that go on and on stop at `until`, by `time.monotonic`."""
         policy = change.policy
         if (policy.group, policy.kind) in NETWORK_KINDS:
             return self._network_findings(change, until)
+        if (policy.group, policy.kind) in ATTACHED_KINDS:
+            return self._attached_findings(change)
         return ChangeFindings(())
+
+    def _attached_findings(self, change: PolicyChange) -> ChangeFindings:
+        if change.new is None:
+            return ChangeFindings(())
+        about = str(change.new.reference)
+        after, is_compared = attached_findings(self._attached, change.new)
+        before = attached_findings(self._attached, change.old)[0] if change.old is not None and after else []
+        known = {fact for finding in before for fact in facts(finding, about)}
+        brought = [finding for finding in after if finding.code in WORST_FIRST and not facts(finding, about) <= known]
+        if not is_compared:
+            message = f"{about} was not compared with other policies: there are too many around its targets"
+            brought.append(change.new.diagnostic(NOT_COMPARED, message))
+        return ChangeFindings(tuple(brought))
 
     def _network_findings(self, change: PolicyChange, until: float) -> ChangeFindings:
         about = str(change.policy.reference)

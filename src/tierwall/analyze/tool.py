@@ -51,10 +51,10 @@ OVER_LIMIT, NOT_PORTABLE, NEVER_RULE, NO_IDENTITY = "TW409", "TW410", "TW411", "
 _ARGUMENTS = ("request", "mcp", "arguments")
 
 
-def policy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Yield the findings about each AccessPolicy on its own."""
+def policy_findings(snapshot: Snapshot, only: Resource | None = None) -> Iterator[Diagnostic]:
+    """Yield the findings about each AccessPolicy on its own; with `only`, about that one. So do the other checks."""
     policies = model(snapshot)
-    for resource in policies.resources:
+    for resource in policies.resources if only is None else (only,):
         yield from refusals(resource)
         for excess in exceeded_limits(snapshot, resource):
             message = f"{resource.reference} is rejected on all its targets: {excess}"
@@ -246,10 +246,10 @@ class LevelStacks:
                 assert_never(rule.source)
 
 
-def level_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
+def level_findings(snapshot: Snapshot, only: Resource | None = None) -> Iterator[Diagnostic]:
     """Find tools that a rule grants and the other level always denies."""
     stacks = LevelStacks(snapshot)
-    for resource in stacks.model.resources:
+    for resource in stacks.model.resources if only is None else (only,):
         policy = stacks.model.policy(resource)
         level = PolicyLevel.GATEWAY if is_on_gateways(resource) else PolicyLevel.BACKEND
         ways = stacks.ways(level, policy)
@@ -307,7 +307,7 @@ def _tool_places(rule: AccessRule, tools: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{rule_place(rule.path)}:{tool}" for tool in sorted(tools))
 
 
-def name_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
+def name_findings(snapshot: Snapshot, only: Resource | None = None) -> Iterator[Diagnostic]:
     """Find tool names in policies on Gateways that several backends share, or whose backend does not exist."""
     policies = model(snapshot)
     backends = [backend for kind in BACKENDS for backend in snapshot.of_kind(*kind)]
@@ -317,7 +317,7 @@ def name_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     for way in routed_ways(snapshot):
         if way.resource in offered:
             behind.setdefault(Place.of(way.gateway), {})[way.resource] = None
-    for resource in policies.resources:
+    for resource in policies.resources if only is None else (only,):
         policy = policies.policy(resource)
         if policy.closed or not is_on_gateways(resource):
             continue

@@ -34,3 +34,26 @@ def test_times_must_fit_together(times: tuple[str, ...], words: str) -> None:
 def test_times_are_durations(option: str) -> None:
     expected = f"Error: Invalid value for {option}: expected a duration such as 15s, found `soon`"
     assert refusal("--cluster", option, "soon") == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            ("--webhook=:9443x",),
+            "Invalid value for --webhook: expected HOST:PORT, found `:9443x`",
+        ),
+        (
+            ("--webhook=0.0.0.0:9443", "--refuse=TW999"),
+            "Invalid value for --refuse: expected the code of a warning such as TW201, found `TW999`",
+        ),
+        (
+            ("--webhook=0.0.0.0:9443", "--refuse=TW501"),
+            "Invalid value for --refuse: expected the code of a warning such as TW201, found `TW501`",
+        ),
+        (("--webhook=0.0.0.0:9443", "--webhook-cert=a"), "--webhook-cert and --webhook-key are given together"),
+        (("--refuse=TW201",), "--webhook-cert, --refuse and --reveal-admin-policies need --webhook"),
+    ],
+)
+def test_options_of_the_webhook_must_fit_together(options: tuple[str, ...], words: str) -> None:
+    assert refusal("--cluster", *options) == f"Error: {words}"

@@ -131,6 +131,20 @@ def test_a_developer_learns_that_there_is_an_admin_policy_and_nothing_else(clust
     eventually(lambda: said(cluster, policy, "--dry-run=server", context="developer") == [hidden], "fewer rights")
 
 
+def test_policies_of_gateways_and_tools_are_judged(cluster: WarnedCluster) -> None:
+    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"}
+    metadata = {"name": "limits", "namespace": "shop"}
+    settings = {"targetRefs": [target], "traffic": {"timeouts": {"request": "1s"}}}
+    for version, kind, spec in (
+        ("agentgateway.dev/v1alpha1", "AgentgatewayPolicy", settings),
+        ("agentic.networking.x-k8s.io/v1alpha1", "XAccessPolicy", {"targetRefs": [target], "action": "Allow"}),
+    ):
+        policy = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+        assert said(cluster, policy, "--dry-run=server") == [
+            f"TW301: {kind}/shop/limits attaches nowhere: Gateway shop/edge not found"
+        ]
+
+
 def test_what_refuse_names_is_refused(cluster: WarnedCluster) -> None:
     is_done, lines = cluster.warned_apply(admin_policy("rival", "Allow"))
     assert not is_done

@@ -110,13 +110,11 @@ def controller(params: ControllerParams) -> None:
 
 def _warnings(params: ControllerParams) -> WarningSettings | None:
     from tierwall.analyze.change_findings import WORST_FIRST
-    from tierwall.core.diagnostics import near_miss
-    from tierwall.core.words import with_hint
     from tierwall.serve.controller.warnings import WarningSettings
 
     for code in params.refuse:
         if code not in WORST_FIRST:
-            words = with_hint(f"expected the code of a warning, found `{code}`", near_miss(code, WORST_FIRST))
+            words = f"expected the code of a warning such as TW201, found `{code}`"
             raise click.BadParameter(words, param_hint="--refuse")
     files = params.webhook_cert, params.webhook_key
     if (files[0] is None) is not (files[1] is None):

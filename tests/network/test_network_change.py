@@ -202,3 +202,12 @@ def test_overridden_policies_of_many_namespaces_are_counted_until_the_time_is_ov
     assert everything.is_complete
     assert not hurried.is_complete
     assert shown == {str(finding.reference) for finding in hurried.findings}
+
+
+def test_a_policy_that_is_too_large_is_not_compared_and_says_so() -> None:
+    ports = [{"port": number} for number in range(1, 502)]
+    large = network_policy("large", {"ports": ports})
+    deny = admin("deny", rule("Deny"))
+    assert codes(brought([*SHOP, deny], None, large)) == ["TW215"]
+    small = network_policy("large", {"ports": ports[:400]})
+    assert "TW215" not in codes(brought([*SHOP, deny], None, small))

@@ -40,6 +40,8 @@ SAME_PRIORITY = "TW216"
 CODES = ("TW201", "TW202", "TW203", "TW204", "TW205", "TW207", "TW208", "TW212", "TW213", SAME_PRIORITY, "TW217")
 # How many namespaces are looked at closely, and how many are then counted at a time.
 FIRST, BATCH = 8, 16
+# The most rules, peers and ports of a policy, all together, that is looked at.
+MAX_PARTS = 500
 # How long a close look may take, in seconds of this thread's time.
 LOOK_S = 0.4
 # With more namespaces than this, only those that matter are put into the small snapshot.
@@ -146,6 +148,8 @@ def opened_by_change(index: NetworkIndex, old: Resource | None, new: Resource | 
         for version in (old, new)
     ]
     both = [policy for version in versions for policy in version]
+    if any(map(is_large, both)):
+        return
     subjects = union(index.pods.selected(policy.namespaces, policy.pods) for policy in both)
     others = [
         _towards_outside(other)
@@ -166,6 +170,12 @@ def _towards_outside(policy: TieredPolicy) -> TieredPolicy:
 
 def _is_address(peer: Peer) -> bool:
     return isinstance(peer, AddressPeer)
+
+
+def is_large(policy: TieredPolicy) -> bool:
+    """Whether a policy has more rules, peers and ports than are looked at while somebody waits."""
+    parts = sum(1 + len(rule.peers or ()) + len(rule.ports or ()) for rule in policy.all_rules)
+    return parts > MAX_PARTS
 
 
 class NetworkChangeCheck:
@@ -190,6 +200,9 @@ class NetworkChangeCheck:
         if is_shadow(resource):
             return
         yield from fail_closed_warnings((policy,))
+        if is_large(policy):
+            self.is_compared = False
+            return
         # Nothing but that is certain about policies with unknown parts; what they override is.
         is_known = is_understood(self._index.snapshot, resource)
         if is_known:

@@ -80,6 +80,16 @@ def test_the_order_of_objects_does_not_change_a_byte() -> None:
         assert wire(compile(Snapshot.of(load_objects(listed)), OPTIONS)[0]) == first
 
 
+def test_the_order_of_keys_does_not_change_a_byte() -> None:
+    """API servers send the keys of an object in an order of their own."""
+    sorted_keys = json.loads(json.dumps(objects(), sort_keys=True))
+    assert json.dumps(sorted_keys) != json.dumps(objects())
+    first, second = (
+        wire(compile(Snapshot.of(load_objects(listed)), OPTIONS)[0]) for listed in (objects(), sorted_keys)
+    )
+    assert first == second
+
+
 def test_policies_are_in_filters_that_routes_turn_on_and_never_in_listeners() -> None:
     before = compiled()
     after = compiled([policy("another", "mcp", [calls("sub")]), policy("yet-another", "open", [calls("sub")])])

@@ -13,6 +13,7 @@ Envoy goes from one configuration to the next, a request therefore meets the old
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
@@ -185,10 +186,11 @@ def _shard(slot: Slot, policies: Iterable[tuple[str, CompiledPolicy]]) -> Any:
 def digest(policy: Resource, after: str = "") -> str:
     """Return the tag of a policy, derived from its content and an earlier tag.
 
-    Without an earlier tag the result is canonical: a restarted control plane gives the same.
+    Without an earlier tag the result is canonical: a restarted control plane gives the same, and so does one that reads
+    the policy from a file with its keys in another order.
     """
-    text = repr((after, policy.version, policy.spec)).encode(errors="surrogatepass")
-    return blake2b(text, digest_size=8).hexdigest()
+    text = json.dumps((after, policy.version, policy.spec), sort_keys=True)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 class PolicyTags(Struct, frozen=True, eq=False):

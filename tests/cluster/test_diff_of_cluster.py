@@ -56,6 +56,15 @@ def test_what_is_there_already_changes_nothing(cluster: ServedCluster) -> None:
     assert (result.exit_code, json.loads(result.stdout)["differences"]) == (0, [])
 
 
+def test_a_cluster_of_which_nothing_can_be_read_is_compared(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with serving() as empty:
+        of_empty = of_cluster(empty, "--cluster", "-f", NEW, "-o", "json")
+    folders = run("diff", tmp_path / "empty", NEW, "-o", "json")
+    assert of_empty.exit_code == 4, of_empty.stderr
+    assert json.loads(of_empty.stdout)["differences"] == json.loads(folders.stdout)["differences"]
+
+
 def test_a_plane_that_is_not_compared_is_not_read(cluster: ServedCluster) -> None:
     before = len(cluster.requests)
     assert of_cluster(cluster, "--cluster", "-f", NEW, "--plane", "api").exit_code == 4

@@ -91,7 +91,8 @@ class DiffParams(SourceParams):
         print_repeated(loaded)
         if loaded.errors:
             sys.exit(FAILED)
-        cluster = self.cluster_snapshot or loaded.cluster_snapshot
+        # A cluster without any objects is a cluster.
+        cluster = loaded.cluster_snapshot if self.cluster_to_read is None else self.cluster_snapshot
         if cluster is None:
             message = "-f lies over a cluster: add --cluster or --context NAME, or a snapshot, or name OLD and NEW"
             raise click.UsageError(message)

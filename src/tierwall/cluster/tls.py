@@ -9,16 +9,37 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
+from typing import Any
 
 from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.kubeconfig import kubeconfig_error
 from tierwall.cluster.pem import certificates
 
 
+class _TlsConnection(ssl.SSLObject):
+    """A connection that reads all records that have arrived, not one at a time.
+
+    An API server sends each event of a watch in a record of its own, and each read passes through all layers of httpx.
+    """
+
+    def read(self, size: int = 1024, buffer: Any = None) -> Any:
+        """Read what has arrived, up to so many bytes. The end of the connection comes with the next read."""
+        first = super().read(size, buffer)
+        if buffer is not None:
+            return first
+        records, left = [first], size - len(first)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            while left > 0 and records[-1]:
+                records.append(super().read(left))
+                left -= len(records[-1])
+        return b"".join(records)
+
+
 class ServerContext(ssl.SSLContext):
     """A context for one server: its name is sent and checked, whatever the address or the proxy on the way."""
 
     server_name: str = ""
+    sslobject_class = _TlsConnection
 
     def wrap_bio(
         self,

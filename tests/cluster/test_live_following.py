@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import Any
 
 import pytest
 
-from tests.labs.fault_proxy import FaultProxy
+from tests.labs.fault_proxy import BEFORE_VERSION, WITHIN_WATCH, FaultProxy
 from tests.labs.live_client import LiveClient, path_of, pod
 from tests.labs.live_follower import LiveFollower, follows
 from tests.randomness import rounds
@@ -70,15 +71,18 @@ def test_after_many_faults_the_followed_cluster_is_the_servers(live: LiveClient)
     """Cuts, delays, halves of answers, forged 410s, 403s and 503s, silence: nothing is lost, nothing invented."""
     namespace = live.namespace("storm")
     truth = find_access("admin", str(live.kubeconfig), {})
-    with FaultProxy(live.url, live.folder / "pki" / "ca.crt") as proxy:
+    with FaultProxy(live.url, live.folder / "pki" / "ca.crt") as proxy, contextlib.ExitStack() as stack:
         access = ClusterAccess("storm", proxy.url, "default")
-        with LiveFollower(access) as follower:
-            writer = Writer(live, namespace, 0)
-            proxy.before, proxy.within = 0.25, 0.15
-            wanted = rounds(100)
-            while proxy.faults.total() < wanted:
-                writer.step()
+        # Two of them meet twice the faults in the same time.
+        followers = [stack.enter_context(LiveFollower(access)) for _ in range(2)]
+        writer = Writer(live, namespace, 0)
+        proxy.before, proxy.within = 0.4, 0.25
+        wanted = rounds(1000)
+        while proxy.faults.total() < wanted:
+            writer.step()
+            for follower in followers:
                 follower.values(namespace)
-            proxy.calm()
+        proxy.calm()
+        for follower in followers:
             follows(follower, truth, namespace)
-            assert len(proxy.faults) > 8, proxy.faults
+        assert proxy.faults.keys() == {*BEFORE_VERSION, *WITHIN_WATCH}

@@ -21,9 +21,12 @@ import httpx
 
 from tests.labs.waiting import PATIENCE_S
 
-# Before a request reaches the server, and while its answer is passed on.
-BEFORE = ("cut", "delay", "403", "500", "503", "429", "401", "garbage", "410", "swallow")
-WITHIN = ("cut", "delay", "half", "end", "410", "error", "swallow", "garbage")
+# Before a request reaches the server, and while its answer is passed on. Only a watch and a later page can expire, and
+# only a watch has lines of which others can be forged.
+BEFORE = ("cut", "delay", "403", "500", "503", "429", "401", "garbage", "swallow")
+BEFORE_VERSION = (*BEFORE, "410")
+WITHIN = ("cut", "delay", "half", "end", "swallow")
+WITHIN_WATCH = (*WITHIN, "410", "error", "garbage")
 _EXPIRED = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
 _FAILED = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500}
 _PASSED = ("content-type", "content-encoding", "retry-after")
@@ -110,7 +113,8 @@ class FaultProxy:
 
     async def _pass_on(self, request: _Passed, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         target = request.target
-        fault = self.always(target) or self._fault(self.before, BEFORE)
+        has_version = "continue=" in target or "watch=" in target
+        fault = self.always(target) or self._fault(self.before, BEFORE_VERSION if has_version else BEFORE)
         if fault == "cut":
             raise _Cut
         if fault == "delay":
@@ -118,10 +122,9 @@ class FaultProxy:
         elif fault == "swallow":
             await self._swallow(reader)
         elif fault == "410":
-            if "continue=" in target:
-                return await _answer(writer, 410, json.dumps(_EXPIRED).encode(), "application/json")
             if "watch=" in target:
                 return await _answer(writer, 200, _event("ERROR", _EXPIRED), "application/json")
+            return await _answer(writer, 410, json.dumps(_EXPIRED).encode(), "application/json")
         elif fault == "garbage":
             return await _answer(writer, 502, b"<html>\xff</html>", "text/html")
         elif fault is not None:
@@ -143,24 +146,38 @@ class FaultProxy:
         sent = {name: value for name, value in request.headers.items() if name in kept}
         sent["authorization"] = "Bearer admin-token"
         url, content = self._server + target, request.content or None
-        async with self._client.stream(request.method, url, headers=sent, content=content) as answer:
+        opened = self._client.build_request(request.method, url, headers=sent, content=content)
+        async with contextlib.aclosing(await self._opened(opened)) as answer:
             passed = "".join(f"{name}: {answer.headers[name]}\r\n" for name in _PASSED if name in answer.headers)
             head = f"HTTP/1.1 {answer.status_code} X\r\n{passed}transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
             writer.write(head.encode())
             is_watch = "watch=" in target
             at_line_end = True
             async for piece in answer.aiter_raw():
-                fault = self._fault(self.within, WITHIN)
-                if fault is None:
-                    await _chunk(writer, piece)
-                    at_line_end = piece.endswith(b"\n")
-                elif await self._spoil(fault, piece, is_watch and at_line_end, writer):
+                fault = self._fault(self.within, WITHIN_WATCH if is_watch and at_line_end else WITHIN)
+                if fault is not None and await self._spoil(fault, piece, writer):
                     break
+                await _chunk(writer, piece)
+                at_line_end = piece.endswith(b"\n")
             writer.write(b"0\r\n\r\n")
             await writer.drain()
 
-    async def _spoil(self, fault: str, piece: bytes, may_add: bool, writer: asyncio.StreamWriter) -> bool:
-        """Pass a piece on with a fault; return whether the answer ends with it."""
+    async def _opened(self, request: httpx.Request) -> httpx.Response:
+        """Return the answer of the server.
+
+        A client that leaves does not end the handshake with the server: httpcore would forget the connection.
+        """
+        opening = asyncio.ensure_future(self._client.send(request, stream=True))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.wait({opening}, timeout=PATIENCE_S)
+            if opening.done() and opening.exception() is None:
+                await opening.result().aclose()
+            raise
+
+    async def _spoil(self, fault: str, piece: bytes, writer: asyncio.StreamWriter) -> bool:
+        """Let a fault happen before a piece is passed on; return whether the answer ends with it."""
         if fault == "cut":
             await _chunk(writer, piece[: self._random.randrange(len(piece))])
             raise _Cut
@@ -174,12 +191,10 @@ class FaultProxy:
             return True
         if fault == "delay":
             await asyncio.sleep(self._random.uniform(0, 0.3))
-        elif may_add and fault in ("410", "error", "garbage"):
-            forged = {"410": _event("ERROR", _EXPIRED), "error": _event("ERROR", _FAILED), "garbage": b"\xff\x00{\n"}
-            await _chunk(writer, forged[fault])
-            return True
-        await _chunk(writer, piece)
-        return False
+            return False
+        forged = {"410": _event("ERROR", _EXPIRED), "error": _event("ERROR", _FAILED), "garbage": b"\xff\x00{\n"}
+        await _chunk(writer, forged[fault])
+        return True
 
     async def _swallow(self, reader: asyncio.StreamReader) -> None:
         """Answer nothing until the client leaves."""

@@ -94,8 +94,11 @@ def true_state(access: ClusterAccess, namespace: str) -> dict[Any, Any]:
 def follows(follower: LiveFollower, truth: ClusterAccess, namespace: str) -> None:
     """Wait until what is followed is what the cluster has."""
     expected = true_state(truth, namespace)
+    # On a machine with much else to do, the short times of `HASTE` pass again and again before the server has answered.
     eventually(
-        lambda: follower.values(namespace) == expected, lambda: _difference(follower.values(namespace), expected)
+        lambda: follower.values(namespace) == expected,
+        lambda: _difference(follower.values(namespace), expected),
+        seconds=3 * PATIENCE_S,
     )
     assert true_state(truth, namespace) == expected, "nobody has changed anything meanwhile"
 

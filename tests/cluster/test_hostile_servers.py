@@ -151,6 +151,37 @@ def test_discovery_that_is_something_else(
     assert problem in sentence(server, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("plural", "aggregated"),
+    [
+        *(
+            (plural, True)
+            for plural in ("../../../api/v1/secrets", "x/../y", "..", "a?b=", "a#", "a%2fb", "a b", "a\x1bb")
+        ),
+        # In the plain form, a name with a slash is a subresource.
+        *((plural, False) for plural in ("..", "a?b=")),
+    ],
+)
+def test_a_resource_that_leads_elsewhere_is_not_asked_for(
+    server: ScriptedServer, tmp_path: Path, plural: str, aggregated: bool
+) -> None:
+    """An extension server names its own resources; discovery passes the names on."""
+    group = "projectcalico.org"
+    if aggregated:
+        resource = {"resource": plural, "responseKind": {"kind": "GlobalNetworkPolicy"}, "scope": "Cluster"}
+        version = {"version": "v3", "freshness": "Current", "resources": [resource | {"verbs": ["list"]}]}
+        groups: Any = {"items": [{"metadata": {"name": group}, "versions": [version]}]}
+    else:
+        groups = {"groups": [{"name": group, "versions": [{"groupVersion": f"{group}/v3", "version": "v3"}]}]}
+        named = {"name": plural, "kind": "GlobalNetworkPolicy", "verbs": ["list"]}
+        server.answers[f"/apis/{group}/v3"] = lambda query: _whole({"resources": [named]})
+    kind = AGGREGATED if aggregated else "application/json"
+    server.answers["/apis"] = lambda query: _whole(groups, content_type=kind)
+    snapshot = read(server, tmp_path)
+    assert set(server.paths) <= {"/api", "/apis", f"/apis/{group}/v3", "/api/v1/pods"}
+    assert {(unlisted.group, unlisted.reason) for unlisted in snapshot.unlisted} == {(group, "unavailable")}
+
+
 def test_a_redirect_is_not_followed(server: ScriptedServer, tmp_path: Path) -> None:
     server.answers["/api"] = lambda query: _whole(b"", 302, location=f"{server.url}/login?next=/api")
     assert "redirects: to" in sentence(server, tmp_path)

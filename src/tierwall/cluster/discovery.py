@@ -1,6 +1,7 @@
 """The kinds that an API server serves: its aggregated discovery, or the plain one of older servers (docs/clusters.md).
 
-A group whose server does not answer is "stale" there: its kinds are unknown, not absent.
+A group whose server does not answer is "stale" there: its kinds are unknown, not absent. So is a group with a name that
+no API server would accept: an extension server names its own resources, and `../../../api/v1/secrets` leads to others.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from msgspec import Struct
 from tierwall.cluster.connection import Connection
 from tierwall.cluster.failures import ApiServerError
 from tierwall.cluster.reply import ServerReply
+from tierwall.values.pattern import pattern
 
 KindKey: TypeAlias = tuple[str, str]
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _ACCEPT = f"{_AGGREGATED},application/json"
+_NAME = pattern(r"[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?")
 
 
 class ServedKind(Struct, frozen=True):
@@ -35,6 +38,11 @@ class ServedKind(Struct, frozen=True):
         """Return the path of the objects of this kind, in all namespaces or in one."""
         prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         return f"{prefix}/namespaces/{namespace}/{self.plural}" if namespace else f"{prefix}/{self.plural}"
+
+    @property
+    def is_named_well(self) -> bool:
+        """Whether its names are names: its path then leads to its own objects."""
+        return all(_NAME.fullmatch(name) is not None for name in (self.group or "core", self.version, self.plural))
 
     @property
     def api_version(self) -> str:
@@ -129,8 +137,15 @@ async def discover(connection: Connection) -> Discovery:
                 if version.freshness == "Stale":
                     stale.add(group.metadata.name)
                 for served in _aggregated(group.metadata.name, version):
-                    kinds.setdefault((served.group, served.kind), []).append(served)
+                    _note(served, kinds, stale)
     return Discovery({key: tuple(versions) for key, versions in kinds.items()}, frozenset(stale))
+
+
+def _note(served: ServedKind, kinds: dict[KindKey, list[ServedKind]], stale: set[str]) -> None:
+    if served.is_named_well:
+        kinds.setdefault((served.group, served.kind), []).append(served)
+    else:
+        stale.add(served.group)
 
 
 def _aggregated(group: str, version: _Version) -> Iterator[ServedKind]:
@@ -167,4 +182,4 @@ async def _discover_plainly(
                 served = ServedKind(
                     group, version, resource.kind, resource.name, resource.namespaced, frozenset(resource.verbs or ())
                 )
-                kinds.setdefault((group, resource.kind), []).append(served)
+                _note(served, kinds, stale)

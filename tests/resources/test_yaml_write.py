@@ -135,6 +135,13 @@ def test_the_order_of_keys_does_not_matter() -> None:
     )
 
 
+@pytest.mark.parametrize("character", ["\u202e", "\u200b", "\u2066", "\x85", "\u00a0", "\ufeff", "\U000e0001"])
+def test_what_hides_or_turns_a_text_around_is_escaped(character: str) -> None:
+    text = yaml_text({f"a{character}b": f"c{character}d"})
+    assert text.isascii()
+    assert read_text(text).documents[0].value == yaml.safe_load(text) == {f"a{character}b": f"c{character}d"}
+
+
 def test_a_lone_surrogate_is_written_as_go_reads_it() -> None:
     assert read_text(yaml_text({"key": "a\ud800b"})).documents[0].value == {"key": "a\ufffdb"}
 

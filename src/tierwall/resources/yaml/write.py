@@ -1,8 +1,8 @@
 """Write objects as YAML that every reader reads alike, YAML 1.1 and 1.2 (docs/clusters.md#snapshots).
 
 Keys are sorted, and a string without quotes is a word that no reader takes for anything else: `y`, `no`, `012`, `1e3`,
-`1:30`, `~`, `=`, dates and empty strings are quoted. Control characters and line breaks beyond ASCII are escaped. The
-same value always gives the same text. PyYAML's dumper takes ten times as long.
+`1:30`, `~`, `=`, dates and empty strings are quoted. Characters that are invisible or change the
+direction of a text are escaped. The same value always gives the same text. PyYAML's dumper takes ten times as long.
 
 INVARIANT: `resources.yaml.read` reads the value that was written. Random tests check it.
 """
@@ -22,8 +22,6 @@ from tierwall.values.pattern import pattern
 _PLAIN = pattern(
     r"(?!(?:y|n|yes|no|on|off|true|false|null|nan|inf)\Z)[a-z][a-z0-9_]*(?:[-./][a-z0-9_]+)*", re.ASCII | re.IGNORECASE
 )
-# What JSON writes as it is and YAML does not print.
-_UNPRINTABLE = pattern(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _SURROGATE = pattern(r"[\ud800-\udfff]")
 # A key that is longer needs a mark of its own; a plain key ends here for every reader.
 _MAX_KEY = 512
@@ -93,4 +91,12 @@ def _string(text: str) -> str:
     if _SURROGATE.search(text) is not None:
         text = _SURROGATE.sub("\ufffd", text)  # as Go reads it
     quoted = msgspec.json.encode(text).decode()
-    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
+    if quoted.isprintable():
+        return quoted
+    return "".join(character if character.isprintable() else _escape(character) for character in quoted)
+
+
+def _escape(character: str) -> str:
+    """Escape what JSON writes as it is: invisible characters, and those that change the direction of a text."""
+    number = ord(character)
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

@@ -150,6 +150,7 @@ def test_a_forbidden_kind_ends_the_start(cluster: FakeCluster) -> None:
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 1
     assert "this user may not list and watch clusterauthorizationpolicies, clusterroles" in ended.stderr
+    assert "clusterauthorizationpolicies, clusterroles (this user may not list and watch them)" in ended.stderr
 
 
 def test_what_controllers_report_about_objects_changes_nothing(cluster: FakeCluster) -> None:

@@ -99,6 +99,12 @@ def failure_reason(error: Exception) -> str:
     return " ".join(str(problem)[:300].split())
 
 
+def shared_reason(error: Exception) -> str:
+    """Return the reason of a failure in the same words for every kind: a server's refusal names the kind."""
+    is_forbidden = isinstance(error, ApiServerError) and error.code == 403
+    return "this user may not list and watch them" if is_forbidden else failure_reason(error)
+
+
 def address_of(url: str) -> str:
     """Return an address without path, user and password, to be shown."""
     parts = urlsplit(url)

@@ -17,7 +17,7 @@ from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.changes import ClusterChanges, LostKind
 from tierwall.cluster.connection import Connection
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
-from tierwall.cluster.failures import ApiServerError, UnreachableError, failure_reason, is_refusal
+from tierwall.cluster.failures import ApiServerError, UnreachableError, failure_reason, is_refusal, shared_reason
 from tierwall.cluster.reading import as_resource, readable_version
 from tierwall.cluster.reflector import FollowFailure, Name, Reflector, Timing, is_ready
 from tierwall.cluster.sharing import SharedParts
@@ -354,7 +354,7 @@ class FollowedCluster:
             self._look.set()
         reasons: dict[str, list[str]] = {}
         for reflector in waiting:
-            reason = failure_reason(reflector.failure.error) if reflector.failure is not None else ""
+            reason = shared_reason(reflector.failure.error) if reflector.failure is not None else ""
             reasons.setdefault(reason, []).append(reflector.kind.plural)
         for group in unknown:
             reasons.setdefault("its API server does not answer", []).append(group)

@@ -40,7 +40,8 @@ from tierwall.engines.envoy.probe.client import CertificateAuthority
 from tierwall.engines.envoy.probe.standalone import StandaloneEnvoy
 from tierwall.resources.resource import Resource
 from tierwall.tool.methods import MethodClause, NameSet
-from tierwall.tool.request import CALL, Backend
+from tierwall.tool.protocol import CALL
+from tierwall.tool.request import Backend
 from tierwall.tool.rules import AccessPolicy, AccessRule, AccessRules, CallerIdentity
 
 ROUNDS, REQUESTS, PROCESSES = 6, 1280, 6

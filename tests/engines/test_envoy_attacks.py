@@ -319,18 +319,19 @@ def test_path_override_headers(attacked: Attacked, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Mcp-Name", "mcp-name", "MCP-NAME", "Mcp_Name", "X-Tierwall-Name"])
 def test_headers_that_disagree_with_the_body(attacked: Attacked, name: str) -> None:
-    attacked.post(call("add"), headers=f"{JSON_HEADERS}{name}: {SECRET}\r\n")
+    forged = attacked.post(call("add"), headers=f"{JSON_HEADERS}{name}: {SECRET}\r\n")
+    # A client's value of an internal header is removed; whatever servers may go by must agree.
+    assert forged.refused is not name.startswith("X-")
     attacked.post(call("add"), headers=f"{JSON_HEADERS}{name}: add\r\n{name}: {SECRET}\r\n")
     assert attacked.post(call(SECRET), headers=f"{JSON_HEADERS}{name}: add\r\n").refused
     assert attacked.post(call(SECRET), headers=f"{JSON_HEADERS}Mcp-Method: ping\r\nX-Tierwall-Method: ping\r\n").refused
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    attacked.post(ping, headers=f"{JSON_HEADERS}Mcp-Method: tools/call\r\n{name}: {SECRET}\r\n")
-    assert all(
-        request.headers.get("mcp-method") in (None, "ping", "tools/call") for request in attacked.recorder.requests
+    assert attacked.post(ping, headers=f"{JSON_HEADERS}Mcp-Method: tools/call\r\n").refused
+    assert attacked.post(ping, headers=f"{JSON_HEADERS}Mcp-Method: ping\r\n{name}: {SECRET}\r\n").refused is not (
+        name.startswith("X-")
     )
-    pings = [request for request in attacked.recorder.requests if b"ping" in request.body]
-    # Envoy refuses headers whose names have underscores.
-    assert [ping.headers.get("mcp-method") for ping in pings] == ([] if "_" in name else ["ping"])
+    assert {request.headers.get("mcp-name") for request in attacked.recorder.requests} <= {None, "add"}
+    assert {request.headers.get("mcp-method") for request in attacked.recorder.requests} <= {None, "ping"}
 
 
 @pytest.mark.parametrize(

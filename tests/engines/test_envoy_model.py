@@ -138,6 +138,38 @@ def test_envoy_evaluates_expressions_as_the_model_does() -> None:
     assert compared > 600, sorted(set(skipped))
 
 
+@pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", "2027-01-01"])
+def test_envoy_is_asked_as_clients_of_the_version_ask(version: str) -> None:
+    methods = [{"name": "tools"}, {"name": "resources/read", "params": ["file:///größe"]}]
+    rule = {"authorization": {"type": "Inline", "mcp": {"methods": methods, **objects.BASE}}}
+    snapshot = tool_worlds.snapshot(
+        [objects.gateway(), objects.backend("b"), objects.v1("p", objects.on_backend("b"), rule)]
+    )
+    asked: list[Object] = [
+        {"method": "tools/call", "tool": "größe"},
+        {"method": "tools/call", "tool": "=?base64?YWRk?="},
+        {"method": "resources/read", "uri": "file:///größe"},
+        {"method": "server/discover"},
+        {"method": "subscriptions/listen"},
+        {"method": "tasks/get"},
+    ]
+    denied = [{"method": "subscriptions/listen", "uri": "file:///x"}, {"method": "completion/complete", "tool": "x"}]
+    refused: list[Object] = [
+        {"method": "tools/call", "tool": "add", "http": {"headers": {"Mcp-Name": "rm"}}},
+        {"method": "ping", "http": {"headers": {"Mcp-Method": "tools/list"}}},
+    ]
+    place = {"gateway": "prod/prod-gateway", "backend": "prod/b"}
+    questions = [{**place, **question} for question in (*asked, *denied, *refused)]
+    for question in questions:
+        question["http"] = {"headers": {"MCP-Protocol-Version": version, **question.get("http", {}).get("headers", {})}}
+    assert differences(snapshot, questions) == ([], len(questions), [])
+    answers = [ask(snapshot, ToolQuestion.from_dict(question)).to_dict() for question in questions]
+    assert [answer["verdict"] for answer in answers] == ["Allow"] * len(asked) + ["Deny"] * 4
+    # A refusal by the protocol is told apart from a denial by policy.
+    reasons = [answer["trace"][-1]["reason"] for answer in answers[-4:]]
+    assert reasons == ["NoRuleMatched", "NoRuleMatched", "NotReadAsMcp", "NotReadAsMcp"]
+
+
 def test_expressions_that_envoy_cannot_evaluate_are_skipped_and_denied() -> None:
     inexpressible = (
         "request.mcp.arguments.list.exists(x, x == 1)",

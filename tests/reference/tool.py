@@ -15,6 +15,7 @@ from tierwall.resources.admission.admit import admit
 
 Object = dict[str, Any]
 GATEWAY = ("gateway.networking.k8s.io", "Gateway")
+OF_TASKS = ("tasks/get", "tasks/result", "tasks/update", "tasks/cancel")
 GROUPS = ("agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io")
 
 
@@ -205,7 +206,7 @@ def invalid(policy: Object) -> bool:
 
 def evaluate(policy: Object, request: Mapping[str, Any], external_auth: Mapping[str, str]) -> PolicyEvaluation:
     name, authorizer_answer = reference(policy), external_auth.get(reference(policy))
-    if invalid(policy):
+    if invalid(policy) or unreadable(request):
         return PolicyEvaluation(name, "Deny", SPEC)
     asked, granted = (v1alpha1 if policy["apiVersion"].endswith("v1alpha1") else v0alpha0)(policy, request)
     if asked is not None and (authorizer_answer != "Allow" or granted is not None):
@@ -220,11 +221,18 @@ MatchingRules = tuple[AccessRule | None, AccessRule | None]
 def v1alpha1(policy: Object, request: Mapping[str, Any]) -> MatchingRules:
     """Return the rules that match; without rules everything is granted, or asked about."""
     namespace, listed = policy["metadata"]["namespace"], policy["spec"].get("rules")
-    about = ((rule, value) for rule, value in named(policy) if source(value.get("source"), namespace, request))
-    matching = (rule for rule, value in about if authorized(value, request))
+    about = [(rule, value) for rule, value in named(policy) if source(value.get("source"), namespace, request)]
+
+    def matching(*requests: Mapping[str, Any]) -> AccessRule | None:
+        return next((rule for rule, value in about if any(authorized(value, request) for request in requests)), None)
+
+    completed = completes(request)
     if policy["spec"]["action"] == "ExternalAuth":
-        return (next(matching, None) if listed else SPEC), SPEC
-    return None, SPEC if listed is None else next(matching, None)
+        either = (request, *(use for uses in completed for use in uses))
+        return (matching(*either) if listed else SPEC), SPEC
+    if listed is None:
+        return None, SPEC
+    return None, matching(request) if all(matching(*uses) for uses in completed) else None
 
 
 def v0alpha0(policy: Object, request: Mapping[str, Any]) -> MatchingRules:
@@ -273,8 +281,10 @@ def authorized(rule: Object, request: Mapping[str, Any]) -> bool:
         return True
     if not http(authorization, request) or not mcp(authorization.get("mcp") or {}, request):
         return False
+    if authorization["type"] != "CEL":
+        return True
     is_call = request["method"] == "tools/call"
-    return authorization["type"] != "CEL" or (is_call and is_true(authorization["cel"], request))
+    return request["method"] in OF_TASKS or (is_call and is_true(authorization["cel"], request))
 
 
 def mcp(value: Object, request: Mapping[str, Any]) -> bool:
@@ -285,9 +295,11 @@ def mcp(value: Object, request: Mapping[str, Any]) -> bool:
 
 
 def method(value: Object, request: Mapping[str, Any]) -> bool:
-    asked = request["method"]
+    asked = judged(request)
     if asked is None:
         return False
+    if asked in OF_TASKS:
+        return value["name"] in ("tools", "tools/call")
     if "/" not in value["name"]:
         return bool(asked.startswith(value["name"] + "/"))
     named = request["uri"] if asked.startswith("resources/") else request["tool"]
@@ -295,11 +307,44 @@ def method(value: Object, request: Mapping[str, Any]) -> bool:
 
 
 def in_base_set(request: Mapping[str, Any]) -> bool:
-    asked = request["method"]
+    asked = judged(request)
     if asked is None:
         return session(request)
-    prefixes = ("completion/", "logging/", "notifications/")
-    return asked in ("initialize", "tools/list", "ping") or asked.startswith(prefixes)
+    single = ("initialize", "server/discover", "ping", "tools/list", "subscriptions/listen")
+    return asked in single or asked.startswith(("completion/", "logging/", "notifications/"))
+
+
+def judged(request: Mapping[str, Any]) -> str | None:
+    """Return the method that rules judge: a subscription to a resource is judged as the older method for that."""
+    listens = request["method"] == "subscriptions/listen" and request["uri"] is not None
+    return "resources/subscribe" if listens else request["method"]
+
+
+def completes(request: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
+    """Return the requests that must be granted besides a completion: of each list, one."""
+    if request["method"] != "completion/complete":
+        return []
+    prompt = [{**request, "method": "prompts/get"}] if request["tool"] is not None else []
+    uses = ("read", "subscribe", "unsubscribe") if request["uri"] is not None else ()
+    return [each for each in (prompt, [{**request, "method": f"resources/{use}"} for use in uses]) if each]
+
+
+def unreadable(request: Mapping[str, Any]) -> bool:
+    """Whether the headers contradict the message, or its method is the word for answers."""
+    method, headers = request["method"], request["headers"]
+    if method is None:
+        return False
+    name = {"tools/call": request["tool"], "prompts/get": request["tool"], "resources/read": request["uri"]}.get(method)
+    wrong_name = headers.get("mcp-name") and headers["mcp-name"] != name and method not in OF_TASKS
+    version = headers.get("mcp-protocol-version", "")
+    nameless = method in ("tools/call", "prompts/get", "resources/read") and not name and version == "2026-07-28"
+    return bool(
+        nameless
+        or "," in version
+        or headers.get("mcp-method", method) != method
+        or wrong_name
+        or method == "__jsonrpc_response"
+    )
 
 
 def session(request: Mapping[str, Any]) -> bool:

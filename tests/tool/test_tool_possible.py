@@ -56,6 +56,8 @@ def test_what_is_always_or_never_possible_is_so_in_every_case(seed: int) -> None
                     headers=chance.choice(HEADERS),
                     port=way.listener.port,
                 )
+                if full_request.unreadable:
+                    continue  # what a gateway refuses whatever policies say
                 policies = [policy for tier in stack for policy in tier.policies]
                 answers = {policy.reference: chance.choice(VERDICTS) for policy in policies}
                 verdict = decide(stack, full_request, answers).verdict

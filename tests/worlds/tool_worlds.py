@@ -36,7 +36,8 @@ NAMES = ("p-9", "p-10", "a-b", "a.b", "a0", "q", "z", "p", "p1", "p-1", "k", "m"
 METHODS = (
     "tools/call", "tools/list", "initialize", "ping", "notifications/initialized", "prompts/get", "prompts/list",
     "resources/read", "resources/templates/list", "tools", "toolsx/call", "completion/complete",
-    "sampling/createMessage",
+    "sampling/createMessage", "server/discover", "subscriptions/listen", "tasks/get", "tasks/list", "unknown/method",
+    "resources/subscribe", "__jsonrpc_response",
 )  # fmt: skip
 RULE_METHODS = (
     "tools", "prompts", "resources", "prompts/list", "tools/list", "resources/list", "resources/templates/list",
@@ -51,6 +52,10 @@ HEADERS: tuple[dict[str, str], ...] = (
     {"x-env": "prod"},
     {"x-env": "dev", "Mcp-Session-Id": "s"},
     {"MCP-SESSION-ID": "s"},
+    {"MCP-Protocol-Version": "2026-07-28"},
+    {"MCP-Protocol-Version": "2025-11-25", "Mcp-Method": "tools/call"},
+    {"MCP-Protocol-Version": "2026-07-28", "Mcp-Name": "add"},
+    {"MCP-Protocol-Version": "2027-01-01", "x-env": "prod"},
 )
 AUTHORIZER = {"protocol": "GRPC", "grpc": {}, "backendRef": {"name": "authorizer", "port": 5000}}
 

@@ -25,13 +25,14 @@ from tierwall.tool.http_match import EVERY_REQUEST, PREFIX, REGEX, HttpMatch
 from tierwall.tool.methods import BASE_METHODS
 from tierwall.tool.model import BACKENDS, model
 from tierwall.tool.possible import OTHER, possible
+from tierwall.tool.protocol import ANSWER, BY_URI, CALL
 from tierwall.tool.question import answer
-from tierwall.tool.request import BY_URI, CALL, SESSION_HEADER, ToolRequest, tool_request
+from tierwall.tool.request import SESSION_HEADER, ToolRequest, tool_request
 from tierwall.tool.rules import AccessPolicy, AccessRule
 from tierwall.tool.ways import BackendWay, GuardedWay, routed_ways, unrouted_ways
 
 # One method of each kind that a clause can tell apart, beside those that rules name.
-METHODS = (*sorted(BASE_METHODS), "notifications/initialized", "prompts/get", "resources/read", "tasks/get")
+METHODS = (*sorted(BASE_METHODS - {ANSWER}), "notifications/initialized", "prompts/get", "resources/read", "tasks/get")
 OTHER_NAME = "any-other"
 _WayKey: TypeAlias = tuple[str, str, str]
 

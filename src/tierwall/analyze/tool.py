@@ -33,7 +33,8 @@ from tierwall.tool.methods import (
 )
 from tierwall.tool.model import BACKENDS, PolicyLevel, ToolModel, is_on_gateways, model
 from tierwall.tool.possible import possible
-from tierwall.tool.request import CALL, tool_request
+from tierwall.tool.protocol import CALL
+from tierwall.tool.request import tool_request
 from tierwall.tool.rules import (
     TRUST_DOMAIN,
     AccessPolicy,

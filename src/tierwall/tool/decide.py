@@ -82,11 +82,11 @@ def evaluate_policy(
     level: str, policy: AccessPolicy, request: ToolRequest, external_auth: AuthorizerAnswers
 ) -> PolicyEvaluation:
     """Evaluate one policy for a request."""
-    if policy.closed:
-        return PolicyEvaluation(level, policy, _DENY, Reason.FAILS_CLOSED)
     if request.unreadable:
         return PolicyEvaluation(level, policy, _DENY, Reason.NOT_READ_AS_MCP)
-    asking_rule = policy.asks.match(request) if policy.asks.all else None
+    if policy.closed:
+        return PolicyEvaluation(level, policy, _DENY, Reason.FAILS_CLOSED)
+    asking_rule = policy.asks.match_any(request) if policy.asks.all else None
     if asking_rule is not None:
         answer = external_auth.get(policy.reference)
         if answer is not _ALLOWED:

@@ -38,7 +38,7 @@ from tierwall.tool.methods import (
     SessionRequest,
     cel_condition,
 )
-from tierwall.tool.request import CALL
+from tierwall.tool.protocol import CALL
 from tierwall.tool.rules import EVERY_RULE, NO_RULES, AccessPolicy, AccessRule, AccessRules, RuleSource, source_of
 
 MATCH_BASE = "MATCH_BASE_PROTOCOL_METHODS"

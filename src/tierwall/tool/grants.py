@@ -27,8 +27,9 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import ToolModel, backend_of, model
 from tierwall.tool.possible import OTHER, TOOL_NAME, possible
+from tierwall.tool.protocol import CALL
 from tierwall.tool.question import caller_of
-from tierwall.tool.request import CALL, Backend, tool_request
+from tierwall.tool.request import Backend, tool_request
 from tierwall.tool.rules import AccessPolicy
 from tierwall.tool.ways import BackendWay, backend_named, routed_ways, unrouted_ways
 

@@ -24,7 +24,8 @@ from tierwall.attach.target import ACCESS_GROUPS
 from tierwall.cel.errors import Failure
 from tierwall.cel.evaluate.program import Program, compile
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.request import CALL, SESSION_HEADER, ToolRequest
+from tierwall.tool.protocol import ANSWER, CALL, LISTEN, TASK_METHODS
+from tierwall.tool.request import SESSION_HEADER, Backend, ToolRequest
 
 
 class ScopedTool(NamedTuple):
@@ -55,6 +56,13 @@ class NameSet(Struct, frozen=True):
         return (
             bool(self.scoped) and backend.kind == "XBackend" and (backend.namespace, backend.name, named) in self.scoped
         )
+
+    def at(self, backend: Backend) -> frozenset[str]:
+        """Return the names that count at a backend."""
+        if not self.scoped or backend.kind != "XBackend":
+            return self.bare
+        here = backend.namespace, backend.name
+        return self.bare | {scoped.tool for scoped in self.scoped if (scoped.namespace, scoped.backend) == here}
 
     def __str__(self) -> str:
         return ", ".join([*sorted(self.bare), *map(str, sorted(self.scoped))]) or "no name"
@@ -122,8 +130,9 @@ def cel_condition(text: str) -> CelCondition:
     return CelCondition(text)
 
 
-# Every client needs these before it can use anything.
-BASE_METHODS = frozenset(("initialize", "tools/list", "ping"))
+# A client needs these to connect and to stay connected, and none gives a tool, resource or prompt by itself. A
+# subscription that names resources is judged as `resources/subscribe`, so that this one is about changed lists.
+BASE_METHODS = frozenset(("initialize", "server/discover", "ping", "tools/list", LISTEN, ANSWER))
 BASE_PREFIXES = ("completion/", "logging/", "notifications/")
 CATEGORIES = frozenset(("tools", "prompts", "resources"))
 
@@ -143,8 +152,8 @@ class BaseProtocol(Struct, frozen=True):
     """The base set: its methods, and plain HTTP that opens the stream or ends the session."""
 
     def matches(self, request: ToolRequest) -> bool:
-        """Whether it is a base method, or GET or session DELETE on the backend's path."""
-        method = request.method
+        """Whether it is a base method, an answer, or GET or session DELETE on the backend's path."""
+        method = request.judged
         if method is None:
             return is_session_http(request)
         return method in BASE_METHODS or method.startswith(BASE_PREFIXES)
@@ -176,13 +185,16 @@ class AllButCalls(Struct, frozen=True):
 
 
 class MethodCategory(Struct, frozen=True):
-    """All methods of a category: `tools` is the prefix `tools/`."""
+    """All methods of a category: `tools` is the prefix `tools/`, and what calls leave behind as tasks."""
 
     name: str
 
     def matches(self, request: ToolRequest) -> bool:
         """Whether it is a method of the category; the bare word is not a method."""
-        return request.method is not None and request.method.startswith(f"{self.name}/")
+        method = request.judged
+        return method is not None and (
+            method.startswith(f"{self.name}/") or (self.name == "tools" and method in TASK_METHODS)
+        )
 
     def __str__(self) -> str:
         return f"{self.name}/*"
@@ -196,12 +208,20 @@ class MethodClause(Struct, frozen=True):
     condition: CelCondition | None = None
 
     def matches(self, request: ToolRequest) -> bool:
-        """Whether it is this method for one of these names, and the condition is true."""
-        if request.method != self.name:
-            return False
+        """Whether it is this method for one of these names, and the condition is true.
+
+        A clause that lets some tool of the backend be called grants the tasks of calls, too
+        (docs/semantics.md#tasks-follow-calls).
+        """
+        if request.judged != self.name:
+            return request.judged in TASK_METHODS and self.grants_tasks(request.backend)
         if self.names is not None and not self.names.matches(request):
             return False
         return self.condition is None or self.condition.is_true_of(request)
+
+    def grants_tasks(self, backend: Backend) -> bool:
+        """Whether it lets some tool of this backend be called, perhaps under a condition."""
+        return self.name == CALL and (self.names is None or bool(self.names.at(backend)))
 
     def __str__(self) -> str:
         names = "" if self.names is None else f" of {self.names}"

@@ -28,7 +28,8 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import installed_definition
 from tierwall.tool.generations import ReadNames, read_policy
 from tierwall.tool.methods import NameSet, read_names
-from tierwall.tool.request import CALL, Backend
+from tierwall.tool.protocol import CALL
+from tierwall.tool.request import Backend
 from tierwall.tool.rules import NO_RULES, AccessPolicy
 
 BACKENDS = tuple((group, "XBackend") for group in ACCESS_GROUPS)

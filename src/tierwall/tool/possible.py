@@ -24,6 +24,7 @@ from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.tool.decide import DENIAL, NO_EFFECT
 from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
 from tierwall.tool.methods import NOT_NARROWED, CelCondition, MethodClause
+from tierwall.tool.protocol import TASK_METHODS
 from tierwall.tool.request import ToolRequest
 from tierwall.tool.rules import EVERY_RULE, AccessPolicy, AccessRule
 
@@ -88,6 +89,12 @@ def _part(policy: AccessPolicy, request: ToolRequest) -> PolicyPart | None:
     if granting is None:
         return None
     rules, conditions = granting
+    for implied in request.implied:
+        uses = [uses for use in implied if (uses := _matching_rules(policy.allows.of(request.caller), use)) is not None]
+        if not uses:
+            return None
+        if all(further for _, further in uses):
+            conditions = (*conditions, " or ".join(further[0] for _, further in uses))
     asking = _matching_rules(policy.asks.of(request.caller), request) if policy.asks.all else None
     if asking is None:
         return PolicyPart(policy, rules, conditions)
@@ -140,7 +147,9 @@ def _http_terms(http: HttpMatch, request: ToolRequest) -> Terms:
 
 
 def _method_terms(method: MethodClause, request: ToolRequest) -> Terms:
-    if method.name != request.method or (method.names is not None and not method.names.matches(request)):
+    if request.judged in TASK_METHODS:
+        return () if method.matches(request) else None
+    if method.name != request.judged or (method.names is not None and not method.names.matches(request)):
         return None
     return () if method.condition is None else _condition_terms(method.condition, request)
 

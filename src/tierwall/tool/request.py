@@ -5,17 +5,15 @@ docs/policy-tests.md#tool.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tierwall.core.reference import Reference
+from tierwall.tool.protocol import ANSWER, BY_URI, COMPLETE, GET_PROMPT, LISTEN, SUBSCRIBE, disagreement, name_of
 
-CALL = "tools/call"
 SESSION_HEADER = "mcp-session-id"
-# Methods that name a resource by `params.uri`; all others use `params.name`.
-BY_URI = frozenset(("resources/read", "resources/subscribe", "resources/unsubscribe"))
 
 
 class Backend(Struct, frozen=True):
@@ -60,11 +58,17 @@ class ToolRequest(Struct, frozen=True):
     time: object = None
     # Why a gateway does not read the message as JSON-RPC (docs/semantics.md#messages-that-cannot-be-read-are-denied).
     unreadable: str = ""
+    # The method that rules judge: a subscription to resources is judged as `resources/subscribe`.
+    judged: str | None = None
+    # What must be granted too: of each entry, one request (docs/semantics.md#completions-need-what-they-complete).
+    implied: tuple[tuple[ToolRequest, ...], ...] = ()
 
     @property
     def named(self) -> str | None:
         """The object of the method: the URI of a resource, or the name of a tool or prompt."""
-        return self.uri if self.method in BY_URI else self.tool
+        if self.method == COMPLETE:
+            return self.tool if self.uri is None else self.uri
+        return self.uri if self.judged in BY_URI else self.tool
 
     def variables(self) -> dict[str, Any]:
         """Return the variables of CEL expressions; an absent part is a missing key, so using it is an error."""
@@ -104,7 +108,7 @@ def tool_request(
     """Build a request; without a path it has the backend's own."""
     path = backend.path if path is None else path
     lower_case_headers = {name.lower(): value for name, value in headers.items()} if headers else {}
-    return ToolRequest(
+    request = ToolRequest(
         backend,
         caller,
         method,
@@ -119,8 +123,19 @@ def tool_request(
         lower_case_headers,
         port,
         time,
-        _unreadable(method, lower_case_headers) if lower_case_headers else "",
+        _unreadable(method, tool, uri, lower_case_headers) if lower_case_headers or method == ANSWER else "",
+        SUBSCRIBE if method == LISTEN and uri is not None else method,
     )
+    return request if method != COMPLETE else structs.replace(request, implied=tuple(_completed(request)))
+
+
+def _completed(request: ToolRequest) -> Iterator[tuple[ToolRequest, ...]]:
+    """Yield what a completion is about: the prompt, and the template of resources in any use of its URI."""
+    if request.tool is not None:
+        yield (structs.replace(request, method=GET_PROMPT, judged=GET_PROMPT, uri=None),)
+    if request.uri is not None:
+        uses = sorted(BY_URI)
+        yield tuple(structs.replace(request, method=use, judged=use, tool=None) for use in uses)
 
 
 def hostname(host: str | None) -> str | None:
@@ -133,12 +148,15 @@ def hostname(host: str | None) -> str | None:
     return host.lower()
 
 
-def _unreadable(method: str | None, headers: Mapping[str, str]) -> str:
-    content_type = headers.get("content-type")
-    if method is None or content_type is None:
+def _unreadable(method: str | None, tool: str | None, uri: str | None, headers: Mapping[str, str]) -> str:
+    if method is None:
         return ""
-    media_type = content_type.partition(";")[0].strip().lower()
-    return "" if media_type == "application/json" else f"content type `{content_type}` is not read as MCP"
+    if method == ANSWER:
+        return f"`{ANSWER}` stands for answers, not for a method"
+    content_type = headers.get("content-type", "application/json")
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        return f"content type `{content_type}` is not read as MCP"
+    return disagreement(method, name_of(method, tool, uri), headers)
 
 
 class ObservedRequest(Struct, frozen=True, kw_only=True):

@@ -173,11 +173,23 @@ class AccessRules:
         return self._named.get(caller, self._unnamed)
 
     def match(self, request: ToolRequest) -> AccessRule | None:
-        """Return the first rule that matches a request."""
-        for rule in self._named.get(request.caller, self._unnamed):
+        """Return the first rule that matches a request; None if no rule matches something that it implies."""
+        rules = self._named.get(request.caller, self._unnamed)
+        for implied in request.implied:
+            if not any(rule.fits(use) for rule in rules for use in implied):
+                return None
+        for rule in rules:
             if rule.fits(request):
                 return rule
         return None
+
+    def match_any(self, request: ToolRequest) -> AccessRule | None:
+        """Return the first rule that matches a request, or something that it implies."""
+        if not request.implied:
+            return self.match(request)
+        uses = (request, *(use for implied in request.implied for use in implied))
+        rules = self._named.get(request.caller, self._unnamed)
+        return next((rule for rule in rules if any(rule.fits(use) for use in uses)), None)
 
 
 NO_RULES = AccessRules()

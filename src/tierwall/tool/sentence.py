@@ -8,7 +8,8 @@ from tierwall.core.verdict import Verdict
 from tierwall.core.words import join_names
 from tierwall.tool.decide import PolicyEvaluation, ToolDecision
 from tierwall.tool.methods import MethodClause
-from tierwall.tool.request import CALL, ToolRequest
+from tierwall.tool.protocol import CALL
+from tierwall.tool.request import ToolRequest
 from tierwall.tool.rules import AccessPolicy, AccessRule
 from tierwall.tool.ways import GuardedWay
 
@@ -96,7 +97,7 @@ def _explain_mismatch(rule: AccessRule, request: ToolRequest) -> str:
     if request.method is None:
         return f"it does not grant plain HTTP {request.http_method} {request.url_path}"
     for method in rule.methods:
-        if method.name == request.method:
+        if method.name == request.judged:
             if method.names is not None and not method.names.matches(request):
                 named = f"`{request.named}`" if request.named is not None else "a request without a name"
                 return f"{named} is not among {method.names}"

@@ -15,7 +15,7 @@ from tierwall.tool.methods import (
     MethodClause,
     SessionRequest,
 )
-from tierwall.tool.request import CALL
+from tierwall.tool.protocol import CALL, TASK_METHODS
 
 
 class ClauseScope(NamedTuple):
@@ -45,8 +45,8 @@ def clause_scope(clause: Clause) -> ClauseScope:
         case AllButCalls():
             return ClauseScope(frozenset((CALL,)), all_except=True)
         case MethodCategory(name=name):
-            return ClauseScope(prefixes=(f"{name}/",))
+            return ClauseScope(TASK_METHODS if name == "tools" else frozenset(), prefixes=(f"{name}/",))
         case MethodClause(name=name):
-            return ClauseScope(frozenset((name,)))
+            return ClauseScope(frozenset((name,)) | (TASK_METHODS if name == CALL else frozenset()))
         case _:
             assert_never(clause)

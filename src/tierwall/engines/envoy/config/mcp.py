@@ -23,7 +23,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import CALLER, HEADER_PREFIX, MCP, METHOD, NAME, PATH, URI
-from tierwall.tool.request import BY_URI, CALL
+from tierwall.tool.protocol import BY_URI, CALL, KNOWN_METHODS, TASK_METHODS
 
 EARLY_MUTATION = "envoy.http.early_header_mutation.header_mutation"
 _PACKAGE = "envoy.extensions.filters.http.mcp.v3"
@@ -92,7 +92,12 @@ def strict_filter(with_arguments: bool) -> Any:
 
     It forwards every other message in one line.
     """
-    settings = {"DECOMPOSITIONS": _quoted(character_lines("decompositions.txt"))}
+    settings = {
+        "DECOMPOSITIONS": _quoted(character_lines("decompositions.txt")),
+        "KNOWN_METHODS": _set_of(KNOWN_METHODS),
+        "NAMED_BY_URI": _set_of(BY_URI),
+        "NAMED_BY_TASK": _set_of(TASK_METHODS),
+    }
     if with_arguments:
         settings |= {"READS_ARGUMENTS": "true", "CASE_FOLDINGS": _quoted(character_lines("case_foldings.txt"))}
     return _lua("strict.lua", settings)
@@ -103,6 +108,10 @@ def character_lines(name: str) -> str:
     lines = files(__package__).joinpath(name).read_text().splitlines()
     entries = (line.split() for line in lines if not line.startswith("#"))
     return "".join("".join(chr(int(code, 16)) for code in entry) + "\n" for entry in entries)
+
+
+def _set_of(texts: Iterable[str]) -> str:
+    return "{ " + ", ".join(f'["{text}"] = true' for text in sorted(texts)) + " }"
 
 
 def _quoted(text: str) -> str:
@@ -147,16 +156,11 @@ def facts_filter() -> Any:
         (PATH, "%PATH(NQ:PATH)%"),
     ):
         out.mutations.request_mutations.append(_set(name, value))
-    # Servers may read these headers instead of the body (MCP 2026-07-28), so they must match the body.
-    for name, value in (("mcp-method", f"%REQ({METHOD})%"), ("mcp-name", f"%REQ({URI}?{NAME})%")):
-        mutation = _set(name, value, base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS)
-        mutation.append.keep_empty_value = True  # without a name in the body, the header is emptied
-        out.mutations.request_mutations.append(mutation)
     return packed(out)
 
 
-def _set(name: str, value: str, how: Any = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD) -> Any:
-    option = base_pb2.HeaderValueOption(append_action=how)
+def _set(name: str, value: str) -> Any:
+    option = base_pb2.HeaderValueOption(append_action=base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD)
     option.header.key = name
     option.header.value = value
     return mutation_rules_pb2.HeaderMutation(append=option)

@@ -7,6 +7,8 @@ over shards, and each shard is a filter, so that a change of one policy replaces
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from tierwall.attach.listener import Listener
@@ -34,7 +36,17 @@ METHOD: Final = "x-tierwall-method"
 NAME: Final = "x-tierwall-name"
 URI: Final = "x-tierwall-uri"
 PATH: Final = "x-tierwall-path"
-FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH)
+# The id of a request as it is written; a notification or an answer has none.
+ID: Final = "x-tierwall-id"
+# Set if no protocol version knows the method, and the client's version wants to be told (MCP 2026-07-28, "Errors").
+UNKNOWN_METHOD: Final = "x-tierwall-unknown-method"
+FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH, ID, UNKNOWN_METHOD)
+# What the method header says of messages that rules judge by more than their method. No client can send a method with
+# a blank in it. A completion names a prompt or a template; one that names anything else, and a subscription to
+# anything but lists, resources and tasks, needs a rule for everything.
+OF_PROMPT: Final = "completion of prompt"
+OF_RESOURCE: Final = "completion of resource"
+OF_SOMETHING_ELSE: Final = "something else"
 # The header that names the checkpoint, by level; the route sets it (`checkpoints`).
 CHECKPOINT: Final = {"gateway": "x-tierwall-gateway", "backend": "x-tierwall-backend"}
 
@@ -130,8 +142,15 @@ def authorizer_cluster_name(namespace: str, name: str, port: int, grpc: bool) ->
     return f"authorizer/{'grpc' if grpc else 'http'}/{namespace}/{name}/{port}"
 
 
+def reported(name: str) -> str:
+    """Return a name as Envoy reports it: it can stand in a JSON string."""
+    return json.dumps(name)[1:-1]
+
+
 def decider(reported: str) -> Decider:
     """Parse the name that Envoy reports (`rbac.rule_name`); a policy that denies as a whole has no rule."""
+    with suppress(ValueError):
+        reported = json.loads(f'"{reported}"')
     policy, _, rest = reported.partition(" ")
     rule, _, name = rest.partition(" ")
     return Decider(Reference.parse_or_string(policy), rule or None, name or None)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from envoy.config.rbac.v3 import rbac_pb2
 from msgspec import Struct
+from msgspec.structs import replace
 from xds.type.matcher.v3 import matcher_pb2
 
 from tierwall.attach.acceptance import refusals
@@ -38,14 +39,16 @@ from tierwall.engines.envoy.config.matchers import (
     packed,
     session_predicate,
 )
-from tierwall.engines.envoy.config.names import CALLER, METHOD, NAME, URI
+from tierwall.engines.envoy.config.names import CALLER, METHOD, NAME, OF_PROMPT, OF_RESOURCE, URI, reported
 from tierwall.engines.envoy.config.policy_limits import RuleOverLimit, check_limits
 from tierwall.resources.resource import Identity
 from tierwall.tool.methods import CelCondition, Clause, as_method_clause
-from tierwall.tool.request import BY_URI, Backend
+from tierwall.tool.protocol import BY_URI, GET_PROMPT, TASK_METHODS
+from tierwall.tool.request import Backend
 from tierwall.tool.rules import AccessPolicy, AccessRule, AccessRules
 
 NO_AUTHORIZER = "TW652"
+COMPLETION = "completion/"
 
 
 class MatcherTrees(Struct, frozen=True, eq=False):
@@ -178,13 +181,13 @@ class _PolicyTranslator:
 
 def denier_name(policy: AccessPolicy) -> str:
     """Return the name of a denial: the policy as a whole denies, not one of its rules."""
-    return str(policy.reference)
+    return reported(str(policy.reference))
 
 
 def rule_name(policy: AccessPolicy, rule: AccessRule) -> str:
     """Return the name of a rule for Envoy: the policy, its place and its own name, if any; `names.decider` reads it."""
     place = f"{policy.reference} {rule.label}"
-    return f"{place} {rule.name}" if rule.name else place
+    return reported(f"{place} {rule.name}" if rule.name else place)
 
 
 def action(name: str, decision: Any) -> OnMatch:
@@ -252,8 +255,31 @@ class TreeBuilder:
         by_prefix = {prefix: self._names("", about(prefix)) for prefix in prefixes}
         unlisted = self._lookup(header(METHOD), by_prefix, self._names("", about("")), by_prefix=True)
         methods = {method for _, _, scope in clauses for method in scope.methods}
-        by_method = {method: self._names(method, about(method)) for method in methods}
+        by_method = {method: self._names(method, about(method)) for method in methods - TASK_METHODS}
+        if tasks := methods & TASK_METHODS:
+            of_tasks = ((rule, clause) for rule, clause, scope in clauses if scope.has("tasks/get"))
+            by_method |= dict.fromkeys(tasks, self._names("", self._task_matches(of_tasks)))
+        if any(COMPLETION in scope.prefixes for _, _, scope in clauses):
+            completing = tuple(about(COMPLETION))
+            by_method[OF_PROMPT] = self._names("", self._implying(completing, about(GET_PROMPT)))
+            uses = (use for method in sorted(BY_URI) for use in about(method))
+            by_method[OF_RESOURCE] = self._names(OF_RESOURCE, self._implying(completing, uses))
         return self._lookup(header(METHOD), by_method, unlisted)
+
+    def _implying(self, completing: Iterable[RuleMatch], uses: Iterable[RuleMatch]) -> Iterator[RuleMatch]:
+        """Yield the ways to match a completion together with the use of what it completes.
+
+        A rule that asks an authorizer asks about either.
+        """
+        uses = tuple(uses)
+        if self._asks:
+            order = {rule: number for number, rule in enumerate(self._translator.policy.asks.all)}
+            yield from sorted((*completing, *uses), key=lambda match: order[match.rule])
+            return
+        for match in completing:
+            for use in uses:
+                predicates = [condition for condition in (match.condition, use.condition) if condition is not None]
+                yield RuleMatch(match.rule, use.names, all_of(predicates) if predicates else None)
 
     def _rule_matches(self, clauses: Iterable[tuple[AccessRule, Clause]]) -> Iterator[RuleMatch]:
         for rule, clause in clauses:
@@ -261,15 +287,27 @@ class TreeBuilder:
             if not isinstance(condition, bool):
                 yield RuleMatch(rule, self._scope(clause), condition)
 
+    def _task_matches(self, clauses: Iterable[tuple[AccessRule, Clause]]) -> Iterator[RuleMatch]:
+        """Yield the ways to use the tasks of calls: a task does not tell its tool, so one that can be called suffices.
+
+        A clause whose expression Envoy cannot evaluate grants no calls, and so no tasks.
+        """
+        for rule, clause in clauses:
+            names, condition = self._scope(clause), self._translator.condition(rule, clause, self._plain, self._asks)
+            if isinstance(condition, bool) or (names is not None and not names):
+                continue
+            if (method := as_method_clause(clause)) is not None:
+                clause = replace(method, condition=None)
+                condition = self._translator.condition(rule, clause, self._plain, self._asks)
+            if not isinstance(condition, bool):
+                yield RuleMatch(rule, None, condition)
+
     def _scope(self, clause: Clause) -> frozenset[str] | None:
         """Return the names that a clause covers at this backend; None for all."""
         method = as_method_clause(clause)
         if method is None or method.names is None:
             return None
-        names, here = method.names, (self._backend.namespace, self._backend.name)
-        if self._backend.kind != "XBackend":
-            return names.bare
-        return names.bare | {scoped.tool for scoped in names.scoped if (scoped.namespace, scoped.backend) == here}
+        return method.names.at(self._backend)
 
     def _names(self, method: str, matches: Iterable[RuleMatch]) -> OnMatch | None:
         matches = tuple(matches)
@@ -279,7 +317,7 @@ class TreeBuilder:
             for name in names
         }
         others = self._choice(match for match in matches if match.names is None)
-        return self._lookup(header(URI if method in BY_URI else NAME), by_name, others)
+        return self._lookup(header(URI if method in (*BY_URI, OF_RESOURCE) else NAME), by_name, others)
 
     def _choice(self, matches: Iterable[RuleMatch]) -> OnMatch | None:
         """Return the first entry whose predicate holds. An entry without a predicate hides those after it."""

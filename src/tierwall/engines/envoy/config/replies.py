@@ -1,8 +1,10 @@
 """Answers to denied clients: a JSON-RPC error with the request's id and the policy's name, or plain HTTP 403.
 
-MCP clients treat any status code except 2xx as a broken transport and drop the session. So the error is sent as HTTP
-200, unless `EnvoyOptions.denial` is `HTTP`. An authorizer's 401 stays a 401, because clients log in and try again.
-Plain HTTP gets 403, or the authorizer's status.
+docs/semantics.md#what-a-denied-client-gets. MCP clients treat any status code except 2xx as a broken transport and drop
+the session. So the error is sent as HTTP 200, unless `EnvoyOptions.denial` is `HTTP`. An authorizer's 401 stays a 401,
+because clients log in and try again. Plain HTTP gets 403, or the authorizer's status, and so do notifications and
+answers: they have no id of the client's, and an id of the server's could be taken for one. A method that no protocol
+version knows gets 404 where the client's version says so.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from envoy.extensions.formatter.cel.v3 import cel_pb2 as cel_formatter_pb2
 
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.names import MCP, RBAC, SLOTS
+from tierwall.engines.envoy.config.names import ID, RBAC, SLOTS, UNKNOWN_METHOD
 from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
 
-# From the range that JSON-RPC reserves for servers.
-DENIED_CODE = -32003
+# From the range that JSON-RPC leaves to applications.
+DENIED_CODE = 403
+NO_SUCH_METHOD = -32601
 _Filter = accesslog_pb2.AccessLogFilter
 _BY_AUTHORIZER = _Filter(response_flag_filter=accesslog_pb2.ResponseFlagFilter(flags=["UAEX"]))
 
@@ -40,6 +43,7 @@ def _mappers(options: EnvoyOptions) -> Iterator[Any]:
         denier = name if reveal else ""
         if _BY_AUTHORIZER in filters:
             yield _mapper(Denial.HTTP, denier, [*filters, _status(401)], is_mcp=True)
+        yield _unknown_method(filters)
         for is_mcp in (True, False):
             yield _mapper(options.denial, denier, filters, is_mcp)
 
@@ -61,11 +65,7 @@ def _status(code: int) -> Any:
 
 def _mapper(denial: Denial, denier: str, filters: list[Any], is_mcp: bool) -> Any:
     out = hcm_pb2.ResponseMapper()
-    filters = [*filters, _metadata(MCP, "method")] if is_mcp else filters
-    if len(filters) == 1:
-        out.filter.CopyFrom(filters[0])
-    else:
-        out.filter.and_filter.filters.extend(filters)
+    out.filter.CopyFrom(_all([*filters, _header(ID)] if is_mcp else filters))
     body = out.body_format_override
     body.formatters.append(_cel_formatter())
     message = f"denied by {denier}" if denier else "denied by policy"
@@ -74,12 +74,26 @@ def _mapper(denial: Denial, denier: str, filters: list[Any], is_mcp: bool) -> An
         return out
     if denial is Denial.JSON_RPC:
         out.status_code.value = 200
-    body.content_type = "application/json"
-    error: dict[str, Any] = {"code": DENIED_CODE, "message": message}
-    if denier:
-        error["data"] = {"policy": denier}
-    body.json_format.update({"jsonrpc": "2.0", "id": f"%DYNAMIC_METADATA({MCP}:id)%", "error": error})
+    data = f',"data":{{"policy":"{denier}"}}' if denier else ""
+    _set_error(body, f'{{"code":{DENIED_CODE},"message":"{message}"{data}}}')
     return out
+
+
+def _unknown_method(filters: list[Any]) -> Any:
+    out = hcm_pb2.ResponseMapper()
+    out.filter.CopyFrom(_all([*filters, _header(UNKNOWN_METHOD)]))
+    out.status_code.value = 404
+    _set_error(out.body_format_override, f'{{"code":{NO_SUCH_METHOD},"message":"Method not found"}}')
+    return out
+
+
+def _set_error(body: Any, error: str) -> None:
+    """Set a JSON-RPC error as the body; as text, because the id must stay as it is written.
+
+    The names of deniers are written so that they can stand in a JSON string (`names.reported`).
+    """
+    body.content_type = "application/json"
+    body.text_format_source.inline_string = f'{{"jsonrpc":"2.0","id":%REQ({ID})%,"error":{error}}}'
 
 
 @cache
@@ -89,15 +103,23 @@ def _cel_formatter() -> Any:
     return extension_pb2.TypedExtensionConfig(name="envoy.formatter.cel", typed_config=settings)
 
 
-def _metadata(namespace: str, key: str, value: str | None = None) -> Any:
-    """Return a filter: the metadata has this key, with this value if one is given."""
+def _all(filters: list[Any]) -> Any:
+    return filters[0] if len(filters) == 1 else _Filter(and_filter=accesslog_pb2.AndFilter(filters=filters))
+
+
+def _header(name: str) -> Any:
+    out = _Filter()
+    out.header_filter.header.name = name
+    out.header_filter.header.present_match = True
+    return out
+
+
+def _metadata(namespace: str, key: str, value: str) -> Any:
+    """Return a filter: the metadata has this key with this value."""
     out = _Filter()
     metadata = out.metadata_filter
     metadata.matcher.filter = namespace
     metadata.matcher.path.add(key=key)
-    if value is None:
-        metadata.matcher.value.present_match = True
-    else:
-        metadata.matcher.value.string_match.exact = value
+    metadata.matcher.value.string_match.exact = value
     metadata.match_if_key_not_found.value = False
     return out

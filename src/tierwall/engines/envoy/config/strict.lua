@@ -14,10 +14,15 @@
 -- accept parameters as a list, by position, and Envoy ignores those.
 -- Methods: `Tools/Call` is not a call for Envoy, but it may be for a server. A message with both a method and a result is
 -- a response for Envoy, but it may be a call for a server. Envoy calls the method of responses `__jsonrpc_response`.
+-- Headers: a server may go by `Mcp-Method`, `Mcp-Name` and `MCP-Protocol-Version` instead of the body, in any version
+-- of the protocol, so they must agree with it. Envoy compares them for one version only.
 -- Ends: if the rest of a body arrives later, the MCP filter stops reading where the message ends. It also accepts a
 -- message that trailers cut off. So the message must be complete, with nothing after it. Trailers are not forwarded:
 -- Envoy speaks HTTP/1.1 to backends and sends no trailers there.
 -- Encodings: a server may decode the body by a charset or content-encoding that Envoy ignores.
+--
+-- It also tells the filters behind it what Envoy does not read: the id as it is written, what a completion or a
+-- subscription is about, and whether any version of the protocol knows the method.
 --
 -- Every message passes through this script, so the common path only uses what LuaJIT compiles: bytes and plain searches.
 -- Patterns, which it does not compile, are limited to rare cases. If a script fails, Envoy lets the request pass, so the
@@ -31,9 +36,21 @@ local READS_ARGUMENTS = false
 -- character with its case folding (`mcp.py`).
 local DECOMPOSITIONS = ""
 local CASE_FOLDINGS = ""
+-- Methods of all versions of the protocol; those that have a URI or the id of a task in the place of a name.
+local KNOWN_METHODS = {}
+local NAMED_BY_URI = {}
+local NAMED_BY_TASK = {}
 
 local TOP = { jsonrpc = true, id = true, method = true, params = true, result = true, error = true }
-local PARAMS = { name = true, uri = true, arguments = true, _meta = true }
+-- A folded key whose spelling has capitals is known, but false: it must be spelt with them.
+local PARAMS = {
+  name = true, uri = true, arguments = true, _meta = true, ref = true, notifications = true, taskId = true, taskid = false,
+}
+local REF = { type = true, name = true, uri = true }
+local LIST_CHANGES = { toolsListChanged = true, promptsListChanged = true, resourcesListChanged = true }
+local VERSION_KEY, NEWEST = "io.modelcontextprotocol/protocolVersion", "2026-07-28"
+local LISTEN, COMPLETION = "subscriptions/listen", "completion/"
+local OF_PROMPT, OF_RESOURCE, OF_SOMETHING_ELSE = "completion of prompt", "completion of resource", "something else"
 local METHODS = {
   ["tools/call"] = true, ["tools/list"] = true, ["prompts/get"] = true, ["prompts/list"] = true,
   ["resources/read"] = true, ["resources/list"] = true, ["resources/subscribe"] = true,
@@ -277,7 +294,7 @@ end
 local function is_strange(key, known)
   if known[key] then return false end
   local plain = unescaped(key)
-  return not is_ascii(plain) or known[folded(plain)] == true
+  return not is_ascii(plain) or known[folded(plain)] ~= nil
 end
 
 -- Envoy's lookups never match a method that is not printable ASCII, but a server might.
@@ -381,16 +398,25 @@ end
 local VALUE, FIRST_VALUE, KEY, FIRST_KEY, COLON, ENDED = 1, 2, 3, 4, 5, 6
 
 -- What the value of a key must be, at the two levels that policies read.
-local METHOD, NAME, UNORDERED, ID = 1, 2, 3, 4
+local METHOD, UNORDERED, ID, LIST, NAME, URI, TASK, REF_NAME, REF_URI, VERSION = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local TOP_VALUES = { method = METHOD, params = UNORDERED, id = ID }
-local PARAM_VALUES = { name = NAME, uri = NAME, arguments = READS_ARGUMENTS and UNORDERED or nil }
+local PARAM_VALUES = { name = NAME, uri = URI, taskId = TASK, arguments = READS_ARGUMENTS and UNORDERED or nil }
+local REF_VALUES = { name = REF_NAME, uri = REF_URI }
+-- Parameters whose keys matter.
+local OPENED = { _meta = true, ref = true, notifications = true }
+-- What the last message said: the texts by what they must be, and the parts of `notifications`. URIs and ids are counted.
+local said, has_ref, has_other, uris, tasks, last_uri = {}, false, false, 0, 0, nil
 
 -- Returns why a value that is not a string cannot be what it must be, or nil. Parameters must not be by position: they
 -- are an object, null or an empty list.
 local function unsuitable(must, body, at)
   local first = byte(body, at)
   if must == METHOD then return "the method is not a string" end
-  if must == NAME then return "a name is not a string" end
+  if must >= NAME then return "a name or version is not a string" end
+  if must == LIST then
+    if first ~= 91 then has_other = true end
+    return nil
+  end
   if must == ID then
     return (first == 123 or first == 91 or first == 116 or first == 102) and "the id is not a string or a number" or nil
   end
@@ -399,9 +425,11 @@ local function unsuitable(must, body, at)
 end
 
 local function unsuitable_text(must, text)
+  said[must] = text
   if must == METHOD then return is_strange_method(text) and "a known method is spelt differently" or nil end
-  if must == NAME then return not is_plain_name(text) and "a name has surrounding blanks or control characters" or nil end
+  if must >= NAME then return not is_plain_name(text) and "a name has surrounding blanks or control characters" or nil end
   if must == UNORDERED then return "parameters must be an object" end
+  if must == LIST then has_other = true end
 end
 
 -- Returns the position after `true`, `false` or `null`; nil if there is none.
@@ -447,7 +475,9 @@ local function strangeness(body)
   end
 
   local depth, at, length, state, must = 0, 1, #body, VALUE, nil
-  local inside_params, has_method, is_answer = false, false, false
+  local inside_params, has_method, is_answer, opened, listed = false, false, false, nil, nil
+  for kind = METHOD, VERSION do said[kind] = false end
+  has_ref, has_other, uris, tasks, last_uri = false, false, 0, 0, nil
   while at <= length do
     local current = byte(body, at)
     at = at + 1
@@ -459,12 +489,26 @@ local function strangeness(body)
         if key == "" then return "a key is empty" end
         if depth == 1 then
           if is_strange(key, TOP) then return ALIKE end
-          must, inside_params = TOP_VALUES[key], key == "params"
+          must, inside_params, opened, listed = TOP_VALUES[key], key == "params", nil, nil
           if key == "method" then has_method = true end
           if key == "result" or key == "error" then is_answer = true end
         elseif depth == 2 and inside_params then
           if is_strange(key, PARAMS) then return ALIKE end
-          must = PARAM_VALUES[key]
+          must, opened, listed = PARAM_VALUES[key], OPENED[key] and key, nil
+          if opened == "ref" then has_ref = true end
+        elseif depth == 3 and opened then
+          local plain = slash and unescaped(key) or key
+          if opened == "_meta" then
+            if plain == VERSION_KEY then must = VERSION end
+          elseif opened == "ref" then
+            if is_strange(key, REF) then return ALIKE end
+            must = REF_VALUES[key]
+          elseif plain == "resourceSubscriptions" or plain == "taskIds" then
+            must, listed = LIST, plain
+          else
+            listed = nil
+            if not LIST_CHANGES[plain] then has_other = true end
+          end
         end
         if READS_ARGUMENTS and inside_params and depth > 2 then
           key = remembered(folded_keys, key, folded)
@@ -486,7 +530,15 @@ local function strangeness(body)
         if must then
           why = unsuitable_text(must, sub(body, at, stop - 1))
           if why then return why end
+          if must == ID then said[ID] = sub(body, at - 1, stop) end
           must = nil
+        elseif listed and depth == 4 then
+          if listed == "taskIds" then
+            tasks = tasks + 1
+          else
+            last_uri, uris = sub(body, at, stop - 1), uris + 1
+            if not is_plain_name(last_uri) then has_other = true end
+          end
         end
         at, state = stop + 1, ENDED
         if byte(body, at) == 44 then
@@ -510,6 +562,8 @@ local function strangeness(body)
         why = unsuitable(must, body, at - 1)
         if why then return why end
         must = nil
+      elseif listed and depth == 4 then
+        has_other = true
       end
       if depth == 0 and current == 91 then return NOT_JSON end
       depth = depth + 1
@@ -529,10 +583,13 @@ local function strangeness(body)
       end
     else
       if state > FIRST_VALUE or depth == 0 then return NOT_JSON end
+      local from_id = must == ID and at - 1
       if must then
         why = unsuitable(must, body, at - 1)
         if why then return why end
         must = nil
+      elseif listed and depth == 4 then
+        has_other = true
       end
       if current == 45 or current >= 48 and current <= 57 then
         local digit = current
@@ -570,6 +627,7 @@ local function strangeness(body)
         at = literal_end(body, at - 1, current)
         if not at then return NOT_JSON end
       end
+      if from_id then said[ID] = sub(body, from_id, at - 1) end
       state = ENDED
       if byte(body, at) == 44 then
         at, state = at + 1, closing[depth] == 125 and KEY or VALUE
@@ -582,6 +640,79 @@ end
 
 local function refuse(handle, why)
   handle:respond({ [":status"] = "400", ["content-type"] = "text/plain" }, "refused: " .. why .. "\n")
+end
+
+-- Returns a text of the last message without escapes, or nil.
+local function said_plainly(kind)
+  return said[kind] and unescaped(said[kind]) or nil
+end
+
+-- Whether a header is a name: as it is if it is visible ASCII and does not look like an encoded name, or else encoded.
+local function is_header_of(handle, header, name)
+  if header == name then
+    return not find(name, "[^ -~]") and not (sub(name, 1, 9) == "=?base64?" and sub(name, -2) == "?=")
+  end
+  return header == "=?base64?" .. handle:base64Escape(name) .. "?="
+end
+
+-- Returns where headers and message differ, or nil.
+local function disagreement(handle, headers, method, name)
+  if headers:getNumValues("mcp-protocol-version") > 1 then return "there are several MCP-Protocol-Version" end
+  local version = headers:get("mcp-protocol-version")
+  if version and find(version, "[, ]") then return "there are several MCP-Protocol-Version" end
+  local body_version = said_plainly(VERSION)
+  if body_version and body_version ~= version then return "MCP-Protocol-Version is not the version in the message" end
+  local said_method = headers:get("mcp-method")
+  if said_method and said_method ~= method then return "Mcp-Method is not the method of the message" end
+  local said_name = headers:get("mcp-name")
+  if not said_name then return nil end
+  if said_name == "" and not name then return headers:remove("mcp-name") end
+  if not name or headers:getNumValues("mcp-name") > 1 or not is_header_of(handle, said_name, name) then
+    return "Mcp-Name is not the name in the message"
+  end
+end
+
+-- Returns what rules judge in the place of the method, if that is not the method; and the name that belongs to it.
+local function judged(method)
+  if method == LISTEN then
+    if has_other or uris > 0 and tasks > 0 then return OF_SOMETHING_ELSE end
+    if uris > 0 then return "resources/subscribe", uris == 1 and unescaped(last_uri) or "" end
+    if tasks > 0 then return "tasks/get" end
+  elseif has_ref and sub(method, 1, #COMPLETION) == COMPLETION then
+    local name, uri = said_plainly(REF_NAME), said_plainly(REF_URI)
+    if name and not uri then return OF_PROMPT, name end
+    if uri and not name then return OF_RESOURCE, uri end
+    return OF_SOMETHING_ELSE
+  end
+end
+
+-- Returns where headers and message differ, or nil; otherwise sets the headers that filters behind this one look up.
+local function tell(handle)
+  local headers, method = handle:headers(), said_plainly(METHOD)
+  local kind = not method and 0 or NAMED_BY_URI[method] and URI or NAMED_BY_TASK[method] and TASK or NAME
+  if kind == NAME and method ~= "tools/call" and method ~= "prompts/get" then kind = 0 end
+  local why = disagreement(handle, headers, method, kind ~= 0 and said_plainly(kind) or nil)
+  if why then return why end
+  if not method then return nil end
+  local id = said[ID]
+  if id then
+    headers:replace("x-tierwall-id", id)
+    if not KNOWN_METHODS[method] and headers:get("mcp-protocol-version") == NEWEST then
+      headers:replace("x-tierwall-unknown-method", "1")
+    end
+  end
+  local instead, name = judged(method)
+  if instead then
+    headers:replace("x-tierwall-method", instead)
+    headers:replace((instead == OF_PROMPT) and "x-tierwall-name" or "x-tierwall-uri", name or "")
+  end
+end
+
+-- Answers a message whose headers say something else (MCP 2026-07-28, "Standard MCP Request Headers").
+local function refuse_headers(handle, why)
+  local id = said[METHOD] and said[ID] or "null"
+  local answer = '{"jsonrpc":"2.0","id":' .. id .. ',"error":{"code":-32020,"message":"refused: ' .. why .. '"}}'
+  handle:respond({ [":status"] = "400", ["content-type"] = "application/json" }, answer)
 end
 
 function envoy_on_request(handle)
@@ -610,4 +741,7 @@ function envoy_on_request(handle)
   end
   if not is_done then return refuse(handle, "it cannot be checked") end
   if why then return refuse(handle, why) end
+  is_done, why = pcall(tell, handle)
+  if not is_done then return refuse(handle, "it cannot be checked") end
+  if why then return refuse_headers(handle, why) end
 end

@@ -25,7 +25,8 @@ from tierwall.engines.envoy.config.matchers import extension_config, header, loo
 from tierwall.engines.envoy.config.names import METHOD, backend_of_cluster, place_of
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.possible import possible
-from tierwall.tool.request import CALL, tool_request
+from tierwall.tool.protocol import CALL
+from tierwall.tool.request import tool_request
 from tierwall.tool.ways import find_way
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"

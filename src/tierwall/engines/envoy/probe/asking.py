@@ -40,6 +40,7 @@ from tierwall.engines.probe import EngineProbe
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import AuthorizerAnswers, PolicyEvaluation, ToolDecision
+from tierwall.tool.protocol import ANSWER, COMPLETE
 from tierwall.tool.question import ToolQuestion, answer, read_question
 from tierwall.tool.request import ToolRequest
 from tierwall.tool.rules import AccessPolicy, AccessRule
@@ -244,6 +245,10 @@ def _obstacles(case: EnvoyCase) -> Iterator[str]:
         yield "with policies, every POST must be an MCP message"
     if request.method is not None and _is_misspelled(request.method):
         yield f"method {request.method!r} is refused as a misspelling"
+    if request.method == COMPLETE and request.tool is not None and request.uri is not None:
+        yield "a completion is about a prompt or about a template, not both"
+    if request.method == ANSWER:
+        yield "answers are not asked about"
     if _has_empty_key(request.arguments):
         yield "arguments with empty keys are refused"
     if not _PATH.fullmatch(request.path) or "//" in request.path or re.search(r"/\.{1,2}(/|\?|$)", request.path):

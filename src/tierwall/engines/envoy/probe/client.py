@@ -19,12 +19,25 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tierwall.engines.envoy.config.options import Certificate
 from tierwall.engines.private import write_private
+from tierwall.tool.protocol import (
+    COMPLETE,
+    LISTEN,
+    METHOD_HEADER,
+    NAME_HEADER,
+    TASK_METHODS,
+    VERSION_HEADER,
+    WITH_SESSIONS,
+    decoded_name,
+    encoded_name,
+    name_of,
+)
 from tierwall.tool.request import ToolRequest
 
 _LIFETIME = datetime.timedelta(hours=12)
 # Clocks may differ a little.
 _EARLIER = datetime.timedelta(minutes=5)
 _HOST = "tierwall.test"
+_TASK, _CLIENT = "any-task", {"name": "tierwall", "version": "1"}
 
 
 class CertificateAuthority:
@@ -86,6 +99,7 @@ class Client:
         headers = {**headers, "host": request.host or _HOST}
         if body:
             headers |= {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+            headers |= _mcp_headers(request)
         headers |= request.headers
         if body or request.http_method in ("POST", "PUT", "PATCH"):
             headers["content-length"] = str(len(body))
@@ -115,12 +129,41 @@ class Client:
 
 
 def _message(request: ToolRequest) -> dict[str, Any]:
-    """Return the JSON-RPC message of a request."""
+    """Return the JSON-RPC message that a client of the question's protocol version sends."""
     params: dict[str, Any] = {}
-    if request.tool is not None:
-        params["name"] = request.tool
-    if request.uri is not None:
-        params["uri"] = request.uri
+    if request.method == LISTEN:
+        wanted = {"toolsListChanged": True} if request.uri is None else {"resourceSubscriptions": [request.uri]}
+        params["notifications"] = wanted
+    elif request.method == COMPLETE:
+        if request.named is not None:
+            kind, key = ("ref/prompt", "name") if request.uri is None else ("ref/resource", "uri")
+            params = {"ref": {"type": kind, key: request.named}, "argument": {"name": "any", "value": ""}}
+    elif request.method in TASK_METHODS:
+        params["taskId"] = _task(request)
+    else:
+        params |= {"name": request.tool} if request.tool is not None else {}
+        params |= {"uri": request.uri} if request.uri is not None else {}
     if request.arguments is not None:
         params["arguments"] = request.arguments
+    if is_stateless(request):
+        about = {"protocolVersion": request.headers[VERSION_HEADER], "clientCapabilities": {}, "clientInfo": _CLIENT}
+        params["_meta"] = {f"io.modelcontextprotocol/{key}": value for key, value in about.items()}
     return {"jsonrpc": "2.0", "id": 1, "method": request.method, "params": params}
+
+
+def _task(request: ToolRequest) -> str:
+    """Return the id of the task that a request is about: a question has none, but its headers may."""
+    return decoded_name(request.headers.get(NAME_HEADER, "")) or _TASK
+
+
+def is_stateless(request: ToolRequest) -> bool:
+    """Whether the question's headers name a protocol version whose messages name it, too."""
+    return request.headers.get(VERSION_HEADER, WITH_SESSIONS[0]) not in WITH_SESSIONS
+
+
+def _mcp_headers(request: ToolRequest) -> dict[str, str]:
+    """Return the headers that repeat the body, in the versions that have them."""
+    if request.method is None or not is_stateless(request):
+        return {}
+    name = _task(request) if request.method in TASK_METHODS else name_of(request.method, request.tool, request.uri)
+    return {METHOD_HEADER: request.method} | ({NAME_HEADER: encoded_name(name)} if name is not None else {})

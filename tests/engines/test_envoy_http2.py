@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 HEAD = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":'
 OK, BAD = json.dumps(call("add")).encode(), json.dumps(call(SECRET)).encode()
 TRAILERS: list[Header] = [("x-checksum", "1")]
-OURS = ("caller", "method", "name", "uri", "path", "gateway", "backend", "id", "unknown-method", "absent")
+OURS = ("caller", "method", "name", "uri", "path", "gateway", "backend", "id", "unknown-method", "listens", "absent")
 EVERY = ("/mcp", "/named", "/old", "/asks")
 EXPRESSIONS = {
     "presence": "has(request.mcp.arguments.approved) && request.mcp.arguments.other == 1",

@@ -1,4 +1,4 @@
-"""`tools/list` filtered for a caller, as JSON and as event streams; unknown bodies are never shown."""
+"""Lists cut for a caller, as JSON and as event streams, in any pieces; unknown bodies are never shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples
-from tierwall.engines.envoy.control.toolslist import filter_tools
+from tierwall.engines.envoy.control.lists import LISTS, ListFilter, May
 
 JSON, EVENTS = "application/json", "text/event-stream; charset=utf-8"
 
@@ -23,19 +23,26 @@ def listing(*names: str, identity: Any = 1) -> dict[str, Any]:
     }
 
 
-def shown(body: bytes | None) -> list[str]:
-    assert body is not None
+def shown(body: bytes) -> list[str]:
     return [tool["name"] for tool in json.loads(body)["result"]["tools"]]
 
 
-def may(tool: str) -> bool:
-    return tool.startswith("a")
+def may(method: str, name: str) -> bool:
+    return method == "tools/call" and name.startswith("a")
+
+
+def filter_tools(
+    body: bytes, content_type: str, may: May | None, method: str | None = "tools/list", piece: int = 1 << 30
+) -> bytes:
+    """Cut a body that arrives in pieces of some size."""
+    cut = ListFilter(content_type, method, may)
+    pieces = [body[at : at + piece] for at in range(0, len(body), piece)]
+    return b"".join([*(cut.feed(part, False) for part in pieces), cut.feed(b"", True)])
 
 
 def test_only_callable_tools_are_shown_and_the_rest_of_the_answer_stays() -> None:
     body = filter_tools(json.dumps(listing("a", "b", "ab")).encode(), JSON, may)
     assert shown(body) == ["a", "ab"]
-    assert body is not None
     assert json.loads(body)["result"]["nextCursor"] == "c"
 
 
@@ -43,7 +50,6 @@ def test_only_callable_tools_are_shown_and_the_rest_of_the_answer_stays() -> Non
 def test_events_are_filtered_with_every_line_ending(ending: str) -> None:
     text = ending.join(["event: message", "id: 7", f"data: {json.dumps(listing('a', 'b'))}", "", ""])
     body = filter_tools(text.encode(), EVENTS, may)
-    assert body is not None
     lines = body.decode().split("\n")
     assert lines[:2] == ["event: message", "id: 7"]
     assert shown(lines[2].removeprefix("data: ").encode()) == ["a"]
@@ -52,14 +58,12 @@ def test_events_are_filtered_with_every_line_ending(ending: str) -> None:
 def test_data_over_several_lines_is_one_message() -> None:
     text = "\n".join(f"data: {line}" for line in json.dumps(listing("a", "b"), indent=1).splitlines()) + "\n\n"
     body = filter_tools(text.encode(), EVENTS, may)
-    assert body is not None
     assert b'"b"' not in body
     assert b'"a"' in body
 
 
 def test_an_event_without_its_last_empty_line_is_filtered_too() -> None:
     body = filter_tools(f"data: {json.dumps(listing('a', 'b'))}".encode(), EVENTS, may)
-    assert body is not None
     assert b'"b"' not in body
 
 
@@ -84,14 +88,12 @@ def test_messages_without_a_result_stay() -> None:
 )
 def test_an_unknown_body_is_replaced_by_an_error(body: bytes, content_type: str) -> None:
     out = filter_tools(body, content_type, may)
-    assert out is not None
     assert b'"b"' not in out
     assert b"error" in out
 
 
 def test_an_unknown_place_shows_nothing() -> None:
     out = filter_tools(json.dumps(listing("a", identity="x")).encode(), JSON, None)
-    assert out is not None
     assert json.loads(out)["id"] == "x"
     assert "error" in json.loads(out)
 
@@ -101,12 +103,53 @@ def test_entries_that_are_not_tools_are_not_shown() -> None:
     assert shown(filter_tools(json.dumps(message).encode(), JSON, may)) == ["a"]
 
 
+def test_a_stream_of_the_server_may_bring_any_list_and_other_results() -> None:
+    def stream(message: Any) -> Any:
+        body = filter_tools(f"data: {json.dumps(message)}\n\n".encode(), EVENTS, may, None)
+        return json.loads(body.removeprefix(b"data: "))
+
+    for kind in LISTS.values():
+        entries = [{kind.name: "a"}, {kind.name: "b"}]
+        shown = stream({"id": 1, "result": {kind.entries: entries, "x": 1}})["result"]
+        assert shown == {kind.entries: entries[:1] if kind.entries == "tools" else [], "x": 1}
+    others: tuple[Any, ...] = ({"content": []}, [], None, "tools", {"tasks": [{"name": "b"}]})
+    for result in others:
+        assert stream({"id": 1, "result": result}) == {"id": 1, "result": result}
+    assert "error" in stream([listing("b")])
+
+
+def test_events_are_passed_on_as_soon_as_they_are_whole() -> None:
+    cut = ListFilter(EVENTS, None, may)
+    assert cut.feed(b"data: {}\n\nda", False) == b"data: {}\n\n"
+    assert cut.feed(b"ta: {}\n", False) == b""
+    assert cut.feed(b"\n", False) == b"data: {}\n\n"
+
+
+def test_what_caches_go_by_is_set_on_every_page_of_the_newest_version() -> None:
+    for names in (["a"], ["b"], []):
+        page = listing(*names)
+        page["result"] |= {"resultType": "complete", "ttlMs": 60000, "cacheScope": "public"}
+        result = json.loads(filter_tools(json.dumps(page).encode(), JSON, may))["result"]
+        assert (result["ttlMs"], result["cacheScope"], result["nextCursor"]) == (0, "private", "c")
+    assert json.loads(filter_tools(json.dumps(listing("a")).encode(), JSON, may)) == listing("a")
+
+
 @settings(max_examples=examples(300), deadline=None)
-@given(st.lists(st.text(max_size=5), max_size=6), st.sets(st.text(max_size=5)), st.booleans())
-def test_listed_and_callable_tools_are_shown_in_order(names: list[str], good: set[str], stream: bool) -> None:
+@given(
+    st.lists(st.text(max_size=5), max_size=6),
+    st.sets(st.text(max_size=5)),
+    st.booleans(),
+    st.integers(1, 40),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+)
+def test_listed_and_callable_tools_are_shown_in_order(
+    names: list[str], good: set[str], stream: bool, piece: int, ending: str
+) -> None:
     text = json.dumps(listing(*names))
     body = filter_tools(
-        f"data: {text}\n\n".encode() if stream else text.encode(), EVENTS if stream else JSON, good.__contains__
+        f"data: {text}{ending}{ending}".encode() if stream else text.encode(),
+        EVENTS if stream else JSON,
+        lambda method, name: name in good,
+        piece=piece,
     )
-    assert body is not None
     assert shown(body.removeprefix(b"data: ")) == [name for name in names if name in good]

@@ -13,7 +13,7 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,8 +24,9 @@ from tests import ROOT
 from tests.labs.waiting import PATIENCE_S, HeldPort, eventually
 from tierwall.core.diagnostics import Diagnostics
 from tierwall.core.protocols import DecisionEvent
+from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
-from tierwall.engines.envoy.control import accesslog, toolslist
+from tierwall.engines.envoy.control import accesslog, responses
 from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
 from tierwall.engines.envoy.control.server import XdsServer
 from tierwall.render.engines import request_document
@@ -39,6 +40,7 @@ Object = dict[str, Any]
 EXAMPLE = ROOT / "examples" / "agents"
 NETWORKING = "agentic.networking.x-k8s.io"
 PATH = "/orders/mcp"
+LISTEN = "subscriptions/listen"
 LIST, TOOLS = "tools/list", ("allowed", "forbidden", "half")
 
 
@@ -47,7 +49,12 @@ class Backend:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        record = self.calls
+        # Answers to methods, as headers and body, and the headers of all messages.
+        self.replies: dict[str, tuple[dict[str, str], bytes]] = {}
+        self.headers: list[dict[str, str]] = []
+        # What a stream says when it opens, whether by GET or by `subscriptions/listen`.
+        self.events = b"data: {}\n\n"
+        record, replies, seen, backend = self.calls, self.replies, self.headers, self
         self._is_closing = is_closing = threading.Event()
 
         class Handler(BaseHTTPRequestHandler):
@@ -59,7 +66,7 @@ class Backend:
                 self.send_header("content-type", "text/event-stream")
                 self.send_header("connection", "close")
                 self.end_headers()
-                self.wfile.write(b"data: {}\n\n")
+                self.wfile.write(backend.events)
                 self.wfile.flush()
                 while not is_closing.is_set() and not select.select([self.connection], [], [], 0.2)[0]:
                     pass
@@ -69,11 +76,18 @@ class Backend:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 message = json.loads(body)
                 record.append(message.get("params", {}).get("name", message.get("method")))
+                if message["method"] == LISTEN:
+                    self.do_GET()
+                    return
                 result = {"tools": [{"name": tool} for tool in TOOLS]} if message["method"] == LIST else {"content": []}
                 answer = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "result": result}).encode()
+                headers = {"content-type": "application/json"}
+                if message["method"] in replies:
+                    headers, answer = replies[message["method"]]
+                seen.append({name.lower(): value for name, value in self.headers.items()})
                 self.send_response(200)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(answer)))
+                for name, value in {**headers, "content-length": str(len(answer))}.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(answer)
 
@@ -128,6 +142,19 @@ class Caller:
             return f"no answer: {answer.status} {body!r}"
         return got
 
+    @contextmanager
+    def open(self, listens: Object | None = None) -> Iterator[http.client.HTTPResponse]:
+        """Open a stream on a connection of its own: by GET, or by `subscriptions/listen` to these notifications."""
+        connection = http.client.HTTPSConnection("localhost", self._port, context=self._context, timeout=PATIENCE_S)
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        if listens is None:
+            connection.request("GET", PATH, headers={"accept": "text/event-stream"})
+        else:
+            message = {"jsonrpc": "2.0", "id": 1, "method": LISTEN, "params": {"notifications": listens}}
+            connection.request("POST", PATH, json.dumps(message), headers)
+        with closing(connection), connection.getresponse() as answer:
+            yield answer
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -158,7 +185,7 @@ class Lab:
             bind={"shop/agents:8443": SocketAddress("127.0.0.1", self.port), **(binds or {})},
             endpoints={"XBackend/shop/orders": SocketAddress("127.0.0.1", self.backend.port)},
             access_logs=(accesslog.access_log(),),
-            http_filters=(toolslist.http_filter(),),
+            http_filters=(responses.http_filter(),),
             **options,
         )
         self.controller = self.new_controller()
@@ -169,13 +196,19 @@ class Lab:
 
     def new_controller(self) -> EnvoyController:
         """Return a controller without any state."""
-        return EnvoyController(self.options, lambda resources: self.server.publish(resources))
+
+        def publish(resources: XdsResources) -> None:
+            self.server.publish(resources)
+            self.responses.judge_again()
+
+        return EnvoyController(self.options, publish)
 
     async def _serve(self) -> XdsServer:
         def decided(event: DecisionEvent) -> None:
             self.decisions.append(request_document(event))
 
-        services = (accesslog.service(decided), toolslist.service(self.controller.permitted))
+        self.responses = responses.ResponseService(lambda place, caller: self.controller.view_of(place, caller))
+        services = (accesslog.service(decided), self.responses.handler)
         server = XdsServer(lambda: self.controller.acknowledge() if server.is_acknowledged else None, services)
         await server.start(self.socket)
         return server

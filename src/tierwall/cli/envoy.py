@@ -108,7 +108,7 @@ class RunParams(StateParams, RequiredPathParams):
     denial: str = _DENIAL
     reveal: str = _REVEAL
     filter_lists: bool = option(
-        "--filter-lists/--no-filter-lists", default=True, help="Remove from `tools/list` what the caller may not use."
+        "--filter-lists/--no-filter-lists", default=True, help="Remove from lists what the caller may not use."
     )
     envoy: str | None = option(metavar="BINARY", help="The Envoy binary to run; by default the installed one.")
     no_envoy: bool = flag("Do not start Envoy; configure only those that connect.")

@@ -16,7 +16,7 @@ from tierwall.serve.follower import Follower, Load, ObjectSource, PreparedState,
 
 if TYPE_CHECKING:
     # Compiling alone needs neither gRPC nor an event loop.
-    from tierwall.engines.envoy.control.toolslist import May
+    from tierwall.engines.envoy.control.responses import CallerView
     from tierwall.serve.run import RunSettings
 
 
@@ -116,11 +116,11 @@ class EnvoyController(Follower[Compilation]):
         self.search.publish(compilation.state.snapshot, compilation.state.refused)
         self._publish(compilation.resources)
 
-    def permitted(self, place: Mapping[str, Any], caller: str | None) -> May | None:
-        """Return a test for the tools that a caller may call at a place, by what is in force."""
-        from tierwall.engines.envoy.control.toolslist import permitted
+    def view_of(self, place: Mapping[str, Any], caller: str | None) -> CallerView | None:
+        """Return what a caller may do at a place, by what is in force; None if there is no such place."""
+        from tierwall.engines.envoy.control.responses import view_of
 
-        return permitted(self.in_force.snapshot, place, caller) if self.in_force is not None else None
+        return view_of(self.in_force.snapshot, place, caller) if self.in_force is not None else None
 
 
 def _problems(compilation: Compilation) -> tuple[Diagnostic, ...]:

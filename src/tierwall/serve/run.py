@@ -26,7 +26,7 @@ from tierwall.core.unprintable import escape_unprintable
 from tierwall.core.words import count_noun
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions, MutualTlsAddress
-from tierwall.engines.envoy.control import accesslog, toolslist
+from tierwall.engines.envoy.control import accesslog, responses
 from tierwall.engines.envoy.control.cache import LISTENER
 from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
 from tierwall.engines.envoy.control.proxies import GatewayCondition
@@ -68,7 +68,6 @@ class ControlPlane:
     def __init__(
         self, options: EnvoyOptions, settings: RunSettings, send_report: Callable[[EngineReport], None]
     ) -> None:
-        filters = (toolslist.http_filter(),) if settings.filters_lists else ()
         self._settings = settings
         self._send_report = send_report
         self.metrics = RunMetrics()
@@ -77,14 +76,14 @@ class ControlPlane:
             replace(
                 options,
                 access_logs=(*options.access_logs, accesslog.access_log()),
-                http_filters=(*options.http_filters, *filters),
+                http_filters=(*options.http_filters, responses.http_filter(settings.filters_lists)),
                 max_program_size=MAX_PROGRAM_SIZE,
             ),
             self._publish,
             self.metrics.count,
         )
-        services = (accesslog.service(self._log_decision), toolslist.service(self.controller.permitted))
-        self.server = XdsServer(self._proxies_changed, services)
+        self._responses = responses.ResponseService(self.controller.view_of, settings.filters_lists)
+        self.server = XdsServer(self._proxies_changed, (accesslog.service(self._log_decision), self._responses.handler))
         self.process: EnvoyProcess | None = None
         self._folder: TemporaryDirectory[str] | None = None
         self._last_words = ""
@@ -170,6 +169,7 @@ class ControlPlane:
 
     def _publish(self, resources: XdsResources) -> None:
         self._changes = sum(map(len, self.server.publish(self._ports.usable(resources)).values()))
+        self._responses.judge_again()
 
     def _report_refused(self) -> None:
         """Report the objects that are closed, once the search is over, and the ports that are not served."""

@@ -36,6 +36,8 @@ def bootstrap(socket: Path, node: str, admin: Path) -> dict[str, Any]:
                 },
             }
         },
+        # Every open stream of a client is a request to the control plane, too (`control.responses`).
+        "circuit_breakers": {"thresholds": [dict.fromkeys(("max_requests", "max_pending_requests"), 100_000)]},
         "load_assignment": {"cluster_name": CONTROL_PLANE, "endpoints": [{"lb_endpoints": [endpoint]}]},
     }
     ads = {"ads": {}, "resource_api_version": "V3"}

@@ -19,6 +19,9 @@ from google.protobuf import duration_pb2
 HELLO_SECONDS, HANDSHAKE_SECONDS = 5, 10
 # How long the headers of a request may take.
 HEADER_SECONDS = 10
+# How long Envoy keeps a connection that it has ended, so that the client can read what was sent: a stream whose
+# permission has ended must be over within a second.
+CLOSING_MS = 500
 # How long Envoy drains the connections of a port, certificate or authority that is gone, and then closes them.
 DRAIN_SECONDS: Final = 5
 # The fields `tcp_keepalive` and `per_connection_buffer_high_watermark_timeout` of a Listener, which the generated
@@ -42,7 +45,7 @@ class ConnectionTimes(NamedTuple):
     def of(cls, seconds: int) -> ConnectionTimes:
         """Return the times of a connection that is closed after these seconds at the latest."""
         whole = seconds * 1000
-        taking, closing = whole // 4, min(1000, whole // 8)
+        taking, closing = whole // 4, min(CLOSING_MS, whole // 8)
         return cls(taking, min(5000, taking // 2), whole - taking - closing, closing)
 
 
@@ -51,6 +54,7 @@ def limit_streams(manager: Any, seconds: int) -> None:
     manager.request_headers_timeout.seconds = HEADER_SECONDS
     manager.request_timeout.seconds = seconds
     manager.stream_idle_timeout.SetInParent()  # zero: never
+    manager.delayed_close_timeout.FromMilliseconds(CLOSING_MS)
     # A client must read the end of a response that is complete.
     manager.stream_flush_timeout.seconds = seconds
 

@@ -40,7 +40,9 @@ PATH: Final = "x-tierwall-path"
 ID: Final = "x-tierwall-id"
 # Set if no protocol version knows the method, and the client's version wants to be told (MCP 2026-07-28, "Errors").
 UNKNOWN_METHOD: Final = "x-tierwall-unknown-method"
-FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH, ID, UNKNOWN_METHOD)
+# Set for `subscriptions/listen`, whatever it is judged as.
+LISTENS: Final = "x-tierwall-listens"
+FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH, ID, UNKNOWN_METHOD, LISTENS)
 # What the method header says of messages that rules judge by more than their method. No client can send a method with
 # a blank in it. A completion names a prompt or a template; one that names anything else, and a subscription to
 # anything but lists, resources and tasks, needs a rule for everything.

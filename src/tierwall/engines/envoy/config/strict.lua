@@ -701,6 +701,7 @@ local function tell(handle)
       headers:replace("x-tierwall-unknown-method", "1")
     end
   end
+  if method == LISTEN then headers:replace("x-tierwall-listens", "1") end
   local instead, name = judged(method)
   if instead then
     headers:replace("x-tierwall-method", instead)

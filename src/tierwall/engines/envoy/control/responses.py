@@ -1,0 +1,308 @@
+"""Watches responses on protected ways (external processing, `envoy.service.ext_proc.v3`): lists, and open streams.
+
+Lists are cut to what the caller may use (`lists`). The stream of a GET, or of `subscriptions/listen`, ends when what is
+in force no longer permits it (docs/semantics.md#streams-end-with-their-permission). It is judged again at every change,
+and once when it opens: a client that was sent away may come back before its proxy has the new policies.
+
+Envoy asks only about these requests, and only about those that all policies let pass. So calls, and denials, do not
+depend on this service. If it does not answer, lists fail, streams end, and none opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import grpc
+from envoy.extensions.common.matching.v3 import extension_matcher_pb2
+from envoy.extensions.filters.http.composite.v3 import composite_pb2
+from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
+from envoy.service.ext_proc.v3 import external_processor_pb2 as processor_pb2
+from msgspec import Struct, structs
+from xds.type.matcher.v3 import matcher_pb2
+
+from tierwall.core.answer import Reason
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.reference import Reference
+from tierwall.core.verdict import Verdict
+from tierwall.engines.envoy.config.bootstrap import CONTROL_PLANE
+from tierwall.engines.envoy.config.matchers import (
+    all_of,
+    any_of,
+    extension_config,
+    first_of,
+    header,
+    header_predicate,
+    lookup,
+    matcher,
+    packed,
+)
+from tierwall.engines.envoy.config.names import (
+    HEADER_PREFIX,
+    LISTENS,
+    METHOD,
+    PATH,
+    URI,
+    backend_of_cluster,
+    place_of,
+)
+from tierwall.engines.envoy.control.lists import LISTS, ListFilter
+from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.decide import decide
+from tierwall.tool.possible import possible
+from tierwall.tool.protocol import BY_URI
+from tierwall.tool.request import ToolRequest, tool_request
+from tierwall.tool.ways import GuardedWay, find_way
+
+SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+FILTER = "tierwall.responses"
+EXT_PROC = "envoy.filters.http.ext_proc"  # the namespace of the attributes
+_CALLER, _CLUSTER = "connection.uri_san_peer_certificate", "xds.cluster_name"
+_CHAIN, _HOST = "xds.filter_chain_name", "xds.virtual_host_name"
+_Mode = processing_mode_pb2.ProcessingMode
+# What a cache, or a client with an older list, would go by.
+OF_CACHES = ("etag", "last-modified", "age", "expires", "content-md5", "digest", "content-digest", "repr-digest")
+CONDITIONS = ("accept-encoding", "if-none-match", "if-modified-since")
+
+
+class CallerView(Struct, frozen=True, eq=False):
+    """The permissions of a caller on a way, by one state of the policies."""
+
+    way: GuardedWay
+    caller: str | None
+
+    @property
+    def port(self) -> int:
+        """The port of the listener."""
+        return self.way.listener.port if self.way.listener is not None else 0
+
+    def may(self, method: str, name: str) -> bool:
+        """Whether some request of this method with this name may pass."""
+        tool, uri = (None, name) if method in BY_URI else (name, None)
+        request = tool_request(self.way.backend, self.caller, method, tool, uri, port=self.port)
+        return possible(self.way.stack, request).verdict is not Verdict.DENY
+
+    def asked_about(self, request: ToolRequest) -> frozenset[Reference] | None:
+        """Return the policies that ask an authorizer about a request; None if it may not pass, whatever they answer."""
+        policies = (policy.reference for tier in self.way.stack for policy in tier.policies)
+        decision = decide(self.way.stack, request, dict.fromkeys(policies, Verdict.ALLOW))
+        if decision.verdict is not Verdict.ALLOW:
+            return None
+        asked = (each for each in decision.evaluated if each.reason is Reason.AUTHORIZER_ALLOWED)
+        return frozenset(each.policy.reference for each in asked)
+
+
+# Returns the view of a caller at a place (`gateway`, `listener`, `backend`); None if there is no such place.
+ViewOf = Callable[[Mapping[str, Any], str | None], CallerView | None]
+
+
+def view_of(snapshot: Snapshot, place: Mapping[str, Any], caller: str | None) -> CallerView | None:
+    """Return the view of a caller at a place; None if there is no such place."""
+    problems: list[Diagnostic] = []
+    way = find_way(snapshot, place.get("gateway"), place.get("listener"), place.get("backend"), problems)
+    return None if way is None or problems else CallerView(way, caller)
+
+
+def http_filter(cuts_lists: bool = True) -> Any:
+    """Return the filter that asks about lists and streams; it runs after the policy filters."""
+    asking = ext_proc_pb2.ExternalProcessor(
+        processing_mode=_Mode(
+            request_header_mode=_Mode.SEND,
+            response_header_mode=_Mode.SEND,
+            request_body_mode=_Mode.NONE,
+            # In parts, whose number does not matter: a list may be larger than Envoy's buffer.
+            response_body_mode=_Mode.STREAMED,
+            request_trailer_mode=_Mode.SKIP,
+            response_trailer_mode=_Mode.SKIP,
+        ),
+        request_attributes=[_CALLER, _CHAIN, _HOST, _CLUSTER],
+        allow_mode_override=True,
+        stat_prefix="responses",
+    )
+    asking.grpc_service.envoy_grpc.cluster_name = CONTROL_PLANE
+    asking.message_timeout.seconds = 10
+    # A composite filter runs the inner filter only for matching requests that reach it. A denied request never does, so
+    # denials work even if this service does not answer.
+    run = composite_pb2.ExecuteFilterAction(typed_config={"name": FILTER, "typed_config": packed(asking)})
+    asks = matcher_pb2.Matcher.OnMatch(action=extension_config("filter", run))
+    # Only protected ways have the path header.
+    get = all_of([header_predicate(":method", exact="GET"), header_predicate(PATH, prefix="/")])
+    streams = first_of([(any_of([get, header_predicate(LISTENS, exact="1")]), asks)], None)
+    wanted = lookup(header(METHOD), dict.fromkeys(LISTS, asks), streams) if cuts_lists else streams
+    wrapped = extension_matcher_pb2.ExtensionWithMatcher(
+        xds_matcher=matcher(wanted),
+        extension_config={"name": "composite", "typed_config": packed(composite_pb2.Composite())},
+    )
+    return http_connection_manager_pb2.HttpFilter(name=FILTER, typed_config=packed(wrapped))
+
+
+class ResponseService:
+    """The gRPC service that Envoys ask, and the streams that are open at them."""
+
+    def __init__(self, view_of: ViewOf, cuts_lists: bool = True) -> None:
+        self._view_of = view_of
+        self._cuts_lists = cuts_lists
+        self._change: asyncio.Future[None] | None = None
+
+    def judge_again(self) -> None:
+        """Judge every open stream again, after a change of what is in force."""
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
+        self._change = None
+
+    @property
+    def handler(self) -> Any:
+        """The handler of its calls."""
+        handler = grpc.stream_stream_rpc_method_handler(
+            self._process,
+            processor_pb2.ProcessingRequest.FromString,
+            processor_pb2.ProcessingResponse.SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, {"Process": handler})
+
+    def _next_change(self) -> asyncio.Future[None]:
+        if self._change is None:
+            self._change = asyncio.get_running_loop().create_future()
+        return self._change
+
+    async def _process(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        messages = aiter(requests)
+        first = await anext(messages, None)
+        if first is None or first.WhichOneof("request") != "request_headers":
+            return
+        exchange = WatchedRequest(first, self._view_of, self._cuts_lists)
+        change = self._next_change()
+        if not exchange.is_permitted():
+            yield _end()
+            return
+        yield exchange.answer(first)
+        following: asyncio.Task[Any] | None = None
+        try:
+            while True:
+                following = following or asyncio.ensure_future(_next(messages))
+                await asyncio.wait((following, change), return_when=asyncio.FIRST_COMPLETED)
+                if change.done():
+                    change = self._next_change()
+                    if not exchange.is_permitted():
+                        yield _end()
+                        return
+                if following.done():
+                    message, following = following.result(), None
+                    if message is None:
+                        return
+                    yield exchange.answer(message)
+        finally:
+            if following is not None:
+                following.cancel()
+
+
+async def _next(messages: AsyncIterator[Any]) -> Any:
+    return await anext(messages, None)
+
+
+def _end() -> Any:
+    """Return the message that refuses a request, or ends its stream if that is open already."""
+    out = processor_pb2.ProcessingResponse()
+    out.immediate_response.status.code = 403
+    out.immediate_response.body = b"denied by policy\n"
+    out.immediate_response.details = "tierwall_permission_ended"
+    return out
+
+
+class WatchedRequest:
+    """A request that Envoy asks about, and its response. The caller and the place come from Envoy, not from clients."""
+
+    def __init__(self, first: Any, view_of: ViewOf, cuts_lists: bool) -> None:
+        headers = _headers(first.request_headers.headers)
+        attributes = first.attributes[EXT_PROC].fields if EXT_PROC in first.attributes else {}
+        strings = {key: value.string_value for key, value in attributes.items()}
+        self._place = place_of(strings.get(_CHAIN, ""), strings.get(_HOST, "")) | {
+            "backend": backend_of_cluster(strings.get(_CLUSTER, "")) or ""
+        }
+        self._caller = strings.get(_CALLER) or None
+        self._view_of = view_of
+        self._headers = headers
+        method = headers.get(METHOD, "")
+        self._list = method if method in LISTS and LISTENS not in headers else None
+        view = self._view()
+        # A list may come in answer to a GET of the endpoint: it resumes the stream of an earlier request.
+        at_endpoint = view is not None and headers.get(PATH) == view.way.backend.path
+        self._cuts = cuts_lists and (self._list is not None or at_endpoint)
+        self._filter: ListFilter | None = None
+        # The policies whose authorizers were asked when the stream opened; a list is not judged again.
+        self._asked: frozenset[Reference] | None = None
+
+    def _view(self) -> CallerView | None:
+        return self._view_of(self._place, self._caller)
+
+    def is_permitted(self) -> bool:
+        """Whether a stream may be open by what is in force now; a policy that asks an authorizer anew ends it."""
+        if self._list is not None:
+            return True
+        view = self._view()
+        asked = view.asked_about(self._request(view)) if view is not None else None
+        if asked is None:
+            return False
+        if self._asked is None:
+            self._asked = asked
+        return asked <= self._asked
+
+    def _request(self, view: CallerView) -> ToolRequest:
+        headers = self._headers
+        request = tool_request(
+            view.way.backend,
+            view.caller,
+            headers.get(METHOD) or None,
+            uri=headers.get(URI) or None,
+            http_method=headers.get(":method", "GET"),
+            path=headers.get(":path", "/"),
+            host=headers.get(":authority"),
+            headers={name: value for name, value in headers.items() if not name.startswith((":", HEADER_PREFIX))},
+            port=view.port,
+        )
+        # Envoy has compared the headers with the body.
+        return structs.replace(request, unreadable="")
+
+    def answer(self, message: Any) -> Any:
+        """Return the answer to a message of Envoy."""
+        answer = processor_pb2.ProcessingResponse()
+        match message.WhichOneof("request"):
+            case "request_headers":
+                # A compressed list could not be read, and one that has not changed may look different to this caller.
+                names = CONDITIONS if self._cuts else ()
+                answer.request_headers.response.header_mutation.remove_headers.extend(names)
+            case "response_headers":
+                self._answer_headers(_headers(message.response_headers.headers), answer)
+            case "response_body":
+                body = message.response_body
+                common = answer.response_body.response
+                common.SetInParent()
+                if self._filter is not None:
+                    shown = self._filter.feed(body.body, body.end_of_stream)
+                    if shown:
+                        common.body_mutation.body = shown
+                    else:
+                        common.body_mutation.clear_body = True
+        return answer
+
+    def _answer_headers(self, headers: Mapping[str, str], answer: Any) -> None:
+        mutation = answer.response_headers.response.header_mutation
+        content_type = headers.get("content-type", "")
+        if headers.get("content-encoding", "identity") != "identity":
+            content_type = "compressed"
+        view = self._view()
+        read = ListFilter(content_type, self._list, view.may if view is not None else None)
+        if not self._cuts or (self._list is None and not read.is_stream):
+            answer.mode_override.response_body_mode = _Mode.NONE
+            answer.mode_override.response_header_mode = _Mode.SEND
+            return
+        self._filter = read
+        mutation.remove_headers.extend(("content-length", *OF_CACHES))
+        if self._list is not None:
+            mutation.set_headers.add(header={"key": "cache-control", "raw_value": b"private, no-cache"})
+
+
+def _headers(headers: Any) -> dict[str, str]:
+    return {header.key.lower(): (header.raw_value.decode("latin-1") or header.value) for header in headers.headers}

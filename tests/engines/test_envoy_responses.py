@@ -1,0 +1,183 @@
+"""Lists are cut to their reader, and streams end with the permission that opened them, at a real Envoy."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.labs.envoy_lab import NETWORKING, PATH, Caller, Lab, lab
+from tests.labs.waiting import PATIENCE_S
+
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
+Object = dict[str, Any]
+NEW = "2026-07-28"
+
+
+@pytest.fixture(scope="module")
+def running(needs_envoy: None) -> Iterator[Lab]:
+    with lab() as started:
+        yield started
+
+
+def allowing(*methods: Object, account: str = "shopper", base: bool = True) -> Object:
+    """Return a policy that allows an agent these methods."""
+    option = {"mcpBaseProtocolMethodsOption": "MATCH_BASE_PROTOCOL_METHODS"} if base else {}
+    source = {"type": "ServiceAccount", "serviceAccount": {"namespace": "agents", "name": account}}
+    rule = {
+        "name": "it",
+        "source": source,
+        "authorization": {"type": "Inline", "mcp": {"methods": list(methods), **option}},
+    }
+    target = {"group": NETWORKING, "kind": "XBackend", "name": "orders"}
+    return {
+        "apiVersion": f"{NETWORKING}/v1alpha1",
+        "kind": "XAccessPolicy",
+        "metadata": {"name": "reader", "namespace": "shop"},
+        "spec": {"action": "Allow", "targetRefs": [target], "rules": [rule]},
+    }
+
+
+SOME = (
+    {"name": "tools/call", "params": ["allowed"]},
+    {"name": "prompts"},
+    {"name": "resources/list"},
+    {"name": "resources/templates/list"},
+    {"name": "resources/read", "params": ["file:///a", "file:///{x}"]},
+)
+LISTS = {
+    "tools/list": ("tools", "name", ["allowed", "forbidden"], ["allowed"]),
+    "prompts/list": ("prompts", "name", ["p", "q"], ["p", "q"]),
+    "resources/list": ("resources", "uri", ["file:///a", "file:///b"], ["file:///a"]),
+    "resources/templates/list": ("resourceTemplates", "uriTemplate", ["file:///{x}", "file:///{y}"], ["file:///{x}"]),
+}
+
+
+def in_force(running: Lab, *policies: Object) -> Caller:
+    running.publish(list(policies))
+    running.programmed()
+    running.backend.replies.clear()
+    running.backend.headers.clear()
+    running.backend.events = b"data: {}\n\n"
+    return running.caller()
+
+
+def result(key: str, name: str, names: list[str], **more: Any) -> bytes:
+    # A schema must stay as it is written, numbers included.
+    entries = ",".join(f'{{"{name}": {json.dumps(each)}, "schema": {{"maximum": 1.50e400}}}}' for each in names)
+    further = "".join(f", {json.dumps(name)}: {json.dumps(value)}" for name, value in more.items())
+    return f'{{"jsonrpc": "2.0", "id": 1, "result": {{"{key}": [{entries}]{further}}}}}'.encode()
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_every_list_is_cut_page_by_page(running: Lab, events: bool) -> None:
+    caller = in_force(running, allowing(*SOME))
+    for method, (key, name, names, shown) in LISTS.items():
+        body = result(key, name, names, nextCursor="", ttlMs=60000, cacheScope="public", resultType="complete")
+        kind = "text/event-stream" if events else "application/json"
+        cached = {"etag": 'W/"1"', "cache-control": "public", "last-modified": "Wed, 18 Nov 2026 00:00:00 GMT"}
+        body = b": hello\n\nid: 1\ndata: " + body + b"\n\n" if events else body
+        running.backend.replies[method] = {"content-type": kind, **cached}, body
+        answer, text = asked(running, method)
+        if events:
+            text = text.partition(b"data: ")[2]
+        cut = json.loads(text)["result"]
+        assert [entry[name] for entry in cut[key]] == shown
+        assert text.count(b"1.50e400") == len(shown)
+        assert (cut["nextCursor"], cut["ttlMs"], cut["cacheScope"]) == ("", 0, "private")
+        assert answer.getheader("cache-control") == "private, no-cache"
+        assert answer.getheader("etag") is answer.getheader("last-modified") is None
+    assert not any("if-none-match" in headers for headers in running.backend.headers)
+    assert caller.call("allowed") == "allowed"
+
+
+def asked(running: Lab, method: str) -> tuple[http.client.HTTPResponse, bytes]:
+    """Ask for a list as a client that has seen one."""
+    connection = http.client.HTTPSConnection(
+        "localhost", running.port, context=running.context("shopper"), timeout=PATIENCE_S
+    )
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    headers |= {"if-none-match": 'W/"1"', "accept-encoding": "gzip"}
+    connection.request("POST", PATH, json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}), headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer, body
+
+
+def test_older_versions_get_no_fields_about_caches(running: Lab) -> None:
+    in_force(running, allowing(*SOME))
+    running.backend.replies["tools/list"] = {"content-type": "application/json"}, result("tools", "name", ["allowed"])
+    assert json.loads(asked(running, "tools/list")[1])["result"].keys() == {"tools"}
+
+
+def test_a_list_of_twenty_thousand_tools_is_cut(running: Lab) -> None:
+    in_force(running, allowing({"name": "tools/call", "params": ["tool-7", "tool-19999"]}))
+    tools = [{"name": f"tool-{number}", "description": "x" * 40} for number in range(20_000)]
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}}).encode()
+    assert len(body) > 1_300_000
+    for kind, text in (("application/json", body), ("text/event-stream", b"data: " + body + b"\n\n")):
+        running.backend.replies["tools/list"] = {"content-type": kind}, text
+        answer, text = asked(running, "tools/list")
+        assert answer.status == 200
+        cut = json.loads(text.removeprefix(b"data: "))["result"]["tools"]
+        assert [tool["name"] for tool in cut] == ["tool-7", "tool-19999"]
+
+
+def test_a_list_on_a_stream_of_the_server_is_cut(running: Lab) -> None:
+    caller = in_force(running, allowing(*SOME))
+    listed = result("tools", "name", ["allowed", "forbidden"])
+    running.backend.events = b'data: {"jsonrpc":"2.0","method":"notifications/x"}\n\nid: 7\ndata: ' + listed + b"\n\n"
+    for notifications in (None, {"toolsListChanged": True}):
+        with caller.open(notifications) as stream:
+            lines = [stream.readline() for _ in range(4)]
+        assert lines[0] == b'data: {"jsonrpc":"2.0","method":"notifications/x"}\n'
+        assert lines[2] == b"id: 7\n"
+        assert [tool["name"] for tool in json.loads(lines[3].removeprefix(b"data: "))["result"]["tools"]] == ["allowed"]
+
+
+def ends(stream: http.client.HTTPResponse) -> bool:
+    """Whether a stream ends before the test loses patience."""
+    try:
+        return stream.readline() == b""
+    except TimeoutError:
+        return False
+    except (http.client.HTTPException, OSError):
+        return True
+
+
+@pytest.mark.parametrize("notifications", [None, {"toolsListChanged": True}, {"resourceSubscriptions": ["file:///a"]}])
+def test_a_stream_ends_with_the_permission_that_opened_it(running: Lab, notifications: Object | None) -> None:
+    subscribing = {"name": "resources/subscribe", "params": ["file:///a"]}
+    caller = in_force(running, allowing(subscribing))
+    with caller.open(notifications) as stream, caller.open(notifications) as other:
+        for opened in (stream, other):
+            assert opened.status == 200
+            assert (opened.readline(), opened.readline()) == (b"data: {}\n", b"\n")
+        # A change that does not concern them leaves them open.
+        running.publish([allowing(subscribing, {"name": "prompts"})])
+        running.programmed()
+        with pytest.raises(TimeoutError):
+            wait_for_line(other)
+        running.publish([allowing({"name": "tools"}, account="clerk")])
+        assert ends(stream)
+    # A client that comes back at once finds the stream closed, whether its proxy has the new policies or not.
+    with caller.open(notifications) as again:
+        assert again.status == 403 or b'"error"' in again.read()
+
+
+def wait_for_line(stream: http.client.HTTPResponse) -> None:
+    """Wait a moment for a line of a stream; TimeoutError if it is open and silent."""
+    raw: Any = stream.fp.raw
+    raw._sock.settimeout(0.5)
+    raise AssertionError(f"the stream is not silent: {stream.readline()!r}")
+
+
+def test_a_stream_that_no_policy_guards_passes_as_it_is(running: Lab) -> None:
+    caller = in_force(running)
+    running.backend.events = b"data: no json\n\n"
+    with caller.open() as stream:
+        assert stream.readline() == b"data: no json\n"

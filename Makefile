@@ -14,7 +14,7 @@ TESTS ?= tests
 SBOM  ?= dist/tierwall.cdx.json
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock sbom krew image audit-dependencies clean kernel-tools cluster-tools node-tools
+.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock sbom krew image audit-dependencies clean kernel-tools cluster-tools node-tools mcp-suite
 
 help: ## say what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -45,7 +45,7 @@ run: dev ## two agents, an Envoy, policies: see who may call what, then play wit
 tour-shop: install ## check and test an example folder and show the report
 	@examples/shop/tour
 
-test: dev kernel-tools cluster-tools node-tools ## everything: style, types, layers, tests
+test: dev kernel-tools cluster-tools node-tools mcp-suite ## everything: style, types, layers, tests
 	$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest $(if $(filter true,$(CI)),--durations=20)
 
@@ -70,6 +70,9 @@ cluster-tools: ## build the kube-apiserver, kubectl, etcd and helm that the clus
 
 node-tools: ## build or fetch the kubelet, containerd and so on that tests with real pods run, once; says so where it cannot
 	@deploy/cluster-tools/nodes/build
+
+mcp-suite: ## install the official conformance suite of MCP, once; says so where it cannot
+	@deploy/mcp-suite/install
 
 check: dev ## style, types, layers and plain words only
 	$(BIN)/ruff check .

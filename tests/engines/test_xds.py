@@ -421,6 +421,40 @@ def test_a_reconnecting_proxy_is_sent_only_what_it_lacks() -> None:
     assert again.received == [(LISTENER, ["b"], []), (LISTENER, [], ["c"])]
 
 
+def test_a_proxy_of_another_control_plane_keeps_what_it_has_until_this_one_has_caught_up() -> None:
+    newer, older, fresh = ResourceCache(), ResourceCache(), [False]
+    newer.publish(resources({CLUSTER: {"x": "one"}, LISTENER: {"a": "two", "b": "one"}}))
+    older.publish(resources({CLUSTER: {"x": "one"}, LISTENER: {"a": "one", "c": "one"}}))
+    proxy = connect(newer)
+    proxy.ask(CLUSTER)
+    proxy.ask(LISTENER)
+    proxy.converge()
+    again = ModelProxy(XdsStream(older, lambda _: None, lambda moment: fresh[0]))
+    again.ask(CLUSTER, brings=proxy.versions[CLUSTER])
+    # What is the same everywhere is answered at once, and changes nothing.
+    again.converge()
+    assert again.received == [(CLUSTER, [], [])]
+    again.ask(LISTENER, brings=proxy.versions[LISTENER])
+    again.converge()
+    assert again.received == [(CLUSTER, [], [])]
+    assert again.stream.is_held
+    # A proxy that has nothing gets everything: it could not be set back.
+    empty = ModelProxy(XdsStream(older, lambda _: None, lambda moment: fresh[0]))
+    empty.ask(LISTENER)
+    empty.converge()
+    assert empty.has[LISTENER] == {"a": "one", "c": "one"}
+    # The news arrive here, too: now both have the same, and nothing needs to be sent.
+    older.publish(resources({CLUSTER: {"x": "one"}, LISTENER: {"a": "two", "b": "one"}}))
+    again.converge()
+    assert again.received[1:] == [(LISTENER, [], [])]
+    older.publish(resources({CLUSTER: {"x": "one"}, LISTENER: {"a": "three"}}))
+    again.converge()
+    assert len(again.received) == 2
+    fresh[0] = True
+    again.converge()
+    assert again.received[2:] == [(LISTENER, ["a"], []), (LISTENER, [], ["b"])]
+
+
 def test_an_unknown_name_is_answered_at_once() -> None:
     cache = ResourceCache()
     proxy = connect(cache)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.engines.envoy.config.bootstrap import bootstrap
+from tierwall.engines.envoy.config.bootstrap import RemoteControlPlane, bootstrap
 from tierwall.engines.envoy.config.connections import DRAIN_SECONDS
 from tierwall.engines.private import private_folder, write_private
 
@@ -96,19 +96,24 @@ def _version(path: Path) -> tuple[int, int, int]:
 
 
 class EnvoyProcess:
-    """A supervised Envoy that reaches its control plane over a Unix socket.
+    """A supervised Envoy with a control plane.
 
     `report` receives its log lines and a message whenever it is restarted.
     """
 
     def __init__(
-        self, envoy: EnvoyBinary, socket: Path, node: str, report: Report, concurrency: int | None = None
+        self,
+        envoy: EnvoyBinary,
+        control_plane: Path | RemoteControlPlane,
+        node: str,
+        report: Report,
+        concurrency: int | None = None,
     ) -> None:
         self._envoy = envoy
         self._folder = private_folder()
         self.admin = Path(self._folder.name) / "admin.sock"
         self._config = Path(self._folder.name) / "bootstrap.json"
-        write_private(self._config, json.dumps(bootstrap(socket, node, self.admin)).encode())
+        write_private(self._config, json.dumps(bootstrap(control_plane, node, self.admin)).encode())
         self._report = report
         self._concurrency = concurrency
         self._task: asyncio.Task[None] | None = None

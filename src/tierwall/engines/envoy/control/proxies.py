@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.control.cache import ResourceCache
 from tierwall.engines.envoy.control.refusal import ProxyAnswers
-from tierwall.engines.envoy.control.stream import Proxy, XdsStream
+from tierwall.engines.envoy.control.stream import IsFresh, Proxy, XdsStream
 
 # How long a disconnected proxy is expected back, in seconds, and how many such proxies are remembered.
 ABSENT_SECONDS, MAX_ABSENT = 600.0, 10_000
@@ -58,10 +58,11 @@ def programmed(proxy_statuses: Sequence[ProxyStatus], is_published: bool) -> Gat
 class ProxyGroup:
     """A configuration and the proxies that get it. It calls `changed` when one connects, disconnects or answers."""
 
-    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, changed: Callable[[], None] = lambda: None, is_fresh: IsFresh = lambda moment: True) -> None:
+        """`is_fresh` is for control planes with several replicas (`stream`)."""
         self.cache = ResourceCache()
         self.streams: list[XdsStream] = []
-        self._changed = changed
+        self._changed, self._is_fresh = changed, is_fresh
         self._absent: dict[str, float] = {}
 
     def publish(self, resources: XdsResources) -> dict[str, set[str]]:
@@ -73,6 +74,11 @@ class ProxyGroup:
                 stream.wake()
         self._notify()
         return changed
+
+    def release(self) -> None:
+        """Send what was held back, as far as what is in force is fresh now."""
+        for stream in self.streams:
+            stream.wake()
 
     @property
     def proxy_statuses(self) -> list[ProxyStatus]:
@@ -118,7 +124,7 @@ class ProxyGroup:
 
     def connect(self) -> XdsStream:
         """Return the stream of a proxy that connects."""
-        stream = XdsStream(self.cache, self._notify)
+        stream = XdsStream(self.cache, self._notify, self._is_fresh)
         self.streams.append(stream)
         return stream
 

@@ -9,6 +9,9 @@ in order, so it has not read what it has not acknowledged. Removals are sent aft
 Routes need filter configurations. A proxy that has not taken those, or refuses them, keeps its routes. What it keeps in
 place of a refused resource may need clusters and secrets, so those are not removed, either.
 
+A proxy that comes back may come from another control plane, which knows more than this one. As long as that is possible
+(`is_fresh`), nothing that it has is changed or removed; it goes on with what it has.
+
 A refusal is about exactly one resource. Envoy says which response it refuses, not which resource, so a refused response
 is sent again in parts. Filter configurations are sent one by one from the start: if Envoy gets one again that it has
 refused, it acknowledges it without taking it.
@@ -40,6 +43,8 @@ MAX_NAMES = 100_000
 MAX_WORDS = 1000
 Send = Callable[[Any], Awaitable[None]]
 MessageListener = Callable[["XdsStream"], None]
+# Returns whether what is in force is at least as new as everything that others had published before a moment.
+IsFresh = Callable[[float], bool]
 _REFERRED = (CLUSTER, SECRET)
 
 
@@ -208,9 +213,12 @@ def _parts(names: list[str], error: str) -> list[frozenset[str]]:
 class XdsStream:
     """One aggregated delta stream."""
 
-    def __init__(self, cache: ResourceCache, on_message: MessageListener) -> None:
+    def __init__(
+        self, cache: ResourceCache, on_message: MessageListener, is_fresh: IsFresh = lambda moment: True
+    ) -> None:
         self._cache = cache
-        self._on_message = on_message
+        self._on_message, self._is_fresh = on_message, is_fresh
+        self._connected = time.monotonic()
         self._news = asyncio.Event()
         self.subscriptions: dict[str, Subscription] = {}
         self.proxy = Proxy("", "")
@@ -270,6 +278,8 @@ class XdsStream:
     def responses(self) -> list[Any]:
         """Return the responses that can be sent now: additions in order, then removals in the opposite order."""
         out: list[Any] = []
+        if self.is_held:
+            return out
         subscriptions = [self.subscriptions[type_url] for type_url in ORDER if type_url in self.subscriptions]
         for subscription in subscriptions:
             news, _ = subscription.pending(self._cache.of(subscription.type_url))
@@ -288,6 +298,18 @@ class XdsStream:
                 break
             out.append(subscription.respond((), gone, self._cache.generation))
         return out
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the proxy came back with something else than what is in force, and may have come from a newer one."""
+        return (
+            not self._is_fresh(self._connected)
+            and any(subscription.came_back for subscription in self.subscriptions.values())
+            and any(
+                subscription.pending(self._cache.of(type_url)) != ([], [])
+                for type_url, subscription in self.subscriptions.items()
+            )
+        )
 
     @property
     def _may_lack_filters(self) -> bool:

@@ -12,6 +12,7 @@ from tests.labs.chart import CHART, EVERYTHING, NAMESPACE, OTHER_APIS, helm, ren
 from tierwall.analyze.change_findings import KINDS
 from tierwall.cli.main import root
 from tierwall.resources.kinds.registry import all_kinds, versions_of
+from tierwall.serve.controller.infrastructure import CERTIFICATES_PORT, XDS_PORT, read_template
 from tierwall.version import __version__
 
 DEFINITIONS = CHART / "files" / "crds.yaml"
@@ -148,3 +149,13 @@ def test_the_webhook_is_asked_about_just_the_kinds_that_are_judged() -> None:
         assert versions == {version.version for version in served if version.group == group}
     assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in webhook["rules"])
     assert (webhook["failurePolicy"], webhook["sideEffects"], webhook["timeoutSeconds"]) == ("Ignore", "None", 2)
+
+
+def test_the_template_of_envoys_is_one_that_the_controller_reads(
+    objects: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    content = objects["ConfigMap", f"{NAMESPACE}/tierwall-envoy"]["data"]["envoy.json"]
+    template = read_template(content.encode())
+    service = objects["Service", f"{NAMESPACE}/tierwall-controller"]
+    assert template.controller == f"{service['metadata']['name']}.{NAMESPACE}.svc"
+    assert {port["port"] for port in service["spec"]["ports"]} >= {XDS_PORT, CERTIFICATES_PORT}

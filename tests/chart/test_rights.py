@@ -77,9 +77,9 @@ CONTROLLER_HERE = (
 )
 REPORTS = write("create,delete,get,list,update,watch", "openreports.io", "clusterreports", "reports")
 GATEWAYS = (
-    write("get", "", "secrets")
-    | write("create,delete,get,list,update,watch", "", "services")
-    | write("create,delete,get,list,update,watch", "apps", "deployments")
+    write("get", "", "configmaps", "secrets")
+    | write("create,delete,update", "", "services")
+    | write("create,delete,list,update", "apps", "deployments")
 )
 AUTHORIZER = (
     read("", "namespaces")

@@ -12,6 +12,14 @@ from tierwall.cli.command import address, command, flag, option, print_line, pri
 
 if TYPE_CHECKING:
     from tierwall.serve.controller.warnings import WarningSettings
+    from collections.abc import Callable, Iterable
+
+    from tierwall.resources.resource import Identity
+    from tierwall.resources.snapshot import Snapshot
+    from tierwall.serve.controller.fleet_part import FleetSettings
+    from tierwall.serve.controller.infrastructure import InfrastructureTemplate
+
+_FILE = click.Path(exists=True, dir_okay=False)
 
 
 class ControllerParams(ClusterParams):
@@ -55,6 +63,23 @@ class ControllerParams(ClusterParams):
         metavar="CODE", help="Refuse a change that brings a finding of this code, such as TW201."
     )
     reveal_admin_policies: bool = flag("Tell everybody which admin policy overrides theirs.")
+    xds: str | None = option(
+        metavar="HOST:PORT", help="Serve the Envoys of Gateways of class `tierwall` here, with mutual TLS."
+    )
+    xds_certificate: str | None = option(
+        type=_FILE, help="Certificate chain (PEM) of the xDS server.", show_default="one that the controller makes"
+    )
+    xds_key: str | None = option(type=_FILE, help="Its private key.")
+    xds_client_ca: str | None = option(type=_FILE, help="CA certificates (PEM) for the client certificates of Envoys.")
+    gateway_namespaces: tuple[str, ...] = repeated_option(
+        "--gateway-namespace", metavar="NAME", help="Serve only Gateways of this namespace. Repeatable."
+    )
+    envoy_certificates: str | None = option(
+        metavar="HOST:PORT", help="Sign the certificates of Envoys here: `tierwall envoy` asks for one."
+    )
+    envoy_template: str | None = option(
+        type=_FILE, help="Make a Deployment and a Service for each Gateway, of this file (JSON)."
+    )
 
 
 @command("controller", epilog="Example: tierwall controller --cluster --http 0.0.0.0:8080")
@@ -83,8 +108,7 @@ def controller(params: ControllerParams) -> None:
     node_timeout = _seconds(params.node_timeout, "--node-timeout")
     if not node_timeout > 0:
         raise click.UsageError("the node timeout must be longer than 0s")
-    http = address(params.http, "--http")
-    warnings = _warnings(params)
+    http, fleet, warnings = address(params.http, "--http"), _fleet(params), _warnings(params)
     access = params.cluster_access
     assert access is not None
     settings = ControllerSettings(
@@ -94,6 +118,7 @@ def controller(params: ControllerParams) -> None:
         node_timeout=node_timeout if params.node_agents else None,
         http=http,
         warnings=warnings,
+        fleet=fleet,
     )
     nothing = LoadSettings(access.namespace)
     source = CommandClusterSource(
@@ -103,7 +128,9 @@ def controller(params: ControllerParams) -> None:
         FileSource(Loader((), nothing)),
         nothing,
         lambda message: print_line(message, err=True),
+        named=_named_objects(fleet),
         within=dict.fromkeys(OF_THE_RELEASE, settings.release_namespace),
+        only_gets=True,
     )
     run_controller(access, params.cluster_to_read.timeout, settings, source, print_report)
 
@@ -129,6 +156,55 @@ def _warnings(params: ControllerParams) -> WarningSettings | None:
         refused_codes=frozenset(params.refuse),
         reveals_admin_policies=params.reveal_admin_policies,
     )
+
+
+def _fleet(params: ControllerParams) -> FleetSettings | None:
+    """Return how Envoys are served, or None."""
+    files = params.xds_certificate, params.xds_key, params.xds_client_ca
+    signs, makes = params.envoy_certificates is not None, params.envoy_template is not None
+    if any(files) and not all(files):
+        raise click.UsageError("give --xds-certificate, --xds-key and --xds-client-ca together")
+    if params.xds is None:
+        if any(files) or signs or makes or params.gateway_namespaces:
+            raise click.UsageError("options for Envoys and Gateways need --xds HOST:PORT")
+        return None
+    if signs and any(files):
+        raise click.UsageError("--envoy-certificates needs the controller's own CA: leave --xds-certificate out")
+    if makes and not (signs and params.gateway_namespaces):
+        raise click.UsageError("--envoy-template needs --envoy-certificates and --gateway-namespace")
+    # gRPC's handlers around `fork` would only warn: no forked process uses gRPC.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from tierwall.serve.certificate_files import CertificateFiles
+    from tierwall.serve.controller.fleet_part import FleetSettings
+
+    return FleetSettings(
+        xds=address(params.xds, "--xds"),
+        files=CertificateFiles(*files) if any(files) else None,
+        certificates=address(params.envoy_certificates, "--envoy-certificates") if params.envoy_certificates else None,
+        template=_template(params.envoy_template) if params.envoy_template else None,
+        namespaces=frozenset(params.gateway_namespaces) or None,
+    )
+
+
+def _template(path: str) -> InfrastructureTemplate:
+    from pathlib import Path
+
+    from tierwall.serve.controller.infrastructure import read_template
+
+    try:
+        return read_template(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(f"`{path}` cannot be used: {error}", param_hint="--envoy-template") from None
+
+
+def _named_objects(fleet: FleetSettings | None) -> Callable[[Snapshot], Iterable[Identity]]:
+    """Return what finds the Secrets and ConfigMaps that served Gateways name; no others are read."""
+    if fleet is None:
+        return lambda snapshot: ()
+    from tierwall.serve.controller.fleet import named_objects
+
+    return lambda snapshot: named_objects(snapshot, fleet.namespaces)
 
 
 def _seconds(text: str, option: str) -> float:

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "audit": ("tierwall.cli.nft:audit", "Stream what the kernel dropped, by pod, policy and rule."),
     "authorizer": ("tierwall.cli.authorizer:group", "Serve API authorization to API servers, as webhooks."),
     "controller": ("tierwall.cli.controller:controller", "Write the status of policies in a cluster, and more."),
+    "envoy": ("tierwall.cli.gateway_envoy:envoy", "Run the Envoy of a Gateway in a cluster, fed by controllers."),
     "cel": ("tierwall.cli.cel:group", "Evaluate, partially evaluate and check CEL expressions."),
     "yaml": ("tierwall.cli.documents:yaml", "Print YAML as JSON, exactly as Kubernetes reads it."),
     "crds": ("tierwall.cli.documents:crds", "Print the CustomResourceDefinitions of the kinds Tierwall knows."),

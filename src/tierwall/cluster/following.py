@@ -18,6 +18,7 @@ from tierwall.cluster.changes import ClusterChanges, LostKind
 from tierwall.cluster.connection import Connection
 from tierwall.cluster.discovery import Discovery, ServedKind, discover
 from tierwall.cluster.failures import ApiServerError, UnreachableError, failure_reason, is_refusal, shared_reason
+from tierwall.cluster.polling import PolledObject
 from tierwall.cluster.reading import as_resource, readable_version
 from tierwall.cluster.reflector import FollowFailure, Name, Reflector, Timing, is_ready
 from tierwall.cluster.sharing import SharedParts
@@ -48,12 +49,13 @@ class FollowedCluster:
         notify: Callable[[], None],
         timing: Timing | None = None,
         within: Mapping[KindKey, str] | None = None,
+        only_gets: bool = False,
     ) -> None:
         """`notify` is called, in the thread of the cluster, when something has changed.
 
-        `within` has the kinds that are followed in one namespace alone.
+        `within` has the kinds that are followed in one namespace alone; `only_gets`: objects with names are polled.
         """
-        self._within = within or {}
+        self._within, self._only_gets = within or {}, only_gets
         self.access = access
         self._wanted, self._timeout = wanted, timeout
         self._notify, self._timing = notify, timing or Timing()
@@ -264,7 +266,8 @@ class FollowedCluster:
         shape: type[Any],
         before: tuple[Reflector, asyncio.Task[None]] | None,
     ) -> None:
-        reflector = Reflector(connection, kind, shape, self._changes_of(kind), key[2], self._timing, key[3])
+        follow = PolledObject if key[3] and self._only_gets else Reflector
+        reflector = follow(connection, kind, shape, self._changes_of(kind), key[2], self._timing, key[3])
         if before is not None:
             # In another version, everything counts as changed, and what is gone must be noticed.
             before[1].cancel()

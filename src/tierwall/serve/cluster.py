@@ -62,13 +62,14 @@ class ClusterSource:
         named: Callable[[Snapshot], Iterable[Identity]] = lambda snapshot: (),
         timing: Timing | None = None,
         within: Mapping[KindKey, str] | None = None,
+        only_gets: bool = False,
     ) -> None:
         """`wanted` are the kinds that are followed, with the shapes of their objects; `timeout` is for one request.
 
-        `named` returns the Secrets and ConfigMaps that the other objects need; these are followed by name. `within` has
-        the kinds that are followed in one namespace alone.
+        `named` returns the Secrets and ConfigMaps that the other objects need; these are followed by name, with
+        `only_gets` by reading them again and again. `within` has the kinds that are followed in one namespace alone.
         """
-        self._followed = FollowedCluster(access, wanted, timeout, self._notify, timing, within)
+        self._followed = FollowedCluster(access, wanted, timeout, self._notify, timing, within, only_gets)
         self._server, self._cluster = address_of(access.server), access.context or access.server
         self._files, self._settings, self._send_message = files, settings, send_message
         self._named = named
@@ -231,7 +232,7 @@ class ClusterSource:
         self._loop, self._news = asyncio.get_running_loop(), asyncio.Event()
         self._followed.start()
         while not self._followed.is_complete() and not stop.is_set():
-            if not await _first_of(self._news, stop, PATIENCE_S):
+            if not await first_of(self._news, stop, PATIENCE_S):
                 self._say_what_is_missing()
             self._news.clear()
         if stop.is_set():
@@ -255,9 +256,9 @@ class ClusterSource:
                 ended = time.monotonic()
                 if self._files_read is not None and not self._are_files_due:
                     self._files_read.set()
-                await _first_of(self._news, stop)
+                await first_of(self._news, stop)
                 rest = min(REST_TIMES * (ended - began), LONGEST_REST_S) - (time.monotonic() - ended)
-                await _first_of(None, stop, max(rest, QUIET_S))
+                await first_of(None, stop, max(rest, QUIET_S))
         finally:
             if following is not None:
                 following.cancel()
@@ -310,7 +311,7 @@ def _changed(snapshot: Snapshot, put: Iterable[Resource], gone: Iterable[Identit
     return snapshot.with_changes(put, [resource for resource in dropped if resource is not None])
 
 
-async def _first_of(event: asyncio.Event | None, stop: asyncio.Event, seconds: float | None = None) -> bool:
+async def first_of(event: asyncio.Event | None, stop: asyncio.Event, seconds: float | None = None) -> bool:
     """Wait until `event` or `stop` is set, for so many seconds; False if neither was."""
     waiting = [asyncio.ensure_future(each.wait()) for each in (event, stop) if each is not None]
     try:

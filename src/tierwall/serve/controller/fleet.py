@@ -1,7 +1,9 @@
 """All Envoys of Gateways of class `tierwall`: who may connect, and what the Envoys of each Gateway get.
 
 Every replica of the controller serves Envoys, whether it leads or not. Replicas compile the same objects to the same
-resources, so an Envoy that moves to another replica is sent nothing that it has (docs/fleet.md#replicas).
+resources, so an Envoy that moves to another replica is sent nothing that it has. A replica may be behind the one that
+an Envoy comes from. So it changes nothing in that Envoy until `release` says that it has caught up
+(docs/fleet.md#replicas).
 
 INVARIANT: an Envoy gets the resources of the Gateway that its certificate names, and of no other. Its node may name a
 Gateway, too, but chooses only among those of the certificate.
@@ -10,6 +12,7 @@ Gateway, too, but chooses only among those of the certificate.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import quote
@@ -25,7 +28,7 @@ from tierwall.engines.envoy.control.server import DiscoveryServer, ProxyNode, Un
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.serve.controller.envoy_report import EnvoyReport
-from tierwall.serve.controller.gateway_class import full_name, served_gateways
+from tierwall.serve.controller.gateway_class import GATEWAY_CLASS, full_name, served_gateways
 from tierwall.serve.controller.gateway_envoys import GatewayEnvoys
 from tierwall.serve.envoy import Compilation
 from tierwall.serve.follower import unexpected
@@ -38,6 +41,17 @@ _URI = "tierwall://gateway/"
 def gateway_uri(gateway: str) -> str:
     """Return the URI in the client certificate of an Envoy that serves a Gateway, `namespace/name`."""
     return _URI + quote(gateway)
+
+
+def named_objects(snapshot: Snapshot, namespaces: Collection[str] | None) -> frozenset[Identity]:
+    """Return the Secrets and ConfigMaps that served Gateways name; no others are read.
+
+    `namespaces` are those whose Gateways are served; None for all. A Gateway may name a Secret of another namespace,
+    where a ReferenceGrant permits it. It is read only if that namespace is one of these.
+    """
+    names = frozenset(map(full_name, served_gateways(snapshot, namespaces)))
+    needed = objects_to_read(snapshot, EnvoyOptions(gateways=names)) if names else frozenset()
+    return frozenset(identity for identity in needed if namespaces is None or identity[2] in namespaces)
 
 
 class FleetCompilation(NamedTuple):
@@ -64,7 +78,11 @@ class FleetController:
         self._changed = changed
         self._by_name: dict[str, GatewayEnvoys] = {}
         self._objects = _EngineObjects()
+        # What was last published as a whole.
         self._published: Snapshot | None = None
+        self.has_published = False
+        # What is in force is at least as new as what all replicas had published at this moment, in monotonic seconds.
+        self._fresh = -math.inf
         # Set when Envoys answered, so that `attend` has something to do.
         self.wake = asyncio.Event()
         self.server = DiscoveryServer(self.find_group)
@@ -95,12 +113,20 @@ class FleetController:
             if name not in prepared.gateways and envoys.is_open:
                 envoys.close()
         self._published = prepared.snapshot if not prepared.problems else None
+        self.has_published = True
         self._changed()
 
-    def objects_to_read(self, snapshot: Snapshot) -> frozenset[Identity]:
-        """Return the Secrets and ConfigMaps that our Gateways name; no others are read."""
-        names = frozenset(map(full_name, served_gateways(snapshot, self._namespaces)))
-        return objects_to_read(snapshot, replace(self._options, gateways=names)) if names else frozenset()
+    def release(self, moment: float) -> None:
+        """Note that this replica has caught up with everything that any replica had published at a moment."""
+        if moment > self._fresh:
+            self._fresh = moment
+            for envoys in self._by_name.values():
+                envoys.proxies.release()
+
+    @property
+    def has_held(self) -> bool:
+        """Whether an Envoy that came back waits for this replica to catch up."""
+        return any(stream.is_held for envoys in self._by_name.values() for stream in envoys.proxies.streams)
 
     async def attend(self, idle: bool) -> bool:
         """Process what Envoys answered; return whether further answers are due."""
@@ -112,7 +138,7 @@ class FleetController:
             self.wake.set()
             self._changed()
 
-        return GatewayEnvoys(name, self._options, answered)
+        return GatewayEnvoys(name, self._options, answered, lambda moment: moment <= self._fresh)
 
     # Envoys
 
@@ -127,7 +153,7 @@ class FleetController:
         if named and gateway_uri(named) not in allowed:
             raise UnservedProxyError(f"the client certificate is not for Gateway {named}")
         names = [name for name in names if not named or name == named]
-        if self._published is None or not names:
+        if not names:
             # It may have been created a moment ago.
             raise UnservedProxyError(f"Gateway {named or allowed[0]} is not served here yet", is_final=False)
         return self._by_name[names[0]].proxies
@@ -151,7 +177,7 @@ class _EngineObjects:
 
     def __init__(self) -> None:
         named: tuple[KindKey, ...] = (("", "Secret"), ("", "ConfigMap"))
-        self._kinds = frozenset((*followed_kinds(PLANES, has_files=False), *named))
+        self._kinds = frozenset((*followed_kinds(PLANES, has_files=False), GATEWAY_CLASS, *named))
         self._seen = Snapshot({})
         self._objects = Snapshot({})
 

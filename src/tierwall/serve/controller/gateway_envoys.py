@@ -21,7 +21,7 @@ from tierwall.engines.envoy.config.compile import CompileState, XdsResources
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.control.proxies import ProxyGroup
 from tierwall.engines.envoy.control.refusal import WAITING
-from tierwall.engines.envoy.control.stream import XdsStream
+from tierwall.engines.envoy.control.stream import IsFresh, XdsStream
 from tierwall.resources.load import LoadResult
 from tierwall.resources.read import ReadResult
 from tierwall.resources.resource import Identity
@@ -42,11 +42,13 @@ QUIET_S = 0.02
 class GatewayEnvoys:
     """Feeds the Envoys of one Gateway. It calls `changed` whenever its report may have changed."""
 
-    def __init__(self, name: str, options: EnvoyOptions, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, options: EnvoyOptions, changed: Callable[[], None], is_fresh: IsFresh = lambda moment: True
+    ) -> None:
         self.name = name
         self.is_open = True
         self._changed = changed
-        self.proxies = ProxyGroup(self._answered)
+        self.proxies = ProxyGroup(self._answered, is_fresh)
         self._controller = EnvoyController(replace(options, gateways=frozenset((name,))), self._publish)
         # The generations that the configuration in force holds, and the words about those that it closes.
         self.generations: frozenset[Generation] = frozenset()

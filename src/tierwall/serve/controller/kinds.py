@@ -42,6 +42,8 @@ JUDGED_BY_STATUS: frozenset[KindKey] = frozenset({("", "Pod"), ("", "Node")})
 
 def controller_kinds(warns: bool = False) -> dict[KindKey, type[Any]]:
     """Return the kinds that are followed, with the shapes of their objects; `warns` adds roles."""
-    shapes = followed_kinds(PLANES, has_files=False) | {(GATEWAY_API, "GatewayClass"): ApiObject} | OF_THE_RELEASE
+    # The status of a Service has the addresses of its load balancer.
+    more = {(GATEWAY_API, "GatewayClass"): ApiObject, ("", "Service"): ApiObject}
+    shapes = followed_kinds(PLANES, has_files=False) | more | OF_THE_RELEASE
     shapes |= ROLES if warns else {}
     return shapes | {key: ApiObject for key in WITH_STATUS if key in shapes}

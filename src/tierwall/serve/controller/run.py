@@ -9,7 +9,8 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from prometheus_client import Gauge
@@ -33,6 +34,9 @@ from tierwall.serve.controller.warnings import WarningSettings, WarningsPart
 from tierwall.serve.follower import Load, until_signalled
 from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, health
 
+if TYPE_CHECKING:
+    from tierwall.serve.controller.fleet_part import FleetPart, FleetSettings
+
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):
     """Settings of `tierwall controller`."""
@@ -45,14 +49,33 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     http: tuple[str, int] = ("127.0.0.1", 0)
     # None: no webhook.
     warnings: WarningSettings | None = None
+    # What Envoys get; None if none are served.
+    fleet: FleetSettings | None = None
 
 
 def parts_of(context: ControllerContext, settings: ControllerSettings) -> list[ControllerPart]:
     """Return the parts of the controller. This is the place to add one."""
+    parts: list[ControllerPart] = []
+    fleet: FleetPart | None = None
+    if settings.fleet is not None:
+        # gRPC and the compiler are loaded only where Envoys are served.
+        from tierwall.serve.controller.fleet_part import FleetPart
+        from tierwall.serve.controller.infrastructure_part import InfrastructurePart
+
+        parts.append(fleet := FleetPart(context, settings.fleet))
+        if (template := settings.fleet.template) is not None:
+            namespaces = settings.fleet.namespaces or frozenset()
+            parts.append(InfrastructurePart(context, template, namespaces, partial(_authority, fleet)))
     events = EventWriter(context)
-    parts = [StatusPart(context, events, settings.node_timeout), events, ReportWriter(context)]
-    warnings = [WarningsPart(context, settings.warnings)] if settings.warnings is not None else []
-    return [*parts, *warnings]
+    statuses = StatusPart(context, events, settings.node_timeout, fleet)
+    parts += [statuses, events, ReportWriter(context)]
+    if settings.warnings is not None:
+        parts.append(WarningsPart(context, settings.warnings))
+    return parts
+
+
+def _authority(fleet: FleetPart) -> bytes | None:
+    return fleet.authority
 
 
 class ControllerProcess:

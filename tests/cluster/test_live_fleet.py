@@ -77,6 +77,21 @@ def digest_of(fleet: Fleet, value: dict[str, Any]) -> str:
     return generation_digest((metadata["uid"], metadata["generation"]))
 
 
+def programmed(fleet: Fleet, value: dict[str, Any]) -> tuple[str, bool]:
+    """Return the status of `Programmed` of a policy, and whether it is about the newest generation."""
+    stored = fleet.live.request("GET", f"{path_of(value)}/{value['metadata']['name']}")[1]
+    conditions = [
+        condition
+        for ancestor in stored.get("status", {}).get("ancestors", ())
+        for condition in ancestor["conditions"]
+        if condition["type"] == "Programmed"
+    ]
+    newest = stored["metadata"]["generation"]
+    return " ".join(condition["status"] for condition in conditions), any(
+        condition["observedGeneration"] == newest for condition in conditions
+    )
+
+
 @pytest.mark.usefixtures("gateway_class")
 def test_envoys_move_to_another_replica_and_no_call_is_wrong(live: LiveClient, tmp_path: Path) -> None:
     fleet = Fleet(live, tmp_path, "move")
@@ -85,6 +100,8 @@ def test_envoys_move_to_another_replica_and_no_call_is_wrong(live: LiveClient, t
         guard = allowing(fleet, "allowed")
         fleet.put(guard)
         first, second = fleet.controller("first"), fleet.controller("second")
+        # Without an Envoy, nothing is in force.
+        eventually(lambda: programmed(fleet, guard) == ("False", True), lambda: (first.lines, second.lines))
         envoys = fleet.envoy("one"), fleet.envoy("two")
         caller = fleet.caller()
 
@@ -111,6 +128,7 @@ def test_envoys_move_to_another_replica_and_no_call_is_wrong(live: LiveClient, t
         fleet.put(guard)
         digest = digest_of(fleet, guard)
         eventually(lambda: holding("second") == both, said)
+        eventually(lambda: programmed(fleet, guard) == ("True", True), said)
         assert {caller.call("half") for _ in range(20)} == {f"denied by XAccessPolicy/{fleet.shop}/guard"}
         # Without any controller, the last policy stays in force.
         second.kill()

@@ -94,9 +94,8 @@ class FleetPart(ControllerPart):
         """The port of the xDS server; 0 while it does not listen."""
         return self.fleet.server.port
 
-    @property
     def authority(self) -> bytes | None:
-        """The CA certificates that Envoys trust this controller by; None before they were read."""
+        """Return the CA certificates that Envoys trust this controller by; None before they were read."""
         return self.certificates.issued.authority if self.certificates.issued is not None else None
 
     def take(self, state: ControllerState) -> None:

@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -65,17 +64,13 @@ def parts_of(context: ControllerContext, settings: ControllerSettings) -> list[C
         parts.append(fleet := FleetPart(context, settings.fleet))
         if (template := settings.fleet.template) is not None:
             namespaces = settings.fleet.namespaces or frozenset()
-            parts.append(InfrastructurePart(context, template, namespaces, partial(_authority, fleet)))
+            parts.append(InfrastructurePart(context, template, namespaces, fleet.authority))
     events = EventWriter(context)
     statuses = StatusPart(context, events, settings.node_timeout, fleet)
     parts += [statuses, events, ReportWriter(context)]
     if settings.warnings is not None:
         parts.append(WarningsPart(context, settings.warnings))
     return parts
-
-
-def _authority(fleet: FleetPart) -> bytes | None:
-    return fleet.authority
 
 
 class ControllerProcess:

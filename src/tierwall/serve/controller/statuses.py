@@ -26,7 +26,7 @@ from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.serve.controller.desired import DesiredStatus, WantedCondition, WantedRef
 from tierwall.serve.controller.envoy_report import generation_of
 from tierwall.serve.controller.events import EventWriter
-from tierwall.serve.controller.fleet_state import FleetState, ProgrammedReason
+from tierwall.serve.controller.fleet_state import FleetState, ProgrammedReason, ProgrammedState
 from tierwall.serve.controller.kinds import LEASE, NODE_REPORT
 from tierwall.serve.controller.node_heartbeats import NodeHeartbeats, NodeStanding
 from tierwall.serve.controller.node_state import NodeFacts, NodesState, NodesView, owner_uid, report_of
@@ -299,10 +299,12 @@ def _facts(live: Snapshot, heartbeats: NodeHeartbeats, now: float) -> Iterable[N
 
 
 def _in_envoys(fleet: FleetState | None, policy: Resource) -> WantedCondition | None:
-    """Return `Programmed` of an AccessPolicy by what Envoys hold; None if nothing is known."""
-    state = fleet.policies.get(generation_of(policy)) if fleet is not None else None
-    if state is None:
+    """Return `Programmed` of an AccessPolicy by what Envoys hold; None if this controller serves no Envoys."""
+    if fleet is None:
         return None
+    state = fleet.policies.get(generation_of(policy)) or ProgrammedState(
+        ProgrammedReason.RECONCILING, "No Envoy holds this policy as it is now"
+    )
     is_programmed = state.reason is ProgrammedReason.PROGRAMMED
     message = state.message or ("Every Envoy holds this policy" if is_programmed else "")
     return WantedCondition("Programmed", "True" if is_programmed else "False", state.reason.value, message)

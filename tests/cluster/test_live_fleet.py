@@ -134,6 +134,7 @@ def test_envoys_move_to_another_replica_and_no_call_is_wrong(live: LiveClient, t
         second.kill()
         calls.go_on()
         assert calls.wrong == []
+        assert fleet.refusals() == []
         assert calls.number > 200
         assert "half" in fleet.backend.calls
         assert "forbidden" not in fleet.backend.calls
@@ -174,7 +175,7 @@ TEMPLATE = {
 @pytest.mark.usefixtures("gateway_class")
 def test_a_gateway_gets_a_deployment_a_service_and_certificates(live: LiveClient, tmp_path: Path) -> None:
     fleet = Fleet(live, tmp_path, "made")
-    elsewhere = live.namespace("made-elsewhere")
+    elsewhere = live.namespace(f"{fleet.shop}-elsewhere")
     live.create(service_account(elsewhere))
     name = f"agents-{CLASS}"
     paths = {
@@ -235,5 +236,7 @@ def test_a_gateway_gets_a_deployment_a_service_and_certificates(live: LiveClient
         )
         live.delete(gateway)
         eventually(lambda: exists() == {404}, lambda: controller.lines)
+        # The rights of the chart are enough for all of it.
+        assert fleet.refusals() == []
     finally:
         fleet.close()

@@ -22,6 +22,7 @@ import yaml
 
 from examples.agents import certificates
 from tests import ROOT
+from tests.labs.chart import NAMESPACE, OTHER_APIS, rendered_text
 from tests.labs.envoy_lab import EXAMPLE, Backend, Caller
 from tests.labs.live_client import TIERWALL, LiveClient, path_of
 from tests.labs.waiting import HeldPort, eventually
@@ -104,17 +105,38 @@ class Fleet:
                 self.gateway = value
                 value["spec"]["gatewayClassName"] = CLASS
                 value["spec"]["listeners"][0]["port"] = self.held.number
-        account = {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": "default", "namespace": self.shop},
-        }
-        live.create(account, *self.objects)
+        live.create(service_account(self.shop), *self.objects)
+        self.kubeconfig = self._kubeconfig()
+
+    def _kubeconfig(self) -> Path:
+        """Grant what the chart grants to a controller; return the kubeconfig of its ServiceAccount."""
+        values = {"gatewayClass": {"enabled": True}, "gatewayNamespaces": [self.shop], "nodeAgent": {"enabled": False}}
+        text = rendered_text(values, OTHER_APIS).replace(NAMESPACE, self.release)
+        for value in yaml.safe_load_all(text):
+            if value is not None and value["apiVersion"].startswith("rbac"):
+                # Other tests install the chart, too.
+                value["metadata"]["name"] = f"{self.release}-{value['metadata']['name']}"
+                if "roleRef" in value:
+                    value["roleRef"]["name"] = f"{self.release}-{value['roleRef']['name']}"
+                self.live.create(value)
+        self.live.create(service_account(self.release, "tierwall-controller"))
+        path = f"/api/v1/namespaces/{self.release}/serviceaccounts/tierwall-controller/token"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        status, answer = self.live.request("POST", path, body)
+        assert status == 201, answer
+        config = json.loads(self.live.kubeconfig.read_text())
+        config["clusters"][0]["cluster"]["certificate-authority"] = str(self.live.folder / "pki" / "ca.crt")
+        config["users"] = [{"name": "controller", "user": {"token": answer["status"]["token"]}}]
+        config["contexts"] = [{"name": "live", "context": {"cluster": "live", "user": "controller"}}]
+        config["current-context"] = "live"
+        file = self.folder / "kubeconfig"
+        file.write_text(json.dumps(config))
+        return file
 
     def controller(self, name: str, template: Mapping[str, Any] | None = None) -> Process:
         """Start a replica of the controller."""
         settings = {
-            "kubeconfig": str(self.live.kubeconfig),
+            "kubeconfig": str(self.kubeconfig),
             "release": self.release,
             "shop": self.shop,
             "identity": name,
@@ -182,6 +204,11 @@ class Fleet:
         self.envoys.append(process)
         return process
 
+    def refusals(self) -> list[str]:
+        """Return what controllers said about rights that they lack."""
+        lines = (line for controller in self.controllers for line in controller.lines)
+        return [line for line in lines if "refuses" in line or "orbidden" in line]
+
     def caller(self) -> Caller:
         """Return an agent that calls tools through the Gateway."""
         context = ssl.create_default_context(cafile=str(self.folder / "callers.pem"))
@@ -204,9 +231,9 @@ class Fleet:
         self.held.close()
 
 
-def service_account(namespace: str) -> Object:
-    """Return the ServiceAccount that a controller of Kubernetes would make."""
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
+def service_account(namespace: str, name: str = "default") -> Object:
+    """Return a ServiceAccount; a controller of Kubernetes would make the default one."""
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
 
 
 class Calls:

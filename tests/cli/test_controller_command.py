@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -57,3 +59,37 @@ def test_times_are_durations(option: str) -> None:
 )
 def test_options_of_the_webhook_must_fit_together(options: tuple[str, ...], words: str) -> None:
     assert refusal("--cluster", *options) == f"Error: {words}"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--gateway-namespace=shop",), "options for Envoys and Gateways need --xds HOST:PORT"),
+        (("--envoy-certificates=0.0.0.0:1",), "options for Envoys and Gateways need --xds HOST:PORT"),
+        (
+            ("--xds=0.0.0.0:1", "--xds-key=FILE"),
+            "give --xds-certificate, --xds-key and --xds-client-ca together",
+        ),
+        (
+            ("--xds=0.0.0.0:1", "--envoy-template=FILE"),
+            "--envoy-template needs --envoy-certificates and --gateway-namespace",
+        ),
+        (
+            ("--xds=0.0.0.0:1", "--envoy-certificates=0.0.0.0:2", "--gateway-namespace=a", "--envoy-template=FILE"),
+            "Invalid value for --envoy-template: `FILE` cannot be used: Object missing required field `image`",
+        ),
+        (
+            (
+                "--xds=0.0.0.0:1",
+                "--envoy-certificates=0.0.0.0:2",
+                *(f"--xds-{name}=FILE" for name in ("certificate", "key", "client-ca")),
+            ),
+            "--envoy-certificates needs the controller's own CA: leave --xds-certificate out",
+        ),
+    ],
+)
+def test_options_for_envoys_must_fit_together(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("{}")
+    given = (option.replace("FILE", str(file)) for option in options)
+    assert refusal("--cluster", *given) == f"Error: {words.replace('FILE', str(file))}"

@@ -11,13 +11,13 @@ from tierwall.cli.clusters import ClusterParams
 from tierwall.cli.command import address, command, flag, option, print_line, print_report, repeated_option, runs
 
 if TYPE_CHECKING:
-    from tierwall.serve.controller.warnings import WarningSettings
     from collections.abc import Callable, Iterable
 
     from tierwall.resources.resource import Identity
     from tierwall.resources.snapshot import Snapshot
     from tierwall.serve.controller.fleet_part import FleetSettings
     from tierwall.serve.controller.infrastructure import InfrastructureTemplate
+    from tierwall.serve.controller.warnings import WarningSettings
 
 _FILE = click.Path(exists=True, dir_okay=False)
 

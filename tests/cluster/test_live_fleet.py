@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.labs.fleet import CLASS, Calls, Fleet, service_account
 from tests.labs.live_client import LiveClient, path_of
+from tests.labs.live_cluster import LiveCluster
 from tests.labs.waiting import PATIENCE_S, eventually
 from tierwall.serve.controller.envoy_report import (
     REPORT_ANNOTATION,
@@ -31,6 +33,18 @@ GATEWAY_CLASS: dict[str, Any] = {
     "metadata": {"name": CLASS},
     "spec": {"controllerName": "tierwall.io/controller"},
 }
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveClient]:
+    """A cluster of its own: controllers of other tests would write the statuses of these Gateways, too."""
+    cluster = LiveCluster(tmp_path_factory.mktemp("fleet"))
+    try:
+        cluster.start()
+        with contextlib.closing(LiveClient(cluster.folder)) as client:
+            yield client
+    finally:
+        cluster.stop()
 
 
 @pytest.fixture

@@ -77,6 +77,8 @@ class Process:
             self._process.terminate()
         code = self._process.wait(30)
         self._thread.join()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
         return code
 
 
@@ -90,6 +92,7 @@ class Fleet:
         self.held = HeldPort()
         self.controllers: list[Process] = []
         self.envoys: list[Process] = []
+        self._callers: list[Caller] = []
         authority = certificates.Authority()
         (folder / "callers.pem").write_bytes(authority.pem)
         pair = authority.agent("agents", "shopper")
@@ -213,7 +216,9 @@ class Fleet:
         """Return an agent that calls tools through the Gateway."""
         context = ssl.create_default_context(cafile=str(self.folder / "callers.pem"))
         context.load_cert_chain(self.folder / "shopper.pem")
-        return Caller(context, self.held.number)
+        caller = Caller(context, self.held.number)
+        self._callers.append(caller)
+        return caller
 
     def put(self, value: Object) -> None:
         """Create an object, or replace its spec."""
@@ -225,6 +230,9 @@ class Fleet:
         assert status in (200, 201), answer
 
     def close(self) -> None:
+        """Stop everything."""
+        for caller in self._callers:
+            caller.close()
         for process in (*self.envoys, *self.controllers):
             process.stop()
         self.backend.close()

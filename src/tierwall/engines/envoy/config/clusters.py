@@ -37,19 +37,24 @@ _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 def backend_cluster(resource: Resource, port: int, options: EnvoyOptions) -> Any | None:
     """Return the cluster of an XBackend, or of a port of a Service; None if the object does not give an address."""
-    name = backend_cluster_name(resource, port)
+    located = backend_address(resource, port, options)
+    return cluster(backend_cluster_name(resource, port), located[0], tls=located[1]) if located is not None else None
+
+
+def backend_address(resource: Resource, port: int, options: EnvoyOptions) -> tuple[SocketAddress, bool] | None:
+    """Return the address of an XBackend, or of a port of a Service, and whether it is reached over TLS."""
     override = options.endpoints.get(str(resource.reference))
     if override is not None:
-        return cluster(name, override)
+        return override, False
     if resource.kind == "Service":
-        return cluster(name, SocketAddress(_dns(resource.name, resource.namespace, options), port)) if port else None
+        return (SocketAddress(_dns(resource.name, resource.namespace, options), port), False) if port else None
     mcp = nested_map(resource.spec, "mcp")
     port = mcp["port"] if type(mcp.get("port")) is int else 0
     service, host = mcp.get("serviceName"), mcp.get("hostname")
     if isinstance(service, str) and _NAME.fullmatch(service) and port:
-        return cluster(name, SocketAddress(_dns(service, resource.namespace, options), port))
+        return SocketAddress(_dns(service, resource.namespace, options), port), False
     if isinstance(host, str) and (_NAME.fullmatch(host) or read_ip(host) is not None) and port:
-        return cluster(name, SocketAddress(host, port), tls=True)
+        return SocketAddress(host, port), True
     return None
 
 

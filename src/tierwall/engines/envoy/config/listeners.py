@@ -29,6 +29,14 @@ from tierwall.core.source import Path
 from tierwall.engines.envoy.config import external_auth, mcp
 from tierwall.engines.envoy.config.connections import limit_connections, limit_silence, limit_streams
 from tierwall.engines.envoy.config.fence import ObjectFence
+from tierwall.engines.envoy.config.listener_problem import (
+    PORT_UNAVAILABLE,
+    UNSUPPORTED_PROTOCOL,
+    ListenerKey,
+    ListenerProblem,
+    listener_key,
+    separate_conflicts,
+)
 from tierwall.engines.envoy.config.matchers import matcher, packed
 from tierwall.engines.envoy.config.names import (
     BODILESS,
@@ -51,7 +59,7 @@ from tierwall.engines.envoy.config.tls import ListenerTls, listener_tls, transpo
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 
-UNSUPPORTED_PROTOCOL, PORT_TAKEN = "TW657", "TW658"
+NOT_SERVED, PORT_TAKEN = "TW657", "TW658"
 CLOSED = "its listeners are not opened"
 # The policies in force when a request begins decide on it. This limit keeps clients from beginning requests long before
 # they need them: after this time a revocation is complete.
@@ -181,6 +189,8 @@ class ServedGateways(Struct, frozen=True, eq=False):
     diagnostics: tuple[Diagnostic, ...]
     # The Gateway that has each address.
     holders: Mapping[SocketAddress, Identity]
+    # Why listeners are not served.
+    unserved: Mapping[ListenerKey, ListenerProblem] = {}
 
     @property
     def plans(self) -> list[RoutePlan]:
@@ -205,10 +215,10 @@ class ServedGateways(Struct, frozen=True, eq=False):
         return listener(name, address, [_chain(parts, routes[parts.plan.name], options, filters) for parts in chains])
 
     @property
-    def listeners_in_force(self) -> frozenset[tuple[Identity, str]]:
-        """The listeners that are served, each by its owner and name."""
+    def listeners_in_force(self) -> frozenset[ListenerKey]:
+        """The listeners that are served."""
         return frozenset(
-            (listener.owner.identity, listener.name)
+            listener_key(listener)
             for _, chains in self.ports.values()
             for chain in chains
             for listener in chain.listeners
@@ -270,6 +280,7 @@ class _ServedBuilder:
         self._diagnostics: list[Diagnostic] = []
         self._ports: dict[str, tuple[SocketAddress, tuple[FilterChain, ...]]] = {}
         self._secrets: dict[str, Any] = {}
+        self._unserved: dict[ListenerKey, ListenerProblem] = {}
 
     @property
     def gateways(self) -> list[Resource]:
@@ -306,6 +317,8 @@ class _ServedBuilder:
             if owner.identity != gateway.identity:
                 message = f"{gateway.reference} is not served on port {port}: {owner.reference} has {where} already"
                 self._diagnostics.append(listeners[0].owner.diagnostic(PORT_TAKEN, message, _path(listeners[0])))
+                problem = ListenerProblem(PORT_UNAVAILABLE, message)
+                self._unserved |= {listener_key(listener): problem for listener in listeners}
                 continue
             chains = self._fence.guard(gateway, CLOSED, partial(self._chains, gateway, listeners))
             if chains:
@@ -327,29 +340,27 @@ class _ServedBuilder:
 
     def _compatible(self, gateway: Resource, listeners: list[Listener]) -> list[Listener]:
         """Return the listeners on one port that do not conflict: one protocol, and one listener per host name."""
-        kept: list[Listener] = []
-        for listener in sorted(listeners, key=lambda listener: self._standing(gateway, listener)):
-            if listener.protocol not in ("HTTP", "HTTPS"):
-                message = f"protocol `{listener.protocol}` of {listener} is not served"
-                self._diagnostics.append(listener.owner.diagnostic(UNSUPPORTED_PROTOCOL, message, _path(listener)))
-            elif rival := next((other for other in kept if _conflict(other, listener)), None):
-                message = f"{listener} is not served: {rival} has port {listener.port} already"
-                self._diagnostics.append(listener.owner.diagnostic(PORT_TAKEN, message, _path(listener)))
-            else:
-                kept.append(listener)
+        in_order = sorted(listeners, key=lambda listener: self._standing(gateway, listener))
+        kept, others = separate_conflicts(in_order)
+        for listener, problem in others:
+            code = NOT_SERVED if problem.reason == UNSUPPORTED_PROTOCOL else PORT_TAKEN
+            self._diagnostics.append(listener.owner.diagnostic(code, problem.message, _path(listener)))
+            self._unserved[listener_key(listener)] = problem
         return kept
 
     def _standing(self, gateway: Resource, listener: Listener) -> tuple[bool, bool]:
         """Return the sort key of listeners that compete: the Gateway's own come first, then those in force."""
-        return listener.owner is not gateway, (listener.owner.identity, listener.name) not in self._in_force
+        return listener.owner is not gateway, listener_key(listener) not in self._in_force
 
     def _chain(self, gateway: Resource, group: list[Listener]) -> FilterChain | None:
         first, tls, socket = group[0], None, None
         name = route_name(gateway, first)
         if first.protocol == "HTTPS":
-            tls = listener_tls(self._snapshot, gateway, first, self._options, self._diagnostics)
-            if tls is None:
+            tls_or_problem = listener_tls(self._snapshot, gateway, first, self._options, self._diagnostics)
+            if isinstance(tls_or_problem, ListenerProblem):
+                self._unserved[listener_key(first)] = tls_or_problem
                 return None
+            tls = tls_or_problem
             socket, secrets = transport_socket(tls, name, self._options.static)
             self._secrets |= secrets
         attached = [
@@ -363,7 +374,7 @@ class _ServedBuilder:
         """Return everything added so far."""
         problems = (*self._diagnostics, *self._fence.diagnostics, *self._planning.diagnostics)
         holders = {address: gateway.identity for address, gateway in self._holders.items()}
-        return ServedGateways(self._ports, self._planning.clusters, self._secrets, problems, holders)
+        return ServedGateways(self._ports, self._planning.clusters, self._secrets, problems, holders, self._unserved)
 
 
 def _bind_key(gateway: Resource, port: int) -> str:
@@ -372,8 +383,3 @@ def _bind_key(gateway: Resource, port: int) -> str:
 
 def _path(listener: Listener) -> Path:
     return "spec", "listeners", listener.number
-
-
-def _conflict(listener: Listener, other: Listener) -> bool:
-    """Whether two listeners on one port conflict."""
-    return listener.protocol != other.protocol or listener.hostname.lower() == other.hostname.lower()

@@ -13,7 +13,7 @@ from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2
 from msgspec import Struct
 
-from tierwall.attach.backend import BackendRef, backend_refs
+from tierwall.attach.backend import BackendRef, backend_refs, is_permitted
 from tierwall.attach.listener import Listener, narrower_hostname
 from tierwall.attach.place import HTTP_ROUTE, SERVICE
 from tierwall.attach.route import RouteOnListener
@@ -31,6 +31,7 @@ from tierwall.values.time import parse_seconds
 
 UNSUPPORTED, NO_BACKEND = "TW655", "TW656"
 CLOSED = "its rules answer 500"
+BACKEND_FILTERS = "filters of a backendRef"
 
 
 class RouteBackend(Struct, frozen=True, eq=False):
@@ -43,6 +44,8 @@ class RouteBackend(Struct, frozen=True, eq=False):
     cluster: str | None = None
     # The host that replaces the client's, if any.
     host: str = ""
+    # A part of the reference that is not supported: its requests are answered with 500.
+    unsupported: str = ""
 
 
 class PlannedRoute(Struct, frozen=True, eq=False):
@@ -52,6 +55,16 @@ class PlannedRoute(Struct, frozen=True, eq=False):
     route: Resource
     backends: tuple[RouteBackend, ...] = ()
     method: object = None
+    # The number of the rule, and the part of it that is not supported: its requests are answered with 500.
+    rule: int = 0
+    unsupported: str = ""
+
+
+class UnresolvedRef(NamedTuple):
+    """A backendRef that leads nowhere: the reason that the status of the route has (Gateway API, `ResolvedRefs`)."""
+
+    reason: str
+    message: str
 
 
 class PlannedHost(NamedTuple):
@@ -145,17 +158,19 @@ class RoutePlanner:
                 key = precedence(route, number, index, match)
                 filters = rule.get("filters")
                 unsupported = apply_filters(message, match, filters, listener, self._options.max_program_size)
-                yield key, self._route(message, unsupported, route, rule, match, backends)
+                yield key, self._route(message, unsupported, route, number, match, backends)
 
     def _route(
         self,
         message: Any,
         unsupported: str,
         route: Resource,
-        rule: Mapping[str, Any],
+        number: int,
         match: Mapping[str, Any],
         backends: tuple[RouteBackend, ...],
     ) -> PlannedRoute:
+        unsupported_parts = dict.fromkeys(filter(None, (unsupported, *(backend.unsupported for backend in backends))))
+        parts = ", ".join(unsupported_parts)
         if unsupported:
             problem = f"{unsupported} is not supported: the rule answers 500"
             self._diagnostics.append(route.diagnostic(UNSUPPORTED, problem, ("spec", "rules")))
@@ -164,15 +179,14 @@ class RoutePlanner:
             message.ClearField("action")
             message.direct_response.status = 500
         if message.HasField("redirect") or message.HasField("direct_response"):
-            return PlannedRoute(message, route)
+            return PlannedRoute(message, route, rule=number, unsupported=parts)
         # An event stream lives as long as its session: no timeout unless the route sets one.
-        message.route.timeout.FromNanoseconds(int((_timeout(rule) or 0) * 1e9))
-        return PlannedRoute(message, route, backends, match.get("method"))
+        message.route.timeout.FromNanoseconds(int((_timeout(rules(route)[number]) or 0) * 1e9))
+        return PlannedRoute(message, route, backends, match.get("method"), number, parts)
 
     def _backend(self, gateway: Resource, listener: Listener, ref: BackendRef) -> RouteBackend:
-        resource = ref.place.resource(self._snapshot) if ref.resolves(self._snapshot) else None
-        known = resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE)
-        cluster = self._cluster(resource, ref.port) if resource is not None and known else None
+        resource = ref.place.resource(self._snapshot) if unresolved(self._snapshot, ref) is None else None
+        cluster = self._cluster(resource, ref.port) if resource is not None else None
         if resource is None or cluster is None:
             message = (
                 f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it are answered with 500"
@@ -180,15 +194,27 @@ class RoutePlanner:
             self._diagnostics.append(ref.route.diagnostic(NO_BACKEND, message, ref.path))
             return RouteBackend(gateway, listener, _weight(ref))
         if list(list_of_maps(ref.value.get("filters"))):
-            message = "filters of a backendRef are not supported: requests to it are answered with 500"
+            message = f"{BACKEND_FILTERS} are not supported: requests to it are answered with 500"
             self._diagnostics.append(ref.route.diagnostic(UNSUPPORTED, message, ref.path))
-            return RouteBackend(gateway, listener, _weight(ref))
+            return RouteBackend(gateway, listener, _weight(ref), unsupported=BACKEND_FILTERS)
         self.clusters[cluster.name] = cluster
         return RouteBackend(gateway, listener, _weight(ref), resource, cluster.name, clusters.external_host(resource))
 
     def _cluster(self, backend: Resource, port: int) -> Any | None:
         words = "requests to it are answered with 500"
         return self._fence.guard(backend, words, lambda: clusters.backend_cluster(backend, port, self._options))
+
+
+def unresolved(snapshot: Snapshot, ref: BackendRef) -> UnresolvedRef | None:
+    """Return why a backendRef does not lead to a Service or XBackend, or None if it does."""
+    if ref.place.key not in (*BACKENDS, SERVICE):
+        return UnresolvedRef("InvalidKind", f"{ref.place}: a backend must be a Service or an XBackend")
+    if not is_permitted(snapshot, ref.route, ref.place):
+        words = f"no ReferenceGrant in namespace {ref.place.namespace} permits {ref.place}"
+        return UnresolvedRef("RefNotPermitted", words)
+    if ref.place.resource(snapshot) is None:
+        return UnresolvedRef("BackendNotFound", f"{ref.place} does not exist")
+    return None
 
 
 def _closed_routes(route: Resource) -> Iterator[tuple[tuple[Any, ...], PlannedRoute]]:
@@ -200,7 +226,8 @@ def _closed_routes(route: Resource) -> Iterator[tuple[tuple[Any, ...], PlannedRo
                 name = f"{route.namespace}/{route.name}/{number}/{index}"
                 message = route_components_pb2.Route(name=name, match=plain_match(match))
                 message.direct_response.status = 500
-                yield precedence(route, number, index, match), PlannedRoute(message, route)
+                planned = PlannedRoute(message, route, rule=number, unsupported="a route that cannot be compiled")
+                yield precedence(route, number, index, match), planned
 
 
 def place(gateway: Resource, listener: Listener, backends: tuple[RouteBackend, ...]) -> Any:

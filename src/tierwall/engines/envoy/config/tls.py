@@ -12,7 +12,7 @@ import binascii
 from collections.abc import Iterator, Mapping
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -24,7 +24,9 @@ from tierwall.attach.backend import is_permitted
 from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.place import GATEWAY, Place
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy.config import listener_problem
 from tierwall.engines.envoy.config.fence import ObjectFence
+from tierwall.engines.envoy.config.listener_problem import ListenerProblem
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.options import Certificate, EnvoyOptions
 from tierwall.resources.resource import Identity, Resource, list_of_maps, nested_map
@@ -55,36 +57,39 @@ class ListenerTls(Struct, frozen=True):
 
 def listener_tls(
     snapshot: Snapshot, gateway: Resource, listener: Listener, options: EnvoyOptions, problems: list[Diagnostic]
-) -> ListenerTls | None:
-    """Return the TLS of an HTTPS listener; None with problems if it is unusable."""
-    certificate = _certificate(snapshot, listener, options, problems)
-    authority, required, known = _authority(snapshot, gateway, listener, options, problems)
-    if certificate is None or not known:
-        return None
-    if authority is None:
+) -> ListenerTls | ListenerProblem:
+    """Return the TLS of an HTTPS listener, or why it is unusable, which also becomes a diagnostic."""
+    certificate = _certificate(snapshot, listener, options)
+    authority = _authority(snapshot, gateway, listener, options)
+    unusable = [problem for problem in (certificate, authority) if isinstance(problem, ListenerProblem)]
+    problems += [_problem(BAD_CERTIFICATE, problem.message, listener) for problem in unusable]
+    if isinstance(certificate, ListenerProblem):
+        return certificate
+    if isinstance(authority, ListenerProblem):
+        return authority
+    bundle, required = authority
+    if bundle is None:
         message = f"{listener} does not name an authority for client certificates: callers have no identity there"
         problems.append(_problem(NO_AUTHORITY, message, listener))
-    return ListenerTls(certificate, authority, required)
+    return ListenerTls(certificate, bundle, required)
 
 
-def _certificate(
-    snapshot: Snapshot, listener: Listener, options: EnvoyOptions, problems: list[Diagnostic]
-) -> Certificate | None:
+def _certificate(snapshot: Snapshot, listener: Listener, options: EnvoyOptions) -> Certificate | ListenerProblem:
     refs = list(list_of_maps(nested_map(listener.value, "tls").get("certificateRefs")))
     if not refs:
-        if options.certificate is None:
-            problems.append(_problem(BAD_CERTIFICATE, f"{listener} does not name a certificate", listener))
-        return options.certificate
-    ref = refs[0]
-    place = _place(ref, "Secret", listener.owner.namespace)
-    data, reason = _data(snapshot, listener.owner, place)
-    if data is not None:
-        certificate = Certificate(data.get("tls.crt", b""), data.get("tls.key", b""))
-        reason = certificate_problem(certificate)
-        if not reason:
-            return certificate
-    problems.append(_problem(BAD_CERTIFICATE, f"certificate of {listener} cannot be used: {reason}", listener))
-    return None
+        return options.certificate or ListenerProblem(
+            listener_problem.INVALID_CERTIFICATE, f"{listener} does not name a certificate"
+        )
+    place = _place(refs[0], "Secret", listener.owner.namespace)
+    data = _data(snapshot, listener.owner, place)
+    words = f"certificate of {listener} cannot be used: "
+    if isinstance(data, _Unreadable):
+        reason = listener_problem.INVALID_CERTIFICATE if data.is_permitted else listener_problem.NOT_PERMITTED
+        return ListenerProblem(reason, words + data.message)
+    certificate = Certificate(data.get("tls.crt", b""), data.get("tls.key", b""))
+    if problem := certificate_problem(certificate):
+        return ListenerProblem(listener_problem.INVALID_CERTIFICATE, words + problem)
+    return certificate
 
 
 def certificate_problem(certificate: Certificate) -> str:
@@ -106,28 +111,34 @@ def certificate_problem(certificate: Certificate) -> str:
 
 
 def _authority(
-    snapshot: Snapshot, gateway: Resource, listener: Listener, options: EnvoyOptions, problems: list[Diagnostic]
-) -> tuple[bytes | None, bool, bool]:
-    """Return the authorities, whether clients must have a certificate, and whether all of it could be read."""
+    snapshot: Snapshot, gateway: Resource, listener: Listener, options: EnvoyOptions
+) -> tuple[bytes | None, bool] | ListenerProblem:
+    """Return the authorities, and whether clients must have a certificate; or why an authority cannot be read."""
     validation = _validation(gateway, listener.port)
     refs = list(list_of_maps(validation.get("caCertificateRefs")))
     required = validation.get("mode") != "AllowInsecureFallback"
     if not refs:
-        return options.client_authority, options.client_authority is not None, True
+        return options.client_authority, options.client_authority is not None
+    words = f"authority for client certificates on {listener} cannot be used: "
     bundles = b""
     for ref in refs:
-        data, reason = _data(snapshot, gateway, _place(ref, "ConfigMap", gateway.namespace))
-        bundle = data.get("ca.crt", b"") if data is not None else b""
+        place = _place(ref, "ConfigMap", gateway.namespace)
+        data = _data(snapshot, gateway, place)
+        if isinstance(data, _Unreadable):
+            if not data.is_permitted:
+                return ListenerProblem(listener_problem.NOT_PERMITTED, words + data.message, True)
+            is_known = place.key in _READ
+            reason = listener_problem.INVALID_AUTHORITY if is_known else listener_problem.INVALID_AUTHORITY_KIND
+            return ListenerProblem(reason, words + data.message, True)
+        bundle = data.get("ca.crt", b"")
         try:
             x509.load_pem_x509_certificates(bundle)
         except ValueError:
-            reason = reason or "`ca.crt` is not a PEM certificate"
-        if reason:
-            message = f"authority for client certificates on {listener} cannot be used: {reason}"
-            problems.append(_problem(BAD_CERTIFICATE, message, listener))
-            return None, required, False
+            return ListenerProblem(
+                listener_problem.INVALID_AUTHORITY, f"{words}`ca.crt` is not a PEM certificate", True
+            )
         bundles += bundle if bundle.endswith(b"\n") else bundle + b"\n"
-    return bundles, required, True
+    return bundles, required
 
 
 def _validation(gateway: Resource, port: int) -> Mapping[str, Any]:
@@ -187,21 +198,28 @@ def _objects_of(snapshot: Snapshot, gateway: Resource) -> set[Identity]:
     return needed
 
 
-def _data(snapshot: Snapshot, owner: Resource, place: Place) -> tuple[dict[str, bytes] | None, str]:
-    """Return the data of a Secret or ConfigMap, or None with the reason why it cannot be read."""
+class _Unreadable(NamedTuple):
+    """A reference whose data cannot be read, and why."""
+
+    message: str
+    is_permitted: bool = True
+
+
+def _data(snapshot: Snapshot, owner: Resource, place: Place) -> dict[str, bytes] | _Unreadable:
+    """Return the data of a Secret or ConfigMap, or why it cannot be read."""
     if place.key not in _READ:
-        return None, f"{place} is neither a Secret nor a ConfigMap"
+        return _Unreadable(f"{place} is neither a Secret nor a ConfigMap")
     if not is_permitted(snapshot, owner, place):
-        return None, f"no ReferenceGrant in namespace {place.namespace} permits {place}"
+        return _Unreadable(f"no ReferenceGrant in namespace {place.namespace} permits {place}", is_permitted=False)
     resource = place.resource(snapshot)
     if resource is None and place.namespace == "default":
         resource = place._replace(namespace="").resource(snapshot)
     if resource is None:
-        return None, f"{place} does not exist"
+        return _Unreadable(f"{place} does not exist")
     try:
-        return dict(_entries(resource)), ""
+        return dict(_entries(resource))
     except (binascii.Error, ValueError):
-        return None, f"{place} has data that is not Base64"
+        return _Unreadable(f"{place} has data that is not Base64")
 
 
 def _entries(resource: Resource) -> Iterator[tuple[str, bytes]]:

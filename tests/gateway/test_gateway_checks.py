@@ -196,6 +196,40 @@ def test_an_expression_that_does_not_parse() -> None:
     assert message.startswith("`traffic.directResponse.conditional.0.condition` is not a valid CEL expression: 1:")
 
 
+# Settings that are a Go duration or CEL, each with a hole for the text.
+DURATIONS: dict[str, Any] = {
+    "delay": lambda text: {"traffic": {"delay": {"duration": text}}},
+    "cache": lambda text: {"traffic": {"extAuth": _cached(text)}},
+    "conditional cache": lambda text: {"traffic": {"extAuth": {"conditional": [{"policy": _cached(text)}]}}},
+    "backend cache": lambda text: {"backend": {"extAuth": _cached(text)}},
+}
+
+
+def _cached(ttl: str) -> dict[str, Any]:
+    return {"backendRef": {"name": "svc", "port": 80}, "grpc": {}, "cache": {"key": ["request.path"], "ttl": ttl}}
+
+
+@pytest.mark.parametrize("setting", DURATIONS)
+@pytest.mark.parametrize("text", ["2s", "1h30m", "-1.5ms", 'duration("2s")', "random() < 0.1 ? 500 : 0"])
+def test_a_duration_is_as_good_as_an_expression(setting: str, text: str) -> None:
+    assert messages(policy("p", "Gateway/gw", **DURATIONS[setting](text)), code="TW307") == []
+
+
+@pytest.mark.parametrize("setting", DURATIONS)
+@pytest.mark.parametrize("text", ["2 seconds", "5x", "1h30"])
+def test_what_is_neither_a_duration_nor_an_expression_is_found(setting: str, text: str) -> None:
+    (message,) = messages(policy("p", "Gateway/gw", **DURATIONS[setting](text)), code="TW307")
+    assert "is not a valid duration or CEL expression" in message
+
+
+def test_other_expressions_are_no_durations() -> None:
+    broken = {"condition": "2s", "policy": {"status": 200}}
+    (message,) = messages(
+        policy("p", "Gateway/gw", traffic={"directResponse": {"conditional": [broken]}}), code="TW307"
+    )
+    assert "is not a valid CEL expression" in message
+
+
 def test_a_route_or_listener_set_that_attaches_nowhere() -> None:
     (message,) = messages(route(parents=[{"name": "gone"}]), code="TW308")
     assert message == "HTTPRoute/ns/route does not attach through parentRefs[0]: Gateway ns/gone not found"

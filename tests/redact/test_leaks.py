@@ -74,7 +74,7 @@ def filled(schema: Schema, marks: Marks, path: tuple[str, ...], above: tuple[Sch
         return None
     inside = (*above, schema)
     place = ".".join(path)
-    if schema.title == "CELExpression" or path[-1:] == ("expression",):
+    if schema.title in ("CELExpression", "DurationOrCEL") or path[-1:] == ("expression",):
         name, other = marks.new(place), marks.new(f"{place} comment")
         return f'request.namespace == "{name}" // {other}\n'
     if schema.properties or schema.additional is not None or schema.type == "object":

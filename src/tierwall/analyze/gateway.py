@@ -140,7 +140,7 @@ def broken_expression_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Find expressions that do not parse. The gateway drops such a setting, and such a condition is never true."""
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
         for broken in broken_expressions(policy):
-            message = f"`{'.'.join(map(str, broken.path[1:]))}` is not a valid CEL expression: {broken.message}"
+            message = f"`{'.'.join(map(str, broken.path[1:]))}` is not a valid {broken.expected}: {broken.message}"
             shown = broken.text if len(broken.text) <= 80 else f"{broken.text[:79]}…"
             yield policy.diagnostic(BROKEN, message, broken.path, actual=shown)
 

@@ -34,6 +34,7 @@ from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.schema import Schema
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import has_other_defaults, objections
+from tierwall.values.time import parse_duration
 
 BAD_EXPRESSION, BAD_PATTERN = "TW401", "TW402"
 
@@ -101,7 +102,9 @@ def pattern_problem(pattern: str) -> str:
 
 
 _ENVIRONMENT = Environment(extensions=True)
-_FRAGMENT = "CELExpression"
+# The names that schemas give to expressions; the second kind may also be a Go duration.
+_CEL, _DURATION_OR_CEL = "CELExpression", "DurationOrCEL"
+_POLICY = "agentgateway.dev/v1alpha1", "AgentgatewayPolicy"
 
 
 class BrokenExpression(NamedTuple):
@@ -110,6 +113,8 @@ class BrokenExpression(NamedTuple):
     path: tuple[str | int, ...]
     text: str
     message: str
+    # What it should be.
+    expected: str
 
     @property
     def setting(self) -> tuple[str | int, ...]:
@@ -121,16 +126,21 @@ class BrokenExpression(NamedTuple):
 def broken_expressions(policy: Resource) -> tuple[BrokenExpression, ...]:
     """Return every expression of the policy that does not parse, in the order of the document."""
     return tuple(
-        BrokenExpression(path, text, message)
-        for path, text in _expressions(policy.value, schema_of("agentgateway.dev/v1alpha1", "AgentgatewayPolicy"), ())
+        BrokenExpression(path, text, message, expected)
+        for path, text, expected in _expressions(policy.value, schema_of(*_POLICY), ())
         if (message := _message(text))
     )
 
 
-def _expressions(value: Any, schema: Schema, path: tuple[str | int, ...]) -> Iterator[tuple[Any, str]]:
-    if schema.title == _FRAGMENT:
-        if isinstance(value, str):
-            yield path, value
+def _expressions(
+    value: Any, schema: Schema, path: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
+    """Yield every expression with its path and a name for what it should be; durations are left out."""
+    if schema.title == _CEL and isinstance(value, str):
+        yield path, value, "CEL expression"
+    elif schema.title == _DURATION_OR_CEL and isinstance(value, str):
+        if parse_duration(value) is None:
+            yield path, value, "duration or CEL expression"
     elif isinstance(value, list) and schema.items is not None:
         for index, item in enumerate(value):
             yield from _expressions(item, schema.items, (*path, index))

@@ -134,7 +134,7 @@ def gateway_policy_accepted(snapshot: Snapshot, policy: Resource) -> StatusCondi
     if not broken:
         return StatusCondition("Accepted", True, "Valid", "Policy accepted")
     message = _joined(
-        f"{'.'.join(map(str, expression.path[1:]))} is not a valid CEL expression: {expression.text}"
+        f"{'.'.join(map(str, expression.path[1:]))} is not a valid {expression.expected}: {expression.text}"
         for expression in broken
     )
     settings = {

@@ -12,6 +12,7 @@ from typing import Any
 
 from tierwall.resources.schema import Schema
 from tierwall.values.pattern import pattern
+from tierwall.values.time import parse_duration
 
 
 class TextType(Enum):
@@ -97,7 +98,7 @@ _HOST_HEADERS = ("host", ":authority")
 # The type of a message, which decides how it is read.
 _TYPE_HEADERS = ("content-type", "accept")
 _REGEX = "RegularExpression"
-_CEL = "CELExpression"
+_CEL, _DURATION_OR_CEL = "CELExpression", "DurationOrCEL"
 # The section of an AgentgatewayBackend with one provider.
 _PROVIDER, _BACKEND = "backend", "AgentgatewayBackend"
 # Durations, quantities, numbers: they tell nothing about anybody.
@@ -117,7 +118,9 @@ def text_type(text: str, field: str, parent: str, holder: Mapping[str, Any], sch
     if schema is not None:
         if text in schema.enum:
             return TextType.WORD
-        if schema.title == _CEL:
+        if schema.title == _DURATION_OR_CEL and parse_duration(text) is not None:
+            return TextType.WORD
+        if schema.title in (_CEL, _DURATION_OR_CEL):
             return TextType.EXPRESSION
     if field == "name" and parent == "subjects":
         return _SUBJECTS.get(str(holder.get("kind")), TextType.USER)

@@ -14,6 +14,7 @@ from tierwall.analyze.statuses import statuses
 from tierwall.attach.status import MAX_ANCESTORS, PolicyStatus, bounded_message
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import UnknownName
+from tierwall.gateway.question import GatewayQuestion, ask
 from tierwall.render.status import status_document
 from tierwall.resources.admission import admit
 from tierwall.resources.load import load_objects
@@ -104,8 +105,37 @@ def test_a_bad_expression_makes_a_policy_valid_in_part() -> None:
     partly = conditions("p", gateway(), policy("p", "Gateway/gw", traffic=broken | {"timeouts": {"request": "1s"}}))
     assert partly["gw"]["Accepted"][:2] == (True, "PartiallyValid")
     assert "is not a valid CEL expression: a ==" in partly["gw"]["Accepted"][2]
-    wholly = conditions("p", gateway(), policy("p", "Gateway/gw", traffic=broken))
-    assert wholly["StatusSummary"]["Accepted"][:2] == (False, "Invalid")
+
+
+BROKEN_RULES = {"authorization": {"policy": {"matchExpressions": ["a_{{b}}"]}}}
+BROKEN_DELAY = {"delay": {"duration": "2 seconds"}}
+
+
+@pytest.mark.parametrize(
+    ("traffic", "accepted", "in_force"),
+    [
+        # The data plane gets the rule as it is, and denies.
+        (BROKEN_RULES, (True, "PartiallyValid"), ["traffic.authorization"]),
+        (BROKEN_DELAY | {"timeouts": {"request": "1s"}}, (True, "PartiallyValid"), ["traffic.timeouts"]),
+        (BROKEN_DELAY | BROKEN_RULES, (True, "PartiallyValid"), ["traffic.authorization"]),
+        # The controller makes nothing of a delay that it cannot read, and so nothing of this policy.
+        (BROKEN_DELAY, (False, "Invalid"), []),
+    ],
+)
+@pytest.mark.parametrize("profile", ["docs", "agentgateway"])
+def test_status_and_effective_agree_on_broken_expressions(
+    traffic: dict[str, Any], accepted: tuple[bool, str], in_force: list[str], profile: str
+) -> None:
+    objects = gateway(), policy("p", "Gateway/gw", traffic=traffic)
+    (ancestor,) = conditions("p", *objects).values()
+    assert ancestor["Accepted"][:2] == accepted
+    assert ancestor["Attached"][0] == accepted[0]
+    question = GatewayQuestion.from_dict({"gateway": "ns/gw", "profile": profile})
+    answer = ask(Snapshot.of(load_objects(list(objects))), question).to_dict()
+    assert list(answer["effective"]) == in_force
+    kept = [note for note in answer["notes"] if "the setting counts, and the expression always fails" in note]
+    left_out = [note for note in answer["notes"] if "the setting is left out" in note]
+    assert (len(kept), len(left_out)) == ("authorization" in traffic, "delay" in traffic)
 
 
 @pytest.mark.parametrize(

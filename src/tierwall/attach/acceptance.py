@@ -4,7 +4,7 @@ An AccessPolicy with an unusable expression or pattern is as invalid as one that
 targets (docs/semantics.md#an-invalid-policy-closes-its-targets). The variables of its expressions
 (docs/tool.md#expressions) are typed, so an expression that cannot return a bool is found before any request;
 `request.mcp.arguments` is Tierwall's own. An AgentgatewayPolicy is accepted in part (docs/gateway.md#status): a setting
-whose expression does not parse is left out. The schema says which strings are CEL.
+whose expression does not parse is in force, except for a few that are left out. The schema says which strings are CEL.
 
 A target takes five AccessPolicies, one of them with action ExternalAuth (docs/semantics.md#five-policies-per-target).
 The most senior policies stay: the older ones, then those with the smaller `namespace/name`. Every policy that names the
@@ -120,6 +120,17 @@ class BrokenExpression(NamedTuple):
     def setting(self) -> tuple[str | int, ...]:
         """The section and property of the setting that has the expression."""
         return self.path[1:3]
+
+
+# The settings that the controller leaves out if their expression is broken. It hands all others to the data plane as
+# they are written, where a broken expression fails for every request.
+_LEFT_OUT = frozenset((("traffic", "delay"),))
+
+
+@per_resource
+def left_out_settings(policy: Resource) -> frozenset[tuple[str | int, ...]]:
+    """Return the settings of an AgentgatewayPolicy that are not in force because of a broken expression."""
+    return frozenset(broken.setting for broken in broken_expressions(policy)) & _LEFT_OUT
 
 
 @per_resource

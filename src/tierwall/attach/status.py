@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tierwall.attach.acceptance import broken_expressions, closing_reasons, exceeded_limits, refusals
+from tierwall.attach.acceptance import (
+    broken_expressions,
+    closing_reasons,
+    exceeded_limits,
+    left_out_settings,
+    refusals,
+)
 from tierwall.attach.attachment import AttachmentProblem, TargetAttachment, attachment
 from tierwall.attach.backend import nested_refs
 from tierwall.attach.closing import NO_SCOPE, closed_places, closing_scope
@@ -143,7 +149,7 @@ def gateway_policy_accepted(snapshot: Snapshot, policy: Resource) -> StatusCondi
         for name in policy.spec.get(section) or ()
         if name != "phase"
     }
-    if settings <= {expression.setting for expression in broken}:
+    if settings <= left_out_settings(policy):
         return StatusCondition("Accepted", False, "Invalid", message)
     return StatusCondition("Accepted", True, "PartiallyValid", message)
 

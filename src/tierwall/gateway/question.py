@@ -119,7 +119,7 @@ def _answer(mergers: Mapping[Profile, Merger], chosen: Merger, place: RequestPla
 
 
 def _omissions(snapshot: Snapshot, place: RequestPlace) -> tuple[Omission, ...]:
-    named = [part for part in (place.gateway, place.listener_set, place.route, place.backend) if part is not None]
+    named = place.objects
     targets = [part.reference for part in named]
     return omissions(snapshot, "gateway", {part.namespace for part in named}, targets=targets, named=named)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tierwall.attach.acceptance import broken_expressions, left_out_settings
 from tierwall.attach.backend import backend_refs
 from tierwall.attach.listener import parent_gateway
 from tierwall.attach.place import SERVICE, Place
@@ -127,6 +128,7 @@ def notes(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
     """Yield the notes about a place."""
     yield from _doubtful(snapshot, place)
     yield from _refused(snapshot, place)
+    yield from _broken(snapshot, place)
     yield from _native(place)
 
 
@@ -161,8 +163,7 @@ def _doubtful(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
 
 
 def _refused(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
-    objects = (place.gateway, place.listener_set, place.route, place.backend)
-    targets = {Place.of(resource) for resource in objects if resource is not None}
+    targets = {Place.of(resource) for resource in place.objects}
     for policy, places in _refused_policies(snapshot):
         if not targets.isdisjoint(places):
             why = (
@@ -184,6 +185,30 @@ def _refused_policies(snapshot: Snapshot) -> tuple[tuple[Resource, frozenset[Pla
         (policy, frozenset(target.place.whole for target in index.of(policy)))
         for policy in index.policies
         if not is_understood(snapshot, policy)
+    )
+
+
+def _broken(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
+    """Say what becomes of settings with a broken expression, in the words of the policy's status."""
+    targets = {Place.of(resource) for resource in place.objects}
+    for policy, places in _broken_policies(snapshot):
+        if targets.isdisjoint(places):
+            continue
+        for broken in broken_expressions(policy):
+            where = ".".join(map(str, broken.path[1:]))
+            is_left_out = broken.setting in left_out_settings(policy)
+            effect = "the setting is left out" if is_left_out else "the setting counts, and the expression always fails"
+            yield f"`{where}` of {policy.reference} is not a valid {broken.expected}: {effect}"
+
+
+@per_snapshot
+def _broken_policies(snapshot: Snapshot) -> tuple[tuple[Resource, frozenset[Place]], ...]:
+    """Return the policies with broken expressions, each with the objects it targets."""
+    index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
+    return tuple(
+        (policy, frozenset(target.place.whole for target in index.of(policy)))
+        for policy in index.policies
+        if broken_expressions(policy)
     )
 
 

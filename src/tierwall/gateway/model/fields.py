@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from tierwall.attach.acceptance import left_out_settings
 from tierwall.resources.kinds.registry import schema_of
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.schema import Schema
@@ -99,11 +100,17 @@ def has_override(policy: Resource) -> bool:
 
 
 def fields_written_by(policy: Resource, section: Section, phase: Phase) -> tuple[WrittenField, ...]:
-    """Return the fields that a section of a policy sets in a phase. Only the traffic section has phases."""
+    """Return the fields that a section of a policy sets in a phase. Only the traffic section has phases.
+
+    A setting that is left out for its broken expression sets nothing (docs/gateway.md#status).
+    """
     value = policy.spec.get(section)
     if section == "traffic" and isinstance(value, dict) and (value.get("phase") or "PostRouting") != phase:
         return ()
-    return written_fields(section, value)
+    written = written_fields(section, value)
+    if left_out := left_out_settings(policy):
+        return tuple(field for field in written if (section, field.field.keys[0]) not in left_out)
+    return written
 
 
 def written_fields(section: Section, value: object) -> tuple[WrittenField, ...]:

@@ -49,6 +49,12 @@ class RequestPlace(NamedTuple):
     section: str = ""
 
     @property
+    def objects(self) -> tuple[Resource, ...]:
+        """The objects that the question names."""
+        named = self.gateway, self.listener_set, self.route, self.backend
+        return tuple(resource for resource in named if resource is not None)
+
+    @property
     def rule_name(self) -> str:
         """The name of the rule, or an empty string if it has none."""
         if self.route is None or self.rule is None:

@@ -107,6 +107,13 @@ def test_a_bad_expression_makes_a_policy_valid_in_part() -> None:
     assert "is not a valid CEL expression: a ==" in partly["gw"]["Accepted"][2]
 
 
+def test_a_broken_expression_of_a_metadata_context_is_found() -> None:
+    processor = {"backendRef": {"name": "svc", "port": 80}, "metadataContext": {"space": {"key": "a_{{b}}"}}}
+    by_ancestor = conditions("p", gateway(), policy("p", "Gateway/gw", traffic={"extProc": processor}))
+    assert by_ancestor["gw"]["Accepted"][:2] == (True, "PartiallyValid")
+    assert "traffic.extProc.metadataContext.space.key" in by_ancestor["gw"]["Accepted"][2]
+
+
 BROKEN_RULES = {"authorization": {"policy": {"matchExpressions": ["a_{{b}}"]}}}
 BROKEN_DELAY = {"delay": {"duration": "2 seconds"}}
 

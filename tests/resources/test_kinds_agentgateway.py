@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tests.resources.admission_cases import (
     rules_without_a_case,
 )
 from tierwall.resources.admission.admit import admit
-from tierwall.resources.kinds.registry import all_kinds
+from tierwall.resources.kinds.registry import Kind, all_kinds
+from tierwall.resources.schema import Schema
 
 API_VERSION = "agentgateway.dev/v1alpha1"
 GATEWAY = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gw"}
@@ -202,3 +204,44 @@ def test_a_conditional_list_has_at_most_one_entry_without_condition_and_it_is_th
     assert any("conditional" in text for text in entries())
     assert entries(*[True] * 16) == []
     assert any("Too many" in text for text in entries(*[True] * 17))
+
+
+def metadata_context(value: str) -> dict[str, Any]:
+    text = (
+        f"{{traffic: {{extProc: {{backendRef: {{name: s, port: 80}}, metadataContext: {{ns: {{key: '{value}'}}}}}}}}}}"
+    )
+    return policy(text)
+
+
+def test_values_of_a_metadata_context_are_not_empty() -> None:
+    kind = next(kind for kind in KINDS if kind.kind == "AgentgatewayPolicy")
+    assert not admit(metadata_context("request.path"), kind)
+    (problem,) = admit(metadata_context(""), kind)
+    assert problem.path[-3:] == ("metadataContext", "ns", "key")
+
+
+def secret_keys(schema: Schema, above: tuple[Schema, ...] = ()) -> Iterator[Schema]:
+    """Yield the schemas of keys in references to Secrets."""
+    if above.count(schema) > 1:
+        return
+    inside = (*above, schema)
+    by_name = {part.name: part.schema for part in schema.properties}
+    if by_name.keys() >= {"name", "group", "kind", "key"}:
+        yield by_name["key"]
+    for inner in (*by_name.values(), schema.items, schema.additional):
+        if inner is not None:
+            yield from secret_keys(inner, inside)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_the_key_of_a_secret_is_not_empty(kind: Kind) -> None:
+    keys = list(secret_keys(kind.schema))
+    assert keys
+    assert {(key.min_length, key.max_length) for key in keys} == {(1, 253)}
+
+
+def test_an_empty_key_of_a_secret_is_refused() -> None:
+    for key, count in (("k", 0), ("''", 1)):
+        spec = f"{{backend: {{auth: {{secretRef: {{name: s, key: {key}}}}}}}}}"
+        kind = next(kind for kind in KINDS if kind.kind == "AgentgatewayPolicy")
+        assert len(admit(policy(spec), kind)) == count

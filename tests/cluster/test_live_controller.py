@@ -254,6 +254,8 @@ def _statuses(cluster: Administrator) -> None:
         cluster.has(TOOLS, waiting("web"))
         eventually(lambda: not affected.items() <= cluster.conditions(gateway("gw")).items(), "room")
 
+        _gateways(cluster)
+
         cluster.live.delete(LOST)
         cluster.live.create(LOST)
         cluster.has(LOST, {"Accepted": NOT_FOUND})
@@ -261,6 +263,59 @@ def _statuses(cluster: Administrator) -> None:
         assert values['tierwall_policies{accepted="true",kind="AdminNetworkPolicy"}'] == 2
         assert values['tierwall_policies{accepted="false",kind="XAccessPolicy"}'] == 1
         assert "Traceback" not in controller.end()
+
+
+def _gateways(cluster: Administrator) -> None:
+    """Classes, Gateways, ListenerSets and routes of ours have the statuses of the Gateway API; nothing is served."""
+    added = manifest(
+        f"{API}/v1",
+        "ListenerSet",
+        "added",
+        {"parentRef": {"name": "gw"}, "listeners": [{"name": "extra", "port": 82, "protocol": "HTTP"}]},
+    )
+    route = manifest(
+        f"{API}/v1",
+        "HTTPRoute",
+        "route",
+        {
+            "parentRefs": [{"name": "gw"}, {"name": "others"}],
+            "rules": [{"backendRefs": [{"name": "none", "port": 80}]}],
+        },
+    )
+    cluster.live.create(added, route)
+    cluster.has(OBJECTS[0], {"Accepted": ACCEPTED, "SupportedVersion": ("Unknown", "Pending")})
+    assert {"name": "HTTPRoute"} in cluster.get(OBJECTS[0])["status"]["supportedFeatures"]
+    cluster.has(gateway("gw"), {"Accepted": ACCEPTED, "Programmed": ("False", "Pending")})
+    cluster.has(added, {"Accepted": ("False", "NotAllowed"), "Programmed": ("False", "NotAllowed")})
+    eventually(lambda: _parents(cluster, route) == UNRESOLVED, lambda: _parents(cluster, route))
+    listeners = {each["name"]: each for each in cluster.get(gateway("gw"))["status"]["listeners"]}
+    assert {name: listener["attachedRoutes"] for name, listener in listeners.items()} == {"web": 1, "more": 1}
+    assert listeners["web"]["supportedKinds"] == [{"group": API, "kind": "HTTPRoute"}]
+
+    everybody = {"allowedListeners": {"namespaces": {"from": "All"}}}
+    cluster.change(gateway("gw"), {"spec": everybody})
+    cluster.has(added, {"Accepted": ACCEPTED, "Programmed": ("False", "Pending")})
+    foreign = {"parentRef": {"group": API, "kind": "Gateway", "name": "others"}, "controllerName": OTHER}
+    said = [{"type": "x", "status": "True", "reason": "X", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    entries = cluster.get(route)["status"]["parents"]
+    cluster.change(route, {"status": {"parents": [*entries, {**foreign, "conditions": said}]}}, "/status")
+    cluster.change(route, {"spec": {"parentRefs": [{"name": "others"}]}})
+    eventually(lambda: _parents(cluster, route) == {}, lambda: _parents(cluster, route))
+    assert [entry["controllerName"] for entry in cluster.get(route)["status"]["parents"]] == [OTHER]
+    cluster.live.delete(route)
+    cluster.live.delete(added)
+
+
+UNRESOLVED = {"gw": {"Accepted": ("True", "Accepted"), "ResolvedRefs": ("False", "BackendNotFound")}}
+
+
+def _parents(cluster: Administrator, route: Object) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return status and reason of the conditions of a route, by parent of ours."""
+    return {
+        entry["parentRef"]["name"]: {each["type"]: (each["status"], each["reason"]) for each in entry["conditions"]}
+        for entry in cluster.get(route).get("status", {}).get("parents", ())
+        if entry["controllerName"] == OURS
+    }
 
 
 def _restart(cluster: Administrator) -> None:

@@ -24,6 +24,7 @@ from tierwall.serve.controller.desired import CONTROLLER_NAME, DesiredStatus, Wa
 from tierwall.serve.controller.fleet_state import ProgrammedReason, ProgrammedState
 from tierwall.serve.controller.gateway_class import full_name, our_gateways
 from tierwall.serve.controller.gateway_statuses import GatewayStatusPlanner
+from tierwall.serve.controller.status_document import status_with
 
 Object = dict[str, Any]
 Statuses = Mapping[Identity, DesiredStatus]
@@ -430,6 +431,32 @@ def test_a_listener_without_its_authority_is_not_accepted(ref: Object, reason: s
     assert said["ResolvedRefs"] == ("False", reason)
     assert said["Programmed"] == ("False", "Invalid")
     assert conditions(gateway_status)["InsecureFrontendValidationMode"] == ("True", "ConfigurationChanged")
+
+
+def test_certificates_that_nobody_reads_are_not_called_missing() -> None:
+    planner, snapshot = GatewayStatusPlanner(), world(https())
+    for state, resolved in ((None, ("Unknown", "Pending")), (HELD, ("False", "InvalidCertificateRef"))):
+        gateway_status = status(planned(planner, snapshot, state), "Gateway", "g")
+        assert gateway_status.listeners is not None
+        assert reasons(gateway_status.listeners[0].conditions)["ResolvedRefs"] == resolved
+        accepted = ("True", "Accepted") if state is None else ("False", "ListenersNotValid")
+        assert conditions(gateway_status)["Accepted"] == accepted
+        assert conditions(gateway_status)["Programmed"][0] == "False"
+
+
+def test_the_warning_of_insecure_clients_goes_with_its_cause() -> None:
+    planner = GatewayStatusPlanner()
+    validation = {
+        "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "x"}],
+        "mode": "AllowInsecureFallback",
+    }
+    lax = https(tls={"frontend": {"default": {"validation": validation}}})
+    written = status_with({}, status(planned(planner, world(lax)), "Gateway", "g"), "2026-01-01T00:00:00Z")
+    assert "InsecureFrontendValidationMode" in {each["type"] for each in written["conditions"]}
+    foreign = {"type": "example.com/Seen", "status": "True"}
+    written["conditions"].append(foreign)
+    after = status_with(written, status(planned(planner, world(https())), "Gateway", "g"), "2026-01-02T00:00:00Z")
+    assert [each["type"] for each in after["conditions"]] == ["Accepted", "Programmed", "example.com/Seen"]
 
 
 def definition(version: str) -> Object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,16 +15,16 @@ from tests.serve.test_controller_status_writer import Leader
 from tests.worlds.network_objects import admin, network_policy, rule
 from tierwall.cluster.access import ClusterAccess
 from tierwall.resources.load import load_objects
-from tierwall.resources.resource import Identity, Resource
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.controller.desired import CONTROLLER_NAME, DesiredStatus, WantedCondition
+from tierwall.serve.controller.desired import CONTROLLER_NAME, DesiredStatus
 from tierwall.serve.controller.envoy_report import generation_of
 from tierwall.serve.controller.events import EventWriter
 from tierwall.serve.controller.fleet_state import FleetState, ProgrammedReason, ProgrammedState
 from tierwall.serve.controller.follower import ControllerFollower
 from tierwall.serve.controller.state import ControllerContext
 from tierwall.serve.controller.status_document import status_with
-from tierwall.serve.controller.statuses import FleetSource, GatewayStatusPlanner, StatusPart
+from tierwall.serve.controller.statuses import FleetSource, StatusPart
 from tierwall.serve.generations import policy_versions
 from tierwall.serve.node_report import KernelTable, node_report
 
@@ -54,19 +53,6 @@ class Fleet:
         return self._state
 
 
-class Gateways:
-    """Plans one condition for each Gateway."""
-
-    def plan(self, live: Snapshot, judged: Snapshot, fleet: FleetState | None) -> Mapping[Identity, DesiredStatus]:
-        conditions = (WantedCondition("Accepted", "True", "Accepted", "m"),)
-        return {
-            each.identity: DesiredStatus(
-                identity=each.identity, version="v1", uid="u-gw", generation=1, conditions=conditions
-            )
-            for each in live.of_kind("gateway.networking.k8s.io", "Gateway")
-        }
-
-
 class Desk:
     """A part without a server: what it would write can be looked at, and taken as written."""
 
@@ -75,13 +61,12 @@ class Desk:
         resources: list[Resource],
         node_timeout: float | None = None,
         fleet: FleetSource | None = None,
-        gateways: GatewayStatusPlanner | None = None,
     ) -> None:
         self.now, self.follower, self.snapshot = 0.0, ControllerFollower(), Snapshot.of(resources)
         access = ClusterAccess("test", "http://127.0.0.1:1", "default")
         self.registry = CollectorRegistry()
         context = ControllerContext(access, 1, "ns", "me", Leader(), self.registry, lambda report: None)  # type: ignore[arg-type]
-        self.part = StatusPart(context, EventWriter(context), node_timeout, fleet, gateways, lambda: self.now)
+        self.part = StatusPart(context, EventWriter(context), node_timeout, fleet, clock=lambda: self.now)
 
     def plan(self) -> dict[str, dict[str, tuple[str, str]]]:
         """Return the conditions that would be written now, by name and type."""
@@ -127,7 +112,7 @@ def test_a_restart_with_ten_thousand_policies_writes_nothing() -> None:
     policies += [access_policy(f"a{number}", f"gw{number}") for number in range(1_000)]
     gateways = [gateway(f"gw{number}") for number in range(1_000)]
     first = Desk(live(OUR_CLASS, *gateways, *policies))
-    assert len(first.plan()) == 4_000
+    assert len(first.plan()) == 4_000 + len(gateways) + 1
     first.write()
     assert first.plan() == {}
     again = Desk(list(first.snapshot))
@@ -157,16 +142,24 @@ def test_a_gateway_says_that_lists_are_full_beside_its_own_conditions() -> None:
     other = {"ancestorRef": {"name": "x"}, "controllerName": "x/y", "conditions": []}
     full["status"] = {"ancestors": [other] * 16}
     affected = {"tierwall.io/AccessPolicyAffected": ("True", "StatusFull")}
-    accepted = {"Accepted": ("True", "Accepted")}
-    for planner, planned_too in ((None, {}), (Gateways(), accepted)):
-        desk = Desk(live(OUR_CLASS, gateway(), full), gateways=planner)
-        assert desk.plan() == {"gw": affected | planned_too}
-        desk.write()
-        assert desk.plan() == {}
-        desk.put(*live(access_policy("guard")))
-        assert desk.plan()["gw"] == planned_too, "and no longer when there is room"
-        desk.write()
-        assert desk.plan() == {}
+    accepted = {"Accepted": ("True", "Accepted"), "Programmed": ("False", "Pending")}
+    desk = Desk(live(OUR_CLASS, gateway(), full))
+    assert desk.plan()["gw"] == affected | accepted
+    desk.write()
+    assert desk.plan() == {}
+    desk.put(*live(access_policy("guard")))
+    assert desk.plan()["gw"] == accepted, "and no longer when there is room"
+    desk.write()
+    assert desk.plan() == {}
+
+
+def test_a_gateway_of_another_class_says_nothing_about_our_policies_any_more() -> None:
+    former = gateway() | {"status": {"conditions": [{"type": "tierwall.io/AccessPolicyAffected", "status": "True"}]}}
+    former["spec"]["gatewayClassName"] = "other"
+    desk = Desk(live(OUR_CLASS, former))
+    assert desk.plan()["gw"] == {}
+    desk.write()
+    assert "gw" not in desk.plan()
 
 
 def beat(name: str, number: int) -> Object:

@@ -17,6 +17,8 @@ CONTROLLER_NAME = "tierwall.io/controller"
 # Where an object has one list of conditions for all controllers, the types of ours begin like this.
 CONDITION_PREFIX = "tierwall.io/"
 MAX_MESSAGE_BYTES = 1024
+# A condition of Gateways of ours that is there only while it is True.
+INSECURE_FALLBACK = "InsecureFrontendValidationMode"
 
 
 class WantedCondition(Struct, frozen=True):

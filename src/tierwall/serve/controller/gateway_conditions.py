@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from tierwall.attach.status import bounded_message
 from tierwall.core.words import join_names
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
-from tierwall.serve.controller.desired import WantedCondition
+from tierwall.serve.controller.desired import INSECURE_FALLBACK, WantedCondition
 from tierwall.serve.controller.fleet_state import ProgrammedReason, ProgrammedState
 from tierwall.serve.controller.listener_statuses import JudgedListener, unprogrammed_words
 
@@ -89,7 +89,7 @@ def _fallback(gateway: Resource) -> Iterator[WantedCondition]:
     modes = [nested_map(each, "validation").get("mode") for each in settings if isinstance(each, dict)]
     if "AllowInsecureFallback" in modes:
         message = "Clients without a valid certificate are let in; they have no identity"
-        yield _true("InsecureFrontendValidationMode", "ConfigurationChanged", message)
+        yield _true(INSECURE_FALLBACK, "ConfigurationChanged", message)
 
 
 def listener_set_conditions(

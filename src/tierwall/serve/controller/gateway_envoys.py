@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
+from tierwall.attach.listener import listener_sets
 from tierwall.attach.place import GATEWAY
 from tierwall.core.diagnostics import Diagnostics
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources
@@ -152,7 +153,8 @@ class GatewayEnvoys:
 def held_generations(state: CompileState) -> tuple[frozenset[Generation], dict[Generation, str]]:
     """Return the generations that a configuration holds as they are written, and words about those that it closes.
 
-    They are the policies of its checkpoints and its Gateways. A policy that is closed until it is tried is in neither.
+    They are the policies of its checkpoints, its Gateways and their ListenerSets. A policy that is closed until it is
+    tried is in neither.
     """
     problems: dict[Identity, dict[str, None]] = {}
     for entry in state.policies.checkpoints.values():
@@ -165,6 +167,7 @@ def held_generations(state: CompileState) -> tuple[frozenset[Generation], dict[G
     for gateway in state.snapshot.of_kind(*GATEWAY):
         if f"{gateway.namespace}/{gateway.name}" in names and gateway.identity not in state.refused:
             held.add(generation_of(gateway))
+            held |= {generation_of(added) for added in listener_sets(state.usable.snapshot, gateway)}
     for identity, words in problems.items():
         resource = state.snapshot.get(*identity)
         if resource is None or state.refused.get(identity) == WAITING:

@@ -97,8 +97,8 @@ class GatewayStatusPlanner:
             resource = live.get(*identity)
             if resource is not None:
                 status = _desired(resource, **parts)
-                known = self._known.get(identity)
-                statuses[identity] = known if known == status else status
+                before = self._known.get(identity)
+                statuses[identity] = before if before == status else status
 
         for gateway_class in our_classes(judged):
             put(
@@ -111,16 +111,19 @@ class GatewayStatusPlanner:
             identity = owner.owner.identity
             if owner.owner is owner.gateway:
                 state, given = gateways(full_name(owner.gateway)), addresses(owner.gateway)
-                conditions = gateway_conditions(owner.gateway, owner.refusal, owner.listeners, state, given)
+                known = tuple(listener.known_by(state) for listener in owner.listeners)
+                conditions = gateway_conditions(owner.gateway, owner.refusal, known, state, given)
                 accepted[identity] = conditions[0]
                 more = (affected[identity],) if identity in affected else ()
-                listeners = self._listeners(owner, state)
+                listeners = self._listeners(known, state)
                 put(identity, conditions=(*conditions, *more), listeners=listeners, addresses=given)
             else:
                 state = listener_sets(owner.owner)
+                is_served = gateways(full_name(owner.gateway)) is not None
+                known = tuple(each if is_served else each.known_by(None) for each in owner.listeners)
                 refusal = _refusal(owner)
-                conditions = listener_set_conditions(accepted[owner.gateway.identity], refusal, owner.listeners, state)
-                put(identity, conditions=conditions, listeners=self._listeners(owner, state))
+                conditions = listener_set_conditions(accepted[owner.gateway.identity], refusal, known, state)
+                put(identity, conditions=conditions, listeners=self._listeners(known, state))
         for identity, entries in self._routes.items():
             route = live.get(*identity)
             if route is None:
@@ -137,8 +140,8 @@ class GatewayStatusPlanner:
         self._known = statuses
         return statuses
 
-    def _listeners(self, owner: _Owner, state: ProgrammedState | None) -> tuple[WantedListener, ...]:
-        return tuple(judged.status(self._attached[listener_key(judged.listener)], state) for judged in owner.listeners)
+    def _listeners(self, judged: Sequence[JudgedListener], state: ProgrammedState | None) -> tuple[WantedListener, ...]:
+        return tuple(each.status(self._attached[listener_key(each.listener)], state) for each in judged)
 
     def _follow(self, judged: Snapshot, refusals: EnvoyRefusals) -> None:
         """Compile Gateways again if anything has changed that they depend on."""

@@ -16,6 +16,8 @@ from tierwall.attach.status import bounded_message
 from tierwall.core.words import join_names
 from tierwall.engines.envoy.config.listener_problem import (
     CONFLICTS,
+    INVALID_AUTHORITY,
+    INVALID_CERTIFICATE,
     PORT_UNAVAILABLE,
     SERVED_PROTOCOLS,
     UNSUPPORTED_PROTOCOL,
@@ -39,6 +41,14 @@ class JudgedListener(NamedTuple):
     kinds: tuple[KindKey, ...]
     unknown_kinds: tuple[str, ...]
     overlapping: tuple[str, ...]
+    # Whether nobody has read its certificates, because no Envoy is served.
+    is_unread: bool = False
+
+    def known_by(self, programmed: ProgrammedState | None) -> JudgedListener:
+        """Return it as far as it is known: certificates are read only for Gateways that are served here."""
+        if programmed is None and self.problem is not None and self.problem.reason in _UNREAD:
+            return self._replace(problem=None, is_unread=True)
+        return self
 
     def status(self, attached: int, programmed: ProgrammedState | None) -> WantedListener:
         """Return its status; `programmed` is that of the Gateway or ListenerSet which it belongs to."""
@@ -65,6 +75,9 @@ class JudgedListener(NamedTuple):
         problem = self.problem
         if problem is not None and problem.reason not in CONFLICTS and problem.reason not in _NOT_ACCEPTED:
             return _condition("ResolvedRefs", False, problem.reason, problem.message)
+        if self.is_unread:
+            words = "The certificates are not read: this controller does not serve the Gateway"
+            return WantedCondition("ResolvedRefs", "Unknown", "Pending", words)
         if self.unknown_kinds:
             message = f"Routes of kind {join_names(self.unknown_kinds)} are not served here"
             return _condition("ResolvedRefs", False, "InvalidRouteKinds", message)
@@ -84,6 +97,8 @@ class JudgedListener(NamedTuple):
             yield _condition("OverlappingTLSConfig", True, "OverlappingHostnames", message)
 
 
+# Problems with the data of Secrets and ConfigMaps.
+_UNREAD = (INVALID_CERTIFICATE, INVALID_AUTHORITY)
 _NOT_ACCEPTED = (UNSUPPORTED_PROTOCOL, PORT_UNAVAILABLE, UNSUPPORTED_VALUE)
 
 

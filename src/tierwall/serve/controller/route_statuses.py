@@ -166,8 +166,8 @@ def _sentence(message: str) -> str:
 def _ref(parent: Mapping[str, Any]) -> WantedRef:
     port = parent.get("port")
     return WantedRef(
-        group=str(parent.get("group") or ""),
-        kind=str(parent.get("kind") or ""),
+        group=str(parent.get("group", GATEWAY_API)),
+        kind=str(parent.get("kind") or "Gateway"),
         namespace=str(parent.get("namespace") or ""),
         name=str(parent.get("name") or ""),
         section_name=str(parent.get("sectionName") or ""),

@@ -16,6 +16,7 @@ from tierwall.resources.resource import list_of_maps
 from tierwall.serve.controller.desired import (
     CONDITION_PREFIX,
     CONTROLLER_NAME,
+    INSECURE_FALLBACK,
     DesiredStatus,
     WantedAncestor,
     WantedCondition,
@@ -35,7 +36,8 @@ def status_with(status: Mapping[str, Any], desired: DesiredStatus, now: str) -> 
     """
     out, generation = dict(status), desired.generation
     if desired.conditions is not None:
-        _put(out, "conditions", _shared_conditions(status, desired.conditions, generation, now))
+        types = _our_types(desired)
+        _put(out, "conditions", _shared_conditions(status, desired.conditions, types, generation, now))
     if desired.ancestors is not None:
         entries = _entries(status, "ancestors", "ancestorRef", MAX_ANCESTORS, desired.ancestors, generation, now)
         # A status without ancestors is refused.
@@ -61,7 +63,7 @@ def observed_generation(status: Mapping[str, Any], desired: DesiredStatus) -> in
     """Return the highest `observedGeneration` of the conditions that are ours; 0 without one."""
     lists: list[Iterable[Mapping[str, Any]]] = []
     if desired.conditions is not None:
-        wanted = frozenset(condition.type for condition in desired.conditions)
+        wanted = _our_types(desired)
         conditions = list_of_maps(status.get("conditions"))
         lists.append(condition for condition in conditions if _is_ours(condition, wanted))
     for part, is_wanted in (("ancestors", desired.ancestors is not None), ("parents", desired.parents is not None)):
@@ -78,11 +80,20 @@ def _put(out: dict[str, Any], part: str, value: _Maps) -> None:
         out[part] = value
 
 
+def _our_types(desired: DesiredStatus) -> frozenset[str]:
+    """Return the types of conditions that are ours on an object, besides those with our prefix."""
+    more = (INSECURE_FALLBACK,) if desired.listeners is not None else ()
+    return frozenset((*(condition.type for condition in desired.conditions or ()), *more))
+
+
 def _shared_conditions(
-    status: Mapping[str, Any], wanted: tuple[WantedCondition, ...], generation: int, now: str
+    status: Mapping[str, Any],
+    wanted: tuple[WantedCondition, ...],
+    types: frozenset[str],
+    generation: int,
+    now: str,
 ) -> _Maps:
     """Return a list of conditions that several controllers share, with ours as wanted and at their places."""
-    types = frozenset(condition.type for condition in wanted)
     before = list_of_maps(status.get("conditions"))
     foreign = [condition for condition in before if not _is_ours(condition, types)]
     ours = _conditions([condition for condition in before if _is_ours(condition, types)], wanted, generation, now)

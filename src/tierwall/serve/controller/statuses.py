@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client import Counter as CounterMetric
 
@@ -27,6 +26,8 @@ from tierwall.serve.controller.desired import DesiredStatus, WantedCondition, Wa
 from tierwall.serve.controller.envoy_report import generation_of
 from tierwall.serve.controller.events import EventWriter
 from tierwall.serve.controller.fleet_state import FleetState, ProgrammedReason, ProgrammedState
+from tierwall.serve.controller.gateway_conditions import Addresses
+from tierwall.serve.controller.gateway_statuses import GatewayStatusPlanner
 from tierwall.serve.controller.kinds import LEASE, NODE_REPORT
 from tierwall.serve.controller.node_heartbeats import NodeHeartbeats, NodeStanding
 from tierwall.serve.controller.node_state import NodeFacts, NodesState, NodesView, owner_uid, report_of
@@ -49,13 +50,6 @@ class FleetSource(Protocol):
 
     def state(self) -> FleetState:
         """Return what is in force in all Envoys now. Called in the event loop; it must be quick."""
-
-
-class GatewayStatusPlanner(Protocol):
-    """Plans the statuses of Gateways of our class, their GatewayClass and their routes."""
-
-    def plan(self, live: Snapshot, judged: Snapshot, fleet: FleetState | None) -> Mapping[Identity, DesiredStatus]:
-        """Plan all of them, in a thread, one call at a time. A status that stays the same is the same value."""
 
 
 class _Plan(NamedTuple):
@@ -108,15 +102,18 @@ class StatusPart(ControllerPart):
         events: EventWriter,
         node_timeout: float | None = None,
         fleet: FleetSource | None = None,
-        gateways: GatewayStatusPlanner | None = None,
+        addresses: Callable[[Snapshot, Resource], Addresses] = lambda snapshot, gateway: (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """With `node_timeout` there are node agents: one that is silent for so many seconds counts as away."""
+        """With `node_timeout` there are node agents: one that is silent for so many seconds counts as away.
+
+        `addresses` says which addresses a Gateway of ours has.
+        """
         self._leadership, self._events, self._clock = context.leadership, events, clock
-        self._fleet, self._gateways = fleet, gateways
+        self._fleet, self._addresses = fleet, addresses
         self._metrics = _StatusMetrics(context.registry, node_timeout is not None)
         self.writer = StatusWriter(context, self._written, self._count, clock)
-        self._planner = StatusPlanner()
+        self._planner, self._gateways = StatusPlanner(), GatewayStatusPlanner()
         self._heartbeats = NodeHeartbeats(node_timeout) if node_timeout is not None else None
         self._nodes = NodesView(node_timeout) if node_timeout is not None else None
         self._newest: ControllerState | None = None
@@ -196,12 +193,24 @@ class StatusPart(ControllerPart):
             return None
         planned = self._planner.plan(live, judged, self._programmed(live, nodes, fleet))
         statuses = dict(planned.statuses)
-        if self._gateways is not None:
-            statuses |= self._gateways.plan(live, judged, fleet)
+        statuses |= self._plan_gateways(live, judged, planned, fleet)
         statuses |= _affected(live, planned.affected, statuses)
         differing = self._differing(live, statuses)
         self._planned_from = *made_of, live
         return _Plan(planned, differing, nodes)
+
+    def _plan_gateways(
+        self, live: Snapshot, judged: Snapshot, planned: PlannedStatuses, fleet: FleetState | None
+    ) -> Mapping[Identity, DesiredStatus]:
+        in_force = fleet or FleetState({}, {})
+        return self._gateways.plan(
+            live,
+            judged,
+            in_force.gateways.get,
+            lambda gateway: self._addresses(live, gateway),
+            planned.affected,
+            lambda listener_set: in_force.policies.get(generation_of(listener_set)),
+        )
 
     def _nodes_state(self, live: Snapshot, now: float) -> NodesState | None:
         if self._nodes is None or self._heartbeats is None:
@@ -313,20 +322,19 @@ def _in_envoys(fleet: FleetState | None, policy: Resource) -> WantedCondition | 
 def _affected(
     live: Snapshot, affected: Mapping[Identity, WantedCondition], statuses: Mapping[Identity, DesiredStatus]
 ) -> dict[Identity, DesiredStatus]:
-    """Return the statuses of Gateways whose policies have no room for a status, and of those that had such policies."""
+    """Return the statuses of Gateways that are not ours any more, as far as they say something about our policies."""
     out = {}
     for gateway in live.of_kind(*GATEWAY):
         condition = affected.get(gateway.identity)
-        planned = statuses.get(gateway.identity)
-        if condition is None and (planned is not None or not _says_affected(gateway)):
-            continue
-        if planned is None:
+        if gateway.identity not in statuses and (condition is not None or _says_affected(gateway)):
             uid, generation = generation_of(gateway)
-            planned = DesiredStatus(
-                identity=gateway.identity, version=gateway.version, uid=uid, generation=generation, conditions=()
+            out[gateway.identity] = DesiredStatus(
+                identity=gateway.identity,
+                version=gateway.version,
+                uid=uid,
+                generation=generation,
+                conditions=(condition,) if condition is not None else (),
             )
-        more = (condition,) if condition is not None else ()
-        out[gateway.identity] = replace(planned, conditions=(*(planned.conditions or ()), *more))
     return out
 
 

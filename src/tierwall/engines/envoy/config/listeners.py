@@ -271,10 +271,14 @@ class _ServedBuilder:
                 key = attached_route.gateway, attached_route.listener.owner, attached_route.listener.number
                 self._attached.setdefault(key, []).append(attached_route)
         self._in_force = before.listeners_in_force if before is not None else frozenset()
+        gateways = [
+            gateway
+            for gateway in snapshot.of_kind(*GATEWAY)
+            if options.gateways is None or f"{gateway.namespace}/{gateway.name}" in options.gateways
+        ]
         self._listeners = {
             gateway: self._fence.guard(gateway, CLOSED, partial(gateway_listeners, snapshot, gateway)) or ()
-            for gateway in sorted(snapshot.of_kind(*GATEWAY), key=lambda gateway: gateway.seniority)
-            if options.gateways is None or f"{gateway.namespace}/{gateway.name}" in options.gateways
+            for gateway in sorted(gateways, key=lambda gateway: gateway.seniority)
         }
         self._holders: dict[SocketAddress, Resource] = {}
         self._diagnostics: list[Diagnostic] = []

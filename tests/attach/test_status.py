@@ -290,6 +290,39 @@ def test_the_document_has_the_form_of_the_gateway_api_and_keeps_times() -> None:
     assert set(times.values()) == {"2024-05-05T00:00:00Z"}
 
 
+def foreign_entry(controller: str = "example.com/other") -> dict[str, Any]:
+    condition = {
+        "type": "Accepted",
+        "status": "True",
+        "reason": "Fine",
+        "message": "",
+        "lastTransitionTime": "2023-01-01T00:00:00Z",
+    }
+    ref = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "ns", "name": "gw"}
+    return {"ancestorRef": ref, "controllerName": controller, "conditions": [condition]}
+
+
+def test_the_document_keeps_what_other_controllers_wrote_and_takes_no_time_from_them() -> None:
+    stored = {"ancestors": [foreign_entry()]}
+    (document,) = documents(gateway(), policy("p", "Gateway/gw") | {"status": stored})
+    theirs, ours = document["status"]["ancestors"]
+    assert theirs == foreign_entry()
+    assert ours["controllerName"] == "agentgateway.dev/agentgateway"
+    assert {each["lastTransitionTime"] for each in ours["conditions"]} == {"1970-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize("others", [13, 14, 15, 16])
+def test_entries_of_others_leave_less_room(others: int) -> None:
+    gateways = [gateway(f"g{number}") for number in range(3)]
+    targets = [f"Gateway/g{number}" for number in range(3)]
+    stored = {"ancestors": [foreign_entry(f"example.com/{number}") for number in range(others)]}
+    (document,) = documents(*gateways, policy("p", *targets) | {"status": stored})
+    ours = document["status"]["ancestors"][others:]
+    assert document["status"]["ancestors"][:others] == stored["ancestors"]
+    last = {13: "g2", 14: "StatusSummary", 15: "StatusSummary", 16: ""}[others]
+    assert (len(ours), ours[-1]["ancestorRef"]["name"] if ours else "") == (16 - others, last)
+
+
 def test_status_prints_text_and_json_and_knows_its_policies(tmp_path: Path) -> None:
     file = tmp_path / "all.json"
     objects = [gateway(), route(), policy("p", "HTTPRoute/route"), access_policy("q")]

@@ -8,7 +8,7 @@ snapshot: a policy recovers when it is corrected or when a more senior policy is
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tierwall.attach.acceptance import (
     broken_expressions,
@@ -23,7 +23,7 @@ from tierwall.attach.closing import NO_SCOPE, closed_places, closing_scope
 from tierwall.attach.place import AGENTGATEWAY, Place
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.core.unprintable import escape_unprintable
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import objections
 
@@ -89,13 +89,21 @@ class MergeStatus(NamedTuple):
     never_effective: bool = False
 
 
+def entries_of_others(policy: Resource) -> list[Mapping[str, Any]]:
+    """Return the entries of `status.ancestors` that other controllers have written. They stay."""
+    entries = list_of_maps(nested_map(policy.value, "status").get("ancestors"))
+    controller = CONTROLLERS[policy.group, policy.kind]
+    return [entry for entry in entries if entry.get("controllerName", controller) != controller]
+
+
 def ancestors(snapshot: Snapshot, policy: Resource, merge_status: MergeStatus) -> tuple[Ancestor, ...]:
-    """Return the ancestors of a policy with their conditions, sorted by Gateway and target."""
+    """Return the ancestors of a policy with their conditions, sorted by Gateway and target, as far as there is room."""
     is_access_policy = (policy.group, policy.kind) in ACCESS_POLICIES
     every = tuple((_access_policy if is_access_policy else _gateway_policy)(snapshot, policy, merge_status))
-    if len(every) <= MAX_ANCESTORS:
-        return every
-    kept, ignored = every[: MAX_ANCESTORS - 1], len(every) - MAX_ANCESTORS + 1
+    room = max(0, MAX_ANCESTORS - len(entries_of_others(policy)))
+    if len(every) <= room or not room:
+        return every[:room]
+    kept, ignored = every[: room - 1], len(every) - room + 1
     message = f"{ignored} AncestorRefs ignored due to max status size"
     return (*kept, Ancestor(SUMMARY, (StatusCondition("StatusSummarized", True, "StatusSummary", message),)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tierwall.attach.status import AncestorRef, PolicyStatus, StatusCondition
+from tierwall.attach.status import MAX_ANCESTORS, AncestorRef, PolicyStatus, StatusCondition, entries_of_others
 from tierwall.render.formats import View
 from tierwall.render.json import items_document
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
@@ -41,7 +41,8 @@ def status_lines(status: AnyStatus) -> Iterator[str]:
         yield f"  {ref.kind}/{ref.namespace}/{ref.name}" if ref.namespace else f"  {ref.name}"
         yield from _condition_lines(ancestor.conditions, "    ", 13)
     if not status.ancestors:
-        yield "  no target that could be read"
+        is_full = len(entries_of_others(status.policy)) >= MAX_ANCESTORS
+        yield "  other controllers leave no room" if is_full else "  no target that could be read"
 
 
 def _condition_lines(conditions: Iterable[StatusCondition], indent: str, width: int) -> Iterator[str]:
@@ -60,7 +61,8 @@ def document(statuses: Iterable[AnyStatus], view: View) -> dict[str, Any]:
 def status_document(status: AnyStatus) -> dict[str, Any]:
     """Return the policy with nothing but its status, as a controller would apply it.
 
-    A condition that did not change keeps its time from the status of the object, as controllers do.
+    A condition that did not change keeps its time from the status of the object, and what other controllers wrote
+    stays.
     """
     policy = status.policy
     stored = nested_map(policy.value, "status")
@@ -72,14 +74,16 @@ def status_document(status: AnyStatus) -> dict[str, Any]:
     }
     if not isinstance(status, PolicyStatus):
         before = _by_type(stored)
-        conditions = [_condition_document(policy, condition, before) for condition in status.conditions]
+        ours = {condition.type for condition in status.conditions}
+        conditions = [dict(condition) for kind, condition in before.items() if kind not in ours]
+        conditions += [_condition_document(policy, condition, before) for condition in status.conditions]
         return whole | {"status": {"conditions": conditions}}
     before_of = {
         tuple(sorted(ancestor["ancestorRef"].items())): _by_type(ancestor)
         for ancestor in list_of_maps(stored.get("ancestors"))
-        if _is_reference(ancestor.get("ancestorRef"))
+        if _is_reference(ancestor.get("ancestorRef")) and ancestor.get("controllerName") == status.controller
     }
-    ancestors = []
+    ancestors = [dict(entry) for entry in entries_of_others(policy)]
     for ancestor in status.ancestors:
         ref = _ref(ancestor.ref)
         before = before_of.get(tuple(sorted(ref.items())), {})

@@ -87,8 +87,11 @@ def is_granted(objects: Objects, source: dict[str, Any], group: str, kind: str, 
     return False
 
 
-def references(objects: Objects, resource: dict[str, Any]) -> list[tuple[dict[str, Any], int]]:
-    """Return the objects that an object refers to, and the port of each reference."""
+def references(objects: Objects, resource: dict[str, Any], port: int) -> list[tuple[dict[str, Any], int]]:
+    """Return the objects that an object refers to, and the port of each reference.
+
+    Of a Service, policies on other ports than the one that is used do not count.
+    """
     out = []
     namespace = resource["metadata"]["namespace"]
     refs: list[tuple[dict[str, Any], dict[str, Any]]] = []
@@ -98,10 +101,11 @@ def references(objects: Objects, resource: dict[str, Any]) -> list[tuple[dict[st
         if policy["kind"] == "AgentgatewayPolicy" and policy["metadata"]["namespace"] == namespace:
             for entry in (*policy["spec"].get("targetRefs", ()), *policy["spec"].get("targetSelectors", ())):
                 name = entry.get("name", entry.get("matchLabels", {}).get("app"))
-                if (entry["kind"], name) == (resource["kind"], resource["metadata"]["name"]) and "traffic" in policy[
-                    "spec"
-                ]:
-                    refs.append((policy, policy["spec"]["traffic"]["extAuth"]["backendRef"]))
+                is_used = resource["kind"] != "Service" or entry.get("sectionName", str(port)) == str(port)
+                is_here = (entry["kind"], name) == (resource["kind"], resource["metadata"]["name"]) and is_used
+                if is_here and "extAuth" in policy["spec"].get("traffic", policy["spec"]["backend"]):
+                    section = policy["spec"].get("traffic", policy["spec"]["backend"])
+                    refs.append((policy, section["extAuth"]["backendRef"]))
     for owner, ref in refs:
         group, kind = ref.get("group", ""), ref.get("kind", "Service")
         target_namespace = ref.get("namespace", owner["metadata"]["namespace"])
@@ -124,11 +128,11 @@ def reach(objects: Objects) -> dict[tuple[str, str, str], dict[tuple[str, str], 
 
     def mark(resource: dict[str, Any], gateway: tuple[str, str], port: int) -> None:
         here = out.setdefault((resource["kind"], *name_of(resource)), {})
-        known = gateway in here
-        here.setdefault(gateway, set()).add(port)
-        if not known:
-            for target, target_port in references(objects, resource):
-                mark(target, gateway, target_port)
+        ports = here.setdefault(gateway, set())
+        if port not in ports:
+            ports.add(port)
+            for target, target_port in references(objects, resource, port):
+                mark(target, gateway, target_port if target["kind"] == "Service" else 0)
 
     for resource in objects:
         if resource["kind"] == "Gateway":
@@ -160,8 +164,9 @@ def attachment(objects: Objects, policy: dict[str, Any]) -> set[tuple[Any, ...]]
             out.add((kind, name, section, "missing section"))
         else:
             gateways = graph.get((kind, namespace, name), {})
-            ports = {port for used in gateways.values() for port in used}
-            if not gateways or (kind == "Service" and section and int(section) not in ports):
+            if kind == "Service" and section:
+                gateways = {gateway: ports for gateway, ports in gateways.items() if int(section) in ports}
+            if not gateways:
                 out.add((kind, name, section, "not reachable from any Gateway"))
             else:
                 out.add((kind, name, section, tuple(sorted(gateways))))

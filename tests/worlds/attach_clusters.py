@@ -115,7 +115,9 @@ def _policy(rng: Random, name: str) -> dict[str, Any]:
         entries.append(entry)
     spec: dict[str, Any] = {"targetSelectors" if by_label else "targetRefs": entries}
     spec["backend"] = {"tcp": {"connectTimeout": "1s"}}
-    if kind != "Service" and rng.random() < 0.4:
+    if rng.random() < 0.4:
         ref = {"name": rng.choice(("x", "y", "gone")), "port": rng.choice((80, 81))} | _elsewhere(rng)
-        spec["traffic"] = {"extAuth": {"backendRef": ref, "grpc": {}}}
+        # A chain of Services: only settings of a backend may be on a Service.
+        part = spec["backend"] if kind == "Service" else spec.setdefault("traffic", {})
+        part["extAuth"] = {"backendRef": ref, "grpc": {}}
     return manifest("AgentgatewayPolicy", rng.choice(SPACES), name, spec, "agentgateway.dev/v1alpha1")

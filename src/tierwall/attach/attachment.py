@@ -76,9 +76,8 @@ def _entry(snapshot: Snapshot, policy: Resource, entry: TargetEntry) -> Iterator
             )
         elif not (gateways := gateway_graph(snapshot).gateways(place)):
             message = f"{name} is not attached to any Gateway"
-            yield TargetAttachment(place, target.path, (), AttachmentProblem.NOT_REACHED, message)
-        elif place.key == SERVICE and not gateway_graph(snapshot).is_port_used(place):
-            message = f"no route or policy refers to port {place.section} of {name}"
+            if place.key == SERVICE and gateway_graph(snapshot).gateways(place.whole):
+                message = f"no route or policy refers to port {place.section} of {name}"
             yield TargetAttachment(place, target.path, (), AttachmentProblem.NOT_REACHED, message)
         else:
             yield TargetAttachment(place, target.path, gateways)

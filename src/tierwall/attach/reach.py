@@ -2,7 +2,8 @@
 
 A Service or AgentgatewayBackend is also reached through a policy at a reached place or through a reached backend that
 refers to it: an authorization service, a rate limit service, the Services of an MCP backend. Its settings matter there,
-too (docs/gateway.md#where-a-policy-attaches).
+too (docs/gateway.md#where-a-policy-attaches). Ports of a Service are reached one by one: a policy on a port that
+nothing refers to leads nowhere. A reference without a port reaches all of them.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class GatewayGraph:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._gateways: dict[Place, dict[Place, None]] = {}
-        self._ports: dict[Place, set[int]] = {}
+        # The Gateways that lead to an object, each with the ports that it leads to; 0 for all of them.
+        self._gateways: dict[Place, dict[Place, set[int]]] = {}
         self._on: dict[tuple[Place, Place, int], list[Resource]] = {}
-        self._beyond: dict[Place, tuple[tuple[Place, int], ...]] = {}
+        self._beyond: dict[tuple[Place, int], tuple[tuple[Place, int], ...]] = {}
         self.routes_on_listeners = tuple(
             attached_route
             for key in ROUTES
@@ -64,13 +65,11 @@ class GatewayGraph:
             self._walk(gateway)
 
     def gateways(self, place: Place) -> tuple[Place, ...]:
-        """Return the Gateways that lead to the object of a place; for a port of a Service, those of the Service."""
-        return tuple(sorted(self._gateways.get(place.whole, ())))
-
-    def is_port_used(self, place: Place) -> bool:
-        """Whether any reference has this port of a Service, or no port at all."""
-        used = self._ports.get(place.whole, set())
-        return not place.section or 0 in used or (place.section.isdigit() and int(place.section) in used)
+        """Return the Gateways that lead to the object of a place; for a port of a Service, those that lead there."""
+        ports = {0, int(place.section) if place.section.isdigit() else -1}
+        is_port = place.key == SERVICE and bool(place.section)
+        by_gateway = self._gateways.get(place.whole, {})
+        return tuple(sorted(gateway for gateway, used in by_gateway.items() if not is_port or ports & used))
 
     def routes(self, gateway: Resource, listener: Listener) -> tuple[Resource, ...]:
         """Return the routes on a listener, by kind and name."""
@@ -112,25 +111,25 @@ class GatewayGraph:
     def _walk(self, gateway: Resource) -> None:
         """Mark everything that one Gateway leads to."""
         gateway_place = Place.of(gateway)
-        waiting = [gateway_place]
+        waiting = [(gateway_place, 0)]
         for listener in gateway_listeners(self._snapshot, gateway):
-            waiting.append(Place.of(listener.owner))
-            waiting += [Place.of(route) for route in self.routes(gateway, listener)]
+            waiting.append((Place.of(listener.owner), 0))
+            waiting += [(Place.of(route), 0) for route in self.routes(gateway, listener)]
         while waiting:
-            place = waiting.pop()
-            marked = self._gateways.setdefault(place, {})
-            if gateway_place in marked:
+            place, port = waiting.pop()
+            used = self._gateways.setdefault(place, {}).setdefault(gateway_place, set())
+            if port in used:
                 continue
-            marked[gateway_place] = None
-            if place not in self._beyond:
-                self._beyond[place] = tuple(dict.fromkeys(self._references(place)))
-            for referred, port in self._beyond[place]:
-                if referred.key == SERVICE:
-                    self._ports.setdefault(referred, set()).add(port)
-                waiting.append(referred)
+            used.add(port)
+            if (place, port) not in self._beyond:
+                self._beyond[place, port] = tuple(dict.fromkeys(self._references(place, port)))
+            # Only Services have ports that policies name.
+            waiting += [
+                (referred, number if referred.key == SERVICE else 0) for referred, number in self._beyond[place, port]
+            ]
 
-    def _references(self, place: Place) -> Iterator[tuple[Place, int]]:
-        """Yield what a reached object, or a policy on it or its sections, refers to."""
+    def _references(self, place: Place, port: int) -> Iterator[tuple[Place, int]]:
+        """Yield what a reached object, or a policy on it or its sections, refers to, other ports left out."""
         resource = place.resource(self._snapshot)
         if resource is None:
             return
@@ -141,8 +140,9 @@ class GatewayGraph:
         if place.key == BACKEND:
             yield from _resolved_references(self._snapshot, resource)
             yield from _selected_services(self._snapshot, resource)
-        for policy in _policies_by_object(self._snapshot).get(place, ()):
-            yield from _resolved_references(self._snapshot, policy)
+        for policy, sections in _policies_by_object(self._snapshot).get(place, {}).items():
+            if place.key != SERVICE or not port or not sections.isdisjoint(("", str(port))):
+                yield from _resolved_references(self._snapshot, policy)
 
 
 @per_snapshot
@@ -152,14 +152,14 @@ def gateway_graph(snapshot: Snapshot) -> GatewayGraph:
 
 
 @per_snapshot
-def _policies_by_object(snapshot: Snapshot) -> Mapping[Place, tuple[Resource, ...]]:
-    """Return AgentgatewayPolicies by the object that they target, all sections together."""
+def _policies_by_object(snapshot: Snapshot) -> Mapping[Place, Mapping[Resource, set[str]]]:
+    """Return AgentgatewayPolicies by the object that they target, each with the sections that it targets."""
     index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
-    by_object: dict[Place, dict[Resource, None]] = {}
+    by_object: dict[Place, dict[Resource, set[str]]] = {}
     for policy in index.policies:
         for target in index.of(policy):
-            by_object.setdefault(target.place.whole, {})[policy] = None
-    return {place: tuple(policies) for place, policies in by_object.items()}
+            by_object.setdefault(target.place.whole, {}).setdefault(policy, set()).add(target.place.section)
+    return by_object
 
 
 def _resolved_references(snapshot: Snapshot, owner: Resource) -> Iterator[tuple[Place, int]]:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from tests.attach.test_status import access_policy, gateway
+from tests.attach.test_status import access_policy, gateway, route
 from tests.serve.test_controller_status_writer import Leader
 from tests.worlds.network_objects import admin, network_policy, rule
 from tierwall.cluster.access import ClusterAccess
@@ -20,7 +20,13 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.controller.desired import CONTROLLER_NAME, DesiredStatus
 from tierwall.serve.controller.envoy_report import generation_of
 from tierwall.serve.controller.events import EventWriter
-from tierwall.serve.controller.fleet_state import FleetState, ProgrammedReason, ProgrammedState
+from tierwall.serve.controller.fleet_state import (
+    FleetState,
+    FleetView,
+    GatewayDemand,
+    ProgrammedReason,
+    ProgrammedState,
+)
 from tierwall.serve.controller.follower import ControllerFollower
 from tierwall.serve.controller.state import ControllerContext
 from tierwall.serve.controller.status_document import status_with
@@ -151,6 +157,22 @@ def test_a_gateway_says_that_lists_are_full_beside_its_own_conditions() -> None:
     assert desk.plan()["gw"] == accepted, "and no longer when there is room"
     desk.write()
     assert desk.plan() == {}
+
+
+def test_a_route_that_envoys_refuse_is_not_accepted() -> None:
+    api = "gateway.networking.k8s.io"
+    resources = live(OUR_CLASS, gateway(), route("r", "gw"))
+    (refused,) = (each for each in resources if each.kind == "HTTPRoute")
+    (served,) = (each for each in resources if each.kind == "Gateway")
+    name, held = f"{served.namespace}/{served.name}", ProgrammedState(ProgrammedReason.PROGRAMMED)
+    for closed, accepted in (({}, ("True", "Accepted")), ({refused.identity: "no"}, ("False", "UnsupportedValue"))):
+        fleet = Fleet(Snapshot.of(resources), ProgrammedReason.PROGRAMMED)
+        fleet._state = FleetView().state({name: GatewayDemand(("u", 1), frozenset(), {}, closed=closed)}, [], 0.0)
+        fleet._state = fleet._state._replace(gateways={name: held})
+        desk = Desk(resources, fleet=fleet)
+        assert desk.plan()["gw"]["Programmed"] == ("False", "AddressNotAssigned")
+        (entry,) = desk.part.writer._pending[api, "HTTPRoute", refused.namespace, "r"].desired.parents or ()
+        assert (entry.conditions[0].status, entry.conditions[0].reason) == accepted
 
 
 def test_a_gateway_of_another_class_says_nothing_about_our_policies_any_more() -> None:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tierwall.core.words import join_names
+from tierwall.resources.resource import Identity
 from tierwall.serve.controller.envoy_report import EnvoyReport, Generation, generation_digest
 
 # How long an Envoy may be without a connection before it counts as away, in seconds.
@@ -45,6 +46,8 @@ class GatewayDemand(NamedTuple):
     generations: frozenset[Generation]
     refused: Mapping[Generation, str]
     pods: frozenset[str] = frozenset()
+    # Other objects that are closed because Envoy refuses them, with its words.
+    closed: Mapping[Identity, str] = {}
 
 
 class _Known(NamedTuple):
@@ -61,6 +64,8 @@ class FleetState(NamedTuple):
 
     policies: Mapping[Generation, ProgrammedState]
     gateways: Mapping[str, ProgrammedState]
+    # The objects that are closed because Envoy refuses them, with its words, by Gateway.
+    closed: Mapping[str, Mapping[Identity, str]] = {}
 
 
 class FleetView:
@@ -95,7 +100,7 @@ class FleetView:
                 else:
                     worst[generation] = max(worst.get(generation, state), state, key=_rank)
             gateways.setdefault(name, _state(name, generation_digest(need.gateway), envoys, ""))
-        return FleetState(worst, gateways)
+        return FleetState(worst, gateways, {name: need.closed for name, need in needs.items() if need.closed})
 
     def _envoys(
         self, name: str, reports: Iterable[EnvoyReport], pods: frozenset[str], now: float

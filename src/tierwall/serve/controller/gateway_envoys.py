@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tierwall.attach.listener import listener_sets
 from tierwall.attach.place import GATEWAY
+from tierwall.attach.target import ACCESS_POLICIES
 from tierwall.core.diagnostics import Diagnostics
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources
 from tierwall.engines.envoy.config.options import EnvoyOptions
@@ -138,6 +139,16 @@ class GatewayEnvoys:
             refused={generation_digest(generation): words for generation, words in self.refused.items()},
             problems=self._problems,
         )
+
+    @property
+    def closed(self) -> dict[Identity, str]:
+        """The objects that are closed because Envoy refuses them, with its words; policies are in `refused`."""
+        refused = self._controller.state.refused
+        return {
+            identity: words
+            for identity, words in refused.items()
+            if words != WAITING and identity[:2] not in ACCESS_POLICIES
+        }
 
     @property
     def _problems(self) -> tuple[str, ...]:

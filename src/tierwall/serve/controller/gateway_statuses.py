@@ -32,7 +32,7 @@ from tierwall.serve.controller.desired import (
     WantedListener,
 )
 from tierwall.serve.controller.fleet_state import ProgrammedState
-from tierwall.serve.controller.gateway_class import full_name, our_classes
+from tierwall.serve.controller.gateway_class import full_name, our_classes, our_gateways
 from tierwall.serve.controller.gateway_conditions import Addresses, gateway_conditions, listener_set_conditions
 from tierwall.serve.controller.listener_statuses import JudgedListener, judge_listeners
 from tierwall.serve.controller.route_statuses import named_gateway, plan_route
@@ -151,19 +151,18 @@ class GatewayStatusPlanner:
             for old, new in judged.changes(before)
             if (either := new or old) and (either.group, either.kind) in RELEVANT
         ]
-        refused = {
-            name: words
-            for gateway in self._compiled.by_gateway.values()
-            if (words := refusals(name := full_name(gateway.gateway)))
-        }
+        if changes:
+            self._relevant = self._relevant.with_changes(
+                [new for _, new in changes if new is not None],
+                [old for old, new in changes if old is not None and (new is None or new.version != old.version)],
+            )
+        objects = self._relevant
+        names = map(full_name, our_gateways(objects))
+        refused = {name: words for name in names if (words := refusals(name))}
         if not changes and refused == self._refusals:
             return
         self.computed += 1
         self._refusals = refused
-        self._relevant = objects = self._relevant.with_changes(
-            [new for _, new in changes if new is not None],
-            [old for old, new in changes if old is not None and (new is None or new.version != old.version)],
-        )
         self._compiled = compiled = compile_our_gateways(objects, refused, self._compiled.by_gateway)
         self._owners = tuple(_owners(compiled))
         self._attached = Counter()

@@ -210,6 +210,7 @@ class StatusPart(ControllerPart):
             lambda gateway: self._addresses(live, gateway),
             planned.affected,
             lambda listener_set: in_force.policies.get(generation_of(listener_set)),
+            lambda name: in_force.closed.get(name, {}),
         )
 
     def _nodes_state(self, live: Snapshot, now: float) -> NodesState | None:

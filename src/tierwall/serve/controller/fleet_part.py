@@ -184,7 +184,11 @@ class FleetPart(ControllerPart):
         served = {full_name(gateway): gateway for gateway in served_gateways(snapshot, self._settings.namespaces)}
         needs = {
             envoys.name: GatewayDemand(
-                generation_of(gateway), envoys.generations, envoys.refused, frozenset(gateway_pods(snapshot, gateway))
+                generation_of(gateway),
+                envoys.generations,
+                envoys.refused,
+                frozenset(gateway_pods(snapshot, gateway)),
+                envoys.closed,
             )
             for envoys in self.fleet.gateways
             if (gateway := served.get(envoys.name)) is not None

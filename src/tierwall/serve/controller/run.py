@@ -24,6 +24,7 @@ from tierwall.core.words import count_noun
 from tierwall.serve.cluster import ClusterSource
 from tierwall.serve.controller.events import EventWriter
 from tierwall.serve.controller.follower import ControllerFollower
+from tierwall.serve.controller.infrastructure import service_addresses
 from tierwall.serve.controller.leadership import Leadership
 from tierwall.serve.controller.lease import LeaseTiming
 from tierwall.serve.controller.reports import ReportWriter
@@ -66,7 +67,7 @@ def parts_of(context: ControllerContext, settings: ControllerSettings) -> list[C
             namespaces = settings.fleet.namespaces or frozenset()
             parts.append(InfrastructurePart(context, template, namespaces, fleet.authority))
     events = EventWriter(context)
-    statuses = StatusPart(context, events, settings.node_timeout, fleet)
+    statuses = StatusPart(context, events, settings.node_timeout, fleet, service_addresses)
     parts += [statuses, events, ReportWriter(context)]
     if settings.warnings is not None:
         parts.append(WarningsPart(context, settings.warnings))

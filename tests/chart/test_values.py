@@ -31,7 +31,7 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "nodeAgent.enabled": (False, "gone: kind: DaemonSet"),
     "nodeAgent.resources": ({"limits": {"cpu": "4"}}, 'cpu: "4"'),
     "nodeAgent.tolerations": ([{"key": "taint-n", "operator": "Exists"}], "key: taint-n"),
-    "nodeAgent.extraArgs": (["--exempt-own-node"], "--exempt-own-node"),
+    "nodeAgent.extraArgs": (["--unknown-pods=open"], "--unknown-pods=open"),
     "authorizer.enabled": (False, "gone: name: tierwall-authorizer"),
     "authorizer.replicas": (7, "replicas: 7"),
     "authorizer.resources": ({"limits": {"cpu": "5"}}, 'cpu: "5"'),

@@ -6,7 +6,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,30 @@ def test_nothing_is_enforced_before_everything_was_read(enforced: Enforced) -> N
         enforced.cluster.come_back()
         _says(said, "applied")
         assert enforced.closed == {"10.0.0.2"}
+
+
+def test_the_pages_say_whether_the_table_is_in_force(enforced: Enforced) -> None:
+    enforced.cluster.go_away()
+    with enforced.running("--http", "127.0.0.1:0") as said:
+        _says(said, "health and metrics on http://127.0.0.1:")
+        served_at = re.search(r"http://127\.0\.0\.1:\d+", said.read_text())
+        assert served_at is not None
+
+        def page(path: str) -> tuple[int, str]:
+            where = served_at[0].removeprefix("http://")
+            with enforced.network.entered(), closing(HTTPConnection(where)) as connection:
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                return answer.status, answer.read().decode()
+
+        # It waits for the cluster: alive, but not ready.
+        assert page("/livez") == (200, "ok\n")
+        status, body = page("/readyz")
+        assert (status, "no table is in force yet" in body) == (503, True)
+        enforced.cluster.come_back()
+        eventually(lambda: page("/readyz")[0] == 200, said.read_text)
+        assert enforced.closed == {"10.0.0.2"}
+        assert 'tierwall_loads_total{outcome="good"} 1.0' in page("/metrics")[1]
 
 
 def test_a_kind_that_this_user_may_not_list_ends_the_start(enforced: Enforced) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -41,11 +41,18 @@ def helm(*arguments: str, stdin: str = "", **environment: str) -> str:
     return done.stdout
 
 
-def rendered_text(values: Mapping[str, Any] | None = None, apis: Sequence[str] = ()) -> str:
+def rendered_text(values: Mapping[str, Any] | None = None, apis: Sequence[str] = (), namespace: str = NAMESPACE) -> str:
     """Return the manifests of a release as helm prints them; hooks are left out."""
     more = [word for api in apis for word in ("--api-versions", api)]
-    command = ("template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--no-hooks", "--values", "-", *more)
+    command = ("template", RELEASE, str(CHART), "--namespace", namespace, "--no-hooks", "--values", "-", *more)
     return helm(*command, stdin=json.dumps(values or {}))
+
+
+def arguments(text: str) -> Iterator[list[str]]:
+    """Yield the arguments of each process of `tierwall` in manifests."""
+    for value in yaml.safe_load_all(text):
+        if value is not None and value["kind"] in ("Deployment", "DaemonSet"):
+            yield from (container["args"] for container in value["spec"]["template"]["spec"]["containers"])
 
 
 def rendered(values: Mapping[str, Any] | None = None, apis: Sequence[str] = ()) -> list[dict[str, Any]]:

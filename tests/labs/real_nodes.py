@@ -7,13 +7,16 @@ clash. What is needed: root, nftables, control groups of version 1, and the prog
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from supply.image import ImageEntry, ImageSettings, write_image
 from tests import ROOT
@@ -43,8 +46,9 @@ def node_tools() -> Path:
 class RealNodes:
     """The cluster. Commands run in `control`, or on `node1`, `node2` and so on."""
 
-    def __init__(self, folder: Path, count: int = 2) -> None:
-        self.folder, self._count = folder, count
+    def __init__(self, folder: Path, count: int = 2, archives: Sequence[Path] = ()) -> None:
+        """`archives`: images that every node imports, beside those of `write_images`."""
+        self.folder, self._count, self._archives = folder, count, archives
         self.tools = node_tools()
         self.names = tuple(f"node{number}" for number in range(1, count + 1))
         self.kubeconfig = folder / "admin.kubeconfig"
@@ -57,6 +61,8 @@ class RealNodes:
         images = self.folder / "images"
         images.mkdir()
         write_images(self.tools, images)
+        for archive in self._archives:
+            (images / archive.name).symlink_to(archive.resolve())
         log = (self.folder / "inside.log").open("wb")
         inside = [sys.executable, "-m", "tests.labs.real_nodes_inside", str(self.folder), str(self._count)]
         apart = ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -120,6 +126,19 @@ class RealNodes:
         done = self.run("control", *asked, *words, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stdout}{done.stderr}"
         return done.stdout
+
+    def helm(self, *words: str) -> str:
+        """Run helm as an administrator; it must succeed."""
+        homes = [f"HELM_{name}_HOME={self.folder / 'helm'}" for name in ("CACHE", "CONFIG", "DATA")]
+        asked = ["env", *homes, tool("helm"), "--kubeconfig", str(self.kubeconfig)]
+        done = self.run("control", *asked, *words)
+        assert done.returncode == 0, f"helm {' '.join(words)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def audited(self) -> Iterator[dict[str, Any]]:
+        """Yield the requests of ServiceAccounts that the API server has answered so far."""
+        with (self.folder / "audit.jsonl").open() as lines:
+            yield from (json.loads(line) for line in lines if line.endswith("\n"))
 
     def tag(self, image: str) -> None:
         """Give the agnhost of every node another name, by which pods of a suite ask for it."""

@@ -40,6 +40,13 @@ _SETTINGS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
+# Requests of ServiceAccounts, once each, when they are answered.
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}],
+}
 
 
 class InnerCluster:
@@ -96,6 +103,7 @@ class InnerCluster:
         for name, content in contents.items():
             (pki / name).write_bytes(content)
         self.kubeconfig.write_text(yaml.safe_dump(_kubeconfig(pki / "ca.crt")))
+        (self.folder / "audit.yaml").write_text(yaml.safe_dump(_AUDIT))
 
         run("ip", "link", "set", "lo", "up")
         run("ip", "link", "add", "nodes", "type", "bridge")
@@ -125,6 +133,10 @@ class InnerCluster:
             f"--service-account-signing-key-file={pki / 'accounts.key'}",
             # Names of nodes are in no DNS.
             "--kubelet-preferred-address-types=InternalIP",
+            # No proxy runs here, so webhooks are called at the addresses of their pods.
+            "--enable-aggregator-routing",
+            f"--audit-policy-file={self.folder / 'audit.yaml'}",
+            f"--audit-log-path={self.folder / 'audit.jsonl'}",
             "--allow-privileged=true",
         )
         wait_for(lambda: self._asked("get", "--raw", "/readyz"), "the API server")

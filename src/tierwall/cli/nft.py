@@ -10,6 +10,7 @@ import click
 from tierwall.cli.command import (
     HAS_FINDINGS,
     Params,
+    address,
     choice,
     command,
     flag,
@@ -140,6 +141,9 @@ class EnforceNftParams(TableParams, StateParams, RequiredPathParams):
         show_default="POD_NAMESPACE",
         help="With --cluster and --node, report here what is in force: a NodeReport and a Lease as heartbeat.",
     )
+    http: str | None = option(
+        metavar="HOST:PORT", help="While following, serve health and metrics at this address.", show_default="nowhere"
+    )
 
     @property
     def table(self) -> TableOptions:
@@ -229,9 +233,10 @@ def enforce(params: EnforceNftParams) -> int:
 
 def _follow(params: EnforceNftParams, nft: Any, source: ObjectSource) -> None:
     """Keep the kernel in step, and report what is in force on this node."""
+    http = address(params.http, "--http") if params.http is not None else None
     sender = params.report_sender()
     if sender is None:
-        nft.follow(source, print_report)
+        nft.follow(source, print_report, http=http)
         return
     from tierwall.engines.nftables.kernel.apply import table_exists
     from tierwall.serve.node_report import empty_report
@@ -242,7 +247,7 @@ def _follow(params: EnforceNftParams, nft: Any, source: ObjectSource) -> None:
         sender.put(empty_report(params.node, "no policies are in force yet"))
     sender.start()
     try:
-        nft.follow(source, print_report, sender.put)
+        nft.follow(source, print_report, sender.put, http)
     finally:
         sender.close()
 

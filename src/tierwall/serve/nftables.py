@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
@@ -285,11 +285,12 @@ class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
         source: ObjectSource,
         send_report: Callable[[EngineReport], None],
         send_node_report: Callable[[NodeReport], None] | None = None,
+        http: tuple[str, int] | None = None,
     ) -> None:
         """Keep the kernel in step with a source until SIGINT or SIGTERM; InputError if it cannot begin.
 
         The table stays in force afterwards. `send_node_report` gets what is in force on the node after each load; it
-        must not wait for anything.
+        must not wait for anything. `http` is the address of the pages of health and metrics.
         """
         node = self._options.node or ""
         with closing(self.follower()) as keeper:
@@ -297,14 +298,23 @@ class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
             async def main(stop: asyncio.Event) -> None:
                 from asyncio import create_task
 
-                interfaces = create_task(keeper.follow_interfaces(send_report))
-                try:
+                async with AsyncExitStack() as ending:
+                    count = None
+                    if http is not None:
+                        from tierwall.serve.kernel_pages import kernel_pages
+
+                        pages, count = kernel_pages(keeper, source)
+                        ending.push_async_callback(pages.stop)
+                        port = await pages.start(*http)
+                        send_report(EngineReport(f"health and metrics on http://{http[0]}:{port}"))
+                    interfaces = create_task(keeper.follow_interfaces(send_report))
+                    ending.callback(interfaces.cancel)
                     async for load in keeper.follow(source, stop):
+                        if count is not None:
+                            count(load)
                         send_report(keeper.report(load))
                         if send_node_report is not None and (report := keeper.node_report(node)) is not None:
                             send_node_report(report)
-                finally:
-                    interfaces.cancel()
 
             until_signalled(main)
 

@@ -55,7 +55,7 @@ fuzz: dev ## the random tests with a fresh seed and TIMES=10 times the examples;
 	TIERWALL_FUZZ=$(TIMES) TIERWALL_SEED=$$seed $(BIN)/python -m pytest -m hypothesis --hypothesis-seed=$$seed $(TESTS) || \
 	{ echo "failed with seed $$seed; to replay: make fuzz SEED=$$seed TIMES=$(TIMES) TESTS='FILE::TEST'"; exit 1; }
 
-soak: dev kernel-tools cluster-tools ## storms of changes, kills and calls, TIMES=10 times as long as in `make test`
+soak: dev kernel-tools cluster-tools node-tools ## storms of changes, kills and calls, TIMES=10 times as long as in `make test`
 	TIERWALL_SOAK=$(TIMES) $(BIN)/python -m pytest -m storm $(TESTS)
 
 kernel-tools: ## install nft and ip, which tests of the kernel need; says so where it cannot

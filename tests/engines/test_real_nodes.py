@@ -1,22 +1,29 @@
-"""Real pods on real nodes: `tierwall enforce nft` on each node follows the API server, and packets obey."""
+"""The chart on real nodes with real pods: its processes run with their own rights, and packets obey.
+
+Starting nodes takes its time, so there is one test, in steps. `make soak` makes the storm in it longer.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.labs.kube_cluster import TIERWALL
+from tests.labs.chart import NAMESPACE
+from tests.labs.installed_chart import InstalledChart, build_image
+from tests.labs.node_storm import NodeStorm
 from tests.labs.real_nodes import AGNHOST, RealNodes
 from tests.labs.waiting import eventually
+from tests.randomness import SEED, rounds
 
 pytestmark = pytest.mark.engine
 PORT = 8080
-# Pods by name: the node of each, and whether the policy below admits it.
+# Pods by name, with the node of each.
 PODS = {"server": "node1", "near": "node1", "far": "node2"}
 ONLY_NEAR = {
     "apiVersion": "networking.k8s.io/v1",
@@ -25,6 +32,22 @@ ONLY_NEAR = {
     "spec": {
         "podSelector": {"matchLabels": {"app": "server"}},
         "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "near"}}}]}],
+    },
+}
+HERE = {"matchLabels": {"kubernetes.io/metadata.name": "default"}}
+NOT_FROM_NEAR = {
+    "apiVersion": "policy.networking.k8s.io/v1alpha1",
+    "kind": "AdminNetworkPolicy",
+    "metadata": {"name": "not-from-near"},
+    "spec": {
+        "priority": 7,
+        "subject": {"pods": {"namespaceSelector": HERE, "podSelector": {"matchLabels": {"app": "server"}}}},
+        "ingress": [
+            {
+                "action": "Deny",
+                "from": [{"pods": {"namespaceSelector": HERE, "podSelector": {"matchLabels": {"app": "near"}}}}],
+            }
+        ],
     },
 }
 
@@ -43,17 +66,21 @@ def pod(app: str, node: str, name: str = "") -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNodes]:
-    nodes = RealNodes(tmp_path_factory.mktemp("real"))
+@pytest.fixture
+def chart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledChart]:
+    """The chart with its default values, and the pods."""
+    folder = tmp_path_factory.mktemp("real")
+    nodes = RealNodes(folder)
     try:
-        nodes.start()
-        apply(nodes, *(pod(name, node) for name, node in PODS.items()))
-        for name in nodes.names:
-            follow = ("--cluster", "--kubeconfig", str(nodes.kubeconfig), "--node", name, "--exempt-own-node")
-            nodes.start_process(name, f"{name}-tierwall", TIERWALL, "enforce", "nft", *follow)
+        with ThreadPoolExecutor() as pool:
+            archive = pool.submit(build_image, folder)
+            nodes.start()
+            apply(nodes, *(pod(name, node) for name, node in PODS.items()))
+            nodes.import_image(archive.result())
+        chart = InstalledChart(nodes)
+        chart.install("warnings.enabled=false")
         nodes.kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=90s")
-        yield nodes
+        yield chart
     finally:
         nodes.stop()
 
@@ -74,23 +101,58 @@ def connects(nodes: RealNodes, name: str) -> bool:
     return said.strip() == "0"
 
 
-def test_packets_of_real_pods_obey_a_policy_that_comes_and_goes(nodes: RealNodes) -> None:
-    for name in nodes.names:
-        eventually(partial(has_table, nodes, name), partial(nodes.log, f"{name}-tierwall"))
+def has_table(nodes: RealNodes, name: str) -> bool:
+    return nodes.run(name, "nft", "list", "table", "inet", "tierwall").returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.storm
+def test_the_chart_does_what_it_says(chart: InstalledChart) -> None:
+    nodes = chart.nodes
+    packets_obey_policies_that_come_and_go(chart)
+    a_new_pod_gets_what_its_labels_give_it(nodes)
+    an_agent_writes_about_its_own_node_only(chart)
+    storm = NodeStorm(chart, ("near", "far", "another"), Random(SEED))
+    storm.blow(rounds(10))
+    storm.assert_over()
+    is_everything_in_force(chart)
+    assert list(chart.forbidden()) == []
+    removing_opens_nothing_by_surprise(chart)
+    assert list(chart.forbidden()) == []
+
+
+def packets_obey_policies_that_come_and_go(chart: InstalledChart) -> None:
+    nodes = chart.nodes
+    assert all(has_table(nodes, name) for name in nodes.names)
     assert connects(nodes, "near")
     assert connects(nodes, "far")
     apply(nodes, ONLY_NEAR)
     eventually(lambda: not connects(nodes, "far"), "the policy")
     assert connects(nodes, "near")
+    apply(nodes, NOT_FROM_NEAR)
+    eventually(lambda: not connects(nodes, "near"), "the admin policy")
+    is_everything_in_force(chart)
+    nodes.kubectl("delete", "adminnetworkpolicy", "not-from-near")
     nodes.kubectl("delete", "networkpolicy", "only-near")
-    eventually(lambda: connects(nodes, "far"), "the end of the policy")
+    eventually(lambda: connects(nodes, "far"), "the end of the policies")
+    assert connects(nodes, "near")
 
 
-def has_table(nodes: RealNodes, name: str) -> bool:
-    return nodes.run(name, "nft", "list", "table", "inet", "tierwall").returncode == 0
+def is_everything_in_force(chart: InstalledChart) -> None:
+    """Every node reports every policy, in its newest generation."""
+    listed = json.loads(chart.nodes.kubectl("get", "networkpolicies,adminnetworkpolicies", "-A", "-o", "json"))["items"]
+
+    def is_reported() -> bool:
+        reports = chart.reports()
+        return set(reports) == set(chart.nodes.names) and all(
+            report.get("table", {}).get("policies") == len(listed) and not report.get("behind")
+            for report in reports.values()
+        )
+
+    eventually(is_reported, lambda: f"{len(listed)} policies in {chart.reports()}")
 
 
-def test_a_new_pod_gets_what_its_labels_give_it(nodes: RealNodes) -> None:
+def a_new_pod_gets_what_its_labels_give_it(nodes: RealNodes) -> None:
     apply(nodes, ONLY_NEAR)
     eventually(lambda: not connects(nodes, "far"), "the policy")
     apply(nodes, pod("near", "node2", "another"))
@@ -98,3 +160,42 @@ def test_a_new_pod_gets_what_its_labels_give_it(nodes: RealNodes) -> None:
     eventually(lambda: connects(nodes, "another"), "the new pod's right")
     assert not connects(nodes, "far")
     nodes.kubectl("delete", "networkpolicy", "only-near")
+
+
+def an_agent_writes_about_its_own_node_only(chart: InstalledChart) -> None:
+    bound = ("--bound-object-kind=Pod", f"--bound-object-name={chart.agent('node1')}")
+    token = chart.kubectl("create", "token", "tierwall-node-agent", *bound).strip()
+    patch = json.dumps({"status": {"message": "forged"}})
+
+    def said(token: str, *words: str) -> str:
+        done = chart.nodes.try_kubectl("--token", token, "--namespace", NAMESPACE, *words)
+        return done.stdout + done.stderr
+
+    def written(token: str, node: str) -> str:
+        return said(token, "patch", "nodereport", node, "--subresource=status", "--type=merge", "-p", patch)
+
+    assert "patched" in written(token, "node1")
+    assert "a node agent writes only the NodeReport and the Lease of its own node" in written(token, "node2")
+    unbound = chart.kubectl("create", "token", "tierwall-node-agent").strip()
+    assert "the token of a node agent must be bound to its pod" in written(unbound, "node1")
+    lease = said(token, "annotate", "lease", "tierwall-node-node2", "forged=yes")
+    assert "a node agent writes only the NodeReport" in lease
+
+
+def removing_opens_nothing_by_surprise(chart: InstalledChart) -> None:
+    nodes = chart.nodes
+    nodes.kubectl("delete", "networkpolicies,adminnetworkpolicies", "--all")
+    for name in PODS:
+        nodes.kubectl("label", "--overwrite", "pod", name, f"app={name}")
+    apply(nodes, ONLY_NEAR)
+    eventually(lambda: connects(nodes, "near") and not connects(nodes, "far"), "the policy")
+    chart.uninstall()
+    # Nobody follows the cluster any more; what was in force stays, whatever happens to the policies.
+    nodes.kubectl("delete", "networkpolicy", "only-near")
+    assert all(has_table(nodes, name) for name in nodes.names)
+    assert connects(nodes, "near")
+    assert not connects(nodes, "far")
+    assert "nodereports.tierwall.io" in nodes.kubectl("get", "crd", "-o", "name")
+    chart.remove_tables()
+    assert not any(has_table(nodes, name) for name in nodes.names)
+    assert connects(nodes, "far")

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,8 @@ def node_tools() -> Path:
 class RealNodes:
     """The cluster. Commands run in `control`, or on `node1`, `node2` and so on."""
 
-    def __init__(self, folder: Path, count: int = 2, archives: Sequence[Path] = ()) -> None:
-        """`archives`: images that every node imports, beside those of `write_images`."""
-        self.folder, self._count, self._archives = folder, count, archives
+    def __init__(self, folder: Path, count: int = 2) -> None:
+        self.folder, self._count = folder, count
         self.tools = node_tools()
         self.names = tuple(f"node{number}" for number in range(1, count + 1))
         self.kubeconfig = folder / "admin.kubeconfig"
@@ -61,8 +60,6 @@ class RealNodes:
         images = self.folder / "images"
         images.mkdir()
         write_images(self.tools, images)
-        for archive in self._archives:
-            (images / archive.name).symlink_to(archive.resolve())
         log = (self.folder / "inside.log").open("wb")
         inside = [sys.executable, "-m", "tests.labs.real_nodes_inside", str(self.folder), str(self._count)]
         apart = ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -120,10 +117,14 @@ class RealNodes:
         self._started.append(process)
         return process
 
+    def try_kubectl(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run kubectl as an administrator, or as another user with `--token`."""
+        asked = [tool("kubectl"), "--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.folder / "cache")]
+        return self.run("control", *asked, *words, stdin=stdin)
+
     def kubectl(self, *words: str, stdin: str = "") -> str:
         """Run kubectl as an administrator; it must succeed."""
-        asked = [tool("kubectl"), "--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.folder / "cache")]
-        done = self.run("control", *asked, *words, stdin=stdin)
+        done = self.try_kubectl(*words, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -142,9 +143,15 @@ class RealNodes:
 
     def tag(self, image: str) -> None:
         """Give the agnhost of every node another name, by which pods of a suite ask for it."""
-        ctr = [str(self.tools / "debian/usr/bin/ctr"), "-n", "k8s.io", "images", "tag", "--force", AGNHOST, image]
+        self._ctr("tag", "--force", AGNHOST, image)
+
+    def import_image(self, archive: Path) -> None:
+        """Import an image on every node."""
+        self._ctr("import", str(archive))
+
+    def _ctr(self, *words: str) -> None:
         for name in self.names:
-            done = self.run(name, *ctr)
+            done = self.run(name, str(self.tools / "debian/usr/bin/ctr"), "-n", "k8s.io", "images", *words)
             assert done.returncode == 0, done.stderr
 
 

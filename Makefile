@@ -14,7 +14,7 @@ TESTS ?= tests
 SBOM  ?= dist/tierwall.cdx.json
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock sbom krew image audit-dependencies clean kernel-tools cluster-tools node-tools mcp-suite
+.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock sbom krew image audit-dependencies clean kernel-tools cluster-tools node-tools conformance mcp-suite
 
 help: ## say what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -73,6 +73,10 @@ node-tools: ## build or fetch the kubelet, containerd and so on that tests with 
 
 mcp-suite: ## install the official conformance suite of MCP, once; says so where it cannot
 	@deploy/mcp-suite/install
+
+conformance: dev cluster-tools node-tools ## run upstream's suites on real nodes with the chart, SUITES="…" for some; reports go to dist/conformance
+	@deploy/cluster-tools/conformance/build
+	$(BIN)/python -m tests.upstream_suites $(SUITES)
 
 check: dev ## style, types, layers and plain words only
 	$(BIN)/ruff check .

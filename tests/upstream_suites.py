@@ -1,0 +1,120 @@
+"""`make conformance`: upstream's suites against the chart on real nodes; reports go to dist/conformance.
+
+The suites of network-policy-api write the ConformanceReport that upstream publishes. The NetworkPolicy part of
+Kubernetes' end-to-end tests writes a JUnit report. `python -m tests.upstream_suites SUITE...` runs some of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests import ROOT
+from tests.labs.installed_chart import InstalledChart, build_image
+from tests.labs.real_nodes import RealNodes
+from tierwall.version import __version__
+
+OUT = ROOT / "dist" / "conformance"
+# The pods of network-policy-api's suites ask for this image.
+_AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.45"
+
+
+class Suite(NamedTuple):
+    """A program of `deploy/cluster-tools/conformance/build`, with its options."""
+
+    name: str
+    report: str
+    options: Sequence[str]
+
+    @property
+    def program(self) -> Path:
+        """The path of the program."""
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return cache / "tierwall" / "conformance" / self.name
+
+    @property
+    def image(self) -> str:
+        """The image that its pods ask for."""
+        if self.report.endswith(".yaml"):
+            return _AGNHOST
+        return subprocess.run([self.program, "-image"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _profiles(*kinds: str) -> tuple[str, ...]:
+    """Return the options of a suite of network-policy-api: all features of these kinds."""
+    features = (f"{kind}{feature}" for kind in kinds for feature in ("NamedPorts", "EgressNodePeers"))
+    return (
+        "-test.v",
+        "-test.run=^TestConformanceProfiles$",
+        "-test.timeout=60m",
+        f"-conformance-profiles={','.join(kinds)}",
+        f"-supported-features={','.join(features)}",
+        "-organization=tierwall",
+        "-project=tierwall",
+        f"-url={os.environ.get('URL') or 'https://tierwall.io'}",
+        f"-version={__version__}",
+        f"-contact={os.environ.get('CONTACT') or '@tierwall'}",
+        "-additional-info=make conformance: the chart with default values on two nodes",
+    )
+
+
+SUITES = (
+    Suite("cluster-network-policies", "cluster-network-policies.yaml", _profiles("ClusterNetworkPolicy")),
+    Suite(
+        "admin-network-policies",
+        "admin-network-policies.yaml",
+        _profiles("AdminNetworkPolicy", "BaselineAdminNetworkPolicy"),
+    ),
+    Suite("network-policies", "network-policies.xml", ("--provider=skeleton", "--num-nodes=2", "--ginkgo.timeout=60m")),
+)
+
+
+def run_suite(nodes: RealNodes, suite: Suite) -> bool:
+    """Run a suite; keep its report and what it said. False if a test failed."""
+    nodes.tag(suite.image)
+    report = OUT / suite.report
+    report.unlink(missing_ok=True)
+    write = f"-report-output={report}" if report.suffix == ".yaml" else f"--ginkgo.junit-report={report}"
+    words = ("env", f"KUBECONFIG={nodes.kubeconfig}", str(suite.program), *suite.options, write)
+    start = time.monotonic()
+    is_passed = nodes.start_process("control", suite.name, *words).wait() == 0
+    (OUT / f"{suite.name}.log").write_text(nodes.log(suite.name))
+    seconds = time.monotonic() - start
+    print(f"{suite.name}: {'passed' if is_passed else 'FAILED'} in {seconds:.0f} s; {report}", flush=True)
+    return is_passed and report.exists()
+
+
+def main() -> int:
+    """Start nodes, install the chart, run the suites. Exit code 1 if one of them failed."""
+    chosen = [suite for suite in SUITES if not sys.argv[1:] or suite.name in sys.argv[1:]]
+    if unknown := set(sys.argv[1:]) - {suite.name for suite in SUITES}:
+        sys.exit(f"no suite is called {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in SUITES)}")
+    OUT.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="tierwall-conformance-"))
+    nodes = RealNodes(folder)
+    try:
+        nodes.start()
+        nodes.import_image(build_image(folder))
+        chart = InstalledChart(nodes)
+        chart.install("warnings.enabled=false")
+        results = [run_suite(nodes, suite) for suite in chosen]
+        for request in sorted(set(chart.forbidden())):
+            print(f"forbidden: {request}")
+            results.append(False)
+        for name in nodes.names:
+            (OUT / f"{name}-agent.log").write_text(chart.kubectl("logs", chart.agent(name)))
+        return 0 if all(results) else 1
+    finally:
+        nodes.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -29,8 +29,11 @@ LOCKS = {
     "install": "uv.txt",
 }
 GO_TOOLS = Path("deploy", "cluster-tools")
-# Each has its own go.mod, below `GO_TOOLS`: kube-apiserver with kubectl, etcd, helm, and what nodes run.
-GO_MODULES = (Path(), Path("etcd"), Path("helm"), Path("nodes"))
+# Each has its own go.mod, below `GO_TOOLS`: kube-apiserver with kubectl, etcd, helm, what nodes run, and suites.
+GO_MODULES = (
+    *(Path(), Path("etcd"), Path("helm"), Path("nodes")),
+    *(Path("conformance", f"{kind}network-policies") for kind in ("cluster-", "admin-", "")),
+)
 # Licences that a classifier names without doubt. `BSD License`, say, leaves open which one.
 _CLASSIFIED = {
     "License :: OSI Approved :: MIT License": "MIT",

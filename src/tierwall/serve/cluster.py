@@ -32,14 +32,12 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.snapshot_document import over_cluster
 from tierwall.resources.workloads import WORKLOADS
 from tierwall.serve.files import FileSource
+from tierwall.serve.load_pace import LoadPace
 
 # The code of a cluster that cannot be followed.
 LOST = "TW043"
 # A change waits so long for others, in seconds.
 QUIET_S = 0.02
-# After a load, so many times its duration pass before the next, but not more than so many seconds: a change has a
-# second to come into force.
-REST_TIMES, LONGEST_REST_S = 19, 0.5
 # How long to wait before saying what is waited for, and how often to look whether that has changed.
 PATIENCE_S = 1.0
 # A thread of a cluster that has not looked for so long does not any more.
@@ -249,16 +247,16 @@ class ClusterSource:
             if self._files.paths:
                 self._files_read = asyncio.Event()
                 following = asyncio.create_task(self._follow_files(stop))
+            pace = LoadPace()
             while not stop.is_set():
                 self._news.clear()
                 began = time.monotonic()
                 yield
-                ended = time.monotonic()
+                pace.count(began, time.monotonic())
                 if self._files_read is not None and not self._are_files_due:
                     self._files_read.set()
                 await first_of(self._news, stop)
-                rest = min(REST_TIMES * (ended - began), LONGEST_REST_S) - (time.monotonic() - ended)
-                await first_of(None, stop, max(rest, QUIET_S))
+                await first_of(None, stop, max(pace.rest(time.monotonic()), QUIET_S))
         finally:
             if following is not None:
                 following.cancel()

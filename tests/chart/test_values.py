@@ -31,7 +31,7 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "nodeAgent.enabled": (False, "gone: kind: DaemonSet"),
     "nodeAgent.resources": ({"limits": {"cpu": "4"}}, 'cpu: "4"'),
     "nodeAgent.tolerations": ([{"key": "taint-n", "operator": "Exists"}], "key: taint-n"),
-    "nodeAgent.exemptOwnNode": (False, "gone: - --exempt-own-node"),
+    "nodeAgent.exemptProbes": (False, "gone: - --exempt-probes"),
     "nodeAgent.extraArgs": (["--unknown-pods=open"], "--unknown-pods=open"),
     "authorizer.enabled": (False, "gone: name: tierwall-authorizer"),
     "authorizer.replicas": (7, "replicas: 7"),

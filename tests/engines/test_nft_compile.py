@@ -176,6 +176,9 @@ def test_a_node_may_be_exempt_from_the_policies_of_its_pods() -> None:
     exempt = compiled(shop(), TableOptions(exempt_own_node=True)).table.chains
     assert "forward" in exempt
     assert not {"input", "output"} & exempt.keys()
+    only_probes = compiled(shop(), TableOptions(exempt_probes=True)).table.chains
+    assert {"forward", "input"} <= only_probes.keys()
+    assert "output" not in only_probes
 
 
 @given(st.text(max_size=300))

@@ -223,8 +223,8 @@ def test_cutting_leaves_allowed_connections_alone(topology: Topology) -> None:
         opened_socket.close()
 
 
-@pytest.mark.parametrize("exempt", [False, True])
-def test_a_node_and_its_own_pods_are_judged_unless_exempt(topology: Topology, exempt: bool) -> None:
+@pytest.mark.parametrize("exempt", ["nothing", "probes", "both"])
+def test_a_node_and_its_own_pods_are_judged_unless_exempt(topology: Topology, exempt: str) -> None:
     node = "172.18.0.9"
     objects = [
         *BASE,
@@ -237,7 +237,7 @@ def test_a_node_and_its_own_pods_are_judged_unless_exempt(topology: Topology, ex
         about("a", egress=[{"action": "Deny", "to": [{"nodes": {}}]}]),
         network_policy("b/closed", podSelector={}),
     ]
-    options = TableOptions(exempt_own_node=exempt)
+    options = TableOptions(exempt_own_node=exempt == "both", exempt_probes=exempt == "probes")
     with topology.router.entered():
         run("ip", "addr", "add", f"{node}/32", "dev", "lo")
         apply(compile_model(NetworkModel(Snapshot.of(load_objects(objects))), options).table)
@@ -246,11 +246,18 @@ def test_a_node_and_its_own_pods_are_judged_unless_exempt(topology: Topology, ex
     client = opened(topology, CLIENT, socket.SOCK_DGRAM, (CLIENT, 0))
     server = opened(topology, SERVER, socket.SOCK_DGRAM, (SERVER, OPEN))
     client.sendto(b"to the node", (node, OPEN))
-    if exempt:
+    if exempt == "both":
         at_node.settimeout(PATIENCE_S)
         at_node.sendto(b"from the node", (SERVER, OPEN))
         assert at_node.recv(64) == b"to the node"
         assert server.recv(64) == b"from the node"
+    elif exempt == "probes":
+        at_node.sendto(b"from the node", (SERVER, OPEN))
+        assert server.recv(64) == b"from the node"
+        eventually(lambda: dropped(topology) >= 1, "the drop")
+        at_node.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            at_node.recv(64)
     else:
         # The kernel tells a local sender at once that a packet was dropped.
         with pytest.raises(PermissionError):

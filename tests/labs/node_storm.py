@@ -49,7 +49,7 @@ class NodeStorm:
 
     def _differences(self, node: str) -> str:
         cluster = ("--cluster", "--kubeconfig", str(self.nodes.kubeconfig), "--node", node)
-        done = self.nodes.run(node, TIERWALL, "enforce", "nft", "--diff", "--exempt-own-node", *cluster)
+        done = self.nodes.run(node, TIERWALL, "enforce", "nft", "--diff", "--exempt-probes", *cluster)
         assert done.returncode in (0, 4), done.stderr
         return done.stdout
 

@@ -44,13 +44,21 @@ class TableParams(Params):
         type=click.IntRange(0, 100_000), default=10, help="Log lines per second for each rule; 0 for no limit."
     )
     exempt_own_node: bool = flag("Exempt traffic between a node and its own pods, as Kubernetes does.")
+    exempt_probes: bool = flag("Exempt what a node sends to its own pods, as the probes of the kubelet.")
 
     @property
     def table(self) -> TableOptions:
         """The options of the compiler."""
         from tierwall.engines.nftables.table.options import LogScope, TableOptions
 
-        return TableOptions(self.node, LogScope(self.log), self.log_group, self.log_rate, self.exempt_own_node)
+        return TableOptions(
+            self.node,
+            LogScope(self.log),
+            self.log_group,
+            self.log_rate,
+            self.exempt_own_node,
+            exempt_probes=self.exempt_probes,
+        )
 
 
 class CompileNftParams(TableParams, ObjectParams):

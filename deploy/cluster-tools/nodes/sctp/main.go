@@ -111,7 +111,8 @@ func connect(to string, within time.Duration) int {
 		}
 		_ = socket.SetReadDeadline(again)
 		for {
-			size, err := socket.Read(buffer)
+			// Not Read: that would leave the header of IP before the packet.
+			size, _, err := socket.ReadFromIP(buffer)
 			if err != nil {
 				break
 			}

@@ -121,7 +121,7 @@ class _Judge:
         """Whether the table would drop a new connection like this one."""
         source, destination = self._endpoint_at(connection.flow.source), self._endpoint_at(connection.reply.source)
         judged = [self._compiler.is_judged(endpoint) for endpoint in (source, destination)]
-        if not any(judged) or source is destination:
+        if not any(judged) or source is destination or self._is_probe(source, destination):
             return False
         decision = decide(self._model, source, destination, connection.flow.protocol, connection.reply.source_port)
         outcomes = (decision.egress.outcome.verdict, decision.ingress.outcome.verdict)
@@ -129,6 +129,11 @@ class _Judge:
             ours and verdict in (StepVerdict.DENY, StepVerdict.CONDITIONAL)
             for ours, verdict in zip(judged, outcomes, strict=True)
         )
+
+    def _is_probe(self, source: Endpoint, destination: Endpoint) -> bool:
+        """Whether a node sends to its own pod, and that is exempt."""
+        is_own = source.kind == "node" and source.name == destination.node
+        return is_own and self._compiler.options.exempt_probes
 
     def _endpoint_at(self, address: Address) -> Endpoint:
         return self._model.pod_at(address) or self._nodes.get(address) or address_endpoint(address)

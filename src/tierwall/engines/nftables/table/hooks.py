@@ -41,9 +41,10 @@ def base_chains(options: TableOptions, first: HookLines | None = None) -> dict[s
     hook = "type filter hook {} priority filter; policy accept;"
     ingress = f"goto {Direction.INGRESS}"
     out = {"forward": plainly_named((*lines.forward, established, *judged, ingress), "", hook.format("forward"))}
+    note = "between this node and its own pods"
     if not options.exempt_own_node:
-        note = "between this node and its own pods"
         out["input"] = plainly_named((*lines.input, established, NEIGHBOURS, *judged), note, hook.format("input"))
+    if not (options.exempt_own_node or options.exempt_probes):
         out["output"] = plainly_named(
             (*lines.output, established, NEIGHBOURS, *guard, ingress), note, hook.format("output")
         )

@@ -35,6 +35,7 @@ class TableOptions(Struct, frozen=True):
 
     `node`: judge only pods on that node; None: judge every pod. `rate`: log lines per second and rule, 0 for no limit.
     `exempt_own_node`: do not judge traffic between the node itself and its pods, as Kubernetes exempts it.
+    `exempt_probes`: do not judge what the node sends to its own pods; what they send to the node is judged.
     `pod_interfaces`: the names of pod interfaces, each of which may end in `*`; without any, the kernel is asked.
     """
 
@@ -45,6 +46,7 @@ class TableOptions(Struct, frozen=True):
     exempt_own_node: bool = False
     unknown_pods: UnknownPods = UnknownPods.CLOSED
     pod_interfaces: tuple[str, ...] = ()
+    exempt_probes: bool = False
 
 
 class WireAddresses:

@@ -142,7 +142,7 @@ def packets_obey_policies_that_come_and_go(chart: InstalledChart) -> None:
 
 
 def is_everything_in_force(chart: InstalledChart) -> None:
-    """Every node reports every policy, in its newest generation."""
+    """Every node reports every policy, in its newest generation, and the status of admin policies says so."""
     listed = json.loads(chart.nodes.kubectl("get", "networkpolicies,adminnetworkpolicies", "-A", "-o", "json"))["items"]
 
     def is_reported() -> bool:
@@ -153,6 +153,21 @@ def is_everything_in_force(chart: InstalledChart) -> None:
         )
 
     eventually(is_reported, lambda: f"{len(listed)} policies in {chart.reports()}")
+
+    def unprogrammed() -> list[str]:
+        policies = json.loads(chart.nodes.kubectl("get", "adminnetworkpolicies", "-o", "json"))["items"]
+        return [policy["metadata"]["name"] for policy in policies if not is_programmed(policy)]
+
+    eventually(lambda: not unprogrammed(), lambda: f"{unprogrammed()} to be programmed: {chart.described()}")
+
+
+def is_programmed(policy: dict[str, Any]) -> bool:
+    return any(
+        condition["type"] == "tierwall.io/Programmed"
+        and condition["status"] == "True"
+        and condition["observedGeneration"] == policy["metadata"]["generation"]
+        for condition in policy.get("status", {}).get("conditions", ())
+    )
 
 
 def a_new_pod_gets_what_its_labels_give_it(nodes: RealNodes) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import click
 import pytest
 import yaml
 
-from tests.labs.chart import CHART, EVERYTHING, OTHER_APIS, RenderError, helm, rendered, rendered_text
+from tests.labs.chart import CHART, EVERYTHING, OTHER_APIS, RenderError, arguments, helm, rendered, rendered_text
+from tierwall.cli.controller import controller
+from tierwall.cli.main import root
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
@@ -89,6 +93,41 @@ def test_the_chart_has_no_faults() -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
 
 
+# Parts of the controller by their main option. Words for a part are not tried while the command has none of it.
+PARTS = {
+    "--webhook": ("--webhook", "--refuse", "--reveal-admin-policies"),
+    "--xds": ("--xds", "--envoy-", "--gateway-namespace"),
+}
+
+
+def assert_taken(words: list[str]) -> None:
+    """Let the command read its arguments, without running it; a wrong option raises."""
+    known = {name for parameter in controller.params for name in parameter.opts}
+    absent = tuple(start for option, starts in PARTS.items() if option not in known for start in starts)
+    # Any file stands in for those of volumes.
+    left = [
+        re.sub(r"=/etc/tierwall/.*", f"={CHART / 'Chart.yaml'}", word)
+        for word in words
+        if not (absent and word.startswith(absent))
+    ]
+    command: click.Command = root
+    context = root.make_context("tierwall", left)
+    while isinstance(command, click.Group) and (left := [*context._protected_args, *context.args]):
+        name, subcommand, rest = command.resolve_command(context, left)
+        assert subcommand is not None
+        command, context = subcommand, subcommand.make_context(name, rest, parent=context)
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["default", "everything"])
+def test_the_commands_take_their_arguments(values: dict[str, Any]) -> None:
+    given = list(arguments(rendered_text(values, OTHER_APIS)))
+    assert len(given) == (3 if values else 2)
+    for words in given:
+        assert_taken(words)
+    with pytest.raises(click.UsageError):
+        assert_taken([*given[0], "--no-such-option"])
+
+
 def test_every_value_is_tried() -> None:
     assert set(leaves(VALUES)) == set(OTHERS)
 
@@ -112,6 +151,8 @@ def test_every_value_has_its_effect(path: str, usual: str) -> None:
         values = with_value("gatewayClass.enabled", False, values)
     text = rendered_text(values, OTHER_APIS)
     assert list(yaml.safe_load_all(text))
+    for words in arguments(text):
+        assert_taken(words)
     if sign.startswith(GONE):
         assert sign.removeprefix(GONE) in usual
         assert sign.removeprefix(GONE) not in text

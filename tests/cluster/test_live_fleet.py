@@ -106,6 +106,14 @@ def programmed(fleet: Fleet, value: dict[str, Any]) -> tuple[str, bool]:
     )
 
 
+def gateway_programmed(fleet: Fleet) -> set[str]:
+    """Return the status of `Programmed` of the Gateway and of its listeners."""
+    status = fleet.live.request("GET", f"{path_of(fleet.gateway)}/agents")[1].get("status", {})
+    every = [status, *status.get("listeners", ())]
+    conditions = [condition for part in every for condition in part.get("conditions", ())]
+    return {condition["status"] for condition in conditions if condition["type"] == "Programmed"}
+
+
 @pytest.mark.usefixtures("gateway_class")
 def test_envoys_move_to_another_replica_and_no_call_is_wrong(live: LiveClient, tmp_path: Path) -> None:
     fleet = Fleet(live, tmp_path, "move")
@@ -143,6 +151,7 @@ def test_envoys_move_to_another_replica_and_no_call_is_wrong(live: LiveClient, t
         digest = digest_of(fleet, guard)
         eventually(lambda: holding("second") == both, said)
         eventually(lambda: programmed(fleet, guard) == ("True", True), said)
+        eventually(lambda: gateway_programmed(fleet) == {"True"}, said)
         assert {caller.call("half") for _ in range(20)} == {f"denied by XAccessPolicy/{fleet.shop}/guard"}
         # Without any controller, the last policy stays in force.
         second.kill()
@@ -220,6 +229,15 @@ def test_a_gateway_gets_a_deployment_a_service_and_certificates(live: LiveClient
         ports = [port["port"] for port in stored("Service")["spec"]["ports"]]
         assert ports == [fleet.held.number]
         version = stored("Deployment")["metadata"]["resourceVersion"]
+        address = stored("Service")["spec"]["clusterIP"]
+
+        def addresses() -> Any:
+            status = live.request("GET", f"{path_of(fleet.gateway)}/agents")[1].get("status", {})
+            return [entry["value"] for entry in status.get("addresses", ())]
+
+        eventually(lambda: addresses() == [address], lambda: controller.lines)
+        # Nothing is connected yet.
+        assert "True" not in gateway_programmed(fleet)
         # It follows the Gateway.
         gateway = fleet.gateway
         gateway["spec"]["infrastructure"] = {"labels": {"team": "edge"}}

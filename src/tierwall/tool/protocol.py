@@ -23,6 +23,8 @@ VERSION_HEADER, METHOD_HEADER, NAME_HEADER = "mcp-protocol-version", "mcp-method
 
 CALL, GET_PROMPT, READ = "tools/call", "prompts/get", "resources/read"
 SUBSCRIBE, LISTEN, COMPLETE = "resources/subscribe", "subscriptions/listen", "completion/complete"
+# The prefix of methods that complete arguments of prompts and templates.
+COMPLETION = "completion/"
 # Methods that name a resource by `params.uri`; all others use `params.name`.
 BY_URI = frozenset((READ, SUBSCRIBE, "resources/unsubscribe"))
 # Methods that name a task by `params.taskId`, which only an allowed call gave out.

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tierwall.engines.envoy.config.cel_expression import OverLimit, translated
-from tierwall.engines.envoy.config.clause_scope import clause_scope
+from tierwall.engines.envoy.config.clause_scope import ClauseScope, clause_scope
 from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
-from tierwall.tool.methods import as_method_clause
+from tierwall.tool.methods import Clause, as_method_clause
+from tierwall.tool.protocol import BY_URI, COMPLETION, GET_PROMPT, TASK_METHODS
 from tierwall.tool.rules import AccessPolicy, AccessRule
 
 MAX_POLICY_BYTES = 4 << 20
@@ -69,8 +70,11 @@ def _bytes(rules: Iterable[AccessRule], sizes: dict[AccessRule, int]) -> int:
     """Return an upper bound of the size of the conditions in the tree of one caller."""
     clauses = [(rule, clause, clause_scope(clause)) for rule in rules for clause in rule.clauses]
     methods = {method for _, _, scope in clauses for method in (*scope.methods, *scope.prefixes)} | {""}
-    size = 0
-    for method in methods:
+    # Tasks need no expression and no name.
+    tasks = ((rule, scope.has(task)) for task in TASK_METHODS & methods for rule, _, scope in clauses)
+    size = sum(_http_bytes(rule.http) for rule, is_covering in tasks if is_covering)
+    size += _completion_bytes(clauses) if COMPLETION in methods else 0
+    for method in methods - TASK_METHODS:
         covering = [
             (rule, clause.names if (clause := as_method_clause(each)) is not None else None)
             for rule, each, scope in clauses
@@ -80,4 +84,19 @@ def _bytes(rules: Iterable[AccessRule], sizes: dict[AccessRule, int]) -> int:
         for rule, listed in covering:
             copies = len(names) + 1 if listed is None else len(listed.bare) + len(listed.scoped)
             size += copies * sizes[rule]
+    return size
+
+
+def _completion_bytes(clauses: Iterable[tuple[AccessRule, Clause, ClauseScope]]) -> int:
+    """Return an upper bound for completions: each needs the conditions of two rules, for every name."""
+    clauses = tuple(clauses)
+    completing = [_http_bytes(rule.http) for rule, _, scope in clauses if scope.has(COMPLETION)]
+    size = 0
+    for use in (GET_PROMPT, *BY_URI):
+        using = [
+            (_http_bytes(rule.http), as_method_clause(clause)) for rule, clause, scope in clauses if scope.has(use)
+        ]
+        listed = (clause.names for _, clause in using if clause is not None and clause.names is not None)
+        copies = 1 + sum(len(names.bare) + len(names.scoped) for names in listed)
+        size += copies * (len(using) * sum(completing) + len(completing) * sum(each for each, _ in using))
     return size

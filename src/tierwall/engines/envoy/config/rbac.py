@@ -43,12 +43,11 @@ from tierwall.engines.envoy.config.names import CALLER, METHOD, NAME, OF_PROMPT,
 from tierwall.engines.envoy.config.policy_limits import RuleOverLimit, check_limits
 from tierwall.resources.resource import Identity
 from tierwall.tool.methods import CelCondition, Clause, as_method_clause
-from tierwall.tool.protocol import BY_URI, GET_PROMPT, TASK_METHODS
+from tierwall.tool.protocol import BY_URI, COMPLETION, GET_PROMPT, TASK_METHODS
 from tierwall.tool.request import Backend
 from tierwall.tool.rules import AccessPolicy, AccessRule, AccessRules
 
 NO_AUTHORIZER = "TW652"
-COMPLETION = "completion/"
 
 
 class MatcherTrees(Struct, frozen=True, eq=False):

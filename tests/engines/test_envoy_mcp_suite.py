@@ -110,7 +110,7 @@ def test_what_passes_without_the_gateway_passes_with_it(ports: tuple[int, int], 
     worse = {
         scenario: (directly[scenario], (passed, failed))
         for scenario, (passed, failed) in through.items()
-        # Envoy refuses a header that this server does not look at.
+        # The gateway may refuse what the server lets pass.
         if passed < directly[scenario][0] or failed > directly[scenario][1]
     }
     assert worse == {}

@@ -32,7 +32,7 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.snapshot_document import over_cluster
 from tierwall.resources.workloads import WORKLOADS
 from tierwall.serve.files import FileSource
-from tierwall.serve.load_pace import LoadPace
+from tierwall.serve.load_timing import LoadTiming
 
 # The code of a cluster that cannot be followed.
 LOST = "TW043"
@@ -247,7 +247,7 @@ class ClusterSource:
             if self._files.paths:
                 self._files_read = asyncio.Event()
                 following = asyncio.create_task(self._follow_files(stop))
-            pace = LoadPace()
+            pace = LoadTiming()
             while not stop.is_set():
                 self._news.clear()
                 began = time.monotonic()

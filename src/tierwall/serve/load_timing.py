@@ -10,7 +10,7 @@ from __future__ import annotations
 REST_TIMES, FREE_S, LONGEST_REST_S = 19, 5.0, 0.5
 
 
-class LoadPace:
+class LoadTiming:
     """What is owed by the loads so far. Times are those of one clock, in seconds."""
 
     def __init__(self) -> None:

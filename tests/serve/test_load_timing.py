@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from tests.randomness import seeds
-from tierwall.serve.load_pace import FREE_S, LONGEST_REST_S, REST_TIMES, LoadPace
+from tierwall.serve.load_timing import FREE_S, LONGEST_REST_S, REST_TIMES, LoadTiming
 
 
 def test_a_few_changes_in_quick_succession_do_not_wait() -> None:
-    pace, now = LoadPace(), 1000.0
+    pace, now = LoadTiming(), 1000.0
     for _ in range(8):
         pace.count(now, now + 0.03)
         now += 0.03
@@ -20,7 +20,7 @@ def test_a_few_changes_in_quick_succession_do_not_wait() -> None:
 
 
 def test_one_long_load_does_not_slow_the_next_ones_down() -> None:
-    pace = LoadPace()
+    pace = LoadTiming()
     pace.count(1000.0, 1010.0)
     assert pace.rest(1010.0) == LONGEST_REST_S
     assert pace.rest(1010.2) == pytest.approx(LONGEST_REST_S - 0.2)
@@ -31,7 +31,7 @@ def test_one_long_load_does_not_slow_the_next_ones_down() -> None:
 
 @pytest.mark.parametrize("took", [0.001, 0.005, 0.02, 0.1])
 def test_a_stream_of_changes_leaves_the_processor_alone(took: float) -> None:
-    pace, start = LoadPace(), 1000.0
+    pace, start = LoadTiming(), 1000.0
     now, busy = start, 0.0
     while now - start < 600:
         pace.count(now, now + took)
@@ -46,7 +46,7 @@ def test_a_stream_of_changes_leaves_the_processor_alone(took: float) -> None:
 @pytest.mark.parametrize("seed", seeds(50))
 def test_nothing_rests_longer_than_it_owes(seed: int) -> None:
     """What is owed is never negative, melts away second by second, and is never more than one longest rest."""
-    random, pace, now, owed = Random(seed), LoadPace(), 1000.0, 0.0
+    random, pace, now, owed = Random(seed), LoadTiming(), 1000.0, 0.0
     for _ in range(50):
         idle, took = random.choice((0.01, 0.3, 3.0)), random.choice((0.001, 0.03, 0.5))
         owed = min(max(0.0, owed - idle) + REST_TIMES * took, FREE_S + LONGEST_REST_S)

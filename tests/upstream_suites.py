@@ -64,7 +64,7 @@ def _profiles(*kinds: str) -> tuple[str, ...]:
         f"-url={os.environ.get('URL') or 'https://tierwall.io'}",
         f"-version={__version__}",
         f"-contact={os.environ.get('CONTACT') or '@tierwall'}",
-        "-additional-info=make conformance: the chart with default values on two nodes",
+        "-additional-info=make conformance: the chart without warnings on two nodes",
     )
 
 

@@ -175,7 +175,7 @@ def run() -> None:
         try:
             nodes.start()
             nodes.import_image(build_image(folder))
-            InstalledChart(nodes).install("warnings.enabled=false")
+            InstalledChart(nodes).install()
             nodes.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(pods()))
             for number in range(NAMESPACES):
                 wait = ("wait", "--for=condition=Ready", "pod", "--all", "--timeout=170s")

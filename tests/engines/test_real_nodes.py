@@ -84,7 +84,7 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledChart]:
             assert archive.result().stat().st_size < IMAGE_LIMIT
             nodes.import_image(archive.result())
         chart = InstalledChart(nodes)
-        chart.install("warnings.enabled=false")
+        chart.install()
         nodes.kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=90s")
         yield chart
     finally:

@@ -118,6 +118,7 @@ def test_the_chart_does_what_it_says(chart: InstalledChart) -> None:
     packets_obey_policies_that_come_and_go(chart)
     a_new_pod_gets_what_its_labels_give_it(nodes)
     an_agent_writes_about_its_own_node_only(chart)
+    an_apply_is_warned_about(nodes)
     after_a_storm_every_kernel_has_what_a_fresh_start_computes(chart)
     # Not later: helm takes the rights away while pods still end.
     assert list(chart.forbidden()) == []
@@ -198,6 +199,19 @@ def an_agent_writes_about_its_own_node_only(chart: InstalledChart) -> None:
     assert "the token of a node agent must be bound to its pod" in written(unbound, "node1")
     lease = said(token, "annotate", "lease", "tierwall-node-node2", "forged=yes")
     assert "a node agent writes only the NodeReport" in lease
+
+
+def an_apply_is_warned_about(nodes: RealNodes) -> None:
+    """The API server reaches the webhook by its Service, and trusts the certificate that the controller made."""
+    idle = {**ONLY_NEAR, "metadata": {"name": "idle"}, "spec": {"podSelector": {"matchLabels": {"app": "nobody"}}}}
+    last = ""
+
+    def is_warned() -> bool:
+        nonlocal last
+        last = nodes.try_kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(idle)).stderr
+        return "Warning: TW204" in last
+
+    eventually(is_warned, lambda: f"a warning, not {last!r}")
 
 
 def after_a_storm_every_kernel_has_what_a_fresh_start_computes(chart: InstalledChart) -> None:

@@ -57,6 +57,8 @@ def test_a_target_that_cannot_be_read_may_be_any_place(target: Any, others: bool
         ({"matchLabels": {"team": "none"}}, True),
         ({"matchLabels": {"team": "shop", "zone": "b"}}, True),
         ({"matchLabels": "team=none"}, False),
+        ({"matchLabels": {"team": "none"}, "kind": [[]]}, False),
+        ({"matchLabels": {"team": []}}, True),
         ({"matchLabels": {"team": "none"}, "matchExpressions": []}, False),
         ({"matchLabels": {"team": "none"}, "group": "of.another"}, False),
         ({"matchLabels": {"team": "none"}, "kind": "HTTPRoute"}, False),

@@ -49,7 +49,9 @@ def _selects_others(
     if not isinstance(selector, dict) or not selector.keys() <= _SELECTOR_FIELDS:
         return False
     group, kind, labels = selector.get("group", ""), selector.get("kind"), selector.get("matchLabels")
-    if not isinstance(group, str) or kind not in _NAMED_KINDS[plane] or not isinstance(labels, dict):
+    if not isinstance(group, str) or not isinstance(kind, str) or not isinstance(labels, dict):
+        return False
+    if kind not in _NAMED_KINDS[plane]:
         return False
     here = (
         snapshot.get(group, kind, *place) for named, *place in places if named == kind and place[0] == policy.namespace

@@ -301,6 +301,7 @@ def conditions(gateway_status: DesiredStatus) -> dict[str, tuple[str, str]]:
         (ProgrammedState(ProgrammedReason.RECONCILING, "not yet"), ADDRESS, {}, "Pending"),
         (ProgrammedState(ProgrammedReason.ENGINE_REFUSED, "no"), ADDRESS, {}, "Invalid"),
         (HELD, (), {}, "AddressNotAssigned"),
+        (HELD, None, {}, "Programmed"),
         (HELD, ADDRESS, {"addresses": [{"value": "192.0.2.1"}]}, "Programmed"),
         (HELD, ADDRESS, {"addresses": [{"type": "Hostname"}]}, "Programmed"),
         (HELD, ADDRESS, {"addresses": [{"value": "192.0.2.2"}]}, "AddressNotUsable"),

@@ -24,9 +24,12 @@ def gateway_conditions(
     refusal: Sequence[str],
     listeners: Sequence[JudgedListener],
     programmed: ProgrammedState | None,
-    addresses: Addresses,
+    addresses: Addresses | None,
 ) -> tuple[WantedCondition, ...]:
-    """Return the conditions of a Gateway; `refusal` says why it cannot be used as a whole, if so."""
+    """Return the conditions of a Gateway; `refusal` says why it cannot be used as a whole, if so.
+
+    `addresses` are None if somebody else runs its Envoys: then nobody here knows them.
+    """
     accepted = _accepted(gateway, refusal, listeners)
     return accepted, _programmed(gateway, accepted, programmed, addresses), *_fallback(gateway)
 
@@ -55,7 +58,7 @@ def _with_listeners(kind: str, listeners: Sequence[JudgedListener]) -> WantedCon
 
 
 def _programmed(
-    gateway: Resource, accepted: WantedCondition, programmed: ProgrammedState | None, addresses: Addresses
+    gateway: Resource, accepted: WantedCondition, programmed: ProgrammedState | None, addresses: Addresses | None
 ) -> WantedCondition:
     if accepted.status != "True":
         return _false("Programmed", "Invalid", accepted.message)
@@ -63,6 +66,8 @@ def _programmed(
         return _false("Programmed", "Invalid", unprogrammed_words(programmed))
     if programmed is None or programmed.reason is not ProgrammedReason.PROGRAMMED:
         return _false("Programmed", "Pending", unprogrammed_words(programmed))
+    if addresses is None:
+        return _true("Programmed", "Programmed", "Every Envoy of the Gateway holds it")
     if not addresses:
         return _false("Programmed", "AddressNotAssigned", "The Gateway has no address yet")
     if missing := _missing(gateway, addresses):

@@ -80,7 +80,7 @@ class GatewayStatusPlanner:
         live: Snapshot,
         judged: Snapshot,
         gateways: GatewayStates,
-        addresses: Callable[[Resource], Addresses],
+        addresses: Callable[[Resource], Addresses | None],
         affected: Mapping[Identity, WantedCondition],
         listener_sets: ListenerSetStates = lambda _: None,
         refusals: EnvoyRefusals = lambda _: _NO_REFUSALS,

@@ -67,7 +67,10 @@ def parts_of(context: ControllerContext, settings: ControllerSettings) -> list[C
             namespaces = settings.fleet.namespaces or frozenset()
             parts.append(InfrastructurePart(context, template, namespaces, fleet.authority))
     events = EventWriter(context)
-    statuses = StatusPart(context, events, settings.node_timeout, fleet, service_addresses)
+    # Envoys that others run have addresses that nobody here knows.
+    is_ours = settings.fleet is not None and settings.fleet.template is not None
+    addresses = service_addresses if is_ours else lambda snapshot, gateway: None
+    statuses = StatusPart(context, events, settings.node_timeout, fleet, addresses)
     parts += [statuses, events, ReportWriter(context)]
     if settings.warnings is not None:
         parts.append(WarningsPart(context, settings.warnings))

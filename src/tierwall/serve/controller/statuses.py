@@ -102,12 +102,12 @@ class StatusPart(ControllerPart):
         events: EventWriter,
         node_timeout: float | None = None,
         fleet: FleetSource | None = None,
-        addresses: Callable[[Snapshot, Resource], Addresses] = lambda snapshot, gateway: (),
+        addresses: Callable[[Snapshot, Resource], Addresses | None] = lambda snapshot, gateway: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """With `node_timeout` there are node agents: one that is silent for so many seconds counts as away.
 
-        `addresses` says which addresses a Gateway of ours has.
+        `addresses` says which addresses a Gateway of ours has; None if nobody here knows them.
         """
         self._leadership, self._events, self._clock = context.leadership, events, clock
         self._fleet, self._addresses = fleet, addresses

@@ -24,7 +24,6 @@ ELSEWHERE = {
     "decisions-are-pure": "random tests with objects in another order, such as test_tool_model.py",
     "invalid-objects-fail-closed": "the points of single planes",
     "the-specification-wins": "the points of single planes",
-    "headers-follow-the-body": "test_envoy_attacks.py",
     "what-a-denied-client-gets": "test_envoy_run.py",
     "conditions-come-back-as-they-left": "test_authorizer_reviews.py",
     "a-policy-that-cannot-be-used-fails-alone": "test_api_unusable.py",

@@ -56,6 +56,8 @@ NEED_SERVE = {
     "compile envoy": f"-f {TOOL}/manifests",
     "authorizer": f"--policies {API}/policies",
     "authorizer install": "--out {folder}/pki",
+    "controller": "--cluster --kubeconfig {folder}/none",
+    "envoy": "--gateway shop/agents --xds localhost:1 --certificates localhost:2 --ca README.md --token README.md",
     "test --engine envoy": f"{TOOL}/tests",
     "enforce nft --watch": f"{SHOP}/manifests",
 }

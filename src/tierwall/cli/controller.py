@@ -9,6 +9,7 @@ import click
 
 from tierwall.cli.clusters import ClusterParams
 from tierwall.cli.command import address, command, flag, option, print_line, print_report, repeated_option, runs
+from tierwall.core.extras import require_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -91,6 +92,7 @@ def controller(params: ControllerParams) -> None:
     """
     if params.cluster_to_read is None:
         raise click.UsageError("Missing option '--cluster' or '--context NAME'.")
+    require_extra("serve")
     from tierwall.cli.followed import CommandClusterSource
     from tierwall.resources.load import Loader, LoadSettings
     from tierwall.serve.controller.kinds import OF_THE_RELEASE, controller_kinds

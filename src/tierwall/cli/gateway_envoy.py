@@ -7,6 +7,7 @@ import os
 import click
 
 from tierwall.cli.command import Params, address, command, option, print_line, repeated_option, runs
+from tierwall.core.extras import require_extra
 
 _FILE = click.Path(exists=True, dir_okay=False)
 
@@ -52,6 +53,7 @@ def envoy(params: GatewayEnvoyParams) -> None:
 
     Exit code 0 after a signal, 1 if it cannot start: no suitable Envoy, an address in use.
     """
+    require_extra("serve")
     from pathlib import Path
 
     from tierwall.engines.envoy.config.options import SocketAddress

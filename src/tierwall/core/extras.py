@@ -36,11 +36,24 @@ EXTRAS = {
 
 def missing_extra(error: ModuleNotFoundError) -> InputError:
     """Return the error that names the extra with a missing package; raise the given error if no extra has it."""
-    from tierwall.core.diagnostics import Diagnostic, InputError
-
     package = (error.name or "").partition(".")[0]
     extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
     if extra is None:
         raise error
+    return _extra_error(extra, package)
+
+
+def require_extra(extra: str) -> None:
+    """Raise InputError unless an extra is installed: for what needs packages that a smaller extra has, too."""
+    from importlib.util import find_spec
+
+    for package in EXTRAS[extra]:
+        if find_spec(package) is None:
+            raise _extra_error(extra, package)
+
+
+def _extra_error(extra: str, package: str) -> InputError:
+    from tierwall.core.diagnostics import Diagnostic, InputError
+
     message = f"the extra `{extra}` is not installed: the package `{package}` is missing"
     return InputError([Diagnostic("TW671", message, hint=f"install it with `pip install 'tierwall[{extra}]'`")])

@@ -130,7 +130,7 @@ def main() -> int:
             print(f"forbidden: {request}")
             results.append(False)
         for name in nodes.names:
-            (OUT / f"{name}-agent.log").write_text(chart.kubectl("logs", chart.agent(name)))
+            (OUT / f"{name}-agent.log").write_text(chart.kubectl("logs", "--timestamps", chart.agent(name)))
         return 0 if all(results) else 1
     finally:
         nodes.stop()

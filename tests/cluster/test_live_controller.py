@@ -20,7 +20,7 @@ from tests.labs.fault_proxy import FaultProxy
 from tests.labs.live_client import LiveClient, path_of
 from tests.labs.live_cluster import LiveCluster
 from tests.labs.waiting import PATIENCE_S, eventually
-from tests.randomness import SEED, rounds
+from tests.randomness import SEED, in_soak, rounds
 from tests.worlds.network_objects import admin, network_policy, rule
 from tierwall.cluster.access import ClusterAccess, find_access
 from tierwall.cluster.cluster import Cluster
@@ -162,6 +162,8 @@ def waiting(section: str) -> dict[str, tuple[str, str]]:
 
 
 NOT_FOUND = (FALSE, "TargetNotFound")
+# How long the API server does not answer in a long storm, in seconds.
+OUTAGE_S = 60.0
 
 
 def programmed(state: dict[str, tuple[str, str]], reason: str) -> dict[str, tuple[str, str]]:
@@ -185,7 +187,7 @@ def test_the_controller_on_a_real_api_server(tmp_path: Path) -> None:
         _restart(cluster)
         _nodes(cluster)
         _killed_leader(cluster)
-        _paused_leader(cluster)
+        _paused_leader(cluster, server)
         _outage(cluster, server)
         live.close()
     finally:
@@ -422,26 +424,44 @@ def _killed_leader(cluster: Administrator) -> None:
             cluster.has(GUARD, _flip(cluster))
 
 
-def _paused_leader(cluster: Administrator) -> None:
-    """A leader that wakes up late writes nothing, and follows again."""
-    with ControllerRun(cluster.live, "sleeper") as sleeper:
+def _faulty(live: LiveClient, proxy: FaultProxy) -> Path:
+    """Return a kubeconfig that leads through a proxy."""
+    config = json.loads(live.kubeconfig.read_text())
+    config["clusters"][0]["cluster"] = {"server": proxy.url}
+    path = live.folder / "faulty"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def _paused_leader(cluster: Administrator, server: LiveCluster) -> None:
+    """A leader that wakes up late writes nothing, and follows again. What it had sent before is refused."""
+    with (
+        FaultProxy(server.url, cluster.live.folder / "pki" / "ca.crt") as proxy,
+        ControllerRun(cluster.live, "sleeper", kubeconfig=_faulty(cluster.live, proxy)) as sleeper,
+    ):
         cluster.has(GUARD, _flip(cluster))
         with ControllerRun(cluster.live, "awake") as awake:
             awake.says("following ")
+            written = f"{path_of(GUARD)}/{GUARD['metadata']['name']}/status"
+            proxy.always = lambda target: "hold" if target.startswith(written) else None
+            expected = _flip(cluster)
+            eventually(lambda: proxy.is_holding, lambda: sleeper.log)
             sleeper.process.send_signal(signal.SIGSTOP)
             try:
-                written = None
-                expected = _flip(cluster)
                 awake.leads()
                 cluster.has(GUARD, expected)
-                written = cluster.versions()
+                versions = cluster.versions()
+                proxy.release()
+                eventually(lambda: proxy.held_answers, "the answer to the late write")
+                assert proxy.held_answers == [409]
+                assert cluster.versions() == versions
             finally:
                 sleeper.process.send_signal(signal.SIGCONT)
             sleeper.says("`sleeper` no longer leads")
             before = sleeper.writes()
             cluster.has(GUARD, _flip(cluster))
             assert sleeper.writes() == before
-            assert written is not None
+            assert proxy.held_answers == [409]
             assert "Traceback" not in sleeper.log + awake.log
 
 
@@ -517,15 +537,18 @@ def test_statuses_after_a_storm_are_those_of_a_fresh_start(tmp_path: Path) -> No
         live.create(*OBJECTS)
         cluster = Administrator(live)
         with FaultProxy(server.url, tmp_path / "pki" / "ca.crt", SEED) as proxy:
-            config = json.loads(live.kubeconfig.read_text())
-            config["clusters"][0]["cluster"] = {"server": proxy.url}
-            (tmp_path / "faulty").write_text(json.dumps(config))
-            replicas += [ControllerRun(live, f"storm-{number}", kubeconfig=tmp_path / "faulty") for number in range(2)]
+            faulty = _faulty(live, proxy)
+            replicas += [ControllerRun(live, f"storm-{number}", kubeconfig=faulty) for number in range(2)]
             cluster.has(TIMEOUTS, {"Accepted": ("True", "Valid"), "Attached": ("True", "Attached")})
             for _ in range(rounds(40)):
                 _disturb(cluster, chance, replicas, proxy)
                 time.sleep(chance.uniform(0, 0.3))
             proxy.always = lambda request: None
+            if in_soak():
+                server.send_signal("api-server", signal.SIGSTOP)
+                time.sleep(OUTAGE_S)
+                server.send_signal("api-server", signal.SIGCONT)
+                _flip(cluster)
             access = find_access(None, str(live.kubeconfig), {})
             eventually(lambda: not _differing(access), lambda: _differing(access))
             for replica in replicas:

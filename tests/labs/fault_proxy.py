@@ -39,6 +39,7 @@ class _Passed(NamedTuple):
     target: str
     headers: dict[str, str]
     content: bytes
+    is_held: bool = False
 
 
 class _Cut(Exception):
@@ -49,7 +50,8 @@ class FaultProxy:
     """Passes requests on to the API server at an address, in a thread of its own.
 
     `before` is the chance of a fault for each request, `within` that for each piece of an answer. `faults` counts what
-    has happened. `always` is a fault for each request, if set.
+    has happened. `always` is a fault for each request, if set. The fault `hold` keeps requests until `release`;
+    `held_answers` has the codes of what the server then answered.
     """
 
     def __init__(self, server: str, authority: Path, seed: int = 0) -> None:
@@ -57,6 +59,8 @@ class FaultProxy:
         self.always: Callable[[str], str | None] = lambda target: None
         self.faults: Counter[str] = Counter()
         self.url = ""
+        self.is_holding = False
+        self.held_answers: list[int] = []
         self._server, self._authority = server, authority
         self._random = random.Random(seed)
         self._ready = threading.Event()
@@ -75,8 +79,12 @@ class FaultProxy:
         """Pass everything on from now on. Connections that are swallowed stay so until the client gives up."""
         self.before = self.within = 0.0
 
+    def release(self) -> None:
+        """Pass on what is held."""
+        self._loop.call_soon_threadsafe(self._released.set)
+
     async def _run(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._loop, self._stop, self._released = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         context = ssl.create_default_context(cafile=str(self._authority))
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -121,6 +129,10 @@ class FaultProxy:
             await asyncio.sleep(self._random.uniform(0, 0.3))
         elif fault == "swallow":
             await self._swallow(reader)
+        elif fault == "hold":
+            self.is_holding = True
+            await self._released.wait()
+            request = request._replace(is_held=True)
         elif fault == "410":
             if "watch=" in target:
                 return await _answer(writer, 200, _event("ERROR", _EXPIRED), "application/json")
@@ -148,6 +160,8 @@ class FaultProxy:
         url, content = self._server + target, request.content or None
         opened = self._client.build_request(request.method, url, headers=sent, content=content)
         async with contextlib.aclosing(await self._opened(opened)) as answer:
+            if request.is_held:
+                self.held_answers.append(answer.status_code)
             passed = "".join(f"{name}: {answer.headers[name]}\r\n" for name in _PASSED if name in answer.headers)
             head = f"HTTP/1.1 {answer.status_code} X\r\n{passed}transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
             writer.write(head.encode())

@@ -32,12 +32,14 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.snapshot_document import over_cluster
 from tierwall.resources.workloads import WORKLOADS
 from tierwall.serve.files import FileSource
-from tierwall.serve.load_timing import LoadTiming
+from tierwall.serve.load_timing import LoadTiming, cpu_seconds
 
 # The code of a cluster that cannot be followed.
 LOST = "TW043"
 # A change waits so long for others, in seconds.
 QUIET_S = 0.02
+# The same for who only reports: on a busy node, the agent has the processor first.
+REPORTING_QUIET_S = 0.1
 # How long to wait before saying what is waited for, and how often to look whether that has changed.
 PATIENCE_S = 1.0
 # A thread of a cluster that has not looked for so long does not any more.
@@ -61,19 +63,22 @@ class ClusterSource:
         timing: Timing | None = None,
         within: Mapping[KindKey, str] | None = None,
         only_gets: bool = False,
+        quiet: float = QUIET_S,
     ) -> None:
         """`wanted` are the kinds that are followed, with the shapes of their objects; `timeout` is for one request.
 
         `named` returns the Secrets and ConfigMaps that the other objects need; these are followed by name, with
         `only_gets` by reading them again and again. `within` has the kinds that are followed in one namespace alone.
+        A change waits for others for `quiet` seconds.
         """
+        self._quiet = quiet
         self._followed = FollowedCluster(access, wanted, timeout, self._notify, timing, within, only_gets)
         self._server, self._cluster = address_of(access.server), access.context or access.server
         self._files, self._settings, self._send_message = files, settings, send_message
         self._named = named
         self._said = ""
         # The objects of the cluster, and with the files over them; None if they must be laid over anew.
-        self._base = Snapshot({})
+        self._base = Snapshot({}, backend_ref_grants=settings.backend_ref_grants)
         self._over: Snapshot | None = None
         self._files_loaded: LoadResult | None = None
         self._in_files: frozenset[Identity] = frozenset()
@@ -250,13 +255,15 @@ class ClusterSource:
             pace = LoadTiming()
             while not stop.is_set():
                 self._news.clear()
-                began = time.monotonic()
+                began, spent = time.monotonic(), cpu_seconds()
                 yield
-                pace.count(began, time.monotonic())
+                pace.count(began, time.monotonic(), cpu_seconds() - spent)
                 if self._files_read is not None and not self._are_files_due:
                     self._files_read.set()
+                # A change that came during the load has waited already.
+                quiet = 0.0 if self._news.is_set() else self._quiet
                 await first_of(self._news, stop)
-                await first_of(None, stop, max(pace.rest(time.monotonic()), QUIET_S))
+                await first_of(None, stop, max(pace.rest(time.monotonic()), quiet))
         finally:
             if following is not None:
                 following.cancel()

@@ -1,4 +1,4 @@
-"""The table in the kernel of this network namespace: checked first, then applied in one transaction or not at all.
+"""The table in the kernel of this network namespace, applied in one transaction or not at all.
 
 The table is read back only as far as the next transaction needs it. Chains that are named by their content need no look
 at their rules; of chains with plain names, the mark is read.
@@ -85,10 +85,19 @@ def script_to(table: Table) -> str:
 
 def apply(table: Table) -> bool:
     """Bring the kernel to a table; False if it held it already. After an InputError, the last good one is in force."""
-    script = script_to(table)
-    if script:
+    # Nothing is checked first: the kernel takes a transaction as a whole or not at all, and each run of nft costs time
+    # in which the old table is in force.
+    now = read_table()
+    script = table_script(table) if now is None else transaction(now, table)
+    if not script:
+        return False
+    try:
         execute(script)
-    return bool(script)
+    except InputError:
+        if now is None:
+            raise
+        execute(_GONE + table_script(table))
+    return True
 
 
 def difference(table: Table) -> str:
@@ -206,13 +215,17 @@ def table_exists() -> bool:
 
 def read_table() -> Table | None:
     """Read the table in the kernel; None if it does not exist."""
-    if not table_exists():
+    try:
+        entries = list_json("table", FAMILY, TABLE)
+    except InputError:
+        if table_exists():
+            raise
         return None
     counters: dict[str, str] = {}
     sets: dict[str, NamedSet] = {}
     chains: dict[str, RuleChain] = {}
     rules: dict[str, list[str]] = {}
-    for entry in list_json("table", FAMILY, TABLE):
+    for entry in entries:
         ((kind, value),) = entry.items()
         if kind == "counter":
             counters[value["name"]] = value.get("comment", "")

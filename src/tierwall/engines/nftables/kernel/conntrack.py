@@ -16,8 +16,6 @@ from tierwall.core.verdict import StepVerdict
 from tierwall.engines.nftables.kernel.elements import add_flows
 from tierwall.engines.nftables.kernel.netlink import (
     NFNL_SUBSYS_CTNETLINK,
-    NFPROTO_IPV4,
-    NFPROTO_IPV6,
     NFPROTO_UNSPEC,
     Netlink,
     NetlinkError,
@@ -53,12 +51,12 @@ class TrackedConnection(NamedTuple):
 def connections() -> Iterator[TrackedConnection]:
     """Yield all tracked TCP, UDP and SCTP connections of this network namespace."""
     with Netlink() as netlink:
-        for family in (NFPROTO_IPV4, NFPROTO_IPV6):
-            for message in netlink.dump(NFNL_SUBSYS_CTNETLINK, NetlinkMessage(_GET, family, b"")):
-                parts = read_attributes(message.attributes)
-                flow, reply = _flow(parts.get(_TUPLE_ORIG, b"")), _flow(parts.get(_TUPLE_REPLY, b""))
-                if flow is not None and reply is not None:
-                    yield TrackedConnection(flow, reply, family, _key(parts))
+        # Both families at once: the kernel walks its whole table for each dump, which takes 10 to 20 ms.
+        for message in netlink.dump(NFNL_SUBSYS_CTNETLINK, NetlinkMessage(_GET, NFPROTO_UNSPEC, b"")):
+            parts = read_attributes(message.attributes)
+            flow, reply = _flow(parts.get(_TUPLE_ORIG, b"")), _flow(parts.get(_TUPLE_REPLY, b""))
+            if flow is not None and reply is not None:
+                yield TrackedConnection(flow, reply, message.family, _key(parts))
 
 
 def forget(connection: TrackedConnection) -> bool:

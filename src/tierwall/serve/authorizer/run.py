@@ -28,7 +28,6 @@ from tierwall.serve.authorizer.connections import (
     Certificates,
     TlsFiles,
     TlsServer,
-    timed_protocol,
 )
 from tierwall.serve.authorizer.issuer import Issuer, sealing_key
 from tierwall.serve.authorizer.metrics import AuthorizerMetrics
@@ -36,6 +35,7 @@ from tierwall.serve.authorizer.policies import GRACE_SECONDS, PolicyFollower, Po
 from tierwall.serve.authorizer.reviews import Reviews
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.follower import LoadOutcome, ObjectSource
+from tierwall.serve.https_server import server_config
 from tierwall.serve.pages import SignallessServer, bind
 from tierwall.serve.watch import changes
 
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MAX_CONNECTIONS = 2048
-KEEP_ALIVE_SECONDS = 120
-STOP_SECONDS = 5
 # Policies are prepared before the process reports that it is ready, for at most so many seconds of CPU. Between slices,
 # requests are answered. What is left, and later policies, are prepared with pauses in between.
 WARM_SECONDS, WARM_SLICE = 5.0, 0.002
@@ -287,21 +285,7 @@ class AuthorizerServer:
             self.renew()
 
     def _listener(self, app: Callable[..., Any], certificates: Certificates | None) -> uvicorn.Server:
-        config = uvicorn.Config(
-            app,
-            interface="asgi3",
-            http=timed_protocol(self.settings.header_seconds),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=STOP_SECONDS,
-        )
+        config = server_config(app, self.settings.header_seconds, MAX_CONNECTIONS)
         if certificates is None:
             return SignallessServer(config)
         self._tls_server = TlsServer(config, certificates.context, self.settings.read_seconds)

@@ -7,15 +7,10 @@ namespace (docs/fleet.md#who-is-trusted). A token of another namespace is never 
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import msgspec
-import uvicorn
 from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -23,14 +18,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tierwall.cluster.failures import ClusterError
-from tierwall.engines.private import private_folder, write_private
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.authorizer.connections import TlsFiles, TlsServer, read_context, timed_protocol
 from tierwall.serve.controller.fleet import gateway_uri
 from tierwall.serve.controller.gateway_class import GATEWAY_LABEL, full_name, served_gateways, short_name
 from tierwall.serve.controller.issued_certificates import CertificateRequestError, IssuedCertificates
 from tierwall.serve.controller.pod_tokens import PodIdentity, PodTokens, TokenError
-from tierwall.serve.pages import bind
+from tierwall.serve.https_server import HttpsServer
 
 PATH = "/certificate"
 # The largest request, in bytes, and how long a handshake or headers may take, in seconds.
@@ -80,56 +73,23 @@ class EnvoyCertificates:
         """`issued` and `snapshot` return what is in force now."""
         self._tokens, self._issued, self._snapshot, self._namespaces = tokens, issued, snapshot, namespaces
         self.app = Starlette(routes=[Route(PATH, self._answer, methods=["POST"])])
-        self._newest: ssl.SSLContext | None = None
-        self._server: TlsServer | None = None
-        self._task: asyncio.Task[None] | None = None
-        self.port = 0
+        self._server = HttpsServer(self.app, SECONDS, MAX_CONNECTIONS)
 
     async def start(self, host: str, port: int) -> int:
         """Listen and return the port; InputError if the address cannot be used."""
+        self._server.listen(host, port)
         self.renew()
-        context = self._context()
-        context.sni_callback = self._switch
-        listening = bind(host, port)
-        self.port = int(listening.getsockname()[1])
-        config = uvicorn.Config(
-            self.app,
-            http=timed_protocol(SECONDS),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            limit_concurrency=MAX_CONNECTIONS,
-        )
-        self._server = TlsServer(config, context, SECONDS)
-        self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
-        return self.port
+        return self._server.port
 
     def renew(self) -> None:
         """Use the certificate in force from the next handshake on."""
-        self._newest = self._context()
+        issued = self._issued()
+        assert issued is not None, "there are certificates before anybody listens"
+        self._server.use(issued.certificate, issued.key)
 
     async def stop(self) -> None:
         """Finish open requests and stop."""
-        if self._server is not None and self._task is not None:
-            self._server.should_exit = True
-            await self._task
-            self._server = None
-
-    def _switch(self, connection: Any, name: str | None, context: ssl.SSLContext) -> None:
-        connection.context = self._newest
-
-    def _context(self) -> ssl.SSLContext:
-        issued = self._issued()
-        assert issued is not None, "there are certificates before anybody listens"
-        # OpenSSL reads keys from files only.
-        with private_folder() as folder:
-            files = TlsFiles(str(Path(folder) / "tls.crt"), str(Path(folder) / "tls.key"))
-            write_private(Path(files.certificate), issued.certificate)
-            write_private(Path(files.key), issued.key)
-            return read_context(files)
+        await self._server.stop()
 
     async def _answer(self, request: Request) -> Response:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")

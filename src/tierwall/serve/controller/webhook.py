@@ -1,94 +1,41 @@
 """The HTTPS server that API servers ask at `kubectl apply`: bounded in everything, and never in the way.
 
-Its certificate may be replaced while it runs, as in `serve.authorizer.connections`. A body that is too long, too slow
+Its certificate may be replaced while it runs (`serve.https_server`). A body that is too long, too slow
 or not an AdmissionReview gets an error, which `failurePolicy: Ignore` turns into an answer without warnings.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tierwall.api.wire.review import WireError
-from tierwall.cluster.tls import load_certificate
 from tierwall.serve.authorizer.bridge import AdmissionRequest, read_admission
-from tierwall.serve.authorizer.connections import TlsServer, new_context, timed_protocol
-from tierwall.serve.pages import bind
+from tierwall.serve.https_server import HttpsServer
 
 PATH = "/warnings"
 # An object has at most 1.5 MiB in etcd, and a review has it twice.
 MAX_BODY = 6 << 20
 MAX_CONNECTIONS = 64
-READ_S, KEEP_ALIVE_S, STOP_S = 5.0, 120, 2
+READ_S = 5.0
 
 
-class WebhookServer:
-    """Answers AdmissionReviews. It listens once it is started, and answers once it has a certificate."""
+class WebhookServer(HttpsServer):
+    """Answers AdmissionReviews. It listens first, and answers once it has a certificate."""
 
     def __init__(self, answer: Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]) -> None:
         """`answer` returns the review that answers a request."""
         self._answer = answer
-        self._newest: ssl.SSLContext | None = None
-        self._server: TlsServer | None = None
-        self._task: asyncio.Task[None] | None = None
-        self.port = 0
-
-    def listen(self, host: str, port: int) -> None:
-        """Listen; InputError if the address cannot be used."""
-        self._socket = bind(host, port)
-        self.port = int(self._socket.getsockname()[1])
-
-    @property
-    def has_certificate(self) -> bool:
-        """Whether reviews can be answered."""
-        return self._newest is not None
-
-    def use(self, certificate: bytes, key: bytes) -> None:
-        """Serve with this certificate from the next handshake on, and end connections that have another."""
-        newest = new_context()
-        load_certificate(newest, certificate + b"\n" + key)
-        self._newest = newest
-        if self._server is not None:
-            self._server.drain(is_authority_new=False)
-            return
-        context = new_context()
-        load_certificate(context, certificate + b"\n" + key)
-        context.sni_callback = self._switch
-        config = uvicorn.Config(
-            Starlette(routes=[Route(PATH, self._review, methods=["POST"])]),
-            http=timed_protocol(READ_S),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=STOP_S,
+        super().__init__(
+            Starlette(routes=[Route(PATH, self._review, methods=["POST"])]), READ_S, connections=MAX_CONNECTIONS
         )
-        self._server = TlsServer(config, context, READ_S)
-        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-
-    def _switch(self, connection: Any, name: str | None, context: ssl.SSLContext) -> None:
-        connection.context = self._newest
-
-    async def stop(self) -> None:
-        """Finish open requests, and stop."""
-        if self._server is not None and self._task is not None:
-            self._server.should_exit = True
-            await self._task
-        self._socket.close()
 
     async def _review(self, request: Request) -> Response:
         try:

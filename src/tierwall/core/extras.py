@@ -31,6 +31,7 @@ EXTRAS = {
         "watchfiles",
         "xds",
     ),
+    "ui": ("starlette", "uvicorn", "watchfiles"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples
-from tierwall.engines.envoy.control.lists import LISTS, ListFilter, May
+from tests.worlds import tool_worlds
+from tierwall.engines.envoy.control.caller_view import CallerView
+from tierwall.engines.envoy.control.lists import LISTS, ListFilter, Shown
+from tierwall.tool.ways import find_way
 
 JSON, EVENTS = "application/json", "text/event-stream; charset=utf-8"
 
@@ -27,12 +31,12 @@ def shown(body: bytes) -> list[str]:
     return [tool["name"] for tool in json.loads(body)["result"]["tools"]]
 
 
-def may(method: str, name: str) -> bool:
-    return method == "tools/call" and name.startswith("a")
+def may(method: str) -> Callable[[str], bool]:
+    return lambda name: method == "tools/call" and name.startswith("a")
 
 
 def filter_tools(
-    body: bytes, content_type: str, may: May | None, method: str | None = "tools/list", piece: int = 1 << 30
+    body: bytes, content_type: str, may: Shown | None, method: str | None = "tools/list", piece: int = 1 << 30
 ) -> bytes:
     """Cut a body that arrives in pieces of some size."""
     cut = ListFilter(content_type, method, may)
@@ -149,7 +153,23 @@ def test_listed_and_callable_tools_are_shown_in_order(
     body = filter_tools(
         f"data: {text}{ending}{ending}".encode() if stream else text.encode(),
         EVENTS if stream else JSON,
-        lambda method, name: name in good,
+        lambda method: good.__contains__,
         piece=piece,
     )
     assert shown(body.removeprefix(b"data: ")) == [name for name in names if name in good]
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=examples(60), deadline=None)
+def test_names_decided_at_once_are_decided_as_one_by_one(seed: int) -> None:
+    world = tool_worlds.World(seed)
+    snapshot = tool_worlds.snapshot(world.objects)
+    asked = world.question()
+    way = find_way(snapshot, asked["gateway"], asked.get("listener"), asked["backend"], [])
+    for caller in (None, *tool_worlds.CALLERS) if way is not None else ():
+        assert way is not None
+        view = CallerView(way, caller if isinstance(caller, str) else None)
+        for method in ("tools/call", "prompts/get", "resources/read"):
+            is_shown = view.shown(method)
+            for name in (*tool_worlds.TOOLS, *tool_worlds.URIS, "other"):
+                assert is_shown(name) == view.may(method, name), (seed, caller, method, name)

@@ -150,9 +150,16 @@ def test_subscriptions_ask_for_what_they_name(attacked: Attacked, version: str |
     for path, uris, expected in (
         ("/resources", ["file:///a"], True),
         ("/resources", ["file:///c"], False),
-        # Envoy looks up one URI: several need a rule without params.
-        ("/resources", ["file:///a", "file:///b"], False),
+        ("/resources", ["file:///a", "file:///b"], True),
+        ("/resources", ["file:///b", "file:///a", "file:///b"], True),
         ("/resources", ["file:///a", "file:///c"], False),
+        ("/resources", ["file:///c", "file:///a"], False),
+        ("/resources", ["file:///a", ""], False),
+        ("/resources", ["file:///a"] * 8, True),
+        ("/resources", [*["file:///a"] * 7, "file:///c"], False),
+        # Envoy compares eight: more need a rule without params.
+        ("/resources", ["file:///a"] * 9, False),
+        ("/whole", ["file:///a"] * 9, True),
         ("/resources", [], True),
         ("/resources", [7], False),
         ("/resources", ["file:///a", ["file:///b"]], False),

@@ -1,9 +1,10 @@
-"""Lists are cut to their reader, and streams end with the permission that opened them, at a real Envoy."""
+"""Lists are cut to their reader, and streams end with their permission or tell changed lists, at a real Envoy."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -149,24 +150,85 @@ def ends(stream: http.client.HTTPResponse) -> bool:
         return True
 
 
-@pytest.mark.parametrize("notifications", [None, {"toolsListChanged": True}, {"resourceSubscriptions": ["file:///a"]}])
+BOTH = ["file:///a", "file:///b"]
+
+
+@pytest.mark.parametrize(
+    "notifications",
+    [None, {"toolsListChanged": True}, {"resourceSubscriptions": BOTH[:1]}, {"resourceSubscriptions": BOTH}],
+)
 def test_a_stream_ends_with_the_permission_that_opened_it(running: Lab, notifications: Object | None) -> None:
-    subscribing = {"name": "resources/subscribe", "params": ["file:///a"]}
+    subscribing = {"name": "resources/subscribe", "params": BOTH}
     caller = in_force(running, allowing(subscribing))
     with caller.open(notifications) as stream, caller.open(notifications) as other:
         for opened in (stream, other):
             assert opened.status == 200
             assert (opened.readline(), opened.readline()) == (b"data: {}\n", b"\n")
         # A change that does not concern them leaves them open.
-        running.publish([allowing(subscribing, {"name": "prompts"})])
+        running.publish([allowing(subscribing, {"name": "resources/unsubscribe"})])
         running.programmed()
         with pytest.raises(TimeoutError):
             wait_for_line(other)
-        running.publish([allowing({"name": "tools"}, account="clerk")])
+        if notifications == {"resourceSubscriptions": BOTH}:
+            running.publish([allowing({"name": "resources/subscribe", "params": BOTH[:1]})])
+        else:
+            running.publish([allowing({"name": "tools"}, account="clerk")])
         assert ends(stream)
     # A client that comes back at once finds the stream closed, whether its proxy has the new policies or not.
     with caller.open(notifications) as again:
         assert again.status == 403 or b'"error"' in again.read()
+
+
+def notified(category: str, identity: object = None) -> bytes:
+    """Return the line of a stream that tells a changed list."""
+    tag = (
+        f',"params":{{"_meta":{{"io.modelcontextprotocol/subscriptionId":{json.dumps(identity)}}}}}' if identity else ""
+    )
+    return f'data: {{"jsonrpc":"2.0","method":"notifications/{category}/list_changed"{tag}}}\n'.encode()
+
+
+EVERY_LIST = {f"{category}ListChanged": True for category in ("tools", "prompts", "resources")}
+
+
+@pytest.mark.parametrize("notifications", [None, EVERY_LIST])
+def test_a_stream_that_stays_tells_which_lists_have_changed(running: Lab, notifications: Object | None) -> None:
+    reading = {"name": "resources/read", "params": ["file:///a"]}
+    caller, identity = in_force(running, allowing(reading)), notifications and 1
+    with caller.open(notifications) as stream:
+        assert (stream.readline(), stream.readline()) == (b"data: {}\n", b"\n")
+        running.publish([allowing(reading, {"name": "tools/call", "params": ["allowed"]})])
+        assert (stream.readline(), stream.readline()) == (notified("tools", identity), b"\n")
+        running.publish([allowing({"name": "prompts"})])
+        assert [stream.readline() for _ in range(6)][::2] == [
+            notified(category, identity) for category in ("prompts", "resources", "tools")
+        ]
+        # The permissions of others are not the caller's business.
+        both = allowing({"name": "prompts"})
+        [of_clerk] = allowing({"name": "tools"}, account="clerk")["spec"]["rules"]
+        both["spec"]["rules"].append({**of_clerk, "name": "of-clerk"})
+        running.publish([both])
+        with pytest.raises(TimeoutError):
+            wait_for_line(stream)
+
+
+def test_a_subscription_is_told_only_what_it_asked_for(running: Lab) -> None:
+    caller = in_force(running, allowing())
+    with caller.open({"toolsListChanged": False, "promptsListChanged": True}) as stream:
+        assert (stream.readline(), stream.readline()) == (b"data: {}\n", b"\n")
+        running.publish([allowing({"name": "tools"}, {"name": "prompts"})])
+        assert (stream.readline(), stream.readline()) == (notified("prompts", 1), b"\n")
+        with pytest.raises(TimeoutError):
+            wait_for_line(stream)
+
+
+def test_a_stream_that_was_silent_tells_changed_lists_with_its_first_event(running: Lab) -> None:
+    caller = in_force(running, allowing())
+    running.backend.events, running.backend.may_speak = b": alive\n\n", threading.Event()
+    with caller.open() as stream:
+        running.publish([allowing({"name": "tools"})])
+        running.programmed()
+        running.backend.may_speak.set()
+        assert [stream.readline() for _ in range(3)] == [b": alive\n", b"\n", notified("tools")]
 
 
 def wait_for_line(stream: http.client.HTTPResponse) -> None:

@@ -93,8 +93,10 @@ def _at(matcher: Any, where: str) -> Any:
 
 
 def denies_unknown(filters: Mapping[str, Any]) -> bool:
-    """Whether every filter denies requests at unknown checkpoints."""
+    """Whether every filter of AccessPolicies denies requests at unknown checkpoints."""
     for entry in filters.values():
+        if not entry.typed_config.type_url.endswith(rbac_pb2.RBAC.DESCRIPTOR.full_name):
+            continue
         on_no_match = rbac_pb2.RBAC.FromString(entry.typed_config.value).matcher.on_no_match
         assert isinstance(on_no_match, matcher_pb2.Matcher.OnMatch)
         action = rules_pb2.Action.FromString(on_no_match.action.typed_config.value)

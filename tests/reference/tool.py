@@ -209,9 +209,11 @@ def evaluate(policy: Object, request: Mapping[str, Any], external_auth: Mapping[
     if invalid(policy) or unreadable(request):
         return PolicyEvaluation(name, "Deny", SPEC)
     asked, granted = (v1alpha1 if policy["apiVersion"].endswith("v1alpha1") else v0alpha0)(policy, request)
-    if asked is not None and (authorizer_answer != "Allow" or granted is not None):
+    if granted is None:
+        return PolicyEvaluation(name, "Deny", SPEC)
+    if asked is not None:
         return PolicyEvaluation(name, "Allow" if authorizer_answer == "Allow" else "Deny", asked)
-    return PolicyEvaluation(name, "Deny" if granted is None else "Allow", granted or SPEC)
+    return PolicyEvaluation(name, "Allow", granted)
 
 
 # The rule that asks the authorizer, and the rule that grants the request.

@@ -86,16 +86,16 @@ def evaluate_policy(
         return PolicyEvaluation(level, policy, _DENY, Reason.NOT_READ_AS_MCP)
     if policy.closed:
         return PolicyEvaluation(level, policy, _DENY, Reason.FAILS_CLOSED)
-    asking_rule = policy.asks.match_any(request) if policy.asks.all else None
-    if asking_rule is not None:
-        answer = external_auth.get(policy.reference)
-        if answer is not _ALLOWED:
-            reason = Reason.AUTHORIZER_UNREACHABLE if answer is None else Reason.AUTHORIZER_DENIED
-            return PolicyEvaluation(level, policy, _DENY, reason, asking_rule)
+    # What no rule grants is not put to the authorizer: its answer could not change the verdict.
     granting_rule = policy.allows.match(request)
     if granting_rule is None:
         return PolicyEvaluation(level, policy, _DENY, _NO_RULE_MATCHED)
+    asking_rule = policy.asks.match_any(request) if policy.asks.all else None
     if asking_rule is not None:
-        return PolicyEvaluation(level, policy, _ALLOW, Reason.AUTHORIZER_ALLOWED, asking_rule)
+        answer = external_auth.get(policy.reference)
+        if answer is _ALLOWED:
+            return PolicyEvaluation(level, policy, _ALLOW, Reason.AUTHORIZER_ALLOWED, asking_rule)
+        reason = Reason.AUTHORIZER_UNREACHABLE if answer is None else Reason.AUTHORIZER_DENIED
+        return PolicyEvaluation(level, policy, _DENY, reason, asking_rule)
     reason = _NOT_SELECTED if policy.only_asks else _RULE_MATCHED
     return PolicyEvaluation(level, policy, _ALLOW, reason, granting_rule)

@@ -81,6 +81,42 @@ def possible(stack: Stack[AccessPolicy], request: ToolRequest) -> Possibility:
     return Possibility(Verdict.CONDITIONAL if conditional else Verdict.ALLOW, tuple(parts))
 
 
+class NameGrant(Struct, frozen=True, eq=False):
+    """The names with which a policy may let a method pass: all, or some; others depend on expressions."""
+
+    everything: bool = False
+    names: frozenset[str] = frozenset()
+    has_expressions: bool = False
+
+
+def name_grants(stack: Stack[AccessPolicy], request: ToolRequest) -> tuple[NameGrant, ...]:
+    """Return what each policy grants of a method whose name is not in the request, to decide many names at once.
+
+    A name may pass if every policy grants it; where one has expressions and does not list it, `possible` says.
+    """
+    return tuple(_name_grant(policy, request) for tier in stack for policy in tier.policies)
+
+
+def _name_grant(policy: AccessPolicy, request: ToolRequest) -> NameGrant:
+    names: set[str] = set()
+    has_expressions = False
+    for rule in policy.allows.of(request.caller) if not policy.closed else ():
+        if rule.http is not EVERY_REQUEST and _http_terms(rule.http, request) is None:
+            continue
+        for clause in rule.clauses:
+            if isinstance(clause, NOT_NARROWED):
+                if clause.matches(request):
+                    return NameGrant(everything=True)
+            elif clause.name == request.judged:
+                if clause.condition is not None:
+                    has_expressions = True
+                elif clause.names is None:
+                    return NameGrant(everything=True)
+                else:
+                    names |= clause.names.at(request.backend)
+    return NameGrant(False, frozenset(names), has_expressions)
+
+
 def _part(policy: AccessPolicy, request: ToolRequest) -> PolicyPart | None:
     """Return the part of a policy in letting requests like this one pass; None if it denies them all."""
     if policy.closed:

@@ -39,11 +39,21 @@ from tierwall.engines.envoy.config.matchers import (
     packed,
     session_predicate,
 )
-from tierwall.engines.envoy.config.names import CALLER, METHOD, NAME, OF_PROMPT, OF_RESOURCE, URI, reported
+from tierwall.engines.envoy.config.names import (
+    CALLER,
+    METHOD,
+    NAME,
+    OF_PROMPT,
+    OF_RESOURCE,
+    TO_RESOURCES,
+    URI,
+    reported,
+)
 from tierwall.engines.envoy.config.policy_limits import RuleOverLimit, check_limits
+from tierwall.engines.envoy.config.subscriptions import subscribed_predicate
 from tierwall.resources.resource import Identity
 from tierwall.tool.methods import CelCondition, Clause, as_method_clause
-from tierwall.tool.protocol import BY_URI, COMPLETION, GET_PROMPT, TASK_METHODS
+from tierwall.tool.protocol import BY_URI, COMPLETION, GET_PROMPT, SUBSCRIBE, TASK_METHODS
 from tierwall.tool.request import Backend
 from tierwall.tool.rules import AccessPolicy, AccessRule, AccessRules
 
@@ -263,7 +273,23 @@ class TreeBuilder:
             by_method[OF_PROMPT] = self._names("", self._implying(completing, about(GET_PROMPT)))
             uses = (use for method in sorted(BY_URI) for use in about(method))
             by_method[OF_RESOURCE] = self._names(OF_RESOURCE, self._implying(completing, uses))
+        if any(scope.has(SUBSCRIBE) and not scope.all_except for _, _, scope in clauses):
+            by_method[TO_RESOURCES] = self._several(about(SUBSCRIBE))
         return self._lookup(header(METHOD), by_method, unlisted)
+
+    def _several(self, matches: Iterable[RuleMatch]) -> OnMatch | None:
+        """Return the tree of a subscription to several resources: each must be granted, and the first is looked up.
+
+        A rule that asks an authorizer asks whatever the resources are.
+        """
+        matches = tuple(matches)
+        if self._asks:
+            return self._names("", (match._replace(names=None) for match in matches))
+        first = self._names(SUBSCRIBE, matches)
+        if any(match.names is None and match.condition is None for match in matches):
+            return first
+        granted = subscribed_predicate([(match.names, match.condition) for match in matches])
+        return first_of([(granted, first)], self._otherwise) if granted is not None else self._otherwise
 
     def _implying(self, completing: Iterable[RuleMatch], uses: Iterable[RuleMatch]) -> Iterator[RuleMatch]:
         """Yield the ways to match a completion together with the use of what it completes.

@@ -21,6 +21,7 @@ from envoy.extensions.formatter.cel.v3 import cel_pb2 as cel_formatter_pb2
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import ID, RBAC, SLOTS, UNKNOWN_METHOD
 from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
+from tierwall.tool.profile import UPSTREAM_DENIAL, ToolProfile
 
 # From the range that JSON-RPC leaves to applications.
 DENIED_CODE = 403
@@ -38,14 +39,17 @@ def local_replies(options: EnvoyOptions) -> Any:
 
 def _mappers(options: EnvoyOptions) -> Iterator[Any]:
     """Yield the response mappers; Envoy uses the first whose filter matches."""
-    reveal = options.reveal is DenialDetail.POLICY
+    is_upstream = options.tool_profile is ToolProfile.KUBE_AGENTIC_NETWORKING
+    reveal = options.reveal is DenialDetail.POLICY and not is_upstream
+    unnamed = UPSTREAM_DENIAL if is_upstream else "denied by policy"
     for filters, name in _deniers():
         denier = name if reveal else ""
+        message = f"denied by {name}" if reveal else unnamed
         if _BY_AUTHORIZER in filters:
-            yield _mapper(Denial.HTTP, denier, [*filters, _status(401)], is_mcp=True)
+            yield _mapper(Denial.HTTP, message, denier, [*filters, _status(401)], is_mcp=True)
         yield _unknown_method(filters)
         for is_mcp in (True, False):
-            yield _mapper(options.denial, denier, filters, is_mcp)
+            yield _mapper(options.denial, message, denier, filters, is_mcp)
 
 
 def _deniers() -> Iterator[tuple[list[Any], str]]:
@@ -63,12 +67,11 @@ def _status(code: int) -> Any:
     return out
 
 
-def _mapper(denial: Denial, denier: str, filters: list[Any], is_mcp: bool) -> Any:
+def _mapper(denial: Denial, message: str, denier: str, filters: list[Any], is_mcp: bool) -> Any:
     out = hcm_pb2.ResponseMapper()
     out.filter.CopyFrom(_all([*filters, _header(ID)] if is_mcp else filters))
     body = out.body_format_override
     body.formatters.append(_cel_formatter())
-    message = f"denied by {denier}" if denier else "denied by policy"
     if not is_mcp:
         body.text_format_source.inline_string = f"{message}\n"
         return out

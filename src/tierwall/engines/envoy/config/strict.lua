@@ -47,10 +47,11 @@ local PARAMS = {
   name = true, uri = true, arguments = true, _meta = true, ref = true, notifications = true, taskId = true, taskid = false,
 }
 local REF = { type = true, name = true, uri = true }
-local LIST_CHANGES = { toolsListChanged = true, promptsListChanged = true, resourcesListChanged = true }
+local LIST_CHANGES = { toolsListChanged = "tools ", promptsListChanged = "prompts ", resourcesListChanged = "resources " }
 local VERSION_KEY, NEWEST = "io.modelcontextprotocol/protocolVersion", "2026-07-28"
 local LISTEN, COMPLETION = "subscriptions/listen", "completion/"
 local OF_PROMPT, OF_RESOURCE, OF_SOMETHING_ELSE = "completion of prompt", "completion of resource", "something else"
+local TO_RESOURCES, MOST_URIS = "subscription to resources", 8
 local METHODS = {
   ["tools/call"] = true, ["tools/list"] = true, ["prompts/get"] = true, ["prompts/list"] = true,
   ["resources/read"] = true, ["resources/list"] = true, ["resources/subscribe"] = true,
@@ -404,8 +405,35 @@ local PARAM_VALUES = { name = NAME, uri = URI, taskId = TASK, arguments = READS_
 local REF_VALUES = { name = REF_NAME, uri = REF_URI }
 -- Parameters whose keys matter.
 local OPENED = { _meta = true, ref = true, notifications = true }
--- What the last message said: the texts by what they must be, and the parts of `notifications`. URIs and ids are counted.
-local said, has_ref, has_other, uris, tasks, last_uri = {}, false, false, 0, 0, nil
+-- What the last message said: the texts by what they must be, and the parts of `notifications`. URIs and ids are counted,
+-- and the first URIs kept; `changes` has the lists whose changes it wants to be told.
+local said, has_ref, has_other, uris, tasks, first_uris, changes = {}, false, false, 0, 0, {}, ""
+
+local function forget()
+  for kind = METHOD, VERSION do said[kind] = false end
+  has_ref, has_other, uris, tasks, changes = false, false, 0, 0, ""
+end
+
+-- Notes an entry of a list in `notifications`.
+local function note_listed(list, text)
+  if list == "taskIds" then
+    tasks = tasks + 1
+    return
+  end
+  uris = uris + 1
+  if uris <= MOST_URIS then first_uris[uris] = text end
+  if not is_plain_name(text) then has_other = true end
+end
+
+-- Notes a key of `notifications` that has no list; its value comes after `at`.
+local function note_change(key, body, at)
+  local change = LIST_CHANGES[key]
+  if not change then
+    has_other = true
+  elseif find(body, "^%s*:%s*true", at) then
+    changes = changes .. change
+  end
+end
 
 -- Returns why a value that is not a string cannot be what it must be, or nil. Parameters must not be by position: they
 -- are an object, null or an empty list.
@@ -476,8 +504,7 @@ local function strangeness(body)
 
   local depth, at, length, state, must = 0, 1, #body, VALUE, nil
   local inside_params, has_method, is_answer, opened, listed = false, false, false, nil, nil
-  for kind = METHOD, VERSION do said[kind] = false end
-  has_ref, has_other, uris, tasks, last_uri = false, false, 0, 0, nil
+  forget()
   while at <= length do
     local current = byte(body, at)
     at = at + 1
@@ -507,7 +534,7 @@ local function strangeness(body)
             must, listed = LIST, plain
           else
             listed = nil
-            if not LIST_CHANGES[plain] then has_other = true end
+            note_change(plain, body, stop + 1)
           end
         end
         if READS_ARGUMENTS and inside_params and depth > 2 then
@@ -533,12 +560,7 @@ local function strangeness(body)
           if must == ID then said[ID] = sub(body, at - 1, stop) end
           must = nil
         elseif listed and depth == 4 then
-          if listed == "taskIds" then
-            tasks = tasks + 1
-          else
-            last_uri, uris = sub(body, at, stop - 1), uris + 1
-            if not is_plain_name(last_uri) then has_other = true end
-          end
+          note_listed(listed, sub(body, at, stop - 1))
         end
         at, state = stop + 1, ENDED
         if byte(body, at) == 44 then
@@ -676,7 +698,9 @@ end
 local function judged(method)
   if method == LISTEN then
     if has_other or uris > 0 and tasks > 0 then return OF_SOMETHING_ELSE end
-    if uris > 0 then return "resources/subscribe", uris == 1 and unescaped(last_uri) or "" end
+    if uris > 1 and uris <= MOST_URIS then return TO_RESOURCES, unescaped(first_uris[1]) end
+    -- More than can be looked up need a rule without params.
+    if uris > 0 then return "resources/subscribe", uris == 1 and unescaped(first_uris[1]) or "" end
     if tasks > 0 then return "tasks/get" end
   elseif has_ref and sub(method, 1, #COMPLETION) == COMPLETION then
     local name, uri = said_plainly(REF_NAME), said_plainly(REF_URI)
@@ -701,8 +725,13 @@ local function tell(handle)
       headers:replace("x-tierwall-unknown-method", "1")
     end
   end
-  if method == LISTEN then headers:replace("x-tierwall-listens", "1") end
+  if method == LISTEN then headers:replace("x-tierwall-listens", changes) end
   local instead, name = judged(method)
+  if instead == TO_RESOURCES then
+    local further = {}
+    for number = 2, uris do further[number - 1] = unescaped(first_uris[number]) end
+    handle:streamInfo():dynamicMetadata():set("tierwall.subscription", "uris", further)
+  end
   if instead then
     headers:replace("x-tierwall-method", instead)
     headers:replace((instead == OF_PROMPT) and "x-tierwall-name" or "x-tierwall-uri", name or "")

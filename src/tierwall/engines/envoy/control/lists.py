@@ -11,7 +11,7 @@ A list that cannot be read is replaced by an error, so that a list in an unknown
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -37,9 +37,12 @@ LISTS = {
     "resources/list": ListKind("resources", "uri", READ),
     "resources/templates/list": ListKind("resourceTemplates", "uriTemplate", READ),
 }
+# By the method that uses an entry, the category whose lists a notification says to have changed.
+_CATEGORIES = {CALL: "tools", GET_PROMPT: "prompts", READ: "resources"}
+_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
-# Whether a caller may use a method with a name.
-May = Callable[[str, str], bool]
+# Of a method, whether a caller may use it with a name.
+Shown = Callable[[str], Callable[[str], bool]]
 _Fields = dict[str, msgspec.Raw]
 _read_fields = msgspec.json.Decoder(_Fields).decode
 _read_entries = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -55,21 +58,27 @@ _END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 class ListFilter:
     """Cuts one response to what a caller may use: JSON as a whole, events one by one as they come.
 
-    `method` is the list that was asked for; None for a stream of the server, which may bring any list. `may` is None if
-    nothing is known of the caller's place: then nothing is shown.
+    `method` is the list that was asked for; None for a stream of the server, which may bring any list. `shown` is None
+    if nothing is known of the caller's place: then nothing is shown.
     """
 
-    def __init__(self, content_type: str, method: str | None, may: May | None) -> None:
+    def __init__(self, content_type: str, method: str | None, shown: Shown | None) -> None:
         self._media_type = content_type.partition(";")[0].strip().lower()
         self._method = method
-        self._may = may
+        self._shown = shown
         self._kept = bytearray()
+        self._has_begun = False
         self._is_over = False
 
     @property
     def is_stream(self) -> bool:
         """Whether the response is a stream of events."""
         return self._media_type == "text/event-stream"
+
+    @property
+    def is_between_events(self) -> bool:
+        """Whether it is a stream that has begun; no event is ever shown in part."""
+        return self.is_stream and self._has_begun and not self._is_over
 
     def feed(self, data: bytes, ends: bool) -> bytes:
         """Take a part of the body, and return what can be shown; `ends` says that it is the last part."""
@@ -86,6 +95,7 @@ class ListFilter:
             )
             whole = bytes(self._kept[:stop])
             del self._kept[:stop]
+            self._has_begun, self._is_over = self._has_begun or bool(whole), ends
             return b"".join(self._events(whole)) if whole else b""
         if not ends or not self._kept:
             return b""
@@ -125,26 +135,45 @@ class ListFilter:
             if not kinds:
                 return text
             identity = message.get("id")
-            if self._may is None or any(kind.entries not in result for kind in kinds):
+            if self._shown is None or any(kind.entries not in result for kind in kinds):
                 return _refusal(identity)
             for kind in kinds:
-                result[kind.entries] = self._cut(kind, result[kind.entries], self._may)
+                result[kind.entries] = self._cut(kind, result[kind.entries], self._shown(kind.use))
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             return _refusal()
         if any(key in result for key in _OF_CACHES):
             result |= {"ttlMs": msgspec.Raw(b"0"), "cacheScope": msgspec.Raw(b'"private"')}
         return msgspec.json.encode({**message, "result": result})
 
-    def _cut(self, kind: ListKind, entries: msgspec.Raw, may: May) -> msgspec.Raw:
+    def _cut(self, kind: ListKind, entries: msgspec.Raw, is_shown: Callable[[str], bool]) -> msgspec.Raw:
         read_name, kept = _names[kind.name], []
-        for entry in _read_entries(entries):
+        listed = _read_entries(entries)
+        for entry in listed:
             try:
                 name: Any = read_name(entry)
             except msgspec.ValidationError:
                 continue
-            if may(kind.use, name.value):
+            if is_shown(name.value):
                 kept.append(entry)
-        return msgspec.Raw(msgspec.json.encode(kept))
+        return entries if len(kept) == len(listed) else msgspec.Raw(msgspec.json.encode(kept))
+
+
+def list_changes(uses: Collection[str], listens: str | None, identity: str) -> bytes:
+    """Return the events that tell that lists of what these methods use have changed.
+
+    `listens` has the categories that a subscription asked for (MCP 2026-07-28, `subscriptions/listen`), and `identity`
+    its id as it is written, which every notification of it has. It is None for the stream of a session, which has no
+    filter.
+    """
+    events = []
+    for category in sorted(_CATEGORIES[use] for use in uses):
+        message: dict[str, object] = {"jsonrpc": "2.0", "method": f"notifications/{category}/list_changed"}
+        if listens is not None:
+            if category not in listens.split():
+                continue
+            message["params"] = {"_meta": {_SUBSCRIPTION: msgspec.Raw(identity.encode())}}
+        events.append(b"data: " + msgspec.json.encode(message) + b"\n\n")
+    return b"".join(events)
 
 
 def _result(value: msgspec.Raw) -> _Fields:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from typing import NamedTuple
 
 from tierwall.attach.place import GATEWAY, HTTP_ROUTE, LISTENER_SET, SERVICE, X_LISTENER_SET
-from tierwall.attach.target import ACCESS_POLICIES
+from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS
@@ -262,7 +262,7 @@ class RefusalSearch:
     def _changed(self, snapshot: Snapshot) -> Iterable[Identity]:
         """Yield the policies and routes of a snapshot that differ from what is published."""
         for old, new in snapshot.changes(self._snapshot):
-            is_shared = new is not None and (new.group, new.kind) in (*ACCESS_POLICIES, HTTP_ROUTE)
+            is_shared = new is not None and (new.group, new.kind) in (*ACCESS_POLICIES, *GATEWAY_POLICIES, HTTP_ROUTE)
             if new is not None and is_shared and (old is None or not old.has_same_content(new)):
                 yield new.identity
 
@@ -270,7 +270,7 @@ class RefusalSearch:
 # An object is only tried if all on the way to it are open: the Gateway, its certificates, the route, the backend.
 _CERTIFICATE, _LAST = 3, 6
 _RANKS = {
-    **dict.fromkeys(ACCESS_POLICIES, 0),
+    **dict.fromkeys((*ACCESS_POLICIES, *GATEWAY_POLICIES), 0),
     **dict.fromkeys((*BACKENDS, SERVICE), 1),
     HTTP_ROUTE: 2,
     **dict.fromkeys((LISTENER_SET, X_LISTENER_SET), 4),

@@ -2,16 +2,18 @@
 
 Lists are cut to what the caller may use (`lists`). The stream of a GET, or of `subscriptions/listen`, ends when what is
 in force no longer permits it (docs/semantics.md#streams-end-with-their-permission). It is judged again at every change,
-and once when it opens: a client that was sent away may come back before its proxy has the new policies.
+and once when it opens: a client that was sent away may come back before its proxy has the new policies. If a change
+leaves a stream open and lets its caller use more or less than before, the stream says so (`list_changed`).
 
 Envoy asks only about these requests, and only about those that all policies let pass. So calls, and denials, do not
-depend on this service. If it does not answer, lists fail, streams end, and none opens.
+depend on this service. If it does not answer, lists fail, streams end, and none opens: a stream that nobody judges
+could outlive its permission.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import grpc
@@ -20,13 +22,10 @@ from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as processor_pb2
-from msgspec import Struct, structs
+from msgspec import structs
 from xds.type.matcher.v3 import matcher_pb2
 
-from tierwall.core.answer import Reason
-from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
-from tierwall.core.verdict import Verdict
 from tierwall.engines.envoy.config.bootstrap import CONTROL_PLANE
 from tierwall.engines.envoy.config.matchers import (
     all_of,
@@ -41,20 +40,20 @@ from tierwall.engines.envoy.config.matchers import (
 )
 from tierwall.engines.envoy.config.names import (
     HEADER_PREFIX,
+    ID,
     LISTENS,
     METHOD,
     PATH,
+    SUBSCRIPTION,
+    TO_RESOURCES,
     URI,
     backend_of_cluster,
     place_of,
 )
-from tierwall.engines.envoy.control.lists import LISTS, ListFilter
-from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.decide import decide
-from tierwall.tool.possible import possible
-from tierwall.tool.protocol import BY_URI
+from tierwall.engines.envoy.control.caller_view import CallerView, ViewOf
+from tierwall.engines.envoy.control.lists import LISTS, ListFilter, list_changes
+from tierwall.tool.protocol import SUBSCRIBE
 from tierwall.tool.request import ToolRequest, tool_request
-from tierwall.tool.ways import GuardedWay, find_way
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 FILTER = "tierwall.responses"
@@ -67,75 +66,48 @@ OF_CACHES = ("etag", "last-modified", "age", "expires", "content-md5", "digest",
 CONDITIONS = ("accept-encoding", "if-none-match", "if-modified-since")
 
 
-class CallerView(Struct, frozen=True, eq=False):
-    """The permissions of a caller on a way, by one state of the policies."""
-
-    way: GuardedWay
-    caller: str | None
-
-    @property
-    def port(self) -> int:
-        """The port of the listener."""
-        return self.way.listener.port if self.way.listener is not None else 0
-
-    def may(self, method: str, name: str) -> bool:
-        """Whether some request of this method with this name may pass."""
-        tool, uri = (None, name) if method in BY_URI else (name, None)
-        request = tool_request(self.way.backend, self.caller, method, tool, uri, port=self.port)
-        return possible(self.way.stack, request).verdict is not Verdict.DENY
-
-    def asked_about(self, request: ToolRequest) -> frozenset[Reference] | None:
-        """Return the policies that ask an authorizer about a request; None if it may not pass, whatever they answer."""
-        policies = (policy.reference for tier in self.way.stack for policy in tier.policies)
-        decision = decide(self.way.stack, request, dict.fromkeys(policies, Verdict.ALLOW))
-        if decision.verdict is not Verdict.ALLOW:
-            return None
-        asked = (each for each in decision.evaluated if each.reason is Reason.AUTHORIZER_ALLOWED)
-        return frozenset(each.policy.reference for each in asked)
-
-
-# Returns the view of a caller at a place (`gateway`, `listener`, `backend`); None if there is no such place.
-ViewOf = Callable[[Mapping[str, Any], str | None], CallerView | None]
-
-
-def view_of(snapshot: Snapshot, place: Mapping[str, Any], caller: str | None) -> CallerView | None:
-    """Return the view of a caller at a place; None if there is no such place."""
-    problems: list[Diagnostic] = []
-    way = find_way(snapshot, place.get("gateway"), place.get("listener"), place.get("backend"), problems)
-    return None if way is None or problems else CallerView(way, caller)
-
-
 def http_filter(cuts_lists: bool = True) -> Any:
     """Return the filter that asks about lists and streams; it runs after the policy filters."""
-    asking = ext_proc_pb2.ExternalProcessor(
-        processing_mode=_Mode(
-            request_header_mode=_Mode.SEND,
-            response_header_mode=_Mode.SEND,
-            request_body_mode=_Mode.NONE,
-            # In parts, whose number does not matter: a list may be larger than Envoy's buffer.
-            response_body_mode=_Mode.STREAMED,
-            request_trailer_mode=_Mode.SKIP,
-            response_trailer_mode=_Mode.SKIP,
-        ),
-        request_attributes=[_CALLER, _CHAIN, _HOST, _CLUSTER],
-        allow_mode_override=True,
-        stat_prefix="responses",
-    )
-    asking.grpc_service.envoy_grpc.cluster_name = CONTROL_PLANE
-    asking.message_timeout.seconds = 10
-    # A composite filter runs the inner filter only for matching requests that reach it. A denied request never does, so
-    # denials work even if this service does not answer.
-    run = composite_pb2.ExecuteFilterAction(typed_config={"name": FILTER, "typed_config": packed(asking)})
-    asks = matcher_pb2.Matcher.OnMatch(action=extension_config("filter", run))
+    # A list comes in parts, whose number does not matter: it may be larger than Envoy's buffer. A stream takes what
+    # this service has to say at any time.
+    lists, streams = _asking(_Mode.STREAMED), _asking(_Mode.FULL_DUPLEX_STREAMED)
     # Only protected ways have the path header.
     get = all_of([header_predicate(":method", exact="GET"), header_predicate(PATH, prefix="/")])
-    streams = first_of([(any_of([get, header_predicate(LISTENS, exact="1")]), asks)], None)
-    wanted = lookup(header(METHOD), dict.fromkeys(LISTS, asks), streams) if cuts_lists else streams
+    opened = first_of([(any_of([get, header_predicate(LISTENS, regex="(?s).*")]), streams)], None)
+    wanted = lookup(header(METHOD), dict.fromkeys(LISTS, lists), opened) if cuts_lists else opened
     wrapped = extension_matcher_pb2.ExtensionWithMatcher(
         xds_matcher=matcher(wanted),
         extension_config={"name": "composite", "typed_config": packed(composite_pb2.Composite())},
     )
     return http_connection_manager_pb2.HttpFilter(name=FILTER, typed_config=packed(wrapped))
+
+
+def _asking(body_mode: Any) -> Any:
+    """Return the action that asks this service.
+
+    A composite filter runs the inner filter only for matching requests that reach it. A denied request never does, so
+    denials work even if this service does not answer.
+    """
+    is_duplex = body_mode == _Mode.FULL_DUPLEX_STREAMED
+    asking = ext_proc_pb2.ExternalProcessor(
+        processing_mode=_Mode(
+            request_header_mode=_Mode.SEND,
+            response_header_mode=_Mode.SEND,
+            request_body_mode=_Mode.NONE,
+            response_body_mode=body_mode,
+            request_trailer_mode=_Mode.SKIP,
+            # Envoy wants it for both directions at once.
+            response_trailer_mode=_Mode.SEND if is_duplex else _Mode.SKIP,
+        ),
+        request_attributes=[_CALLER, _CHAIN, _HOST, _CLUSTER],
+        allow_mode_override=not is_duplex,
+        stat_prefix="responses",
+    )
+    asking.grpc_service.envoy_grpc.cluster_name = CONTROL_PLANE
+    asking.message_timeout.seconds = 10
+    asking.metadata_options.forwarding_namespaces.untyped.append(SUBSCRIPTION)
+    run = composite_pb2.ExecuteFilterAction(typed_config={"name": FILTER, "typed_config": packed(asking)})
+    return matcher_pb2.Matcher.OnMatch(action=extension_config("filter", run))
 
 
 class ResponseService:
@@ -188,11 +160,15 @@ class ResponseService:
                     if not exchange.is_permitted():
                         yield _end()
                         return
+                    if told := exchange.list_changes():
+                        yield told
                 if following.done():
                     message, following = following.result(), None
                     if message is None:
                         return
-                    yield exchange.answer(message)
+                    answer = exchange.answer(message)
+                    if answer is not None:
+                        yield answer
         finally:
             if following is not None:
                 following.cancel()
@@ -224,6 +200,9 @@ class WatchedRequest:
         self._caller = strings.get(_CALLER) or None
         self._view_of = view_of
         self._headers = headers
+        metadata = first.metadata_context.filter_metadata
+        further = metadata[SUBSCRIPTION]["uris"] if SUBSCRIPTION in metadata else ()
+        self._further_uris = [str(uri) for uri in further]
         method = headers.get(METHOD, "")
         self._list = method if method in LISTS and LISTENS not in headers else None
         view = self._view()
@@ -231,6 +210,9 @@ class WatchedRequest:
         at_endpoint = view is not None and headers.get(PATH) == view.way.backend.path
         self._cuts = cuts_lists and (self._list is not None or at_endpoint)
         self._filter: ListFilter | None = None
+        # What the caller could use when the stream opened or last said so, and whether it has said what came since.
+        self._grants = self._granted(view)
+        self._is_told = True
         # The policies whose authorizers were asked when the stream opened; a list is not judged again.
         self._asked: frozenset[Reference] | None = None
 
@@ -242,31 +224,54 @@ class WatchedRequest:
         if self._list is not None:
             return True
         view = self._view()
-        asked = view.asked_about(self._request(view)) if view is not None else None
-        if asked is None:
+        each = [view.asked_about(request) for request in self._requests(view)] if view is not None else [None]
+        if None in each:
             return False
+        asked = frozenset[Reference]().union(*(policies for policies in each if policies is not None))
         if self._asked is None:
             self._asked = asked
         return asked <= self._asked
 
-    def _request(self, view: CallerView) -> ToolRequest:
+    def _requests(self, view: CallerView) -> Iterator[ToolRequest]:
+        """Yield the request, once for each resource if it subscribes to several."""
         headers = self._headers
-        request = tool_request(
-            view.way.backend,
-            view.caller,
-            headers.get(METHOD) or None,
-            uri=headers.get(URI) or None,
-            http_method=headers.get(":method", "GET"),
-            path=headers.get(":path", "/"),
-            host=headers.get(":authority"),
-            headers={name: value for name, value in headers.items() if not name.startswith((":", HEADER_PREFIX))},
-            port=view.port,
-        )
-        # Envoy has compared the headers with the body.
-        return structs.replace(request, unreadable="")
+        method, uris = headers.get(METHOD) or None, [headers.get(URI) or None, *self._further_uris]
+        for uri in uris:
+            request = tool_request(
+                view.way.backend,
+                view.caller,
+                SUBSCRIBE if method == TO_RESOURCES else method,
+                uri=uri,
+                http_method=headers.get(":method", "GET"),
+                path=headers.get(":path", "/"),
+                host=headers.get(":authority"),
+                headers={name: value for name, value in headers.items() if not name.startswith((":", HEADER_PREFIX))},
+                port=view.port,
+            )
+            # Envoy has compared the headers with the body.
+            yield structs.replace(request, unreadable="")
+
+    def _granted(self, view: CallerView | None) -> dict[str, object]:
+        return {kind.use: view.grants(kind.use) for kind in LISTS.values()} if view is not None and self._cuts else {}
+
+    def list_changes(self) -> Any:
+        """Return the message that tells the caller which of its lists have changed, or None.
+
+        Envoy takes it only once the server has said something: until then it waits.
+        """
+        self._is_told = False
+        told = self._changes()
+        return _streamed(told) if told else None
+
+    def _changes(self) -> bytes:
+        if self._is_told or self._filter is None or not self._filter.is_between_events:
+            return b""
+        before, self._grants, self._is_told = self._grants, self._granted(self._view()), True
+        changed = {use for use, grants in self._grants.items() if grants != before.get(use)}
+        return list_changes(changed, self._headers.get(LISTENS), self._headers.get(ID, ""))
 
     def answer(self, message: Any) -> Any:
-        """Return the answer to a message of Envoy."""
+        """Return the answer to a message of Envoy; None if there is nothing to say yet."""
         answer = processor_pb2.ProcessingResponse()
         match message.WhichOneof("request"):
             case "request_headers":
@@ -277,14 +282,16 @@ class WatchedRequest:
                 self._answer_headers(_headers(message.response_headers.headers), answer)
             case "response_body":
                 body = message.response_body
-                common = answer.response_body.response
-                common.SetInParent()
-                if self._filter is not None:
-                    shown = self._filter.feed(body.body, body.end_of_stream)
-                    if shown:
-                        common.body_mutation.body = shown
-                    else:
-                        common.body_mutation.clear_body = True
+                shown = self._filter.feed(body.body, body.end_of_stream) if self._filter is not None else body.body
+                if self._list is None:
+                    shown += self._changes()
+                    return _streamed(shown, body.end_of_stream) if shown or body.end_of_stream else None
+                if shown:
+                    answer.response_body.response.body_mutation.body = shown
+                else:
+                    answer.response_body.response.body_mutation.clear_body = True
+            case "response_trailers":
+                answer.response_trailers.SetInParent()
         return answer
 
     def _answer_headers(self, headers: Mapping[str, str], answer: Any) -> None:
@@ -293,15 +300,21 @@ class WatchedRequest:
         if headers.get("content-encoding", "identity") != "identity":
             content_type = "compressed"
         view = self._view()
-        read = ListFilter(content_type, self._list, view.may if view is not None else None)
+        read = ListFilter(content_type, self._list, view.shown if view is not None else None)
         if not self._cuts or (self._list is None and not read.is_stream):
-            answer.mode_override.response_body_mode = _Mode.NONE
-            answer.mode_override.response_header_mode = _Mode.SEND
             return
         self._filter = read
         mutation.remove_headers.extend(("content-length", *OF_CACHES))
         if self._list is not None:
             mutation.set_headers.add(header={"key": "cache-control", "raw_value": b"private, no-cache"})
+
+
+def _streamed(body: bytes, ends: bool = False) -> Any:
+    """Return a part of the body of a stream, which need not answer anything that Envoy said."""
+    out = processor_pb2.ProcessingResponse()
+    part = out.response_body.response.body_mutation.streamed_response
+    part.body, part.end_of_stream = body, ends
+    return out
 
 
 def _headers(headers: Any) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.resources.load import LoadResult, LoadSettings, load_text
 from tierwall.resources.load import load as load_paths
+from tierwall.resources.snapshot import BackendRefGrants
 from tierwall.world import Path, World, strings
 
 if TYPE_CHECKING:
@@ -24,22 +25,26 @@ def load(
     cluster: Cluster | None = None,
     strict: bool = False,
     progress: Progress | None = None,
+    backend_ref_grants: BackendRefGrants = "route",
 ) -> World:
     """Read a cluster if one is given, files and folders over it, then plain objects over them.
 
     InputError has everything that cannot be read. Objects that an API server would refuse are in `World.diagnostics`
     and are judged all the same: what they guard fails closed. `strict` raises where something was not considered.
     `namespace` is that of names and objects without one: if none is given, that of the context or of a snapshot among
-    the files, or else `default`.
+    the files, or else `default`. `backend_ref_grants` says which references to backends elsewhere need a
+    ReferenceGrant: those of routes, or with `strict` also those of agentgateway's policies and backends.
     """
     access = cluster.access() if cluster is not None else None
     namespace = namespace or (access.namespace if access is not None else "")
-    loaded = load_paths([os.fspath(path) for path in paths], LoadSettings(namespace, strings(exclude)))
+    settings = LoadSettings(namespace, strings(exclude), backend_ref_grants=backend_ref_grants)
+    loaded = load_paths([os.fspath(path) for path in paths], settings)
     if cluster is not None:
         from tierwall.cluster.load import lay_over, load_cluster
 
         named = {namespace, *(resource.namespace for resource in loaded.resources)}
-        loaded = lay_over(load_cluster(cluster, access=access, progress=progress, namespaces=named), loaded)
+        live = load_cluster(cluster, access=access, progress=progress, namespaces=named)
+        loaded = lay_over(live.with_backend_ref_grants(backend_ref_grants), loaded)
     return _world(loaded, objects, strict)
 
 

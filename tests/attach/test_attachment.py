@@ -15,13 +15,13 @@ from tests.worlds.attach_clusters import cluster
 from tierwall.attach.attachment import attachment
 from tierwall.attach.listener import narrower_hostname, shared_hostnames
 from tierwall.attach.place import Place
-from tierwall.attach.reach import gateway_graph
+from tierwall.attach.reach import MAX_CHAINS, gateway_graph
 from tierwall.attach.route import attach_route
 from tierwall.attach.section import sections
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.resources.load import load_objects
 from tierwall.resources.resource import Resource
-from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.snapshot import BackendRefGrants, Snapshot
 
 API = "gateway.networking.k8s.io"
 
@@ -45,8 +45,11 @@ def shown(snapshot: Snapshot, policy: Resource) -> set[tuple[Any, ...]]:
 def test_attachment_equals_the_reference(seed: int) -> None:
     objects = cluster(Random(seed))
     snapshot = Snapshot.of(load_objects(objects))
-    for policy in snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy"):
-        assert shown(snapshot, policy) == reference.attachment(objects, policy.value)
+    modes: tuple[BackendRefGrants, ...] = ("route", "strict")
+    for grants in modes:
+        snapshot = snapshot.with_backend_ref_grants(grants)
+        for policy in snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy"):
+            assert shown(snapshot, policy) == reference.attachment(objects, policy.value, grants)
 
 
 @given(seed=st.integers(0, 2**48))
@@ -183,19 +186,66 @@ def test_a_delegated_route_is_reached_through_its_parent_and_a_cycle_ends() -> N
         "Gateway/ns/gw"
     ]
     snapshot = Snapshot.of(load_objects([GATEWAY, parent, child, SERVICE]))
-    chains = [[route.name for route in way.routes] for way in gateway_graph(snapshot).request_paths()]
+    chains = [
+        [*(parent.route.name for parent in way.parents), way.route.name]
+        for way in gateway_graph(snapshot).request_paths()
+    ]
     assert chains == [["route", "child"]]
+
+
+CHILDREN = [
+    manifest("HTTPRoute", name, {"rules": [{}], **spec}) | {"metadata": {"namespace": "ns", "name": name, **labels}}
+    for name, spec, labels in (
+        ("one", {}, {"labels": {"app": "primary"}}),
+        ("two", {}, {"labels": {"app": "other"}}),
+        ("named", {"parentRefs": [{"group": API, "kind": "HTTPRoute", "name": "route"}]}, {}),
+        ("of-another", {"parentRefs": [{"group": API, "kind": "HTTPRoute", "name": "other"}]}, {}),
+        ("of-a-gateway", {"parentRefs": [{"name": "gone"}]}, {}),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "reached"),
+    [
+        ("*", "ns", ["named", "one", "two"]),
+        ("app=primary", "ns", ["one"]),
+        ("app=", "ns", ["named"]),
+        ("one", "ns", ["one"]),
+        ("named", "ns", ["named"]),
+        ("of-another", "ns", []),
+        ("of-a-gateway", "ns", []),
+        ("*", "elsewhere", ["named"]),
+    ],
+)
+def test_a_parent_selects_its_children_and_they_accept_it(name: str, namespace: str, reached: list[str]) -> None:
+    ref = {"group": API, "kind": "HTTPRoute", "name": name, "namespace": "ns"}
+    listener = {"name": "web", "port": 80, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}}
+    gateway = manifest("Gateway", "gw", {"gatewayClassName": "c", "listeners": [listener]})
+    parents = [{"name": "gw", "namespace": "ns"}]
+    parent = manifest("HTTPRoute", "route", {"parentRefs": parents, "rules": [{"backendRefs": [ref]}]}, f"{API}/v1")
+    parent["metadata"]["namespace"] = namespace
+    children = [child for child in CHILDREN if child["metadata"]["name"] != "named"]
+    named = manifest(
+        "HTTPRoute",
+        "named",
+        {"parentRefs": [{"group": API, "kind": "HTTPRoute", "name": "route", "namespace": namespace}], "rules": [{}]},
+    )
+    snapshot = Snapshot.of(load_objects([gateway, parent, *children, named]))
+    paths = gateway_graph(snapshot).request_paths()
+    assert [path.route.name for path in paths if path.parents] == reached
 
 
 def test_many_routes_that_delegate_to_many_are_walked_once() -> None:
     def delegating(number: int) -> dict[str, Any]:
         refs = [{"group": API, "kind": "HTTPRoute", "name": f"r{other}"} for other in range(40) if other != number]
-        return manifest(
-            "HTTPRoute", f"r{number}", {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": refs[:16]}] * 2}
-        )
+        parents = {"parentRefs": [{"name": "gw"}]} if number == 0 else {}
+        return manifest("HTTPRoute", f"r{number}", {**parents, "rules": [{"backendRefs": refs[:16]}] * 2})
 
     snapshot = Snapshot.of(load_objects([GATEWAY, *map(delegating, range(40))]))
-    assert len(list(gateway_graph(snapshot).request_paths())) < 100
+    paths = list(gateway_graph(snapshot).request_paths())
+    assert {path.route.name for path in paths} <= {f"r{number}" for number in range(40)}
+    assert len(paths) <= 40 * MAX_CHAINS * 2
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tierwall.gateway.question import GatewayQuestion, ask
 from tierwall.render.status import status_document
 from tierwall.resources.admission import admit
 from tierwall.resources.load import load_objects
-from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.snapshot import BackendRefGrants, Snapshot
 
 API = "gateway.networking.k8s.io"
 AGENTIC = "agentic.networking.x-k8s.io"
@@ -53,9 +53,11 @@ def access_policy(name: str, target: str = "gw", created: str | None = None, **s
     )
 
 
-def conditions(name: str, *objects: dict[str, Any]) -> dict[str, dict[str, tuple[bool, str, str]]]:
+def conditions(
+    name: str, *objects: dict[str, Any], grants: BackendRefGrants = "route"
+) -> dict[str, dict[str, tuple[bool, str, str]]]:
     """Return status, reason and message of each condition, by ancestor and type."""
-    everything = statuses(Snapshot.of(load_objects(objects)))
+    everything = statuses(Snapshot.of(load_objects(objects), backend_ref_grants=grants))
     (policy_status,) = (status for status in everything if status.policy.name == name)
     assert isinstance(policy_status, PolicyStatus)
     return {
@@ -146,20 +148,22 @@ def test_status_and_effective_agree_on_broken_expressions(
 
 
 @pytest.mark.parametrize(
-    ("ref", "reason"),
+    ("ref", "grants", "resolved"),
     [
-        ({"name": "gone", "port": 80}, "BackendNotFound"),
-        ({"name": "far", "namespace": "other", "port": 80}, "RefNotPermitted"),
+        ({"name": "gone", "port": 80}, "route", (False, "BackendNotFound")),
+        ({"name": "far", "namespace": "other", "port": 80}, "route", (True, "ResolvedRefs")),
+        ({"name": "far", "namespace": "other", "port": 80}, "strict", (False, "RefNotPermitted")),
     ],
 )
-def test_a_reference_that_does_not_resolve(ref: dict[str, Any], reason: str) -> None:
+def test_a_reference_that_does_not_resolve(
+    ref: dict[str, Any], grants: BackendRefGrants, resolved: tuple[bool, str]
+) -> None:
     far = manifest("v1", "Service", "far", {"ports": [{"port": 80}]}) | {
         "metadata": {"name": "far", "namespace": "other"}
     }
-    by_ancestor = conditions(
-        "p", gateway(), far, policy("p", "Gateway/gw", traffic={"extAuth": {"backendRef": ref, "grpc": {}}})
-    )
-    assert by_ancestor["gw"]["ResolvedRefs"][:2] == (False, reason)
+    asking = policy("p", "Gateway/gw", traffic={"extAuth": {"backendRef": ref, "grpc": {}}})
+    by_ancestor = conditions("p", gateway(), far, asking, grants=grants)
+    assert by_ancestor["gw"]["ResolvedRefs"][:2] == resolved
 
 
 def test_equal_precedence_is_a_conflict_on_both_and_the_younger_recovers() -> None:

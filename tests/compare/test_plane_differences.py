@@ -10,6 +10,7 @@ import tierwall
 from tests import ROOT
 from tierwall.analyze.difference import Difference, SettledVerdict
 from tierwall.core.verdict import Verdict
+from tierwall.render.differences import field_summaries, grouped
 
 OLD = ROOT / "examples" / "compare" / "old"
 TOOL, GATEWAY, API = (
@@ -177,3 +178,38 @@ def test_a_service_account_has_the_permissions_of_its_groups() -> None:
     old = tierwall.load(objects=base)
     users = {difference.question["user"] for difference in changed(old, planes="api", objects=[all_accounts])}
     assert users == {"system:serviceaccount:shop:bot", "any-other-user"}
+
+
+def gateway_world(*policies: tuple[str, str, dict[str, Any]]) -> tierwall.World:
+    """Return a Gateway with three routes of two rules each, and policies on a kind and name."""
+    api = "gateway.networking.k8s.io"
+    listener = {"name": "web", "port": 80, "protocol": "HTTP"}
+    specs: list[tuple[str, str, str, dict[str, Any]]] = [
+        (f"{api}/v1", "Gateway", "gw", {"gatewayClassName": "c", "listeners": [listener]})
+    ]
+    route = {"parentRefs": [{"name": "gw"}], "rules": [{}, {}]}
+    specs += [(f"{api}/v1", "HTTPRoute", f"r{number}", route) for number in range(3)]
+    for kind, name, traffic in policies:
+        ref = {"group": api, "kind": kind, "name": name}
+        specs.append(
+            ("agentgateway.dev/v1alpha1", "AgentgatewayPolicy", name, {"targetRefs": [ref], "traffic": traffic})
+        )
+    return tierwall.load(
+        objects=[
+            {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "ns"}, "spec": spec}
+            for version, kind, name, spec in specs
+        ]
+    )
+
+
+def test_settings_are_grouped_by_field_with_the_number_of_routes() -> None:
+    old = gateway_world(("Gateway", "gw", {"timeouts": {"request": "1s"}, "retry": {"attempts": 1}}))
+    new = gateway_world(("HTTPRoute", "r1", {"timeouts": {"request": "2s"}, "hostRewrite": {"mode": "Auto"}}))
+    differences = list(tierwall.diff(old, new, planes=["gateway"]))
+    assert field_summaries(differences) == {
+        "traffic.timeouts": "traffic.timeouts: 2 routes lose it, 1 route changes it",
+        "traffic.retry": "traffic.retry: 3 routes lose it",
+        "traffic.hostRewrite": "traffic.hostRewrite: 1 route gets it",
+    }
+    fields = [together[0].field for together in grouped(differences)]
+    assert fields == sorted(fields, key=list(dict.fromkeys(fields)).index)

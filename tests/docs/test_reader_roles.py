@@ -25,6 +25,7 @@ _PLURALS = {(kind.group, kind.kind): kind.plural for kind in all_kinds()} | {
     ("consul.hashicorp.com", "ServiceIntentions"): "serviceintentions",
     ("k8s.cni.cncf.io", "MultiNetworkPolicy"): "multi-networkpolicies",
     ("k8s.cni.cncf.io", "NetworkAttachmentDefinition"): "network-attachment-definitions",
+    ("agentgateway.dev", "AgentgatewayParameters"): "agentgatewayparameters",
 }
 
 

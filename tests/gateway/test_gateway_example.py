@@ -26,4 +26,4 @@ def test_the_page_shows_what_the_command_prints(console: str, monkeypatch: pytes
 def test_the_policy_tests_of_the_example_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(root, ["test", "examples/gateway/tests"])
-    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "2 passed, 0 failed")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "3 passed, 0 failed")

@@ -109,9 +109,9 @@ def test_malformed_objects_are_answered_or_refused_with_a_message() -> None:
     assert all(outcomes[kind] > 0 for kind in ("answered everywhere", "findings", "statuses")), outcomes
 
 
-# Values that a question may have: null counts as absent, and any map holds facts.
+# Values that a question may have: null counts as absent, any map holds facts, and a route may have no parents.
 def is_possible(key: str, value: Any) -> bool:
-    return value is None or (key == "request" and isinstance(value, dict))
+    return value is None or (key == "request" and isinstance(value, dict)) or (key == "parents" and value in ([], ()))
 
 
 # A refusal names the key, or the object that the key names.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+GATEWAY_API = "gateway.networking.k8s.io"
 Objects = list[dict[str, Any]]
 
 
@@ -87,7 +88,7 @@ def is_granted(objects: Objects, source: dict[str, Any], group: str, kind: str, 
     return False
 
 
-def references(objects: Objects, resource: dict[str, Any], port: int) -> list[tuple[dict[str, Any], int]]:
+def references(objects: Objects, resource: dict[str, Any], port: int, grants: str) -> list[tuple[dict[str, Any], int]]:
     """Return the objects that an object refers to, and the port of each reference.
 
     Of a Service, policies on other ports than the one that is used do not count.
@@ -109,20 +110,36 @@ def references(objects: Objects, resource: dict[str, Any], port: int) -> list[tu
     for owner, ref in refs:
         group, kind = ref.get("group", ""), ref.get("kind", "Service")
         target_namespace = ref.get("namespace", owner["metadata"]["namespace"])
+        if kind == owner["kind"] == "HTTPRoute":
+            out += [(child, 0) for child in objects if is_child(objects, owner, child, target_namespace, ref["name"])]
+            continue
         target = find(objects, kind, target_namespace, ref["name"])
+        # Policies need no grant.
+        is_permitted = owner["kind"] == "AgentgatewayPolicy" and grants == "route"
         if target is None:
             continue
-        is_child = kind == "HTTPRoute" and any(
-            (parent["kind"], parent.get("namespace", target_namespace), parent["name"])
-            == (owner["kind"], *name_of(owner))
-            for parent in target["spec"]["parentRefs"]
-        )
-        if is_child or is_granted(objects, owner, group, kind, target_namespace, ref["name"]):
+        if is_permitted or is_granted(objects, owner, group, kind, target_namespace, ref["name"]):
             out.append((target, ref.get("port", 0)))
     return out
 
 
-def reach(objects: Objects) -> dict[tuple[str, str, str], dict[tuple[str, str], set[int]]]:
+def is_child(objects: Objects, parent: dict[str, Any], child: dict[str, Any], namespace: str, name: str) -> bool:
+    """Whether a parent delegates to a child by `name`, and the child accepts it: docs/gateway.md#delegation."""
+    if child["kind"] != "HTTPRoute" or child["metadata"]["namespace"] != namespace:
+        return False
+    key, _, value = name.partition("=")
+    is_selected = name in ("*", child["metadata"]["name"]) or (
+        "=" in name and child["metadata"]["labels"].get(key, "") == value
+    )
+    if child["spec"]["parentRefs"]:
+        return is_selected and any(
+            (ref["kind"], ref.get("namespace", namespace), ref["name"]) == ("HTTPRoute", *name_of(parent))
+            for ref in child["spec"]["parentRefs"]
+        )
+    return is_selected and is_granted(objects, parent, GATEWAY_API, "HTTPRoute", *name_of(child))
+
+
+def reach(objects: Objects, grants: str) -> dict[tuple[str, str, str], dict[tuple[str, str], set[int]]]:
     """Map (kind, namespace, name) of every reached object to the Gateways that lead there, with the ports used."""
     out: dict[tuple[str, str, str], dict[tuple[str, str], set[int]]] = {}
 
@@ -131,7 +148,7 @@ def reach(objects: Objects) -> dict[tuple[str, str, str], dict[tuple[str, str], 
         ports = here.setdefault(gateway, set())
         if port not in ports:
             ports.add(port)
-            for target, target_port in references(objects, resource, port):
+            for target, target_port in references(objects, resource, port, grants):
                 mark(target, gateway, target_port if target["kind"] == "Service" else 0)
 
     for resource in objects:
@@ -147,11 +164,11 @@ def reach(objects: Objects) -> dict[tuple[str, str, str], dict[tuple[str, str], 
     return out
 
 
-def attachment(objects: Objects, policy: dict[str, Any]) -> set[tuple[Any, ...]]:
-    """Return (kind, name, section, problem or Gateways) for each target."""
+def attachment(objects: Objects, policy: dict[str, Any], grants: str = "route") -> set[tuple[Any, ...]]:
+    """Return (kind, name, section, problem or Gateways) for each target. `grants` is `--backend-ref-grants`."""
     out: set[tuple[Any, ...]] = set()
     namespace = policy["metadata"]["namespace"]
-    graph = reach(objects)
+    graph = reach(objects, grants)
     for entry in (*policy["spec"].get("targetRefs", ()), *policy["spec"].get("targetSelectors", ())):
         kind, section = entry["kind"], entry.get("sectionName", "")
         name = entry.get("name", entry.get("matchLabels", {}).get("app"))

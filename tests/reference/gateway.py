@@ -165,9 +165,17 @@ def levels(objects: list[Object], ask: Object, section: str, profile: str) -> li
     at_reference: list[Any] = []
     backend_kind, _, backend = ask.get("backend", "").partition("/")
     part = str(ask["backendSection"]) if "backendSection" in ask else None
+    # docs/gateway.md#delegation: each parent counts as a route of its own, below the routes that it delegates to.
+    for parent in ask.get("parents", ()):
+        name, _, rule = parent.removeprefix("HTTPRoute/").partition("#")
+        rules = find(objects, "HTTPRoute", name)["spec"]["rules"]
+        label = next(other.get("name") for i, other in enumerate(rules) if rule in (str(i), other.get("name")))
+        at_route.append((f"Parent route {name}", "HTTPRoute", name, None))
+        if label:
+            at_route.append((f"Parent route rule {name}#{label}", "HTTPRoute", name, label))
     if "route" in ask:
         kind, _, name = ask["route"].partition("/")
-        at_route = [("Route", kind, name, None)]
+        at_route.append(("Route", kind, name, None))
         if "rule" in ask:
             rules = find(objects, kind, name)["spec"]["rules"]
             number = next(i for i, rule in enumerate(rules) if ask["rule"] in (i, rule.get("name")))
@@ -197,11 +205,17 @@ def levels(objects: list[Object], ask: Object, section: str, profile: str) -> li
             for name, value in subs
             if name == part and "policies" in value
         ]
+    if backend_kind == "AgentgatewayModel":
+        # docs/gateway.md#models: the same settings as in a backend section, some of them below `ai` there.
+        policies = find(objects, backend_kind, backend)["spec"]["policies"]
+        section_of_model = {name: policies[name] for name in ("auth", "tls", "tunnel", "health") if name in policies}
+        of_ai = {name: policies[name] for name in ("promptGuard", "transformations") if name in policies}
+        inline = [("Backend inline", "inline", ask["backend"], section_of_model | ({"ai": of_ai} if of_ai else {}))]
     if profile == "docs":
         below = at_gateway + at_set + at_listener + at_route
         return below + at_backend + at_section + inline + sub_inline + at_reference
     below = at_gateway + at_listener + at_backend
-    if backend_kind == "AgentgatewayBackend":
+    if backend_kind in ("AgentgatewayBackend", "AgentgatewayModel"):
         return below + at_route + inline + at_reference + at_section + sub_inline
     return below + at_section + at_route + at_reference
 

@@ -36,6 +36,8 @@ def cluster(rng: Random) -> Objects:
             out.append(manifest("Service", space, name, {"ports": [{"port": 80}, {"port": 81}]}, "v1"))
         if rng.random() < 0.5:
             source = {"group": API, "kind": rng.choice(("HTTPRoute", "GRPCRoute")), "namespace": rng.choice(SPACES)}
+            if rng.random() < 0.3:
+                source |= {"group": "agentgateway.dev", "kind": "AgentgatewayPolicy"}
             to: dict[str, Any] = {"group": "", "kind": "Service"}
             if rng.random() < 0.4:
                 to = {"group": API, "kind": "HTTPRoute"}
@@ -87,7 +89,8 @@ def _route(rng: Random) -> dict[str, Any]:
         if rng.random() < 0.75:
             refs.append({"name": rng.choice(("x", "y", "gone")), "port": rng.choice((80, 81))} | _elsewhere(rng))
         else:
-            refs.append({"group": API, "kind": "HTTPRoute", "name": rng.choice(("r", "s"))} | _elsewhere(rng))
+            children = rng.choice(("r", "s", "*", "app=r", "team="))
+            refs.append({"group": API, "kind": "HTTPRoute", "name": children} | _elsewhere(rng))
     out: dict[str, Any] = {"parentRefs": parents, "rules": [{"name": "one", "backendRefs": refs}]}
     if rng.random() < 0.5:
         out["hostnames"] = rng.sample(("a.example.com", "b.c.example.com", "*.org", "example.com"), 2)

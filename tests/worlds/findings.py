@@ -200,13 +200,13 @@ GRID: dict[str, Row] = {
         ),
     ),
     "TW306": Row(
-        "TW306",
+        "TW306 TW662 TW662",
         places(
             gateway.policy("wide", "Gateway/gw", traffic=WHOLE_BODY),
             gateway.policy("narrow", "HTTPRoute/route", traffic=HALF_BODY),
         ),
     ),
-    "TW307": Row("TW307", places(gateway.policy("p", "Gateway/gw", traffic=BROKEN_CONDITION))),
+    "TW307": Row("TW307 TW662", places(gateway.policy("p", "Gateway/gw", traffic=BROKEN_CONDITION))),
     "TW308": Row(
         "TW308", places(gateway.route(parents=[{"name": "gone"}], rules=[{"backendRefs": [gateway.tools_ref()]}]))
     ),

@@ -166,11 +166,19 @@ def places(rng: Random) -> list[dict[str, Any]]:
             )
             for kind in ("HTTPRoute", "GRPCRoute")
         ]
+        # Selected by name, by label or with all others; a child if it names no parent.
+        child = {"rules": _rules(rng, space)} | ({"parentRefs": _parents(rng)} if rng.random() < 0.3 else {})
+        out.append(_object(rng, f"{GATEWAY_API}/v1", "HTTPRoute", space, "s", child))
         ports = [{"port": 80, "name": "p"}, {"port": 8080, "name": "q"}]
         out.append(_object(rng, "v1", "Service", space, "svc", {"ports": ports}))
         out += _backends(rng, space)
         pool = _object(rng, "inference.networking.k8s.io/v1", "InferencePool", space, "pool", {})
         out.append(pool)
+        inline = {"tls": {"sni": "m"}, "transformations": [{"field": "x", "expression": "1"}], "headers": {}}
+        parent = {"group": GATEWAY_API, "kind": "HTTPRoute", "name": "r", "sectionName": "one"}
+        policies = dict(rng.sample(sorted(inline.items()), rng.randrange(1, 4)))
+        spec = {"parentRefs": [parent], "provider": "OpenAI", "policies": policies}
+        out.append(_object(rng, "agentgateway.dev/v1alpha1", "AgentgatewayModel", space, "m", spec))
     return out
 
 
@@ -191,6 +199,8 @@ def _rules(rng: Random, space: str) -> list[dict[str, Any]]:
         for ref in refs:
             if rng.random() < 0.6:
                 ref["policies"] = backend_section(rng, ai=True, mcp=True)
+        if rng.random() < 0.3:
+            refs.append({"group": GATEWAY_API, "kind": "HTTPRoute", "name": rng.choice(("s", "*", "team=red"))})
         out.append(({"name": name} if name else {}) | {"backendRefs": refs})
     return out
 
@@ -218,7 +228,7 @@ def _backends(rng: Random, space: str) -> list[dict[str, Any]]:
 _TARGETS = {
     "Gateway": (GATEWAY_API, ("gw",), ("web", "admin", "extra", "gone")),
     "ListenerSet": (GATEWAY_API, ("set",), ("web", "extra")),
-    "HTTPRoute": (GATEWAY_API, ("r", "gone"), ("one", "two")),
+    "HTTPRoute": (GATEWAY_API, ("r", "s", "gone"), ("one", "two")),
     "GRPCRoute": (GATEWAY_API, ("r",), ("one", "two")),
     "Service": ("", ("svc",), ("80", "8080", "08080")),
     "AgentgatewayBackend": ("agentgateway.dev", ("llm", "group", "tools"), ("backend", "p", "q", "t")),
@@ -292,6 +302,12 @@ def question(rng: Random) -> dict[str, Any]:
         out["route"] = f"{rng.choice(('HTTPRoute', 'GRPCRoute'))}/{rng.choice(SPACES)}/r"
         if rng.random() < 0.8:
             out["rule"] = rng.choice((0, 1, 2, "one", "two"))
+        if rng.random() < 0.4:
+            # The routes `r` and `s` of a namespace, so that a chain has up to three routes.
+            parents = rng.sample(
+                [f"{space}/{name}" for space in NAMESPACES for name in ("r", "s")], rng.randrange(1, 3)
+            )
+            out["parents"] = [f"HTTPRoute/{parent}#{rng.choice((0, 1, 'two'))}" for parent in parents]
     if rng.random() < 0.7 or not out:
         backend, section = rng.choice(_BACKENDS)
         out["backend"] = backend.format(rng.choice(SPACES))
@@ -312,4 +328,5 @@ _BACKENDS: tuple[tuple[str, Any], ...] = (
     ("AgentgatewayBackend/{}/group", "q"),
     ("AgentgatewayBackend/{}/tools", "t"),
     ("InferencePool/{}/pool", None),
+    ("AgentgatewayModel/{}/m", None),
 )

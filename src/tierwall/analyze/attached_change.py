@@ -105,7 +105,8 @@ class AttachedIndex:
         is_whole = is_whole and len(near) + len(policies) <= 2 * MAX_OBJECTS
         shared = (resource for key in _SHARED for resource in self.snapshot.of_kind(*key))
         others = (other for other in policies if other.identity != policy.identity)
-        return Snapshot.of([*shared, *near, *others, policy]), is_whole
+        objects = [*shared, *near, *others, policy]
+        return Snapshot.of(objects, backend_ref_grants=self.snapshot.backend_ref_grants), is_whole
 
     def _closure(
         self, start: Iterable[Resource], following: Callable[[Resource], Iterable[Resource]]

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from tierwall.attach.attachment import TargetAttachment, attachment
 from tierwall.attach.listener import parent_gateway
-from tierwall.attach.place import LISTENER_SET, ROUTES, X_LISTENER_SET
+from tierwall.attach.model import parent_problem, route_parents
+from tierwall.attach.place import LISTENER_SET, MODEL, ROUTES, X_LISTENER_SET
 from tierwall.attach.route import attach_route
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
@@ -49,8 +50,8 @@ def _nowhere(policy: Resource, failed: list[TargetAttachment]) -> Diagnostic:
 
 
 def unattached_routes(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Find routes and ListenerSets with a parentRef that does not attach. Other routes as parents are fine."""
-    for key in ROUTES:
+    """Find routes, models and ListenerSets with a parentRef that does not attach. Other routes as parents are fine."""
+    for key in (*ROUTES, MODEL):
         for route in snapshot.of_kind(*key):
             listed = list(list_of_maps(route.spec.get("parentRefs")))
             for refused in attach_route(snapshot, route)[1]:
@@ -60,6 +61,12 @@ def unattached_routes(snapshot: Snapshot) -> Iterator[Diagnostic]:
                         f"{route.reference} does not attach through parentRefs[{refused.parent}]: {refused.message}"
                     )
                     yield route.diagnostic(NO_PARENT, message, path, actual=refused.reason)
+    for model in snapshot.of_kind(*MODEL):
+        for index, parent in enumerate(list_of_maps(model.spec.get("parentRefs"))):
+            problem = parent_problem(snapshot, model, parent) if parent in route_parents(model) else ""
+            if problem:
+                message = f"{model.reference} does not attach through parentRefs[{index}]: {problem}"
+                yield model.diagnostic(NO_PARENT, message, ("spec", "parentRefs", index))
     for key in (LISTENER_SET, X_LISTENER_SET):
         for added in snapshot.of_kind(*key):
             gateway, why = parent_gateway(snapshot, added)

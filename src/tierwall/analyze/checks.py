@@ -83,7 +83,8 @@ def visible_from(snapshot: Snapshot, namespace: str) -> Snapshot:
     if namespace not in known:
         message = f"nothing is in namespace `{namespace}`"
         raise UnknownName([unknown_name_diagnostic(message, near_miss(namespace, known))])
-    return Snapshot.of(resource for resource in snapshot if _home(resource) in ("", namespace))
+    seen = (resource for resource in snapshot if _home(resource) in ("", namespace))
+    return Snapshot.of(seen, backend_ref_grants=snapshot.backend_ref_grants)
 
 
 def concerns(finding: Diagnostic, namespace: str) -> bool:

@@ -74,8 +74,7 @@ class _TouchedPlaces:
 
     def includes(self, then: RequestPlace, now: RequestPlace) -> bool:
         """Whether a place may have other settings now than then."""
-        parts = now.gateway, now.listener_set, now.route, now.backend
-        if self._everything or any(part is not None and part.identity in self.changed for part in parts):
+        if self._everything or any(part.identity in self.changed for part in now.objects):
             return True
         before, after = (list(self._policies(index, place)) for index, place in enumerate((then, now)))
         return before != after or any(policy in self.changed for policy in after)
@@ -94,7 +93,7 @@ def _places(snapshot: Snapshot) -> dict[_PlaceKey, RequestPlace]:
 
 def _question(place: RequestPlace) -> dict[str, Any]:
     """Return the keys of a question about a place; rules with a name go by their name."""
-    gateway, listener_set, listener, route, rule, backend, section = place
+    gateway, listener_set, listener, route, rule, backend, section, parents = place
     question: dict[str, Any] = {}
     if gateway is not None:
         question["gateway"] = f"{gateway.namespace}/{gateway.name}"
@@ -102,6 +101,8 @@ def _question(place: RequestPlace) -> dict[str, Any]:
         question["listenerSet"] = f"{listener_set.namespace}/{listener_set.name}"
     if listener is not None:
         question["listener"] = listener.name
+    if parents:
+        question["parents"] = tuple(f"{parent.route.reference}#{parent.label}" for parent in parents)
     if route is not None:
         question["route"] = str(route.reference)
         if rule is not None:

@@ -17,9 +17,9 @@ from tierwall.core.reference import Reference
 from tierwall.core.words import join_names
 from tierwall.gateway.decide import Candidate, MergedField, merger
 from tierwall.gateway.effects import FieldOverlap, is_allow, policy_effects, prospective_effects
-from tierwall.gateway.model.fields import FIELDS, PHASES, SECTIONS, Phase, PolicyField, WrittenField
-from tierwall.gateway.model.places import reachable_places
-from tierwall.gateway.sentence import BEATS, seniority_phrase
+from tierwall.gateway.model.fields import FIELDS, PHASES, SECTIONS, Phase, PolicyField, WrittenField, unread_fields
+from tierwall.gateway.model.places import crosses_owners, reachable_places
+from tierwall.gateway.sentence import BEATS, UNREAD, seniority_phrase
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -32,6 +32,10 @@ _MAX_SHOWN = 5  # how many other settings a finding shows
 def ineffective_settings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Find settings that others replace at every place, future places included, and ties in precedence."""
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
+        for written in unread_fields(policy):
+            message = f"`{written.field.path}` of {policy.reference} never takes effect: {UNREAD}"
+            hint = "target the routes that lead to the pool"
+            yield policy.diagnostic(NEVER, message, ("spec", "traffic", *written.path), key=True, hint=hint)
         for path, effect in policy_effects(snapshot).effects_of(policy).items():
             before = [rival for rival, first in effect.rivals.values() if not first]
             if before:
@@ -72,7 +76,7 @@ def widened_authorization(snapshot: Snapshot) -> Iterator[Diagnostic]:
     joined = (
         (path, overlap)
         for (_, _, path), overlap in policy_effects(snapshot).joined.items()
-        if overlap.lower_level.before_routing and not overlap.upper_level.before_routing and _wider(overlap)
+        if crosses_owners(overlap.lower_level, overlap.upper_level) and _wider(overlap)
     )
     yield from _overlapping(
         WIDENED,

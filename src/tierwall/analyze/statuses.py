@@ -5,18 +5,24 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from tierwall.analyze.network_status import KINDS, NetworkPolicyStatus, network_policies, network_policy_status
+from tierwall.analyze.upstream_status import upstream_status
 from tierwall.attach.status import PolicyStatus
+from tierwall.attach.target import ACCESS_POLICIES
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.reference import full_reference
 from tierwall.gateway.effects import policies_with_ancestors, policy_status
 from tierwall.resources.finder import ResourceFinder
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.profile import ToolProfile
 
 _CLUSTER_SCOPED = tuple(f"{kind}/" for _, kind in KINDS)
 AnyStatus: TypeAlias = PolicyStatus | NetworkPolicyStatus
 
 
-def statuses(snapshot: Snapshot, *references: str, namespace: str = "default") -> list[AnyStatus]:
+def statuses(
+    snapshot: Snapshot, *references: str, namespace: str = "default", profile: ToolProfile = ToolProfile.TIERWALL
+) -> list[AnyStatus]:
     """Return the status of every policy that has one, or of those named. InputError for those that do not exist.
 
     `namespace` is that of references without one; network policies with a status are cluster-scoped and need none.
@@ -33,7 +39,13 @@ def statuses(snapshot: Snapshot, *references: str, namespace: str = "default") -
         if problems:
             raise input_error(problems)
     in_order = sorted(set(policies), key=lambda policy: (policy.kind, policy.namespace, policy.name, policy.group))
-    return [
-        (network_policy_status if (policy.group, policy.kind) in KINDS else policy_status)(snapshot, policy)
-        for policy in in_order
-    ]
+    return [_status(snapshot, policy, profile) for policy in in_order]
+
+
+def _status(snapshot: Snapshot, policy: Resource, profile: ToolProfile) -> AnyStatus:
+    key = policy.group, policy.kind
+    if key in KINDS:
+        return network_policy_status(snapshot, policy)
+    if key in ACCESS_POLICIES and profile is ToolProfile.KUBE_AGENTIC_NETWORKING:
+        return upstream_status(snapshot, policy)
+    return policy_status(snapshot, policy)

@@ -1,8 +1,8 @@
 """References to backends in the rules of routes, in policies and in backends.
 
-A reference to another namespace needs a ReferenceGrant there. A backendRef to an HTTPRoute delegates to it. The child
-must be in the same namespace, name the parent in its parentRefs, or have a grant
-(docs/gateway.md#where-a-policy-attaches).
+A reference of a route to another namespace needs a ReferenceGrant there. One of an AgentgatewayPolicy or
+AgentgatewayBackend needs it only if `--backend-ref-grants` is `strict` (docs/gateway.md#where-a-policy-attaches). A
+backendRef from an HTTPRoute to HTTPRoutes delegates to them (`attach.delegation`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tierwall.attach.place import GATEWAY_API, ROUTES, Place
+from tierwall.attach.place import AGENTGATEWAY, GATEWAY_API, HTTP_ROUTE, Place
 from tierwall.attach.section import rules
 from tierwall.resources.resource import Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
@@ -32,18 +32,13 @@ class BackendRef(NamedTuple):
         return ("spec", "rules", self.rule, "backendRefs", self.number)
 
     def resolves(self, snapshot: Snapshot) -> bool:
-        """Whether the reference is permitted and its object exists."""
-        target = self.place.resource(snapshot)
-        if target is None:
-            return False
-        if self.place.key in ROUTES and names_parent(target, self.route):
-            return True
-        return is_permitted(snapshot, self.route, self.place)
+        """Whether the reference is permitted and its object exists. Not for one that delegates."""
+        return self.place.resource(snapshot) is not None and is_permitted(snapshot, self.route, self.place)
 
     @property
     def delegates(self) -> bool:
-        """Whether this refers to another route."""
-        return self.place.key in ROUTES
+        """Whether this hands requests on to other routes (`attach.delegation`)."""
+        return self.place.key == HTTP_ROUTE == (self.route.group, self.route.kind)
 
 
 def referenced_place(value: Mapping[str, Any], namespace: str) -> Place | None:
@@ -67,23 +62,14 @@ def backend_refs(route: Resource) -> tuple[BackendRef, ...]:
     return tuple(out)
 
 
-def names_parent(child: Resource, parent: Resource) -> bool:
-    """Whether a route lists another route among its parentRefs."""
-    return any(
-        (
-            parent_ref.get("group", GATEWAY_API),
-            parent_ref.get("kind", "Gateway"),
-            parent_ref.get("namespace") or child.namespace,
-            parent_ref.get("name"),
-        )
-        == parent.identity
-        for parent_ref in list_of_maps(child.spec.get("parentRefs"))
-    )
-
-
 def is_permitted(snapshot: Snapshot, source: Resource, target: Place) -> bool:
-    """Whether `source` may refer to `target`: always in its own namespace, elsewhere only with a grant there."""
+    """Whether `source` may refer to `target`: always in its own namespace, elsewhere only with a grant there.
+
+    Policies and backends of agentgateway need no grant, unless the mode is `strict`.
+    """
     if source.namespace == target.namespace:
+        return True
+    if source.group == AGENTGATEWAY and snapshot.backend_ref_grants == "route":
         return True
     for grant in snapshot.in_namespace(GATEWAY_API, "ReferenceGrant", target.namespace):
         from_here = any(

@@ -19,6 +19,7 @@ HTTP_ROUTE = (GATEWAY_API, "HTTPRoute")
 GRPC_ROUTE = (GATEWAY_API, "GRPCRoute")
 SERVICE = ("", "Service")
 BACKEND = (AGENTGATEWAY, "AgentgatewayBackend")
+MODEL = (AGENTGATEWAY, "AgentgatewayModel")
 INFERENCE_POOL = (INFERENCE, "InferencePool")
 
 ROUTES = (HTTP_ROUTE, GRPC_ROUTE)

@@ -2,6 +2,7 @@
 
 A parentRef to a Gateway means the Gateway's own listeners; a route reaches those of a ListenerSet by a parentRef to the
 ListenerSet. A listener accepts a route if it allows the route's namespace and kind, and the host names overlap.
+AgentgatewayModels attach to listeners in the same way.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tierwall.attach.listener import Listener, listeners, namespace_allowed, parent_gateway, shared_hostnames
-from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, X_LISTENER_SET
+from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, MODEL, X_LISTENER_SET
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
@@ -107,6 +108,8 @@ def _listener_allows(snapshot: Snapshot, listener: Listener, route: Resource) ->
     ):
         return False
     kinds = [(kind.get("group", GATEWAY_API), kind.get("kind")) for kind in list_of_maps(rule.get("kinds"))]
+    if (route.group, route.kind) == MODEL:  # only if it is listed
+        return listener.protocol in ("HTTP", "HTTPS") and MODEL in kinds
     by_protocol = _BY_PROTOCOL.get(listener.protocol)
     if by_protocol is not None and route.kind not in by_protocol:
         return False

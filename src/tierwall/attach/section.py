@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tierwall.attach.listener import gateway_listeners, listeners
-from tierwall.attach.place import BACKEND, GATEWAY, LISTENER_SET, ROUTES, SERVICE, X_LISTENER_SET, Place
+from tierwall.attach.place import BACKEND, GATEWAY, LISTENER_SET, MODEL, ROUTES, SERVICE, X_LISTENER_SET, Place
 from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
@@ -22,6 +22,7 @@ WORDS = {
     X_LISTENER_SET: "listener",
     SERVICE: "port",
     BACKEND: "sub-backend",
+    MODEL: "section",
     **dict.fromkeys(ROUTES, "rule"),
 }
 

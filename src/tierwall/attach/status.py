@@ -87,6 +87,8 @@ class MergeStatus(NamedTuple):
     overridden: Mapping[str, str] = {}
     # Whether no setting of the policy takes effect anywhere.
     never_effective: bool = False
+    # `Enforced`, if Envoy does not enforce all of the policy where Tierwall serves the Gateway.
+    enforced: tuple[StatusCondition, ...] = ()
 
 
 def entries_of_others(policy: Resource) -> list[Mapping[str, Any]]:
@@ -116,7 +118,7 @@ def _gateway_policy(snapshot: Snapshot, policy: Resource, merge_status: MergeSta
     failed = [target for target in attachment(snapshot, policy) if target.problem is not None]
     resolved = _resolved(snapshot, policy)
     for gateway, attached in gateway_policy_attached(snapshot, policy).items():
-        rest = (_conflicted(merge_status), _overridden(merge_status))
+        rest = (_conflicted(merge_status), _overridden(merge_status), *merge_status.enforced)
         yield Ancestor(_ancestor_ref(gateway), (accepted, attached, resolved, *rest))
     if failed:
         message = _joined(f"Policy is not attached: {target.message}" for target in failed)

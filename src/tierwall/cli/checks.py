@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,7 @@ from tierwall.cli.command import (
 from tierwall.cli.objects import (
     PathParams,
     SourceParams,
+    backend_ref_grants,
     files,
     refused_namespace,
     skip_non_manifests,
@@ -56,6 +57,7 @@ class CheckParams(PathParams):
         metavar="PATH", help="Report only what these older manifests do not have yet. Repeatable."
     )
     skip_non_manifests: bool = skip_non_manifests()
+    backend_ref_grants: Any = backend_ref_grants()
     output: str = output("check")
 
 
@@ -126,6 +128,7 @@ class TestParams(SourceParams):
     """The options of `test`."""
 
     skip_non_manifests: bool = skip_non_manifests()
+    backend_ref_grants: Any = backend_ref_grants()
     paths: tuple[str, ...] = argument(nargs=-1, required=True, metavar="PATH...")
     engine: str = choice(
         *offered_by("test"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierwall.cli.command import (
+    TOOL_PROFILE,
     argument,
     choice,
     command,
@@ -19,7 +20,7 @@ from tierwall.cli.command import (
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import AnswerParams, QuestionParams
+from tierwall.cli.objects import AnswerParams, QuestionParams, backend_ref_grants
 
 if TYPE_CHECKING:
     from tierwall.core.answer import Answer
@@ -38,6 +39,11 @@ class EffectiveParams(QuestionParams):
         metavar="NAME", help="A listener of the Gateway, or of the ListenerSet if one is given."
     )
     route: str | None = option(metavar="KIND/NS/NAME", help="The route, such as HTTPRoute/shop/api.")
+    parents: tuple[str, ...] = repeated_option(
+        "--parent",
+        metavar="HTTPRoute/NS/NAME#RULE",
+        help="A rule that delegates to the route. Repeatable, outermost first.",
+    )
     rule: str | None = option(metavar="RULE", help="A rule of the route: its number from 0, or its name.")
     backend: str | None = option(metavar="KIND/NS/NAME", help="The backend: a Service or AgentgatewayBackend.")
     backend_section: str | None = option(metavar="SECTION", help="A port of the Service, or a sub-backend.")
@@ -48,8 +54,13 @@ class EffectiveParams(QuestionParams):
     facts: tuple[str, ...] = repeated_option(
         "--request", metavar="NAME=VALUE", help="A value for conditions, such as request.path=/x. Repeatable."
     )
+    backend_ref_grants: Any = backend_ref_grants()
     everywhere: bool = flag("Show every place that a request can reach, instead of one.", "--all")
-    output: str = output("explain")
+    why: str | None = option(
+        metavar="FIELD",
+        help="Show every level that can set this field, such as traffic.timeouts, with losers struck out.",
+    )
+    output: str = output("effective --all")
 
     @cached_property
     def question(self) -> GatewayQuestion:
@@ -60,6 +71,7 @@ class EffectiveParams(QuestionParams):
             gateway=self.gateway,
             listener=self.listener,
             listener_set=self.listener_set,
+            parents=self.parents,
             route=self.route,
             rule=_rule(self.rule),
             backend=self.backend,
@@ -72,7 +84,19 @@ class EffectiveParams(QuestionParams):
             raise click.UsageError("--all means every place: do not name one")
         if not self.everywhere and not any((self.gateway, self.listener_set, self.route, self.backend)):
             raise click.UsageError("name a place with --gateway, --listener-set, --route or --backend, or give --all")
+        if self.why is not None:
+            self._check_field(self.why)
         return question
+
+    def _check_field(self, field: str) -> None:
+        from tierwall.core.diagnostics import near_miss
+        from tierwall.gateway.model.fields import FIELDS
+
+        if field not in FIELDS:
+            hint = near_miss(field, FIELDS) or f"such as {', '.join(list(FIELDS)[:3])}"
+            raise click.BadParameter(f"there is no field `{field}` ({hint})", param_hint="--why")
+        if self.output == "html":
+            raise click.UsageError("-o html shows all fields: leave out --why, or use -o md")
 
     def answer(self, world: World) -> Answer:
         """Ask the question of a world."""
@@ -96,9 +120,16 @@ def effective(params: EffectiveParams) -> None:
     world = params.world()
     if params.everywhere:
         answers = world.effective_everywhere(profile=params.profile, phase=params.phase, request=question.request)
+    else:
+        answers = iter([world.ask(question)])
+    if params.why is not None:
+        from tierwall.render.field_stack import FieldStacks
+
+        print_output("effective --why", params.output, FieldStacks(params.why, answers))
+    elif params.everywhere or params.output in ("md", "html"):
         print_output("effective --all", params.output, answers)
     else:
-        print_output("explain", params.output, world.ask(question))
+        print_output("explain", params.output, next(answers))
 
 
 def _rule(text: str | None) -> int | str | None:
@@ -125,6 +156,8 @@ class StatusParams(AnswerParams):
     asks = ("network", "tool", "gateway")
 
     policies: tuple[str, ...] = argument(nargs=-1, metavar="[POLICY]...")
+    backend_ref_grants: Any = backend_ref_grants()
+    tool_profile: str = TOOL_PROFILE
     output: str = output("status")
 
 
@@ -137,4 +170,4 @@ def status(params: StatusParams) -> None:
     ClusterNetworkPolicies: all of them, or those named by reference. `-o json` prints objects with their `status`; a
     condition that did not change keeps its time.
     """
-    print_output("status", params.output, params.world().statuses(*params.policies))
+    print_output("status", params.output, params.world().statuses(*params.policies, profile=params.tool_profile))

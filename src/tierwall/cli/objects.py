@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from tierwall.cli.clusters import ClusterParams
-from tierwall.cli.command import FAILED, Params, argument, option, print_diagnostics, print_line, worlds_read
+from tierwall.cli.command import FAILED, Params, argument, choice, option, print_diagnostics, print_line, worlds_read
 from tierwall.cli.sections import OBJECTS
 
 if TYPE_CHECKING:
     from tierwall.core.answer import Answer
     from tierwall.resources.load import LoadResult, LoadSettings
     from tierwall.resources.resource import Identity
-    from tierwall.resources.snapshot import Snapshot
+    from tierwall.resources.snapshot import BackendRefGrants, Snapshot
     from tierwall.serve.follower import ObjectSource
     from tierwall.world import World
 
@@ -54,6 +54,8 @@ class SourceParams(ClusterParams):
 
     # Only `check` and `test` have this as an option: a hook names all files, whatever is in them.
     skip_non_manifests: bool = False
+    # Only commands about the gateway plane have this as an option.
+    backend_ref_grants: BackendRefGrants = "route"
 
     @property
     def object_namespace(self) -> str:
@@ -88,14 +90,16 @@ class SourceParams(ClusterParams):
         from tierwall.cluster.load import lay_over
 
         assert self.cluster_snapshot is not None
-        return lay_over(self.cluster_snapshot, loaded)
+        return lay_over(self.cluster_snapshot.with_backend_ref_grants(self.backend_ref_grants), loaded)
 
     @property
     def settings(self) -> LoadSettings:
         """How files are read."""
         from tierwall.resources.load import LoadSettings
 
-        return LoadSettings(self.object_namespace, self.exclude, self.without, self.skip_non_manifests)
+        return LoadSettings(
+            self.object_namespace, self.exclude, self.without, self.skip_non_manifests, self.backend_ref_grants
+        )
 
     def worlds(self, *sources: Iterable[str]) -> list[World]:
         """Read a world from each set of paths. Errors in all of them are printed before the command ends.
@@ -234,6 +238,12 @@ def skip_non_manifests() -> Any:
     """Declare `--skip-non-manifests`."""
     help = "Skip named files that hold no manifests, even if they are not YAML."
     return option(is_flag=True, section=OBJECTS, help=help)
+
+
+def backend_ref_grants() -> Any:
+    """Declare `--backend-ref-grants`."""
+    help = "References to backends elsewhere that need a ReferenceGrant: `route` (those of routes) or `strict` (all)."
+    return choice("route", "strict", section=OBJECTS, help=help)
 
 
 def strict() -> Any:

@@ -37,7 +37,7 @@ from tierwall.gateway.model.fields import (
     override_locks,
     written_fields,
 )
-from tierwall.gateway.model.places import AttachedLevel, InlineLevel, Level, LevelName, RequestPlace, levels
+from tierwall.gateway.model.places import AttachedLevel, InlineLevel, Level, RequestPlace, levels
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -178,13 +178,13 @@ class Merger:
             for path in sorted(stacks, key=_ORDER.__getitem__)
         }
 
-    def lists_selecting_nothing(self, place: RequestPlace) -> Iterator[tuple[LevelName, Resource, WrittenField]]:
+    def lists_selecting_nothing(self, place: RequestPlace) -> Iterator[tuple[str, Resource, WrittenField]]:
         """Yield the conditional lists of policies at this place that set nothing, because they select no entry."""
         for section, section_levels in levels(place, self.profile).items():
             for level in section_levels:
                 for policy in self._index.at(level.place) if isinstance(level, AttachedLevel) else ():
                     for written in self._by_policy(policy, section).selecting_nothing:
-                        yield level.name, policy, written
+                        yield level.label, policy, written
 
     def _merge_field(self, field: PolicyField, stack: Stack[Candidate]) -> MergedField:
         last, locked = most_specific(stack, _any_locks if field.union else _winner_locks)
@@ -220,7 +220,7 @@ class Merger:
             for candidate in self._candidates(level, section):
                 by_field.setdefault(candidate.written.field.path, []).append(candidate)
             tiers = self._tiers_by_level[key] = {
-                path: Tier(level.name, tuple(candidates), _MOST_SPECIFIC) for path, candidates in by_field.items()
+                path: Tier(level.label, tuple(candidates), _MOST_SPECIFIC) for path, candidates in by_field.items()
             }
         return tiers
 

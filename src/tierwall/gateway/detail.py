@@ -97,3 +97,5 @@ class GatewayDetail(msgspec.Struct, frozen=True, kw_only=True):
     fields: tuple[FieldDetail, ...]
     profiles_differ: tuple[ProfileDifference, ...]
     notes: tuple[str, ...]
+    # The levels of the place by section, least specific first, whether or not something is set there.
+    levels: Mapping[str, tuple[str, ...]] = {}

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from tierwall.attach.status import MergeStatus, PolicyStatus, ancestors
+from tierwall.attach.status import MergeStatus, PolicyStatus, StatusCondition, ancestors, bounded_message
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES, attachments
 from tierwall.core.answer import Reason
 from tierwall.core.stack import Tier
 from tierwall.core.words import join_names
 from tierwall.gateway.decide import Candidate, LevelSettings, LosingCandidate, MergedField, merger, possible_winners
 from tierwall.gateway.model.conditional import ANY_REQUEST
-from tierwall.gateway.model.fields import FIELDS, PHASES, Phase, Section
-from tierwall.gateway.model.places import LevelName, RequestPlace, levels, prospective_places, reachable_places
-from tierwall.gateway.sentence import BEATS
+from tierwall.gateway.model.enforcement import settings_of, unenforced_settings
+from tierwall.gateway.model.fields import FIELDS, PHASES, Phase, Section, unread_fields
+from tierwall.gateway.model.places import RequestPlace, levels, prospective_places, reachable_places
+from tierwall.gateway.sentence import BEATS, UNREAD
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -43,9 +44,9 @@ class FieldOverlap(NamedTuple):
     """Two candidates of a stack. Both count if the field is a union; otherwise the upper one replaces the lower one."""
 
     lower: Candidate
-    lower_level: LevelName
+    lower_level: str
     upper: Candidate
-    upper_level: LevelName
+    upper_level: str
 
 
 class PolicyEffects:
@@ -111,7 +112,7 @@ class PolicyEffects:
                         for upper in above.policies:
                             key = lower.resource, upper.resource, path
                             if lower.resource is not upper.resource and key not in overlaps:
-                                overlaps[key] = FieldOverlap(lower, LevelName(tier.name), upper, LevelName(above.name))
+                                overlaps[key] = FieldOverlap(lower, tier.name, upper, above.name)
 
     def _effect(self, candidate: Candidate) -> SettingEffect:
         effects = self._effects.setdefault(candidate.resource, {})
@@ -173,4 +174,18 @@ def merge_status(snapshot: Snapshot, policy: Resource) -> MergeStatus:
                 f"{winner} ({loser.winner_level}) {BEATS[loser.reason]}"
                 for winner, loser in sorted(effect.beaten_by.items())[:_MAX_NAMES]
             )
-    return MergeStatus(conflicts, overridden, bool(effects) and len(overridden) == len(effects))
+    unread = [written.field.path for written in unread_fields(policy)]
+    overridden |= dict.fromkeys(unread, UNREAD)
+    settings = effects.keys() | set(unread)
+    is_never_effective = bool(settings) and len(overridden) == len(settings)
+    return MergeStatus(conflicts, overridden, is_never_effective, enforced(policy))
+
+
+def enforced(policy: Resource) -> tuple[StatusCondition, ...]:
+    """Return `Enforced` if Envoy does not enforce all of a policy where Tierwall serves the Gateway, or nothing."""
+    if (policy.group, policy.kind) not in GATEWAY_POLICIES or not (missing := unenforced_settings(policy)):
+        return ()
+    is_all = {part.name for part in missing} >= settings_of(policy)
+    reason = "NotEnforced" if is_all else "PartiallyEnforced"
+    message = bounded_message(list(dict.fromkeys(map(str, missing))))
+    return (StatusCondition("Enforced", False, reason, message),)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from tierwall.attach.backend import backend_refs
-from tierwall.attach.place import BACKEND, ROUTES
+from tierwall.attach.model import INLINE_POLICIES
+from tierwall.attach.place import BACKEND, MODEL, ROUTES
 from tierwall.attach.section import sub_backends
 from tierwall.attach.target import GATEWAY_POLICIES
 from tierwall.core.answer import Reason, Step
@@ -55,7 +56,7 @@ def field_details(merging: Merger, place: RequestPlace, merged: Mapping[str, Mer
 def field_steps(place: RequestPlace, profile: Profile, details: Iterable[FieldDetail]) -> Iterator[Step]:
     """Yield the steps of all fields: field by field, each from the least specific level to the most specific."""
     ranks = {
-        section: {str(level.name): number for number, level in enumerate(section_levels)}
+        section: {level.label: number for number, level in enumerate(section_levels)}
         for section, section_levels in levels(place, profile).items()
     }
     for detail in details:
@@ -152,6 +153,11 @@ class SettingsOrigin(Struct, frozen=True):
 
 @per_resource
 def _positions(resource: Resource) -> Mapping[tuple[str | int, ...], Position | None]:
+    if (resource.group, resource.kind) == MODEL:
+        policies = ("spec", "policies")
+        return {
+            (*policies, *keys): resource.position((*policies, name), key=True) for name, keys in INLINE_POLICIES.items()
+        }
     return {
         path: resource.position(path, key=True)
         for prefix, section, value in _sections(resource)

@@ -7,10 +7,12 @@ docs/policy-tests.md#gateway, docs/semantics.md#what-a-gateway-answer-holds. Not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, assert_never, cast
+from typing import Any, ClassVar, Self, assert_never, cast
+
+from msgspec import structs
 
 from tierwall.attach.listener import Listener, listeners
 from tierwall.attach.place import (
@@ -20,20 +22,24 @@ from tierwall.attach.place import (
     HTTP_ROUTE,
     INFERENCE_POOL,
     LISTENER_SET,
+    MODEL,
     SERVICE,
     X_LISTENER_SET,
     service_port,
 )
+from tierwall.attach.reach import RouteRule
 from tierwall.attach.section import WORDS, rule_name, rules, sections
 from tierwall.core.answer import Answer, Decider, Omission, unique_deciders
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss
 from tierwall.core.expectation import Expectation, malformed_expectation
 from tierwall.core.question import Question
+from tierwall.core.reference import full_reference
 from tierwall.gateway.decide import Merger, merger
 from tierwall.gateway.detail import GatewayDetail, Setting, equal_values
 from tierwall.gateway.model.conditional import NO_FACTS, FactError, RequestFacts
+from tierwall.gateway.model.enforcement import unenforced
 from tierwall.gateway.model.fields import FIELDS, PHASES, PROFILES, Phase, Profile
-from tierwall.gateway.model.places import BackendKind, RequestPlace, reachable_places
+from tierwall.gateway.model.places import BackendKind, RequestPlace, levels, reachable_places
 from tierwall.gateway.provenance import field_details, field_steps, profile_differences
 from tierwall.gateway.sentence import notes, sentence
 from tierwall.resources.finder import ResourceFinder, name_hint
@@ -42,11 +48,16 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 ROUTE_KINDS = {key[1]: key for key in (HTTP_ROUTE, GRPC_ROUTE)}
-BACKEND_KINDS = {key[1]: key for key in (SERVICE, BACKEND, INFERENCE_POOL)}
+BACKEND_KINDS = {key[1]: key for key in (SERVICE, BACKEND, INFERENCE_POOL, MODEL)}
 # A key on the left names a part of an object, which one of the keys on the right names.
-PART_OF = {"listener": ("gateway", "listenerSet"), "rule": ("route",), "backendSection": ("backend",)}
+PART_OF = {
+    "listener": ("gateway", "listenerSet"),
+    "parents": ("route",),
+    "rule": ("route",),
+    "backendSection": ("backend",),
+}
 PLACES = ("gateway", "listenerSet", "route", "backend")
-PLACE_KEYS = ("gateway", "listenerSet", "listener", "route", "rule", "backend", "backendSection")
+PLACE_KEYS = ("gateway", "listenerSet", "listener", "parents", "route", "rule", "backend", "backendSection")
 
 
 class GatewayQuestion(Question, frozen=True, kw_only=True):
@@ -59,6 +70,8 @@ class GatewayQuestion(Question, frozen=True, kw_only=True):
     gateway: str | None = None
     listener: str | None = None
     listener_set: str | None = None
+    # The rules that delegate to the route, outermost first: `HTTPRoute/infra/shop#api`, or a number after `#`.
+    parents: tuple[str, ...] = ()
     route: str | None = None
     rule: int | str | None = None
     backend: str | None = None
@@ -66,6 +79,14 @@ class GatewayQuestion(Question, frozen=True, kw_only=True):
     profile: Profile = "docs"
     phase: Phase = "PostRouting"
     request: Mapping[str, Any] | None = None
+
+    def in_namespace(self, namespace: str) -> Self:
+        """Return this question with a namespace in each name that has none."""
+        question = super().in_namespace(namespace)
+        parents = cast(object, question.parents)  # not checked yet
+        if not parents or not isinstance(parents, list | tuple):
+            return question
+        return structs.replace(question, parents=tuple(full_reference(parent, namespace) for parent in parents))
 
     @property
     def place(self) -> dict[str, Any]:
@@ -105,7 +126,11 @@ def _answer(mergers: Mapping[Profile, Merger], chosen: Merger, place: RequestPla
         phase=chosen.phase,
         fields=details,
         profiles_differ=tuple(profile_differences(merged)),
-        notes=tuple(notes(chosen.snapshot, place)),
+        levels={
+            section: tuple(level.label for level in section_levels)
+            for section, section_levels in levels(place, chosen.profile).items()
+        },
+        notes=(*notes(chosen.snapshot, place), *_unenforced(effective)),
     )
     return Answer(
         plane=GatewayQuestion.plane,
@@ -116,6 +141,13 @@ def _answer(mergers: Mapping[Profile, Merger], chosen: Merger, place: RequestPla
         detail=detail,
         not_considered=_omissions(chosen.snapshot, place),
     )
+
+
+def _unenforced(effective: Mapping[str, Setting]) -> Iterator[str]:
+    """Yield what Envoy does not enforce of the settings in force, where Tierwall serves the Gateway."""
+    for path, setting in effective.items():
+        for value in setting.value if setting.union else (setting.value,):
+            yield from dict.fromkeys(map(str, unenforced(path, value)))
 
 
 def _omissions(snapshot: Snapshot, place: RequestPlace) -> tuple[Omission, ...]:
@@ -170,6 +202,7 @@ def _find_place(finder: ResourceFinder, given: Mapping[str, Any]) -> RequestPlac
     owner = listener_set if "listenerSet" in given else gateway
     if "listener" in given and owner is not None:
         listener = _listener(finder, given["listener"], owner)
+    parents = tuple(_parents(finder, given["parents"])) if "parents" in given else ()
     if "route" in given:
         route = finder.by_reference("route", given["route"], ROUTE_KINDS)
     if "rule" in given and route is not None:
@@ -178,7 +211,7 @@ def _find_place(finder: ResourceFinder, given: Mapping[str, Any]) -> RequestPlac
         backend = finder.by_reference("backend", given["backend"], BACKEND_KINDS)
     if "backendSection" in given and backend is not None:
         section = _section(finder, given["backendSection"], backend)
-    return RequestPlace(gateway, listener_set, listener, route, rule, backend, section)
+    return RequestPlace(gateway, listener_set, listener, route, rule, backend, section, parents)
 
 
 def _listener(finder: ResourceFinder, name: object, owner: Resource) -> Listener | None:
@@ -189,6 +222,26 @@ def _listener(finder: ResourceFinder, name: object, owner: Resource) -> Listener
         names.append(listener.name)
     finder.report_missing(f"there is no listener `{name}` in {owner.reference}", name_hint(name, names, "listeners"))
     return None
+
+
+def _parents(finder: ResourceFinder, given: object) -> Iterator[RouteRule]:
+    """Yield the rules that delegate; a route with one rule needs no `#rule`."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        finder.report_invalid(f"expected a list such as [HTTPRoute/infra/shop#api] as `parents`, found `{given}`")
+        return
+    for value in given:
+        reference, _, written = str(value).partition("#")
+        route = finder.by_reference("parents", reference, {HTTP_ROUTE[1]: HTTP_ROUTE})
+        if route is None:
+            continue
+        if not written and len(rules(route)) > 1:
+            hint = f"write {reference}#0, or a rule's name after `#`"
+            finder.report_invalid(f"expected the rule of {reference} that delegates, found none", hint)
+            continue
+        is_number = written.isascii() and written.isdigit() and len(written) < 6
+        rule = _rule(finder, int(written) if is_number else written or 0, route)
+        if rule is not None:
+            yield RouteRule(route, rule)
 
 
 def _rule(finder: ResourceFinder, value: object, route: Resource) -> int | None:
@@ -224,7 +277,7 @@ def _section(finder: ResourceFinder, value: object, backend: Resource) -> str:
             # A Service that lists no ports (a headless one, or a stub) has whatever port the question gives.
             if not known and text.isdigit():
                 return text
-        case BackendKind.AGENTGATEWAY_BACKEND:
+        case BackendKind.AGENTGATEWAY_BACKEND | BackendKind.AGENTGATEWAY_MODEL:
             text = str(value)
         case unknown:
             assert_never(unknown)

@@ -7,12 +7,16 @@ do not belong to a policy and do not set any of our fields (docs/gateway.md#sett
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tierwall.attach.acceptance import broken_expressions, left_out_settings
 from tierwall.attach.backend import backend_refs
+from tierwall.attach.delegation import accepts_parent, selected_routes
 from tierwall.attach.listener import parent_gateway
-from tierwall.attach.place import SERVICE, Place
+from tierwall.attach.model import served_models
+from tierwall.attach.place import MODEL, SERVICE, Place
+from tierwall.attach.reach import RequestPath, gateway_graph
 from tierwall.attach.route import attach_route
 from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
@@ -22,10 +26,10 @@ from tierwall.core.words import join_names
 from tierwall.gateway.decide import Candidate, LosingCandidate
 from tierwall.gateway.detail import GatewayDetail
 from tierwall.gateway.model.conditional import RequestFacts, depends_on_request, entry_without_part
-from tierwall.gateway.model.fields import Profile, WrittenField
+from tierwall.gateway.model.fields import Profile, WrittenField, unread_fields
 from tierwall.gateway.model.places import RequestPlace
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource, list_of_maps
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood, is_valid
 
@@ -35,6 +39,9 @@ WINS_AND_SELECTS_NOTHING = "its conditional list wins and selects no entry: the 
 # For a list with conditions on facts that the question does not give.
 DEPENDS = "depends on the request"
 UNLESS = "counts unless a condition before it holds"
+
+# For `traffic` on an InferencePool.
+UNREAD = "no request looks for traffic settings at an InferencePool"
 
 # What the winner has over the loser, by the loser's reason.
 _LESS_SPECIFIC, _LOCKED_BY_OVERRIDE, _LOSES_TIE = Reason.LESS_SPECIFIC, Reason.LOCKED_BY_OVERRIDE, Reason.LOSES_TIE
@@ -126,6 +133,15 @@ def seniority_phrase(winner: Resource, loser: Resource) -> str:
 
 def notes(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
     """Yield the notes about a place."""
+    if place.backend is not None and Place.of(place.backend).key == MODEL:
+        inline = [name for name in ("authorization", "headers") if name in nested_map(place.backend.spec, "policies")]
+        if inline:
+            yield f"{place.backend.reference} has its own {join_names(inline, None)}, which no policy can set"
+    if place.backend is not None:
+        for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).at(Place.of(place.backend)):
+            if unread := unread_fields(policy):
+                names = join_names([written.field.path for written in unread], None)
+                yield f"{names} of {policy.reference} has no effect: {UNREAD}"
     yield from _doubtful(snapshot, place)
     yield from _refused(snapshot, place)
     yield from _broken(snapshot, place)
@@ -138,28 +154,62 @@ def _doubtful(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
         if gateway is not place.gateway:
             words = f"it is attached to {gateway.reference}" if gateway is not None else why
             yield f"{place.listener_set.reference} adds no listener to {place.gateway.reference}: {words}"
-    if place.route is not None and place.gateway is not None:
+    yield from _undelegated(snapshot, place)
+    outermost = place.parents[0].route if place.parents else place.route
+    if outermost is not None and place.gateway is not None:
         owner = place.listener_set or place.gateway
         attachments_here = [
-            attached for attached in attach_route(snapshot, place.route)[0] if attached.gateway is place.gateway
+            attached for attached in attach_route(snapshot, outermost)[0] if attached.gateway is place.gateway
         ]
         if not attachments_here:
-            yield f"the parentRefs of {place.route.reference} do not attach it to {place.gateway.reference}"
+            yield _not_attached(snapshot, outermost, place.gateway)
         elif place.listener is not None and not any(
             attached.listener.owner is owner and attached.listener.name == place.listener.name
             for attached in attachments_here
         ):
-            yield f"{place.route.reference} is not attached to {place.listener}"
+            yield f"{outermost.reference} is not attached to {place.listener}"
     if place.backend is None or place.route is None or place.rule is None:
         return
     target = Place.of(place.backend)
     refs = [ref for ref in backend_refs(place.route) if ref.rule == place.rule and ref.place == target]
     where = f"rule {place.rule_label} of {place.route.reference}"
-    if not refs:
-        yield f"{where} has no backendRef to {target}"
+    is_served = target.key == MODEL and place.backend in served_models(snapshot, place.route, place.rule)
+    if not refs and not is_served:
+        yield f"{where} " + ("does not serve" if target.key == MODEL else "has no backendRef to") + f" {target}"
     for ref in refs:
         if target.key == SERVICE and "policies" in ref.value and str(ref.port) != place.section:
             yield f"{where} has inline policies for port {ref.port} of {target}, which the question does not ask about"
+
+
+def _undelegated(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
+    """Say which of the named parents does not delegate to the route after it."""
+    routes = [*(parent.route for parent in place.parents), *([place.route] if place.route is not None else [])]
+    for parent, child in zip(place.parents, routes[1:], strict=False):
+        refs = [ref for ref in backend_refs(parent.route) if ref.rule == parent.rule and ref.delegates]
+        where = f"rule {parent.label} of {parent.route.reference}"
+        if not any(child in selected_routes(snapshot, ref) for ref in refs):
+            yield f"{where} does not delegate to {child.reference}"
+        elif not accepts_parent(snapshot, child, parent.route):
+            has_parents = bool(list_of_maps(child.spec.get("parentRefs")))
+            why = "is not among its parentRefs" if has_parents else "has no ReferenceGrant there"
+            yield f"{child.reference} does not accept {where} as its parent: {parent.route.reference} {why}"
+
+
+def _not_attached(snapshot: Snapshot, route: Resource, gateway: Resource) -> str:
+    delegating = sorted({str(path.parents[-1].route.reference) for path in _paths_to(snapshot, route, gateway)})
+    if delegating:
+        return (
+            f"{route.reference} is reached through {join_names(delegating, 3)}, whose policies count too:"
+            " name the chain in `parents` (`--parent`)"
+        )
+    return f"the parentRefs of {route.reference} do not attach it to {gateway.reference}"
+
+
+def _paths_to(snapshot: Snapshot, route: Resource, gateway: Resource) -> Iterator[RequestPath]:
+    """Yield the paths of delegation from a Gateway to a route."""
+    if gateway_graph(snapshot).gateways(Place.of(route)):
+        paths = gateway_graph(snapshot).request_paths()
+        yield from (path for path in paths if path.route is route and path.gateway is gateway and path.parents)
 
 
 def _refused(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
@@ -212,17 +262,21 @@ def _broken_policies(snapshot: Snapshot) -> tuple[tuple[Resource, frozenset[Plac
     )
 
 
-def _native(place: RequestPlace) -> Iterator[str]:
-    if place.route is None or place.rule is None:
-        return
-    rule = rules(place.route)[place.rule]
-    native = [(f"`{key}`", field) for key, field in NATIVE.items() if rule.get(key) is not None]
+def native_settings(rule: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields that a route rule sets by itself, each with what sets it."""
+    native = {field: f"`{key}`" for key, field in NATIVE.items() if rule.get(key) is not None}
     for rule_filter in list_of_maps(rule.get("filters")):
         kind = rule_filter.get("type")
         if isinstance(kind, str) and kind in NATIVE_FILTERS:
-            native.append((f"`{kind}` filter", NATIVE_FILTERS[kind]))
-    for setting, field in dict.fromkeys(native):
-        yield (
-            f"rule {place.rule_label} of {place.route.reference} has its own {setting}, which beats {field} of policies"
-            " on the route and on less specific levels"
-        )
+            native[NATIVE_FILTERS[kind]] = f"`{kind}` filter"
+    return native
+
+
+def _native(place: RequestPlace) -> Iterator[str]:
+    for route_rule in (*place.parents, *([place.route_rule] if place.route_rule is not None else [])):
+        where = f"rule {route_rule.label} of {route_rule.route.reference}"
+        for field, setting in native_settings(rules(route_rule.route)[route_rule.rule]).items():
+            yield (
+                f"{where} has its own {setting}, which beats {field} of policies on the route and on less specific"
+                " levels"
+            )

@@ -111,7 +111,8 @@ def suites(
 
 def _over_cluster(objects: ClusterObjects, base: Snapshot | None, settings: LoadSettings) -> _SnapshotCache:
     """Return the snapshots of tests that name a cluster: `base` and their files lie over it."""
-    snapshot = objects.snapshot if base is None else overlay(objects.snapshot, base)
+    snapshot = objects.snapshot.with_backend_ref_grants(settings.backend_ref_grants)
+    snapshot = snapshot if base is None else overlay(snapshot, base)
     return _SnapshotCache(
         snapshot, msgspec.structs.replace(settings, namespace=settings.namespace or objects.namespace)
     )

@@ -1,4 +1,4 @@
-"""Differences on every plane, for `diff`, as text, Markdown, HTML and JSON (docs/compare.md#differences)."""
+"""Differences on every plane, for `diff`, as text, Markdown and JSON (docs/compare.md#differences)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tierwall.analyze.diff import PlaneComparison
 from tierwall.analyze.difference import OF_CONNECTIONS, Difference, SettledVerdict
 from tierwall.core.words import count_noun
 from tierwall.gateway.detail import Setting
-from tierwall.render import connections, pictures
+from tierwall.render import connections
 from tierwall.render.connections import in_cell
 from tierwall.render.formats import View
 from tierwall.render.json import decider_documents, json_line, non_empty, omission_documents
@@ -26,7 +26,10 @@ def text(compared: PlaneComparison, view: View) -> Iterator[str]:
     """Write a summary, the connections, and one line for differences of other planes that agree in all but one part."""
     yield summary(compared)
     yield from connections.text(compared.connections, view)
+    summaries = field_summaries(compared.differences)
     for together in grouped(compared.differences):
+        if line := summaries.pop(together[0].field, ""):
+            yield line
         yield f"{SIGNS[together[0].change]}{sentence(together)}"
         yield from (f"    {reason}" for reason in reasons(together))
 
@@ -37,6 +40,10 @@ def markdown(compared: PlaneComparison, view: View) -> Iterator[str]:
     if compared.connections:
         yield ""
         yield from connections.markdown(compared.connections, view)
+    summaries = field_summaries(compared.differences)
+    if summaries:
+        yield ""
+    yield from (f"* {in_cell(line)}" for line in summaries.values())
     if compared.differences:
         yield ""
         yield "| plane | change | what | because |"
@@ -45,12 +52,6 @@ def markdown(compared: PlaneComparison, view: View) -> Iterator[str]:
         cells = map(in_cell, (together[0].plane, together[0].change, sentence(together)))
         why = "<br>".join(map(in_cell, reasons(together)))
         yield f"| {' | '.join(cells)} | {why} |"
-
-
-def page(compared: PlaneComparison, view: View) -> Iterator[str]:
-    """Write a page: the matrix of changed connections, and the differences of other planes as sentences."""
-    lines = (f"{SIGNS[together[0].change]}{sentence(together)}" for together in grouped(compared.differences))
-    return pictures.page_of_changes(compared.picture(), f"Changes: {summary(compared)}", lines)
 
 
 def document(compared: PlaneComparison, view: View) -> Iterator[str]:
@@ -111,8 +112,40 @@ def _verb(change: str, number: int) -> str:
     return _VERBS[change][number != 1]
 
 
+def field_summaries(differences: Iterable[Difference]) -> dict[str, str]:
+    """Say of each setting that differs at several places how many routes lose, change or get it, by field."""
+    by_field: dict[str, list[Difference]] = {}
+    for difference in differences:
+        if difference.field:
+            by_field.setdefault(difference.field, []).append(difference)
+    return {field: _field_summary(field, several) for field, several in by_field.items() if len(several) > 1}
+
+
+def _field_summary(field: str, differences: list[Difference]) -> str:
+    """Write a line such as `traffic.jwtAuthentication: 14 routes lose it`."""
+    places: dict[str, dict[str, None]] = {}
+    for difference in differences:
+        if difference.after is None:
+            verb = "lose"
+        elif difference.before is None:
+            verb = "get"
+        else:
+            verb = "change"
+        # A place without a route is one by itself: a Gateway, or a listener with models.
+        place = difference.question.get("route") or json_line(difference.question)
+        places.setdefault(verb, {})[place] = None
+    is_of_routes = all(name.startswith(("HTTPRoute/", "GRPCRoute/")) for names in places.values() for name in names)
+    noun = "route" if is_of_routes else "place"
+    parts = [
+        f"{count_noun(len(places[verb]), noun)} {verb if len(places[verb]) > 1 else f'{verb}s'} it"
+        for verb in ("lose", "change", "get")
+        if verb in places
+    ]
+    return f"{field}: {', '.join(parts)}"
+
+
 def grouped(differences: Iterable[Difference]) -> Iterator[list[Difference]]:
-    """Yield the differences that one sentence can tell."""
+    """Yield the differences that one sentence can tell; those of one setting follow each other."""
     together: dict[tuple[object, ...], list[Difference]] = {}
     for difference in differences:
         before, _, after = difference.words
@@ -120,7 +153,8 @@ def grouped(differences: Iterable[Difference]) -> Iterator[list[Difference]]:
         if difference.plane == "gateway":
             settings = json_line([_side(difference.before), _side(difference.after)])
         together.setdefault((difference.plane, difference.change, before, after, settings), []).append(difference)
-    yield from together.values()
+    order = list(dict.fromkeys((several[0].plane, several[0].field) for several in together.values()))
+    yield from sorted(together.values(), key=lambda several: order.index((several[0].plane, several[0].field)))
 
 
 def sentence(together: list[Difference]) -> str:

@@ -26,7 +26,7 @@ from tierwall.resources.overlay import overlay
 from tierwall.resources.read import ReadResult, ReadSettings, read_paths, read_text
 from tierwall.resources.repeated import RepeatedObjects
 from tierwall.resources.resource import Resource
-from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.snapshot import BackendRefGrants, Snapshot
 from tierwall.resources.snapshot_document import SnapshotDocument, is_snapshot_document
 from tierwall.resources.snapshot_files import SnapshotFiles
 from tierwall.resources.unread import UnreadSet, document_form
@@ -77,6 +77,7 @@ class LoadSettings(Struct, frozen=True):
     exclude: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     skip_non_manifests: bool = False
+    backend_ref_grants: BackendRefGrants = "route"
 
     @property
     def reading(self) -> ReadSettings:
@@ -221,16 +222,17 @@ class Loader:
         live: Sequence[Resource] = ()
         given: Sequence[Resource] = ()
         cluster: Snapshot | None = None
+        grants = self.settings.backend_ref_grants
         if self._snapshots.is_live:
             live, given, listed = self._snapshots.layers(listed)
-            cluster = overlay(Snapshot.of(live, self._snapshots.unlisted), given)
+            cluster = overlay(Snapshot.of(live, self._snapshots.unlisted, grants), given)
         resources = (*live, *given, *listed)
         if cluster is not None:
             snapshot = overlay(cluster, listed)
         elif last is not None and last.cluster_snapshot is None:
             snapshot = last.snapshot.updated_to(last.resources, resources)
         else:
-            snapshot = Snapshot.of(resources)
+            snapshot = Snapshot.of(resources, backend_ref_grants=grants)
         # The snapshot has fewer objects than were loaded only if an identity occurs twice.
         layers = (live, (*given, *listed)) if len(snapshot) < len(resources) else ()
         diagnostics += self._repeated.warnings(snapshot, *layers)

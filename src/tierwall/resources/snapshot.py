@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from threading import RLock
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from tierwall.core.labels import Selector
 from tierwall.core.reference import Reference
@@ -26,6 +26,10 @@ from tierwall.resources.unlisted import UnlistedKind
 KindKey: TypeAlias = tuple[str, str]
 Name: TypeAlias = tuple[str, str]
 
+# The references to backends in other namespaces that need a ReferenceGrant: those of routes, or also those of the
+# policies and backends of agentgateway (docs/gateway.md#where-a-policy-attaches).
+BackendRefGrants: TypeAlias = Literal["route", "strict"]
+
 _DEFINITION: KindKey = ("apiextensions.k8s.io", "CustomResourceDefinition")
 _NOTHING: Mapping[Name, Resource] = {}
 
@@ -37,19 +41,28 @@ class Snapshot:
     `resources.once`, which keeps the values of pure functions of the snapshot there.
     """
 
-    __slots__ = ("_computing", "_kinds", "_memo", "unlisted")
+    __slots__ = ("_computing", "_kinds", "_memo", "backend_ref_grants", "unlisted")
 
     def __init__(
-        self, kinds: Mapping[KindKey, Mapping[Name, Resource]], unlisted: tuple[UnlistedKind, ...] = ()
+        self,
+        kinds: Mapping[KindKey, Mapping[Name, Resource]],
+        unlisted: tuple[UnlistedKind, ...] = (),
+        backend_ref_grants: BackendRefGrants = "route",
     ) -> None:
         self._kinds = kinds
+        self.backend_ref_grants = backend_ref_grants
         # The kinds that a cluster has and that could not be read.
         self.unlisted = unlisted
         self._memo: dict[Any, Any] = {}
         self._computing = RLock()
 
     @classmethod
-    def of(cls, resources: Iterable[Resource], unlisted: tuple[UnlistedKind, ...] = ()) -> Snapshot:
+    def of(
+        cls,
+        resources: Iterable[Resource],
+        unlisted: tuple[UnlistedKind, ...] = (),
+        backend_ref_grants: BackendRefGrants = "route",
+    ) -> Snapshot:
         """Make a snapshot of these objects; of two objects with the same identity the later counts."""
         listed = resources if isinstance(resources, Sequence) else tuple(resources)
         kinds: dict[KindKey, dict[Name, Resource]] = {}
@@ -59,15 +72,20 @@ class Snapshot:
             kinds = {}
             for resource in listed:
                 kinds.setdefault(_key(resource, defined), {})[resource.namespace, resource.name] = resource
-        return cls(kinds, unlisted)
+        return cls(kinds, unlisted, backend_ref_grants)
 
     def with_unlisted(self, unlisted: Iterable[UnlistedKind]) -> Snapshot:
         """Return a snapshot of the same objects that says that more kinds could not be read."""
-        return Snapshot(self._kinds, (*self.unlisted, *unlisted))
+        return Snapshot(self._kinds, (*self.unlisted, *unlisted), self.backend_ref_grants)
 
     def without_unlisted(self, reason: str = "") -> Snapshot:
         """Return a snapshot of the same objects that does not say what could not be read for this reason, or any."""
-        return Snapshot(self._kinds, tuple(entry for entry in self.unlisted if reason and entry.reason != reason))
+        kept = tuple(entry for entry in self.unlisted if reason and entry.reason != reason)
+        return Snapshot(self._kinds, kept, self.backend_ref_grants)
+
+    def with_backend_ref_grants(self, mode: BackendRefGrants) -> Snapshot:
+        """Return a snapshot of the same objects with another rule for references to other namespaces."""
+        return self if mode == self.backend_ref_grants else Snapshot(self._kinds, self.unlisted, mode)
 
     def with_changes(self, put: Iterable[Resource] = (), drop: Iterable[Resource] = ()) -> Snapshot:
         """Return a snapshot with some objects added, replaced or dropped; it shares untouched kinds with this one."""
@@ -89,8 +107,8 @@ class Snapshot:
             bucket(resource)[resource.namespace, resource.name] = resource
         # Definitions say which versions are served.
         if _DEFINITION in touched:
-            return Snapshot.of(tuple(Snapshot(kinds)), self.unlisted)
-        return Snapshot(kinds, self.unlisted)
+            return Snapshot.of(tuple(Snapshot(kinds)), self.unlisted, self.backend_ref_grants)
+        return Snapshot(kinds, self.unlisted, self.backend_ref_grants)
 
     def updated_to(self, before: Sequence[Resource], after: Sequence[Resource]) -> Snapshot:
         """Return the snapshot of the objects `after`; this is the snapshot of the objects `before`.
@@ -104,7 +122,7 @@ class Snapshot:
             pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
             if all(old.identity == new.identity and old.version == new.version for old, new in pairs):
                 return self.with_changes(new for _, new in pairs)
-        return Snapshot.of(after, self.unlisted)
+        return Snapshot.of(after, self.unlisted, self.backend_ref_grants)
 
     def __iter__(self) -> Iterator[Resource]:
         for by_name in self._kinds.values():

@@ -14,6 +14,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from tierwall.attach.acceptance import left_out_settings
+from tierwall.attach.place import INFERENCE_POOL
+from tierwall.attach.target import entries
 from tierwall.resources.kinds.registry import schema_of
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.schema import Schema
@@ -111,6 +113,17 @@ def fields_written_by(policy: Resource, section: Section, phase: Phase) -> tuple
     if left_out := left_out_settings(policy):
         return tuple(field for field in written if (section, field.field.keys[0]) not in left_out)
     return written
+
+
+def unread_fields(policy: Resource) -> tuple[WrittenField, ...]:
+    """Return the fields that no request looks for: `traffic` on InferencePools.
+
+    Admission accepts such a policy and a controller says that it is attached, but requests look for traffic settings
+    at Gateways, listeners and routes only (docs/gateway.md#settled-here).
+    """
+    if not any((entry.group, entry.kind) == INFERENCE_POOL for entry in entries(policy)):
+        return ()
+    return written_fields("traffic", policy.spec.get("traffic"))
 
 
 def written_fields(section: Section, value: object) -> tuple[WrittenField, ...]:

@@ -4,7 +4,7 @@ A place is a path from a listener through a route rule to a backend; a question 
 levels that the question names take part (docs/semantics.md#nothing-about-a-place-is-inferred). Their order depends on
 the section and the profile (docs/semantics.md#frontend-levels and the points after it). Routes and ListenerSets often
 belong to other people than the Gateway or the backend, so settings of those are also defaults for places that do not
-exist yet.
+exist yet. A chain of delegation adds the levels of each parent route below those of its child.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from msgspec import Struct
 
 from tierwall.attach.backend import backend_refs
 from tierwall.attach.listener import Listener, admits_listener_sets, gateway_listeners
-from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE, Place
-from tierwall.attach.reach import RequestPath, gateway_graph
-from tierwall.attach.section import rule_name, rules, sections, sub_backends
+from tierwall.attach.model import inline_section
+from tierwall.attach.place import BACKEND, INFERENCE_POOL, MODEL, SERVICE, Place
+from tierwall.attach.reach import RequestPath, RouteRule, gateway_graph
+from tierwall.attach.section import sections, sub_backends
 from tierwall.core.reference import Reference
 from tierwall.gateway.model.fields import Profile, Section
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
-_BACKENDS = (SERVICE, BACKEND, INFERENCE_POOL)
+_BACKENDS = (SERVICE, BACKEND, INFERENCE_POOL, MODEL)
 
 
 class BackendKind(StrEnum):
@@ -34,6 +35,7 @@ class BackendKind(StrEnum):
     SERVICE = SERVICE[1]
     AGENTGATEWAY_BACKEND = BACKEND[1]
     INFERENCE_POOL = INFERENCE_POOL[1]
+    AGENTGATEWAY_MODEL = MODEL[1]
 
 
 class RequestPlace(NamedTuple):
@@ -47,19 +49,25 @@ class RequestPlace(NamedTuple):
     rule: int | None = None
     backend: Resource | None = None
     section: str = ""
+    # The rules of other routes that delegate to this route, outermost first.
+    parents: tuple[RouteRule, ...] = ()
 
     @property
     def objects(self) -> tuple[Resource, ...]:
         """The objects that the question names."""
-        named = self.gateway, self.listener_set, self.route, self.backend
+        parents = (parent.route for parent in self.parents)
+        named = self.gateway, self.listener_set, *parents, self.route, self.backend
         return tuple(resource for resource in named if resource is not None)
+
+    @property
+    def route_rule(self) -> RouteRule | None:
+        """The rule, if the question names one."""
+        return RouteRule(self.route, self.rule) if self.route is not None and self.rule is not None else None
 
     @property
     def rule_name(self) -> str:
         """The name of the rule, or an empty string if it has none."""
-        if self.route is None or self.rule is None:
-            return ""
-        return rule_name(rules(self.route)[self.rule])
+        return self.route_rule.name if self.route_rule is not None else ""
 
     @property
     def rule_label(self) -> str:
@@ -73,6 +81,7 @@ class RequestPlace(NamedTuple):
             words.append(str(Place.of(self.gateway, listener.name if listener else "")))
         if self.listener_set is not None:
             words.append(str(Place.of(self.listener_set, self.listener.name if self.listener else "")))
+        words += (f"{parent.route.reference} rule {parent.label}" for parent in self.parents)
         if self.route is not None:
             words.append(f"{self.route.reference}" + (f" rule {self.rule_label}" if self.rule is not None else ""))
         if self.backend is not None:
@@ -88,6 +97,8 @@ class LevelName(StrEnum):
     LISTENER_SET = "ListenerSet"
     LISTENER_SET_LISTENER = "ListenerSet listener"
     GATEWAY_LISTENER = "Gateway listener"
+    PARENT_ROUTE = "Parent route"
+    PARENT_RULE = "Parent route rule"
     ROUTE = "Route"
     RULE = "Route rule"
     BACKEND = "Backend"
@@ -96,13 +107,9 @@ class LevelName(StrEnum):
     SUB_BACKEND_INLINE = "Sub-backend inline"
     BACKEND_REF_INLINE = "backendRef inline"
 
-    @property
-    def before_routing(self) -> bool:
-        """Whether the level belongs to the owner of the Gateway or a ListenerSet."""
-        return self in _BEFORE_ROUTING
 
-
-_BEFORE_ROUTING = frozenset(
+# The levels that belong to the owner of the Gateway or of a ListenerSet.
+_BEFORE_ROUTING: frozenset[str] = frozenset(
     (
         LevelName.GATEWAY,
         LevelName.GATEWAY_PORT,
@@ -129,9 +136,17 @@ class AttachedLevel(Struct, frozen=True):
     place: Place
 
     @property
-    def identity(self) -> Place:
+    def identity(self) -> tuple[LevelName, Place]:
         """A key that differs from those of all other levels of a snapshot."""
-        return self.place
+        return self.name, self.place
+
+    @property
+    def label(self) -> str:
+        """The name in answers. A place may have several parent routes, so theirs say which route it is."""
+        if self.name not in (LevelName.PARENT_ROUTE, LevelName.PARENT_RULE):
+            return self.name
+        rule = f"#{self.place.section}" if self.place.section else ""
+        return f"{self.name} {self.place.namespace}/{self.place.name}{rule}"
 
 
 class InlineLevel(Struct, frozen=True):
@@ -145,22 +160,54 @@ class InlineLevel(Struct, frozen=True):
         """A key that differs from those of all other levels of a snapshot."""
         return tuple((inline.resource, inline.path) for inline in self.inline)
 
+    @property
+    def label(self) -> str:
+        """The name in answers."""
+        return self.name
+
 
 Level: TypeAlias = AttachedLevel | InlineLevel
 
 
+_WITH_INLINE_POLICIES = (BACKEND[1], MODEL[1])
+
+
 def levels(place: RequestPlace, profile: Profile) -> Mapping[Section, tuple[Level, ...]]:
     """Return the levels that each section is merged over, least specific first."""
-    by_name = {level.name: level for level in (*_attached_levels(place, profile), *_inline_levels(place))}
+    by_name: dict[LevelName, tuple[Level, ...]] = {
+        level.name: (level,) for level in (*_attached_levels(place, profile), *_inline_levels(place))
+    }
+    by_name[LevelName.PARENT_ROUTE] = tuple(_parent_levels(place))
     order = _ORDER[profile]
-    if profile == "agentgateway" and place.backend is not None and place.backend.kind == BACKEND[1]:
+    if profile == "agentgateway" and place.backend is not None and place.backend.kind in _WITH_INLINE_POLICIES:
         order = _AGENTGATEWAY_BACKEND
-    return {section: tuple(by_name[name] for name in names if name in by_name) for section, names in order.items()}
+    return {
+        section: tuple(level for name in names for level in by_name.get(name, ())) for section, names in order.items()
+    }
+
+
+def crosses_owners(lower: str, upper: str) -> bool:
+    """Whether the higher of two levels, given by their labels, belongs to a route that the lower one leads to."""
+    if lower in _BEFORE_ROUTING:
+        return upper not in _BEFORE_ROUTING
+    return _is_parent(lower) and not _is_parent(upper)
+
+
+def _is_parent(label: str) -> bool:
+    return label.startswith(LevelName.PARENT_ROUTE)
+
+
+def _parent_levels(place: RequestPlace) -> Iterator[Level]:
+    """Yield the levels of the routes that delegate to this one, outermost first: each route, then its rule."""
+    for parent in place.parents:
+        yield AttachedLevel(LevelName.PARENT_ROUTE, Place.of(parent.route))
+        if parent.name:
+            yield AttachedLevel(LevelName.PARENT_RULE, Place.of(parent.route, parent.name))
 
 
 def _attached_levels(place: RequestPlace, profile: Profile) -> Iterator[Level]:
     """Yield the levels that policies attach to, in no particular order."""
-    gateway, listener_set, listener, route, _, backend, section = place
+    gateway, listener_set, listener, route, _, backend, section, _ = place
     if gateway is not None:
         yield AttachedLevel(LevelName.GATEWAY, Place.of(gateway))
         if listener is not None:
@@ -190,6 +237,9 @@ def _inline_levels(place: RequestPlace) -> Iterator[Level]:
     if backend is None:
         return
     target = Place.of(backend)
+    if target.key == MODEL and (inline_policies := inline_section(backend)):
+        inline = InlineSettings(backend.reference, backend, inline_policies, ("spec", "policies"))
+        yield InlineLevel(LevelName.BACKEND_INLINE, (inline,))
     if target.key == BACKEND:
         policies = backend.spec.get("policies")
         if isinstance(policies, dict):
@@ -221,6 +271,7 @@ _TRAFFIC = (
     LevelName.LISTENER_SET,
     LevelName.LISTENER_SET_LISTENER,
     LevelName.GATEWAY_LISTENER,
+    LevelName.PARENT_ROUTE,  # with the rules of the parents
     LevelName.ROUTE,
     LevelName.RULE,
 )
@@ -244,6 +295,7 @@ _AGENTGATEWAY: Mapping[Section, tuple[LevelName, ...]] = {
         LevelName.GATEWAY_LISTENER,
         LevelName.BACKEND,
         LevelName.BACKEND_SECTION,
+        LevelName.PARENT_ROUTE,
         LevelName.ROUTE,
         LevelName.RULE,
         LevelName.BACKEND_REF_INLINE,
@@ -255,6 +307,7 @@ _AGENTGATEWAY_BACKEND: Mapping[Section, tuple[LevelName, ...]] = {
         LevelName.GATEWAY,
         LevelName.GATEWAY_LISTENER,
         LevelName.BACKEND,
+        LevelName.PARENT_ROUTE,
         LevelName.ROUTE,
         LevelName.RULE,
         LevelName.BACKEND_INLINE,
@@ -274,15 +327,17 @@ def reachable_places(snapshot: Snapshot) -> Iterator[RequestPlace]:
         yield from _places_along(snapshot, path)
     for gateway in gateway_graph(snapshot).gateways_all:
         for listener in gateway_listeners(snapshot, gateway):
-            if (gateway, listener.owner, listener.number) not in used:
+            models = gateway_graph(snapshot).models(gateway, listener)
+            yield from (_at_listener(gateway, listener)._replace(backend=model) for model in models)
+            if not models and (gateway, listener.owner, listener.number) not in used:
                 yield _at_listener(gateway, listener)
 
 
 def prospective_places(snapshot: Snapshot) -> Iterator[RequestPlace]:
     """Yield the places of routes and ListenerSets that may be added later and have no policies themselves.
 
-    These are routes at any listener; listeners of Gateways that accept ListenerSets; and routes to a backend, or to any
-    port of a Service, at a listener that already leads to it.
+    These are routes at any listener, and children of routes that delegate; listeners of Gateways that accept
+    ListenerSets; and routes to a backend, or to any port of a Service, at a listener that already leads to it.
     """
     for gateway in gateway_graph(snapshot).gateways_all:
         if admits_listener_sets(gateway):
@@ -290,6 +345,8 @@ def prospective_places(snapshot: Snapshot) -> Iterator[RequestPlace]:
         for listener in gateway_listeners(snapshot, gateway):
             yield _at_listener(gateway, listener)
     for path in gateway_graph(snapshot).request_paths():
+        if path.parents:
+            yield _at_listener(path.gateway, path.listener)._replace(parents=path.parents)
         for place in _places_along(snapshot, path):
             if place.backend is not None:
                 without_route = place._replace(route=None, rule=None)
@@ -303,7 +360,8 @@ def _at_listener(gateway: Resource, listener: Listener) -> RequestPlace:
 
 
 def _places_along(snapshot: Snapshot, path: RequestPath) -> Iterator[RequestPlace]:
-    place = _at_listener(path.gateway, path.listener)._replace(route=path.routes[-1], rule=path.rule)
+    place = _at_listener(path.gateway, path.listener)
+    place = place._replace(route=path.route, rule=path.rule, parents=path.parents)
     backend = path.backend.place.resource(snapshot) if path.backend is not None else None
     if path.backend is None or backend is None or path.backend.place.key not in _BACKENDS:
         yield place
@@ -314,7 +372,7 @@ def _places_along(snapshot: Snapshot, path: RequestPath) -> Iterator[RequestPlac
             yield place._replace(section=str(path.backend.port) if path.backend.port else "")
         case BackendKind.AGENTGATEWAY_BACKEND:
             yield from (place._replace(section=name) for name in sections(backend) or ("",))
-        case BackendKind.INFERENCE_POOL:
+        case BackendKind.INFERENCE_POOL | BackendKind.AGENTGATEWAY_MODEL:
             yield place
         case unknown:
             assert_never(unknown)

@@ -1,0 +1,221 @@
+"""How far Envoy obeys each setting of a policy where Tierwall serves a Gateway (docs/gateway.md#obeyed-by-run).
+
+One table has every field, and the parts of fields that differ from the whole. `check`, `status`, `effective`, the
+documentation and the compiler for Envoy all read it. A setting that restricts is never left out in silence: if Envoy
+cannot enforce it, the requests that it applies to are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from tierwall.gateway.model.fields import PHASES, SECTIONS, WrittenField, fields_written_by
+from tierwall.resources.once import per_resource
+from tierwall.resources.resource import Resource
+
+
+class EnforcementState(StrEnum):
+    """How far a setting is obeyed."""
+
+    ENFORCED = "enforced"
+    LIMITED = "enforced, with a limit"
+    NOT_ENFORCED = "not enforced"
+
+
+class FieldRule(NamedTuple):
+    """A row of the table: the state, the limit or the reason, and whether the setting restricts requests."""
+
+    state: EnforcementState
+    words: str = ""
+    restricts: bool = False
+
+
+def _limited(words: str, *, restricts: bool = False) -> FieldRule:
+    return FieldRule(EnforcementState.LIMITED, words, restricts)
+
+
+def _not(words: str, *, restricts: bool = False) -> FieldRule:
+    return FieldRule(EnforcementState.NOT_ENFORCED, words, restricts)
+
+
+_LATER = "Tierwall does not compile it for Envoy yet"
+_NO_AI = "Envoy does not read the messages of language models"
+_ENFORCED = FieldRule(EnforcementState.ENFORCED)
+_NO_EXPRESSION = "Envoy does not evaluate expressions here"
+
+# By field, by a part of a field (`traffic.retry.condition`), or by a value of a part (`….mode=Optional`).
+ENFORCEMENT: Mapping[str, FieldRule] = {
+    "frontend.tcp": _ENFORCED,
+    "frontend.networkAuthorization": _not(_LATER, restricts=True),
+    "frontend.tls": _limited("among the cipher suites of TLS 1.3, Envoy chooses by itself", restricts=True),
+    "frontend.http": _limited(
+        "the number and size of headers and the idle time are limited for HTTP/1 and HTTP/2 alike", restricts=True
+    ),
+    "frontend.http.http1HeaderCase=Preserve": _not("Envoy sends header names in lower case"),
+    "frontend.http.http2FrameSize": _not("Envoy chooses the size of frames"),
+    "frontend.http.maxBufferSize": _not("Envoy has its own limits, of 1 MiB"),
+    "frontend.proxyProtocol": _not(_LATER, restricts=True),
+    "frontend.connect": _not("Envoy refuses CONNECT here"),
+    "frontend.accessLog": _not("the decision log takes its place"),
+    "frontend.tracing": _not(_LATER),
+    "frontend.metrics": _not(_LATER),
+    "traffic.transformation": _not(_LATER),
+    "traffic.extProc": _not(_LATER, restricts=True),
+    "traffic.extAuth": _limited(
+        "FailOpen counts as FailClosed; answers are not cached; the service is a Service or a URL", restricts=True
+    ),
+    "traffic.extAuth.grpc.requestMetadata": _not(_NO_EXPRESSION, restricts=True),
+    "traffic.extAuth.http.addRequestHeaders": _not(_NO_EXPRESSION, restricts=True),
+    "traffic.extAuth.http.allowedRequestHeaders": _not("Envoy may send more headers", restricts=True),
+    "traffic.extAuth.http.body": _not(_NO_EXPRESSION, restricts=True),
+    "traffic.extAuth.http.redirect": _not("the client gets the answer of the service"),
+    "traffic.extAuth.http.responseMetadata": _not(_NO_EXPRESSION),
+    "traffic.rateLimit.local": _limited(
+        "each Envoy and each listener counts for itself, and begins again when a limit changes", restricts=True
+    ),
+    "traffic.rateLimit.local.tokens": _not(_NO_AI, restricts=True),
+    "traffic.rateLimit.global": _not(_LATER, restricts=True),
+    "traffic.cors": _limited("`exposeHeaders: ['*']` together with credentials is left out"),
+    "traffic.csrf": _limited(
+        "Envoy compares the hosts and ports of origins; requests that change something need `Origin` or `Referer`",
+        restricts=True,
+    ),
+    "traffic.headerModifiers.request": _limited("headers that frame a message or name its host do not change"),
+    "traffic.headerModifiers.response": _limited("headers that frame a message or name its host do not change"),
+    "traffic.hostRewrite": _limited("`Auto` concerns backends that are found by a DNS name"),
+    "traffic.timeouts": _ENFORCED,
+    "traffic.retry": _limited("the time between attempts varies by chance"),
+    "traffic.retry.condition": _not(_NO_EXPRESSION),
+    "traffic.retry.precondition": _not(_NO_EXPRESSION),
+    "traffic.delay": _limited("only durations such as `2s`, no expressions"),
+    "traffic.authorization": _limited(
+        "expressions may use `request.method`, `path`, `pathAndQuery`, `host`, `scheme`, `headers`, `jwt` and"
+        " `basicAuth.username`, and what [Envoy evaluates](tool.md#expressions)",
+        restricts=True,
+    ),
+    "traffic.jwtAuthentication": _ENFORCED._replace(restricts=True),
+    "traffic.jwtAuthentication.location.expression": _not(_NO_EXPRESSION, restricts=True),
+    "traffic.jwtAuthentication.mcp": _not("Envoy serves no metadata for MCP clients"),
+    "traffic.basicAuthentication": _limited("passwords in the form {SHA} (`htpasswd -s`)", restricts=True),
+    "traffic.basicAuthentication.mode=Optional": _not("Envoy always requires a password", restricts=True),
+    "traffic.basicAuthentication.location": _not("Envoy reads only the header `Authorization`", restricts=True),
+    "traffic.basicAuthentication.realm": _not("Envoy names another realm"),
+    "traffic.apiKeyAuthentication": _limited(
+        "keys that are given by their hash are not accepted; a header may have the prefix `Bearer `", restricts=True
+    ),
+    "traffic.apiKeyAuthentication.mode=Optional": _not("Envoy always requires a key", restricts=True),
+    "traffic.apiKeyAuthentication.secretSelector": _not("Tierwall reads only Secrets that are named", restricts=True),
+    "traffic.apiKeyAuthentication.configMapSelector": _not("Envoy does not check keys by their hash", restricts=True),
+    "traffic.apiKeyAuthentication.location.expression": _not(_NO_EXPRESSION, restricts=True),
+    "traffic.directResponse": _limited("at most 4,096 bytes; expressions must be constant texts", restricts=True),
+    "traffic.buffer": _limited("a request body has at most 1 MiB unless `maxBytes` is given", restricts=True),
+    "traffic.buffer.request.failureMode=FailOpen": _not("Envoy always refuses larger bodies", restricts=True),
+    "traffic.buffer.response": _not("Envoy does not hold responses back", restricts=True),
+    "backend.tcp": _ENFORCED,
+    "backend.tls": _ENFORCED._replace(restricts=True),
+    "backend.tls.certificateSource=SPIFFE": _not("Envoy has no SPIFFE certificate here", restricts=True),
+    "backend.http": _ENFORCED,
+    "backend.http.requestTimeout": _not("use `traffic.timeouts`"),
+    "backend.tunnel": _not(_LATER, restricts=True),
+    "backend.auth": _not(_LATER),
+    "backend.ai.prompt": _not(_NO_AI),
+    "backend.ai.promptGuard": _not(_NO_AI, restricts=True),
+    "backend.ai.defaults": _not(_NO_AI),
+    "backend.ai.overrides": _not(_NO_AI, restricts=True),
+    "backend.ai.transformations": _not(_NO_AI, restricts=True),
+    "backend.ai.finalTransformations": _not(_NO_AI, restricts=True),
+    "backend.ai.modelAliases": _not(_NO_AI),
+    "backend.ai.promptCaching": _not(_NO_AI),
+    "backend.ai.routes": _not(_NO_AI),
+    "backend.mcp.authentication": _not(_LATER, restricts=True),
+    "backend.mcp.authorization": _not(_LATER, restricts=True),
+    "backend.mcp.guardrails": _not("Envoy does not ask guardrails", restricts=True),
+    "backend.transformation": _not(_LATER),
+    "backend.health": _not(_LATER),
+    "backend.extAuth": _not(_LATER, restricts=True),
+}
+# A list whose entries depend on the request.
+CONDITIONAL = "Envoy does not choose among the entries of a conditional list"
+
+
+class UnenforcedSetting(NamedTuple):
+    """A part of a setting that Envoy does not enforce: its name, its place in the value, the reason and the effect."""
+
+    name: str
+    path: tuple[str | int, ...]
+    words: str
+    restricts: bool
+
+    @property
+    def effect(self) -> str:
+        """The consequence for requests that the setting applies to."""
+        return "requests that it applies to are answered with 500" if self.restricts else "requests pass without it"
+
+    def __str__(self) -> str:
+        return f"Envoy does not enforce `{self.name}`: {self.words}; {self.effect}"
+
+
+def restricts(field: str) -> bool:
+    """Whether a field restricts requests, so that it must not be left out."""
+    return ENFORCEMENT[field].restricts
+
+
+def unenforced(field: str, value: Any) -> Iterator[UnenforcedSetting]:
+    """Yield the parts of a field's value that Envoy does not enforce; the whole field, if that is one."""
+    yield from _unenforced(field, value, ())
+
+
+def _unenforced(name: str, value: Any, path: tuple[str | int, ...]) -> Iterator[UnenforcedSetting]:
+    keys = (name, f"{name}={value}") if isinstance(value, str | bool) else (name,)
+    for key in keys:
+        rule = ENFORCEMENT.get(key)
+        if rule is not None and rule.state is EnforcementState.NOT_ENFORCED:
+            yield UnenforcedSetting(key, path, rule.words, rule.restricts)
+            return
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _unenforced(f"{name}.{key}", inner, (*path, key))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _unenforced(name, inner, (*path, number))
+
+
+def conditional(field: str) -> UnenforcedSetting:
+    """Return what Envoy does not enforce of a conditional list that depends on the request."""
+    return UnenforcedSetting(f"{field}, conditional", (), CONDITIONAL, restricts(field))
+
+
+def unenforced_parts(written: WrittenField) -> Iterator[UnenforcedSetting]:
+    """Yield what Envoy does not enforce of a setting as an object writes it; paths lead from the section."""
+    field = written.field.path
+    if written.entries is None:
+        for part in unenforced(field, written.value):
+            yield part._replace(path=(*written.path, *part.path))
+    elif ENFORCEMENT[field].state is EnforcementState.NOT_ENFORCED:
+        rule = ENFORCEMENT[field]
+        yield UnenforcedSetting(field, written.path, rule.words, rule.restricts)
+    elif any(isinstance(entry.get("condition"), str) for entry in written.entries):
+        yield conditional(field)._replace(path=written.path)
+
+
+@per_resource
+def unenforced_settings(policy: Resource) -> tuple[UnenforcedSetting, ...]:
+    """Return what Envoy does not enforce of a policy; paths lead from the policy."""
+    return tuple(
+        part._replace(path=("spec", written.field.section, *part.path))
+        for written in _written(policy)
+        for part in unenforced_parts(written)
+    )
+
+
+def settings_of(policy: Resource) -> set[str]:
+    """Return the fields that a policy sets."""
+    return {written.field.path for written in _written(policy)}
+
+
+def _written(policy: Resource) -> Iterator[WrittenField]:
+    for section in SECTIONS:
+        for phase in PHASES if section == "traffic" else PHASES[:1]:
+            yield from fields_written_by(policy, section, phase)

@@ -50,7 +50,8 @@ def differences(snapshot: Snapshot, questions: list[Object]) -> tuple[list[Any],
 @pytest.mark.parametrize("part", range(4))
 def test_envoy_decides_random_clusters_as_the_model_does(part: int) -> None:
     total = 0
-    for seed in range(part * 8, part * 8 + 8):
+    # The world 33 has a policy that asks an authorizer about what no other rule of it grants.
+    for seed in (*range(part * 8, part * 8 + 8), *([33] if part == 3 else [])):
         world = tool_worlds.World(seed)
         wrong, compared, _ = differences(tool_worlds.snapshot(world.objects), [world.question() for _ in range(60)])
         assert wrong == []

@@ -54,6 +54,8 @@ class Backend:
         self.headers: list[dict[str, str]] = []
         # What a stream says when it opens, whether by GET or by `subscriptions/listen`.
         self.events = b"data: {}\n\n"
+        self.may_speak = threading.Event()
+        self.may_speak.set()
         record, replies, seen, backend = self.calls, self.replies, self.headers, self
         self._is_closing = is_closing = threading.Event()
 
@@ -66,6 +68,7 @@ class Backend:
                 self.send_header("content-type", "text/event-stream")
                 self.send_header("connection", "close")
                 self.end_headers()
+                backend.may_speak.wait(PATIENCE_S)
                 self.wfile.write(backend.events)
                 self.wfile.flush()
                 while not is_closing.is_set() and not select.select([self.connection], [], [], 0.2)[0]:

@@ -95,6 +95,7 @@ def controller(params: ControllerParams) -> None:
     require_extra("serve")
     from tierwall.cli.followed import CommandClusterSource
     from tierwall.resources.load import Loader, LoadSettings
+    from tierwall.serve.cluster import REPORTING_QUIET_S
     from tierwall.serve.controller.kinds import OF_THE_RELEASE, controller_kinds
     from tierwall.serve.controller.lease import LeaseTiming
     from tierwall.serve.controller.run import ControllerSettings, run_controller
@@ -133,6 +134,7 @@ def controller(params: ControllerParams) -> None:
         named=_named_objects(fleet),
         within=dict.fromkeys(OF_THE_RELEASE, settings.release_namespace),
         only_gets=True,
+        quiet=REPORTING_QUIET_S,
     )
     run_controller(access, params.cluster_to_read.timeout, settings, source, print_report)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from tierwall.cli.command import (
     FAILED,
+    TOOL_PROFILE,
     address,
     choice,
     command,
@@ -23,16 +24,20 @@ from tierwall.cli.command import (
     repeated_option,
     runs,
 )
-from tierwall.cli.objects import ObjectParams, RequiredPathParams, StateParams
+from tierwall.cli.objects import ObjectParams, RequiredPathParams, StateParams, backend_ref_grants
 from tierwall.engines.table import engine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tierwall.engines.envoy.config.options import MutualTlsAddress, SocketAddress
+    from tierwall.gateway.model.fields import Profile
 
 _FILE = click.Path(exists=True, dir_okay=False)
 _DENIAL = choice("json-rpc", "http", help="Answer a denied MCP request with a JSON-RPC error, or with HTTP 403.")
+_PROFILE = choice(
+    "docs", "agentgateway", help="Merge AgentgatewayPolicies as agentgateway documents it, or as its code does."
+)
 _REVEAL = choice("policy", "nothing", help="Tell a denied caller which policy denied the request, or nothing.")
 
 
@@ -41,8 +46,11 @@ class CompileEnvoyParams(ObjectParams):
 
     asks = ("tool", "gateway")
 
+    profile: str = _PROFILE
+    backend_ref_grants: Any = backend_ref_grants()
     denial: str = _DENIAL
     reveal: str = _REVEAL
+    tool_profile: str = TOOL_PROFILE
     gateways: tuple[str, ...] = repeated_option(
         "--gateway", metavar="NAMESPACE/NAME", help="Only this Gateway. Repeatable."
     )
@@ -58,6 +66,7 @@ def compile(params: CompileEnvoyParams) -> int:
     """
     from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, near_miss, sorted_diagnostics
     from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
+    from tierwall.tool.profile import ToolProfile
 
     world = params.world()
     snapshot = world.snapshot
@@ -72,7 +81,11 @@ def compile(params: CompileEnvoyParams) -> int:
     if unknown:
         raise InputError(unknown)
     wanted = EnvoyOptions(
-        gateways=frozenset(chosen) or None, denial=Denial(params.denial), reveal=DenialDetail(params.reveal)
+        gateways=frozenset(chosen) or None,
+        profile=cast("Profile", params.profile),
+        denial=Denial(params.denial),
+        reveal=DenialDetail(params.reveal),
+        tool_profile=ToolProfile(params.tool_profile),
     )
     compiled = engine("envoy", options=wanted).compile(snapshot)
     print_diagnostics(sorted_diagnostics((*Diagnostics(world.diagnostics).serious, *compiled.diagnostics)), world)
@@ -105,8 +118,11 @@ class RunParams(StateParams, RequiredPathParams):
         type=click.IntRange(0, 31_536_000),
         help="Close connections of clients with certificates after this time, open streams included; 0 for never.",
     )
+    profile: str = _PROFILE
+    backend_ref_grants: Any = backend_ref_grants()
     denial: str = _DENIAL
     reveal: str = _REVEAL
+    tool_profile: str = TOOL_PROFILE
     filter_lists: bool = option(
         "--filter-lists/--no-filter-lists", default=True, help="Remove from lists what the caller may not use."
     )
@@ -151,9 +167,10 @@ def run(params: RunParams) -> None:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
-    from tierwall.engines.envoy.config.tls import objects_to_read
+    from tierwall.engines.envoy.config.settings.secrets import objects_to_read
     from tierwall.serve.certificate_files import CertificateFiles
     from tierwall.serve.run import RunSettings
+    from tierwall.tool.profile import ToolProfile
 
     xds = _xds(params)
     if (params.certificate is None) is not (params.key is None):
@@ -167,8 +184,10 @@ def run(params: RunParams) -> None:
         certificate=files.certificate,
         client_authority=files.authority,
         max_connection_seconds=params.max_connection_duration,
+        profile=cast("Profile", params.profile),
         denial=Denial(params.denial),
         reveal=DenialDetail(params.reveal),
+        tool_profile=ToolProfile(params.tool_profile),
     )
     settings = RunSettings(
         xds=xds,

@@ -168,6 +168,8 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW659": CodeInfo(_E, "Envoy does not take a configuration"),
     "TW660": CodeInfo(_W, "policy is over a limit of Envoy"),
     "TW661": CodeInfo(_E, "object cannot be compiled for Envoy"),
+    "TW662": CodeInfo(_N, "setting is not enforced by Envoy"),
+    "TW663": CodeInfo(_W, "setting that Envoy does not enforce closes its target"),
     # 671: what is installed
     "TW671": CodeInfo(_E, "extra is not installed"),
     # 7xx: policy tests and questions

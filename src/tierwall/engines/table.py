@@ -52,7 +52,7 @@ ENGINES: Mapping[str, EngineEntry] = {
         "Tool policies, with Envoy.",
         answered_by="requests through Envoy",
         findings="tierwall.engines.envoy.config.findings:envoy_findings",
-        groups=("agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io"),
+        groups=("agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io", "agentgateway.dev"),
     ),
     "authorizer": EngineEntry(
         "tierwall.serve.authorizer.run:AuthorizerEngine",

@@ -16,7 +16,7 @@ from tierwall.serve.follower import Follower, Load, ObjectSource, PreparedState,
 
 if TYPE_CHECKING:
     # Compiling alone needs neither gRPC nor an event loop.
-    from tierwall.engines.envoy.control.responses import CallerView
+    from tierwall.engines.envoy.control.caller_view import CallerView
     from tierwall.serve.run import RunSettings
 
 
@@ -118,7 +118,7 @@ class EnvoyController(Follower[Compilation]):
 
     def view_of(self, place: Mapping[str, Any], caller: str | None) -> CallerView | None:
         """Return what a caller may do at a place, by what is in force; None if there is no such place."""
-        from tierwall.engines.envoy.control.responses import view_of
+        from tierwall.engines.envoy.control.caller_view import view_of
 
         return view_of(self.in_force.snapshot, place, caller) if self.in_force is not None else None
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from tierwall.cluster.wanted import followed_kinds
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions
-from tierwall.engines.envoy.config.tls import objects_to_read
+from tierwall.engines.envoy.config.settings.secrets import objects_to_read
 from tierwall.engines.envoy.control.proxies import ProxyGroup
 from tierwall.engines.envoy.control.server import DiscoveryServer, ProxyNode, UnservedProxyError
 from tierwall.resources.resource import Identity, Resource

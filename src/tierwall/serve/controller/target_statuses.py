@@ -25,6 +25,7 @@ from tierwall.attach.status import (
     places_closed_besides_targets,
 )
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES, attachments, follow, whole_objects
+from tierwall.gateway.effects import enforced
 from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.plane_kinds import kinds_read
 from tierwall.resources.resource import Identity, Resource
@@ -169,7 +170,8 @@ def _gateway_policy_entries(snapshot: Snapshot, policy: Resource) -> Iterator[Pl
     ours = _our_places(snapshot)
     for gateway, attached in gateway_policy_attached(snapshot, policy).items():
         if gateway in ours:
-            conditions = (accepted, attached if accepted.status else NOT_ATTACHED)
+            enforcement = enforced(policy) if accepted.status else ()
+            conditions = (accepted, attached if accepted.status else NOT_ATTACHED, *enforcement)
             yield PlannedEntry(_ref(gateway), conditions, (gateway,))
 
 

@@ -81,10 +81,14 @@ class TranslatedExpression(Struct, frozen=True, eq=False):
 @lru_cache(maxsize=4096)
 def translated(condition: CelCondition) -> TranslatedExpression:
     """Translate a condition, once for all rules and listeners that need it."""
-    translator = _ExpressionTranslator()
+    return translated_by(ExpressionTranslator(), condition.program.tree)
+
+
+def translated_by(translator: ExpressionTranslator, tree: ast.Expr) -> TranslatedExpression:
+    """Translate a tree with the variables that a translator knows."""
     try:
-        _check_has(condition.program.tree)
-        tree = translator.translate(condition.program.tree)
+        _check_has(tree)
+        tree = translator.translate(tree)
         size, levels, nodes = _measure(tree)
         if nodes > MAX_NODES:
             raise OverLimit(f"the expression has {nodes} parts, expected at most {MAX_NODES}")
@@ -97,11 +101,14 @@ def translated(condition: CelCondition) -> TranslatedExpression:
     return TranslatedExpression(tree, frozenset(translator.arguments), size)
 
 
-class _ExpressionTranslator:
+class ExpressionTranslator:
+    """Translates trees, and collects the tool arguments that they read."""
+
     def __init__(self) -> None:
         self.arguments: set[tuple[str, ...]] = set()
 
     def translate(self, tree: ast.Expr) -> ast.Expr:
+        """Return a tree in Envoy's words; raise Inexpressible or OverLimit if Envoy cannot evaluate it."""
         path = _path(tree)
         if path is not None:
             return self._variable(path)
@@ -125,40 +132,44 @@ class _ExpressionTranslator:
             case _:
                 raise Inexpressible("it has no maps, messages or optional values")
 
+    def is_double(self, tree: ast.Expr) -> bool:
+        """Whether Envoy reads a variable as a double if it is a number."""
+        return _is_argument(tree)
+
     def _variable(self, path: tuple[str, ...]) -> ast.Expr:
         """Translate `request.…` with constant keys."""
         if path[:1] == ("headers",) and len(path) == 2:
-            return _index(_request("headers"), _header_key(path[1]))
+            return index(request_field("headers"), header_key(path[1]))
         if path == ("mcp", "tool_name"):
-            return _index(_request("headers"), NAME)
+            return index(request_field("headers"), NAME)
         if path[:2] == ("mcp", "arguments") and len(path) > 2:
             return self._argument(path[2:-1], path[-1])
         if len(path) == 1 and path[0] in _REQUEST_FIELDS:
-            return _request(path[0])
+            return request_field(path[0])
         raise Inexpressible(f"it has no `{'.'.join(('request', *path))}`")
 
     def _argument(self, path: tuple[str, ...], key: str) -> ast.Expr:
-        return _index(self._inside(path, key), key)
+        return index(self._inside(path, key), key)
 
     def _inside(self, path: tuple[str, ...], key: str) -> ast.Expr:
         """Return the object that holds an argument, and note that the argument is read."""
         if any("." in part or not part for part in (*path, key)):
             raise Inexpressible(f"the MCP filter cannot read argument `{'.'.join((*path, key))}`")
         self.arguments.add((*path, key))
-        value = _index(ast.Select(ast.Ident("metadata"), "filter_metadata"), MCP)
+        value = index(ast.Select(ast.Ident("metadata"), "filter_metadata"), MCP)
         for part in ("params", "arguments", *path):
-            value = _index(value, part)
+            value = index(value, part)
         return value
 
     def _has(self, path: tuple[str, ...] | None, field: str) -> ast.Expr:
         if path == ("headers",):
-            return _call("@in", ast.Literal(_header_key(field)), _request("headers"))
+            return call("@in", ast.Literal(header_key(field)), request_field("headers"))
         if path == ("mcp",) and field == "tool_name":
-            return _call("@in", ast.Literal(NAME), _request("headers"))
+            return call("@in", ast.Literal(NAME), request_field("headers"))
         if path is not None and path[:2] == ("mcp", "arguments"):
-            there = _call("@in", ast.Literal(field), self._inside(path[2:], field))
-            missing = _call("_==_", _index(_request("headers"), _ABSENT), ast.Literal(""))
-            return _call("_?_:_", there, ast.Literal(True), missing)
+            there = call("@in", ast.Literal(field), self._inside(path[2:], field))
+            missing = call("_==_", index(request_field("headers"), _ABSENT), ast.Literal(""))
+            return call("_?_:_", there, ast.Literal(True), missing)
         raise Inexpressible("it has `has` only for headers, the tool's name and its arguments")
 
     def _call(self, tree: ast.Call) -> ast.Expr:
@@ -166,7 +177,7 @@ class _ExpressionTranslator:
         if (presence := _presence(tree)) is not None:
             return self._has(_path(presence.operand), presence.field)
         if function in _COMPARISONS or function == "@in":
-            args = tuple(map(_as_double, args)) if any(map(_is_argument, args)) else args
+            args = tuple(map(_as_double, args)) if any(map(self.is_double, args)) else args
         elif tree.target is not None:
             if not (function in _TIME_METHODS and len(args) <= 1) and _METHODS.get(function) != len(args):
                 raise Inexpressible(f"it has no function `{function}`")
@@ -182,16 +193,19 @@ class _ExpressionTranslator:
         return ast.Call(function, target, tuple(map(self.translate, args)))
 
 
-def _call(function: str, *args: ast.Expr) -> ast.Expr:
+def call(function: str, *args: ast.Expr) -> ast.Expr:
+    """Return the call of a function or operator."""
     return ast.Call(function, None, args)
 
 
-def _request(field: str) -> ast.Expr:
+def request_field(field: str) -> ast.Expr:
+    """Return a field of Envoy's `request`."""
     return ast.Select(ast.Ident("request"), field)
 
 
-def _index(operand: ast.Expr, key: str) -> ast.Expr:
-    return _call("_[_]", operand, ast.Literal(key))
+def index(operand: ast.Expr, key: str) -> ast.Expr:
+    """Return the value of a key."""
+    return call("_[_]", operand, ast.Literal(key))
 
 
 def _operands(tree: ast.Expr) -> list[ast.Expr]:
@@ -216,7 +230,7 @@ def _balanced(function: str, operands: list[ast.Expr]) -> ast.Expr:
     if len(operands) == 1:
         return operands[0]
     middle = len(operands) // 2
-    return _call(function, _balanced(function, operands[:middle]), _balanced(function, operands[middle:]))
+    return call(function, _balanced(function, operands[:middle]), _balanced(function, operands[middle:]))
 
 
 def _measure(tree: ast.Expr) -> tuple[int, int, int]:
@@ -278,7 +292,7 @@ def _path(tree: ast.Expr) -> tuple[str, ...] | None:
                 return None
 
 
-def _header_key(name: str) -> str:
+def header_key(name: str) -> str:
     """Return the key of a header, or of an absent one.
 
     Keys are in lower case in the model, but Envoy ignores case. It also has headers that the client did not send.

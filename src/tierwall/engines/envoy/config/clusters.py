@@ -32,7 +32,7 @@ _NAME = re.compile(
     r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*",
     re.ASCII,
 )
-_HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
 def backend_cluster(resource: Resource, port: int, options: EnvoyOptions) -> Any | None:
@@ -107,7 +107,7 @@ def cluster(
         (chosen.http2_protocol_options if http2 else chosen.http_protocol_options).SetInParent()
         if headers is not None:
             options.http_filters.extend(_only(headers))
-        out.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
+        out.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(packed(options))
     return out
 
 

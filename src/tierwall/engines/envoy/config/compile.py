@@ -182,7 +182,8 @@ def _make(known: CompileState, in_force: ServedGateways | None) -> tuple[XdsReso
     options, number, before, refused = known.options, known.number + 1, known.resources, known.refused
     served = known.served
     if served is None:
-        served = served_gateways(known.usable.snapshot, options, in_force, known.snapshot, known.usable.closed)
+        usable, closed = known.usable.snapshot, known.usable.closed
+        served = served_gateways(usable, options, in_force, known.snapshot, closed, refused)
     compiler = PolicyCompiler(
         known.snapshot,
         options,
@@ -193,17 +194,18 @@ def _make(known: CompileState, in_force: ServedGateways | None) -> tuple[XdsReso
     )
     routes = known.routes.after(served.plans, compiler, options)
     filters = known.filters.after(compiler.checkpoints, number, known.acknowledged, refused)
+    configs = {**filters.messages, **served.settings_configs}
     fence = ObjectFence()
     if known.served is not None and not options.static:
         listeners = before.listeners
     else:
-        listeners = served.listeners(options, filters.messages, routes.configurations, fence)
+        listeners = served.listeners(options, configs, routes.configurations, fence)
     resources = XdsResources(
         listeners=_reuse(before.listeners, listeners),
         routes={} if options.static else _reuse(before.routes, routes.configurations),
         clusters=_reuse(before.clusters, {**served.clusters, **_other_clusters(options, compiler, fence)}),
         secrets=_reuse(before.secrets, served.secrets),
-        extension_configs={} if options.static else filters.messages,
+        extension_configs={} if options.static else _reuse(before.extension_configs, configs),
     )
     problems = (*known.usable.diagnostics, *served.diagnostics, *compiler.diagnostics, *routes.diagnostics)
     resources = replace(resources, diagnostics=sorted_diagnostics((*problems, *fence.diagnostics)))

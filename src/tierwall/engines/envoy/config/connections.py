@@ -78,6 +78,13 @@ def limit_silence(listener: Any, has_tls: bool) -> None:
     listener.MergeFromString(_field(_KEEPALIVE, tcp_keepalive()) + _field(_UNREAD, unread))
 
 
+def keep_alive(listener: Any, time: int, interval: int, probes: int) -> None:
+    """Notice that a client is gone after other times than `limit_silence` sets, in seconds."""
+    alive = address_pb2.TcpKeepalive()
+    alive.keepalive_time.value, alive.keepalive_interval.value, alive.keepalive_probes.value = time, interval, probes
+    listener.MergeFromString(_field(_KEEPALIVE, alive))
+
+
 def tcp_keepalive() -> Any:
     """Return how TCP notices within two minutes that the other machine is gone."""
     out = address_pb2.TcpKeepalive()

@@ -1,23 +1,26 @@
-"""Findings of `check` about AccessPolicies that Envoy cannot enforce as they are written, without compiling them.
+"""Findings of `check` about policies that Envoy cannot enforce as they are written, without compiling them.
 
 The model decides by every rule. Envoy has fewer functions, and limits: a rule that it cannot evaluate never matches
-there (`TW651`), and a policy over a limit denies everything (`TW660`). Envoy's own packages are not needed.
+there (`TW651`), and a policy over a limit denies everything (`TW660`). Of the settings of AgentgatewayPolicies it
+enforces some (`TW662`). Envoy's own packages are not needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.cel_expression import Inexpressible, translated
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE
 from tierwall.engines.envoy.config.patterns import check_http_match
 from tierwall.engines.envoy.config.policy_limits import RuleOverLimit, check_limits
+from tierwall.gateway.model.enforcement import unenforced_settings
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import model
 from tierwall.tool.rules import AccessPolicy, AccessRule
 
-INEXPRESSIBLE, OVER_LIMIT = "TW651", "TW660"
+INEXPRESSIBLE, OVER_LIMIT, NOT_ENFORCED = "TW651", "TW660", "TW662"
 
 
 def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
@@ -27,6 +30,10 @@ def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
         policy = policies.policy(resource)
         if not policy.closed:
             yield from _findings(policy)
+    for settings in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
+        for part in unenforced_settings(settings):
+            message = f"Envoy does not enforce `{part.name}` of {settings.reference}: {part.words}; {part.effect}"
+            yield settings.diagnostic(NOT_ENFORCED, message, part.path, key=True)
 
 
 def _findings(policy: AccessPolicy) -> Iterator[Diagnostic]:

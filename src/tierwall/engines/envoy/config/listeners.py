@@ -55,6 +55,9 @@ from tierwall.engines.envoy.config.names import (
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.config.replies import local_replies
 from tierwall.engines.envoy.config.route_plan import RoutePlan, RoutePlanner
+from tierwall.engines.envoy.config.settings.compiler import SharedFilters
+from tierwall.engines.envoy.config.settings.filters import settings_filters
+from tierwall.engines.envoy.config.settings.frontend import FrontendSettings
 from tierwall.engines.envoy.config.tls import ListenerTls, listener_tls, transport_socket
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
@@ -72,6 +75,7 @@ _REJECT_REQUEST = protocol_pb2.HttpProtocolOptions.REJECT_REQUEST
 def http_filters(options: EnvoyOptions, policies: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the filters in order: read the message, check it, copy its facts, ask every policy, forward the request."""
     yield hcm_pb2.HttpFilter(name=CORS, typed_config=packed(cors_pb2.Cors()), disabled=True)
+    yield from settings_filters(options.static, policies)
     yield hcm_pb2.HttpFilter(name=MCP, typed_config=mcp.mcp_filter(options.largest_message), disabled=True)
     yield hcm_pb2.HttpFilter(name=OPEN, typed_config=mcp.open_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=BODILESS, typed_config=mcp.bodiless_filter(), disabled=True)
@@ -178,6 +182,9 @@ class FilterChain(NamedTuple):
     hostname: str
     # The listeners of the Gateway and its ListenerSets that it serves.
     listeners: tuple[Listener, ...]
+    frontend: FrontendSettings = FrontendSettings()
+    # The policies that set these.
+    settings: frozenset[Identity] = frozenset()
 
 
 class ServedGateways(Struct, frozen=True, eq=False):
@@ -191,6 +198,10 @@ class ServedGateways(Struct, frozen=True, eq=False):
     holders: Mapping[SocketAddress, Identity]
     # Why listeners are not served.
     unserved: Mapping[ListenerKey, ListenerProblem] = {}
+    # What settings put into filters, those filters as ECDS sends them, and the policies that need each cluster.
+    shared: SharedFilters = SharedFilters()
+    settings_configs: Mapping[str, Any] = {}
+    users: Mapping[str, Collection[Identity]] = {}
 
     @property
     def plans(self) -> list[RoutePlan]:
@@ -212,7 +223,11 @@ class ServedGateways(Struct, frozen=True, eq=False):
 
     def _listener(self, name: str, options: EnvoyOptions, routes: Mapping[str, Any], filters: list[Any]) -> Any:
         address, chains = self.ports[name]
-        return listener(name, address, [_chain(parts, routes[parts.plan.name], options, filters) for parts in chains])
+        out = listener(name, address, [_chain(parts, routes[parts.plan.name], options, filters) for parts in chains])
+        for parts, chain in zip(chains, out.filter_chains, strict=True):
+            parts.frontend.change_chain(chain)
+        chains[0].frontend.change_listener(out)
+        return out
 
     @property
     def listeners_in_force(self) -> frozenset[ListenerKey]:
@@ -227,7 +242,9 @@ class ServedGateways(Struct, frozen=True, eq=False):
 
 def _chain(parts: FilterChain, routes: Any, options: EnvoyOptions, filters: list[Any]) -> Any:
     tls = parts.tls
-    manager = connection_manager(parts.plan.name, routes, options, filters, tls is not None and tls.identifies)
+    identifies = tls is not None and tls.identifies
+    manager = connection_manager(parts.plan.name, routes, options, filters, identifies)
+    parts.frontend.change_manager(manager, options.max_connection_seconds if identifies else 0)
     digest = tls.digest if tls is not None else ""
     return filter_chain(parts.plan.name, manager, parts.socket, parts.hostname, digest)
 
@@ -238,14 +255,15 @@ def served_gateways(
     before: ServedGateways | None = None,
     declared: Snapshot | None = None,
     closed: Collection[Identity] = (),
+    refused: Mapping[Identity, str] | None = None,
 ) -> ServedGateways:
     """Return what an Envoy serves for the Gateways of a snapshot of usable objects.
 
     Where two of them want the same, the one that has it in `before` keeps it; otherwise the more senior one gets it.
     `declared` has the unusable objects, too: a Gateway with an error keeps its ports. `closed` are the routes that
-    answer 500.
+    answer 500, and `refused` the objects that Envoy refuses, with its words.
     """
-    builder = _ServedBuilder(snapshot, options, before, closed)
+    builder = _ServedBuilder(snapshot, options, before, closed, refused)
     builder.claim(before.holders if before is not None else {}, declared if declared is not None else snapshot)
     for gateway in builder.gateways:
         builder.add(gateway)
@@ -259,10 +277,11 @@ class _ServedBuilder:
         options: EnvoyOptions,
         before: ServedGateways | None,
         closed: Collection[Identity],
+        refused: Mapping[Identity, str] | None,
     ) -> None:
         self._snapshot = snapshot
         self._options = options
-        self._planning = RoutePlanner(snapshot, options, closed)
+        self._planning = RoutePlanner(snapshot, options, closed, refused)
         self._fence = ObjectFence()
         self._attached: dict[tuple[Resource, Resource, int], list[RouteOnListener]] = {}
         for route in snapshot.of_kind(*HTTP_ROUTE):
@@ -270,6 +289,8 @@ class _ServedBuilder:
             for attached_route in result[0] if result is not None else ():
                 key = attached_route.gateway, attached_route.listener.owner, attached_route.listener.number
                 self._attached.setdefault(key, []).append(attached_route)
+        # While Envoy refuses something, nothing of it is kept.
+        self._shared_before = before.shared if before is not None and not refused else SharedFilters()
         self._in_force = before.listeners_in_force if before is not None else frozenset()
         gateways = [
             gateway
@@ -358,6 +379,7 @@ class _ServedBuilder:
 
     def _chain(self, gateway: Resource, group: list[Listener]) -> FilterChain | None:
         first, tls, socket = group[0], None, None
+        frontend, policies = self._planning.settings.frontend(gateway, first)
         name = route_name(gateway, first)
         if first.protocol == "HTTPS":
             tls_or_problem = listener_tls(self._snapshot, gateway, first, self._options, self._diagnostics)
@@ -365,20 +387,32 @@ class _ServedBuilder:
                 self._unserved[listener_key(first)] = tls_or_problem
                 return None
             tls = tls_or_problem
-            socket, secrets = transport_socket(tls, name, self._options.static)
+            socket, secrets = transport_socket(tls, name, self._options.static, frontend.change_socket)
             self._secrets |= secrets
         attached = [
             (listener, self._attached.get((gateway, listener.owner, listener.number), [])) for listener in group
         ]
         for _, routes in attached:
             routes.sort(key=lambda attached_route: (attached_route.route.seniority, attached_route.parent))
-        return FilterChain(self._planning.plan(gateway, name, attached), tls, socket, first.hostname, tuple(group))
+        plan = self._planning.plan(gateway, name, attached)
+        return FilterChain(plan, tls, socket, first.hostname, tuple(group), frontend, policies)
 
     def serving(self) -> ServedGateways:
         """Return everything added so far."""
         problems = (*self._diagnostics, *self._fence.diagnostics, *self._planning.diagnostics)
         holders = {address: gateway.identity for address, gateway in self._holders.items()}
-        return ServedGateways(self._ports, self._planning.clusters, self._secrets, problems, holders, self._unserved)
+        settings = self._planning.settings
+        return ServedGateways(
+            self._ports,
+            self._planning.clusters,
+            self._secrets,
+            problems,
+            holders,
+            self._unserved,
+            settings.shared,
+            settings.shared.configs(self._shared_before),
+            settings.users,
+        )
 
 
 def _bind_key(gateway: Resource, port: int) -> str:

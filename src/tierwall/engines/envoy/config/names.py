@@ -40,15 +40,20 @@ PATH: Final = "x-tierwall-path"
 ID: Final = "x-tierwall-id"
 # Set if no protocol version knows the method, and the client's version wants to be told (MCP 2026-07-28, "Errors").
 UNKNOWN_METHOD: Final = "x-tierwall-unknown-method"
-# Set for `subscriptions/listen`, whatever it is judged as.
+# Set for `subscriptions/listen`, whatever it is judged as: the categories of lists whose changes it wants to be told.
 LISTENS: Final = "x-tierwall-listens"
-FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH, ID, UNKNOWN_METHOD, LISTENS)
+USER: Final = "x-tierwall-user"  # the name of a user with a password
+FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH, ID, UNKNOWN_METHOD, LISTENS, USER)
 # What the method header says of messages that rules judge by more than their method. No client can send a method with
 # a blank in it. A completion names a prompt or a template; one that names anything else, and a subscription to
 # anything but lists, resources and tasks, needs a rule for everything.
 OF_PROMPT: Final = "completion of prompt"
 OF_RESOURCE: Final = "completion of resource"
 OF_SOMETHING_ELSE: Final = "something else"
+# A subscription to two to eight resources: the first is in the URI header, the others are in this metadata (`uris`).
+TO_RESOURCES: Final = "subscription to resources"
+SUBSCRIPTION: Final = "tierwall.subscription"
+MOST_URIS: Final = 8
 # The header that names the checkpoint, by level; the route sets it (`checkpoints`).
 CHECKPOINT: Final = {"gateway": "x-tierwall-gateway", "backend": "x-tierwall-backend"}
 
@@ -57,6 +62,8 @@ SLOTS_PER_LEVEL: Final = 5
 # Shards of each slot, by level: there are few Gateways and many backends. A filter costs each request some time even
 # when it is off, so there are only a few. `bench envoy` and `bench envoy_change` show both sides.
 SHARDS: Final = {"gateway": 2, "backend": 8}
+# Counts the changes of the filters of gateway settings.
+SETTINGS_LAYOUT: Final = 1
 
 
 class Slot(NamedTuple):
@@ -122,7 +129,7 @@ def route_name(gateway: Resource, listener: Listener) -> str:
     rules may test, and the filter layout: routes for another layout would turn on filters that do not exist.
     """
     host = f"/{listener.hostname.lower() or '*'}" if listener.protocol == "HTTPS" else ""
-    layout = f"{SLOTS_PER_LEVEL}x{'+'.join(map(str, SHARDS.values()))}"
+    layout = f"{SLOTS_PER_LEVEL}x{'+'.join(map(str, SHARDS.values()))}s{SETTINGS_LAYOUT}"
     return f"{listener_name(gateway, listener.port)}/{layout}{host}"
 
 
@@ -161,9 +168,10 @@ def decider(reported: str) -> Decider:
 def backend_of_cluster(name: str) -> str | None:
     """Return the reference of the backend of a cluster, such as `XBackend/shop/orders`; None for other clusters."""
     kind, *rest = name.split("/")
-    if kind == "backend" and len(rest) == 3:
+    # A cluster with settings of its own has a further part.
+    if kind == "backend" and len(rest) in (3, 4):
         return f"XBackend/{rest[1]}/{rest[2]}"
-    return f"Service/{rest[0]}/{rest[1]}" if kind == "service" and len(rest) == 3 else None
+    return f"Service/{rest[0]}/{rest[1]}" if kind == "service" and len(rest) in (3, 4) else None
 
 
 def place_of(chain: str, virtual_host: str) -> dict[str, str]:

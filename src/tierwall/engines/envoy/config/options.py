@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from tierwall.gateway.model.fields import Profile
+from tierwall.tool.profile import ToolProfile
+
 # The largest RE2 program that Envoy accepts (runtime key `re2.max_program_size.error_level`): by default, and in the
 # Envoys that Tierwall runs. The default refuses ordinary patterns. RE2 matches in linear time, whatever the size.
 DEFAULT_PROGRAM_SIZE, MAX_PROGRAM_SIZE = 100, 1000
@@ -65,8 +68,12 @@ class EnvoyOptions(Struct, frozen=True, kw_only=True):
     # For HTTPS listeners that do not name a certificate, or an authority for client certificates.
     certificate: Certificate | None = None
     client_authority: bytes | None = None
+    # How settings of AgentgatewayPolicies are merged.
+    profile: Profile = "docs"
     denial: Denial = Denial.JSON_RPC
     reveal: DenialDetail = DenialDetail.POLICY
+    # Upstream's words tell nobody which policy denied.
+    tool_profile: ToolProfile = ToolProfile.TIERWALL
     # How long connections last whose clients show certificates, in seconds; 0 for any time.
     max_connection_seconds: int = 600
     # The largest MCP message, in bytes; Envoy keeps it in memory while reading it.

@@ -26,6 +26,9 @@ def contributors(state: CompileState, field: str, name: str) -> frozenset[Identi
         case "extension_configs":
             shard, _ = state.filters.shards.get(name, ((), None))
             identities = (policy.policy for _, policy in shard)
+            if name not in state.filters.shards and state.served is not None:
+                # The filters of settings hold parts of policies on any route.
+                identities = (key for plan in state.served.plans for key in _settings(plan))
         case "routes":
             identities = (key for chain in chains if chain.plan.name == name for key in _routes(state, chain))
         case "listeners":
@@ -34,7 +37,8 @@ def contributors(state: CompileState, field: str, name: str) -> frozenset[Identi
         case "secrets":
             identities = (key for chain in chains if name.endswith(f"/{chain.plan.name}") for key in _chain(chain))
         case "clusters":
-            identities = (*_backends(chains, name), *_authorizers(state, name))
+            users = state.served.users.get(name, ()) if state.served else ()
+            identities = (*_backends(chains, name), *_authorizers(state, name), *users)
         case _:
             identities = ()
     return frozenset(identities)
@@ -43,6 +47,7 @@ def contributors(state: CompileState, field: str, name: str) -> frozenset[Identi
 def _chain(chain: FilterChain) -> Iterator[Identity]:
     """Yield the Gateway and ListenerSets of a filter chain, and the Secrets and ConfigMaps that they refer to."""
     yield chain.plan.gateway.identity
+    yield from chain.settings
     for listener in chain.listeners:
         yield listener.owner.identity
         yield from referenced_identities(chain.plan.gateway, listener)
@@ -60,6 +65,7 @@ def _routes(state: CompileState, chain: FilterChain) -> Iterator[Identity]:
     for host in chain.plan.hosts:
         for route in host.routes:
             yield route.route.identity
+            yield from route.settings
             yield from (to.backend.identity for to in route.backends if to.backend is not None and to.host)
             checkpoints, _ = state.routes.by_route.get(route, ((), None))
             names.update(name for each in checkpoints for name in each)
@@ -68,10 +74,17 @@ def _routes(state: CompileState, chain: FilterChain) -> Iterator[Identity]:
         yield from (policy.policy for policy in policies if policy.authorizer is not None or policy.arguments)
 
 
+def _settings(plan: RoutePlan) -> Iterator[Identity]:
+    return (key for host in plan.hosts for route in host.routes for key in route.settings)
+
+
 def _backends(chains: Iterable[FilterChain], cluster: str) -> Iterator[Identity]:
     plans: Iterator[RoutePlan] = (chain.plan for chain in chains)
     for route in (route for plan in plans for host in plan.hosts for route in host.routes):
-        yield from (to.backend.identity for to in route.backends if to.backend is not None and to.cluster == cluster)
+        for to in route.backends:
+            if to.backend is not None and to.cluster == cluster:
+                yield to.backend.identity
+                yield from to.settings
 
 
 def _authorizers(state: CompileState, cluster: str) -> Iterator[Identity]:

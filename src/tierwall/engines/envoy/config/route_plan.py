@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tierwall.attach.backend import BackendRef, backend_refs, is_permitted
 from tierwall.attach.listener import Listener, narrower_hostname
@@ -24,6 +25,7 @@ from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.names import PLACE, backend_of_cluster
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.route_rules import apply_filters, plain_match, precedence, route_match
+from tierwall.engines.envoy.config.settings.compiler import RouteSettings, SettingsCompiler
 from tierwall.resources.resource import Identity, Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS
@@ -46,6 +48,8 @@ class RouteBackend(Struct, frozen=True, eq=False):
     host: str = ""
     # A part of the reference that is not supported: its requests are answered with 500.
     unsupported: str = ""
+    # The policies whose settings it has.
+    settings: frozenset[Identity] = frozenset()
 
 
 class PlannedRoute(Struct, frozen=True, eq=False):
@@ -58,6 +62,8 @@ class PlannedRoute(Struct, frozen=True, eq=False):
     # The number of the rule, and the part of it that is not supported: its requests are answered with 500.
     rule: int = 0
     unsupported: str = ""
+    # The policies whose settings the route has.
+    settings: frozenset[Identity] = frozenset()
 
 
 class UnresolvedRef(NamedTuple):
@@ -86,19 +92,32 @@ class RoutePlan(Struct, frozen=True, eq=False):
 class RoutePlanner:
     """Makes plans. `clusters` collects the clusters of their backends, `diagnostics` the problems."""
 
-    def __init__(self, snapshot: Snapshot, options: EnvoyOptions, closed: Collection[Identity] = ()) -> None:
-        """`closed` are the routes that answer 500."""
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        options: EnvoyOptions,
+        closed: Collection[Identity] = (),
+        refused: Mapping[Identity, str] | None = None,
+    ) -> None:
+        """`closed` are the routes that answer 500, `refused` the objects that Envoy refuses, with its words."""
+        self.settings = SettingsCompiler(snapshot, options, refused or {})
         self._snapshot = snapshot
         self._options = options
         self._closed = closed
         self._fence = ObjectFence()
-        self.clusters: dict[str, Any] = {}
+        self._clusters: dict[str, Any] = {}
         self._diagnostics: list[Diagnostic] = []
+
+    @property
+    def clusters(self) -> dict[str, Any]:
+        """The clusters of backends, and of services that settings refer to."""
+        asked = {name: service.message(self._options) for name, service in self.settings.clusters.items()}
+        return {**self._clusters, **asked}
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """The problems of all plans so far."""
-        return *self._diagnostics, *self._fence.diagnostics
+        return *self._diagnostics, *self.settings.diagnostics, *self._fence.diagnostics
 
     def plan(
         self, gateway: Resource, name: str, listeners: Sequence[tuple[Listener, list[RouteOnListener]]]
@@ -149,6 +168,7 @@ class RoutePlanner:
             by_rule.setdefault(ref.rule, []).append(ref)
         for number, rule in enumerate(rules(route)):
             backends = tuple(self._backend(gateway, listener, ref) for ref in by_rule.get(number, ()) if _weight(ref))
+            settings = self.settings.route(gateway, listener, route, number)
             for index, match in enumerate(list(list_of_maps(rule.get("matches"))) or [{}]):
                 message = route_components_pb2.Route(
                     name=f"{route.namespace}/{route.name}/{number}/{index}",
@@ -158,7 +178,8 @@ class RoutePlanner:
                 key = precedence(route, number, index, match)
                 filters = rule.get("filters")
                 unsupported = apply_filters(message, match, filters, listener, self._options.max_program_size)
-                yield key, self._route(message, unsupported, route, number, match, backends)
+                planned = self._route(message, unsupported, route, number, match, backends)
+                yield key, _with_settings(planned, settings)
 
     def _route(
         self,
@@ -197,12 +218,34 @@ class RoutePlanner:
             message = f"{BACKEND_FILTERS} are not supported: requests to it are answered with 500"
             self._diagnostics.append(ref.route.diagnostic(UNSUPPORTED, message, ref.path))
             return RouteBackend(gateway, listener, _weight(ref), unsupported=BACKEND_FILTERS)
-        self.clusters[cluster.name] = cluster
-        return RouteBackend(gateway, listener, _weight(ref), resource, cluster.name, clusters.external_host(resource))
+        settings = self.settings.backend(gateway, listener, ref.route, ref.rule, resource, ref.port)
+        if settings.closed:
+            return RouteBackend(gateway, listener, _weight(ref), unsupported=settings.closed)
+        settings.apply_to_cluster(cluster)
+        self._clusters[cluster.name] = cluster
+        host = clusters.external_host(resource)
+        return RouteBackend(gateway, listener, _weight(ref), resource, cluster.name, host, settings=settings.policies)
 
     def _cluster(self, backend: Resource, port: int) -> Any | None:
         words = "requests to it are answered with 500"
         return self._fence.guard(backend, words, lambda: clusters.backend_cluster(backend, port, self._options))
+
+
+def _with_settings(planned: PlannedRoute, settings: RouteSettings) -> PlannedRoute:
+    """Return a planned route with the settings of policies, or closed if Envoy cannot enforce one that restricts."""
+    if settings.closed:
+        planned.message.ClearField("action")
+        planned.message.direct_response.status = 500
+        unsupported = ", ".join(filter(None, (planned.unsupported, settings.closed)))
+        return PlannedRoute(
+            planned.message, planned.route, rule=planned.rule, unsupported=unsupported, settings=settings.policies
+        )
+    unsupported = settings.apply(planned.message)
+    if unsupported:
+        return _with_settings(planned, RouteSettings(unsupported, settings.policies))
+    if planned.backends and not planned.message.HasField("route"):
+        return PlannedRoute(planned.message, planned.route, rule=planned.rule, settings=settings.policies)
+    return replace(planned, settings=settings.policies)
 
 
 def unresolved(snapshot: Snapshot, ref: BackendRef) -> UnresolvedRef | None:

@@ -178,20 +178,21 @@ def _apply_filter(
     kind = entry.get("type")
     if kind == "RequestHeaderModifier":
         change = nested_map(entry, "requestHeaderModifier")
-        return _modify_headers(change, route.request_headers_to_add, route.request_headers_to_remove)
+        return modify_headers(change, route.request_headers_to_add, route.request_headers_to_remove)
     if kind == "ResponseHeaderModifier":
         change = nested_map(entry, "responseHeaderModifier")
-        return _modify_headers(change, route.response_headers_to_add, route.response_headers_to_remove)
+        return modify_headers(change, route.response_headers_to_add, route.response_headers_to_remove)
     if kind == "URLRewrite":
         return _set_rewrite(route, match, nested_map(entry, "urlRewrite"), max_program_size)
     if kind == "RequestRedirect":
         return _set_redirect(route, match, nested_map(entry, "requestRedirect"), listener, max_program_size)
     if kind == "CORS":
-        return _set_cors(route, nested_map(entry, "cors"), max_program_size)
+        return set_cors(route, nested_map(entry, "cors"), max_program_size)
     return f"filter {kind}"
 
 
-def _modify_headers(value: Mapping[str, Any], add: Any, remove: Any) -> str:
+def modify_headers(value: Mapping[str, Any], add: Any, remove: Any) -> str:
+    """Add the changes of headers to those of a route; return the first that cannot be made, or an empty string."""
     for field, action in (("set", _SET), ("add", _ADD)):
         for header in list_of_maps(value.get(field)):
             name, content = str(header.get("name")), str(header.get("value"))
@@ -293,7 +294,7 @@ def _redirect_port(value: Mapping[str, Any], listener: Listener) -> int:
     return port
 
 
-def _set_cors(route: Any, value: Mapping[str, Any], max_program_size: int) -> str:
+def set_cors(route: Any, value: Mapping[str, Any], max_program_size: int) -> str:
     """Configure the CORS filter (`HTTPCORSFilter`): the origins whose pages may read answers in a browser.
 
     The filter runs before policies. It answers preflight requests itself, so they never reach the backend. Every other

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -81,9 +81,9 @@ def _certificate(snapshot: Snapshot, listener: Listener, options: EnvoyOptions) 
             listener_problem.INVALID_CERTIFICATE, f"{listener} does not name a certificate"
         )
     place = _place(refs[0], "Secret", listener.owner.namespace)
-    data = _data(snapshot, listener.owner, place)
+    data = object_data(snapshot, listener.owner, place)
     words = f"certificate of {listener} cannot be used: "
-    if isinstance(data, _Unreadable):
+    if isinstance(data, UnreadableObject):
         reason = listener_problem.INVALID_CERTIFICATE if data.is_permitted else listener_problem.NOT_PERMITTED
         return ListenerProblem(reason, words + data.message)
     certificate = Certificate(data.get("tls.crt", b""), data.get("tls.key", b""))
@@ -123,8 +123,8 @@ def _authority(
     bundles = b""
     for ref in refs:
         place = _place(ref, "ConfigMap", gateway.namespace)
-        data = _data(snapshot, gateway, place)
-        if isinstance(data, _Unreadable):
+        data = object_data(snapshot, gateway, place)
+        if isinstance(data, UnreadableObject):
             if not data.is_permitted:
                 return ListenerProblem(listener_problem.NOT_PERMITTED, words + data.message, True)
             is_known = place.key in _READ
@@ -198,28 +198,28 @@ def _objects_of(snapshot: Snapshot, gateway: Resource) -> set[Identity]:
     return needed
 
 
-class _Unreadable(NamedTuple):
+class UnreadableObject(NamedTuple):
     """A reference whose data cannot be read, and why."""
 
     message: str
     is_permitted: bool = True
 
 
-def _data(snapshot: Snapshot, owner: Resource, place: Place) -> dict[str, bytes] | _Unreadable:
+def object_data(snapshot: Snapshot, owner: Resource, place: Place) -> dict[str, bytes] | UnreadableObject:
     """Return the data of a Secret or ConfigMap, or why it cannot be read."""
     if place.key not in _READ:
-        return _Unreadable(f"{place} is neither a Secret nor a ConfigMap")
+        return UnreadableObject(f"{place} is neither a Secret nor a ConfigMap")
     if not is_permitted(snapshot, owner, place):
-        return _Unreadable(f"no ReferenceGrant in namespace {place.namespace} permits {place}", is_permitted=False)
+        return UnreadableObject(f"no ReferenceGrant in namespace {place.namespace} permits {place}", is_permitted=False)
     resource = place.resource(snapshot)
     if resource is None and place.namespace == "default":
         resource = place._replace(namespace="").resource(snapshot)
     if resource is None:
-        return _Unreadable(f"{place} does not exist")
+        return UnreadableObject(f"{place} does not exist")
     try:
         return dict(_entries(resource))
     except (binascii.Error, ValueError):
-        return _Unreadable(f"{place} has data that is not Base64")
+        return UnreadableObject(f"{place} has data that is not Base64")
 
 
 def _entries(resource: Resource) -> Iterator[tuple[str, bytes]]:
@@ -235,8 +235,13 @@ def _problem(code: str, message: str, listener: Listener) -> Diagnostic:
     return listener.owner.diagnostic(code, message, ("spec", "listeners", listener.number))
 
 
-def transport_socket(tls: ListenerTls, name: str, static: bool) -> tuple[Any, dict[str, Any]]:
-    """Return the socket of a listener, and the Secrets that it refers to (none if they are inlined)."""
+def transport_socket(
+    tls: ListenerTls, name: str, static: bool, change: Callable[[Any], None] = lambda context: None
+) -> tuple[Any, dict[str, Any]]:
+    """Return the socket of a listener, and the Secrets that it refers to (none if they are inlined).
+
+    `change` makes the last changes of the DownstreamTlsContext.
+    """
     context = tls_pb2.DownstreamTlsContext()
     # A resumed session would keep an identity that was checked long ago, under an authority that may be gone.
     context.disable_stateless_session_resumption = True
@@ -244,6 +249,7 @@ def transport_socket(tls: ListenerTls, name: str, static: bool) -> tuple[Any, di
     common = context.common_tls_context
     common.alpn_protocols.extend(("h2", "http/1.1"))
     common.tls_params.tls_minimum_protocol_version = common_pb2.TlsParameters.TLSv1_2
+    change(context)
     certificate, authority = (secret_pb2.Secret(name=f"{kind}/{name}") for kind in ("certificate", "authority"))
     certificate.tls_certificate.certificate_chain.inline_bytes = tls.certificate.chain
     certificate.tls_certificate.private_key.inline_bytes = tls.certificate.key

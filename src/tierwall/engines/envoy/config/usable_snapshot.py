@@ -2,7 +2,7 @@
 
 An object that an API server would not have stored is as good as absent, as Gateway API says of references that do not
 resolve: a backend answers 500, a listener without its certificate is not opened, a grant permits nothing. A Gateway
-loses only the listeners at fault, if the fault is in them. AccessPolicies stay: a refused policy closes its targets
+loses only the listeners at fault, if the fault is in them. Policies stay: a refused policy closes its targets
 (docs/semantics.md#invalid-objects-fail-closed). The rules of a refused HTTPRoute answer 500: its requests must not
 reach the backend of a wider route.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tierwall.attach.place import GATEWAY, GATEWAY_API, HTTP_ROUTE, LISTENER_SET, SERVICE, X_LISTENER_SET
-from tierwall.attach.target import ACCESS_POLICIES
+from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
 from tierwall.engines.envoy.config.fence import failure
 from tierwall.resources.resource import Identity, Resource, list_of_maps
@@ -31,6 +31,7 @@ _OWNERS = (GATEWAY, LISTENER_SET, X_LISTENER_SET)
 _CONSEQUENCES: Mapping[KindKey, str] = {
     **dict.fromkeys(_OWNERS, "its listeners are not opened"),
     **dict.fromkeys(ACCESS_POLICIES, "every request to its targets is denied"),
+    **dict.fromkeys(GATEWAY_POLICIES, "requests to its targets are answered with 500"),
     HTTP_ROUTE: "its rules answer 500",
     **dict.fromkeys((SERVICE, *BACKENDS), "requests to it are answered with 500"),
     **dict.fromkeys((_SECRET, _CONFIG_MAP), "listeners that need it are not opened"),
@@ -38,7 +39,7 @@ _CONSEQUENCES: Mapping[KindKey, str] = {
     ("", "Namespace"): "its labels do not count",
 }
 _HOSTNAME = re.compile(r"(\*\.)?[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.ASCII)
-_CHECKED = tuple(key for key in _CONSEQUENCES if key not in ACCESS_POLICIES)
+_CHECKED = tuple(key for key in _CONSEQUENCES if key not in (*ACCESS_POLICIES, *GATEWAY_POLICIES))
 
 
 class UsableSnapshot(NamedTuple):

@@ -1,0 +1,73 @@
+"""Authorization by CEL: the union of the rules of all levels (agentgateway, "Authorization").
+
+Any Deny that is true denies. Every Require must be true. If there are Allows, one of them must be true. An expression
+that fails is false. Envoy tries the rules in this order and reports the policy whose rule decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from envoy.config.rbac.v3 import rbac_pb2
+from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as rbac_filter_pb2
+from xds.type.matcher.v3 import matcher_pb2
+
+from tierwall.engines.envoy.config.matchers import OnMatch, Predicate, cel_predicate, first_of, matcher
+from tierwall.engines.envoy.config.names import reported
+from tierwall.engines.envoy.config.rbac import action
+from tierwall.engines.envoy.config.settings.expressions import expression_message, is_valid
+from tierwall.engines.envoy.config.settings.filters import authorization_filter
+from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.gateway.model.fields import Phase
+from tierwall.resources.resource import nested_map
+
+# All rules of a route are in one message, which Envoy tries in order for each request.
+MAX_RULES = 1000
+
+
+def authorization(values: Sequence[Mapping[str, Any]], sources: Sequence[str], phase: Phase) -> RouteChange:
+    """Return the change of a route whose requests need these rules; each value has a source."""
+    denies: list[tuple[Predicate, OnMatch]] = []
+    requires: list[tuple[Predicate, OnMatch]] = []
+    allows: list[tuple[Predicate, OnMatch]] = []
+    has_allow = False
+    denied = ""
+    for value, source in zip(values, sources, strict=True):
+        kind = value.get("action", "Allow")
+        name = reported(source)
+        deny, allow = (action(name, act) for act in (rbac_pb2.RBAC.DENY, rbac_pb2.RBAC.ALLOW))
+        has_allow = has_allow or kind == "Allow"
+        denied = name if kind == "Allow" else denied
+        for number, text in enumerate(nested_map(value, "policy").get("matchExpressions") or ()):
+            if not is_valid(text):
+                # It is never true.
+                requires += [(_always(), deny)] if kind == "Require" else []
+                continue
+            predicate = cel_predicate(expression_message(text, "policy", "matchExpressions", number))
+            if kind == "Deny":
+                denies.append((predicate, deny))
+            elif kind == "Require":
+                requires.append((_negated(predicate), deny))
+            else:
+                allows.append((predicate, allow))
+    rules = [*denies, *requires, *allows]
+    if len(rules) > MAX_RULES:
+        raise Unenforceable(f"there are {len(rules)} rules, expected at most {MAX_RULES}")
+    otherwise = action(denied, rbac_pb2.RBAC.DENY) if has_allow else action("no rule denies", rbac_pb2.RBAC.ALLOW)
+    out = rbac_filter_pb2.RBACPerRoute()
+    out.rbac.matcher.CopyFrom(matcher(first_of(rules, otherwise)))
+    out.rbac.rules_stat_prefix = f"settings_{phase}_"
+    return turned_on(authorization_filter(phase), out)
+
+
+_Predicate = matcher_pb2.Matcher.MatcherList.Predicate
+
+
+def _negated(predicate: Predicate) -> Predicate:
+    return _Predicate(not_matcher=predicate)
+
+
+def _always() -> Predicate:
+    return cel_predicate(expression_message("true"))

@@ -1,0 +1,253 @@
+"""Compiles the settings at each place of a route plan: what a route gets of them, and whether it is closed.
+
+Each field has a function in one of the modules beside this one. A value that Envoy cannot enforce raises
+`Unenforceable`; if the field restricts requests, the place is then closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from tierwall.attach.listener import Listener
+from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE
+from tierwall.attach.section import rules
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy.config.fence import failure
+from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.config.settings import authentication, external, frontend, limits, traffic, upstream
+from tierwall.engines.envoy.config.settings.authorization import authorization
+from tierwall.engines.envoy.config.settings.filters import LIMITS, discovered_config, jwt_filter
+from tierwall.engines.envoy.config.settings.places import (
+    EffectiveField,
+    PlaceSettings,
+    SettingsReader,
+    not_enforced,
+    place_of,
+)
+from tierwall.engines.envoy.config.settings.services import ServiceCluster
+from tierwall.engines.envoy.config.settings.traffic import RouteChange
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.gateway.model.enforcement import UnenforcedSetting, restricts
+from tierwall.gateway.model.fields import PHASES, Phase
+from tierwall.gateway.model.places import RequestPlace
+from tierwall.gateway.sentence import native_settings
+from tierwall.resources.resource import Identity, Resource
+from tierwall.resources.snapshot import Snapshot
+
+_BACKENDS = (SERVICE, BACKEND, INFERENCE_POOL)
+_CLOSED = "requests that it applies to are answered with 500"
+
+
+class RouteSettings(NamedTuple):
+    """The changes that the settings of a place make to its Envoy routes, or why the place is closed."""
+
+    # Why requests are answered with 500, or an empty string.
+    closed: str = ""
+    policies: frozenset[Identity] = frozenset()
+    changes: tuple[RouteChange, ...] = ()
+
+    def apply_to_cluster(self, cluster: Any) -> None:
+        """Apply the settings of a backend to its cluster, which gets a name of its own if it changes."""
+        before = cluster.SerializeToString(deterministic=True)
+        for change in self.changes:
+            change(cluster)
+        after = cluster.SerializeToString(deterministic=True)
+        if after != before:
+            cluster.name += f"/{blake2b(after, digest_size=8).hexdigest()}"
+            cluster.load_assignment.cluster_name = cluster.name
+
+    def apply(self, route: Any) -> str:
+        """Apply the settings to an Envoy route; return why it must be closed instead, or an empty string."""
+        try:
+            for change in self.changes:
+                change(route)
+        except Unenforceable as error:
+            return str(error)
+        return ""
+
+
+class SharedFilters(NamedTuple):
+    """Requirements of tokens and limits by name: routes name them, and filters hold them."""
+
+    tokens: Mapping[str, authentication.TokenRequirement] = {}
+    limits: Mapping[str, limits.LocalLimit] = {}
+
+    def configs(self, before: SharedFilters) -> dict[str, Any]:
+        """Return the configurations of the filters; routes from before may still name what they named."""
+        tokens = authentication.token_filter({**before.tokens, **self.tokens})
+        buckets = limits.limit_filter({**before.limits, **self.limits})
+        messages = {**{jwt_filter(phase): tokens for phase in PHASES}, LIMITS: buckets}
+        return {name: discovered_config(name, message) for name, message in messages.items()}
+
+
+class SettingsCompiler:
+    """Compiles the settings of one snapshot; `diagnostics` collects what Envoy does not enforce."""
+
+    def __init__(self, snapshot: Snapshot, options: EnvoyOptions, refused: Mapping[Identity, str]) -> None:
+        self._snapshot = snapshot
+        self._options = options
+        self._reader = SettingsReader(snapshot, options.profile, refused)
+        self._diagnostics: dict[Diagnostic, None] = {}
+        self._tokens: dict[str, authentication.TokenRequirement] = {}
+        self._limits: dict[str, limits.LocalLimit] = {}
+        # Clusters of services, each with the policies that need it.
+        self.clusters: dict[str, ServiceCluster] = {}
+        self.users: dict[str, set[Identity]] = {}
+
+    @property
+    def shared(self) -> SharedFilters:
+        """The requirements and limits that filters hold for all routes."""
+        return SharedFilters(self._tokens, self._limits)
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """The problems of settings that are not enforced, each once."""
+        return tuple(self._diagnostics)
+
+    def frontend(self, gateway: Resource, listener: Listener) -> tuple[frontend.FrontendSettings, frozenset[Identity]]:
+        """Return the settings of connections to the port of a listener, and the policies that set them.
+
+        What Envoy cannot enforce of them closes the routes of the listener.
+        """
+        place = place_of(gateway, listener)
+        read = self._reader.at(place, "frontend")
+        values = {
+            name: field.value
+            for name in ("tls", "http", "tcp")
+            if (field := read.fields.get(f"frontend.{name}")) is not None
+            and self._change(place, field, "PostRouting") is not None
+        }
+        return frontend.FrontendSettings(**values), read.policies
+
+    def route(self, gateway: Resource, listener: Listener, route: Resource, rule: int) -> RouteSettings:
+        """Compile the settings of a rule on a listener, without those of its backends."""
+        place = place_of(gateway, listener, route, rule)
+        read: list[tuple[Phase, PlaceSettings]] = [("PostRouting", self._reader.at(place, "frontend"))]
+        read += [(phase, self._reader.at(place, "traffic", phase)) for phase in PHASES]
+        return self._compiled(place, read)
+
+    def backend(
+        self, gateway: Resource, listener: Listener, route: Resource, rule: int, backend: Resource, port: int
+    ) -> RouteSettings:
+        """Compile the settings of a backend of a rule."""
+        place = place_of(gateway, listener, route, rule)
+        if (backend.group, backend.kind) in _BACKENDS:
+            is_service = (backend.group, backend.kind) == SERVICE
+            place = place._replace(backend=backend, section=str(port) if is_service and port else "")
+        return self._compiled(place, [("PostRouting", self._reader.at(place, "backend"))])
+
+    def _compiled(self, place: RequestPlace, read: list[tuple[Phase, PlaceSettings]]) -> RouteSettings:
+        closed: list[str] = []
+        changes: list[RouteChange] = []
+        native = native_settings(rules(place.route)[place.rule]) if place.route and place.rule is not None else {}
+        for phase, settings in read:
+            self._diagnostics.update(dict.fromkeys(settings.diagnostics))
+            closed += [settings.closed] if settings.closed else []
+            for path, field in settings.fields.items():
+                # What a rule sets by itself beats policies, except those with Override.
+                if path in native and not field.source.locks:
+                    continue
+                change = self._change(place, field, phase)
+                if change is not None:
+                    changes.append(change)
+                elif restricts(path):
+                    closed.append(f"{path} of {field.source.source}")
+        policies = frozenset[Identity]().union(*(settings.policies for _, settings in read))
+        return RouteSettings(", ".join(closed), policies, tuple(changes))
+
+    def _change(self, place: RequestPlace, field: EffectiveField, phase: Phase) -> RouteChange | None:
+        """Return what a field does to a route; None if Envoy cannot enforce it."""
+        try:
+            return FIELDS[field.path](self, field, phase)
+        except Unenforceable as error:
+            part = UnenforcedSetting(field.path, error.path, str(error), restricts(field.path))
+            problem = not_enforced(field.source, part, place if part.restricts else None)
+        except Exception as error:
+            problem = failure(field.source.resource, _CLOSED, error)
+        self._diagnostics[problem] = None
+        return None
+
+    def _uses(self, cluster: ServiceCluster, policy: Resource) -> None:
+        self.clusters[cluster.name] = cluster
+        self.users.setdefault(cluster.name, set()).add(policy.identity)
+
+    def _jwt(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        required = authentication.token_requirement(self._snapshot, field.source.resource, field.value)
+        self._tokens[required.name] = required
+        for cluster in required.clusters:
+            self._uses(cluster, field.source.resource)
+        return authentication.token_change(phase, required)
+
+    def _api_keys(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        return authentication.api_keys(self._snapshot, field.source.resource, field.value, phase)
+
+    def _basic(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        return authentication.basic_users(self._snapshot, field.source.resource, field.value, phase)
+
+    def _authorization(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        sources = [str(candidate.source) for candidate in field.candidates]
+        return authorization(field.value, sources, phase)
+
+    def _ext_auth(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        policy = field.source.resource
+        change, cluster = external.external_authorization(self._snapshot, policy, field.value, phase)
+        self._uses(cluster, policy)
+        return change
+
+    def _local_limits(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        owner = f"{field.source.source} {field.level.identity if field.level is not None else ''}"
+        buckets = limits.local_limits(field.value, owner)
+        self._limits |= {bucket.name: bucket for bucket in buckets}
+        return limits.limit_change(buckets)
+
+    def _backend_tls(self, field: EffectiveField, phase: Phase) -> upstream.ClusterChange:
+        return upstream.tls(self._snapshot, field.source.resource, field.value)
+
+    def _cors(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        return traffic.cors(field.value, self._options)
+
+
+CompileField = Callable[[SettingsCompiler, EffectiveField, Phase], RouteChange]
+
+
+def _plain(make: Callable[[Any], RouteChange]) -> CompileField:
+    """Return the function of a field that needs nothing but its value."""
+    return lambda compiler, field, phase: make(field.value)
+
+
+def _checked(check: Callable[[Any], None]) -> CompileField:
+    """Return the function of a field that changes listeners, not routes: it only says whether Envoy can enforce it."""
+
+    def compile_field(compiler: SettingsCompiler, field: EffectiveField, phase: Phase) -> RouteChange:
+        check(field.value)
+        return lambda route: None
+
+    return compile_field
+
+
+FIELDS: Mapping[str, CompileField] = {
+    "frontend.tcp": _checked(frontend.check_tcp),
+    "frontend.tls": _checked(frontend.check_tls),
+    "frontend.http": _checked(frontend.check_http),
+    "backend.tcp": _plain(upstream.tcp),
+    "backend.tls": SettingsCompiler._backend_tls,
+    "backend.http": _plain(upstream.http),
+    "traffic.extAuth": SettingsCompiler._ext_auth,
+    "traffic.rateLimit.local": SettingsCompiler._local_limits,
+    "traffic.cors": SettingsCompiler._cors,
+    "traffic.csrf": _plain(traffic.csrf),
+    "traffic.headerModifiers.request": _plain(traffic.request_headers),
+    "traffic.headerModifiers.response": _plain(traffic.response_headers),
+    "traffic.hostRewrite": _plain(traffic.host_rewrite),
+    "traffic.timeouts": _plain(traffic.timeouts),
+    "traffic.retry": _plain(traffic.retry),
+    "traffic.delay": _plain(traffic.delay),
+    "traffic.authorization": SettingsCompiler._authorization,
+    "traffic.jwtAuthentication": SettingsCompiler._jwt,
+    "traffic.basicAuthentication": SettingsCompiler._basic,
+    "traffic.apiKeyAuthentication": SettingsCompiler._api_keys,
+    "traffic.directResponse": _plain(traffic.direct_response),
+    "traffic.buffer": _plain(traffic.buffer),
+}

@@ -1,0 +1,149 @@
+"""Expressions of settings in Envoy's words (agentgateway, "CEL expressions").
+
+agentgateway knows other variables than AccessPolicies do: `request.path` has no query, `jwt` are the claims of a token
+that was checked, `basicAuth.username` is a checked name. Claims come from the metadata of Envoy's filter, where all
+numbers are doubles. What Envoy does not know is `Unenforceable`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from tierwall.cel import Environment, ParseError
+from tierwall.cel.syntax import ast
+from tierwall.engines.envoy.config.cel_expression import (
+    ExpressionTranslator,
+    Inexpressible,
+    OverLimit,
+    call,
+    header_key,
+    index,
+    request_field,
+    translated_by,
+)
+from tierwall.engines.envoy.config.cel_message import parsed_expression
+from tierwall.engines.envoy.config.names import USER
+from tierwall.engines.envoy.config.settings.filters import CLAIMS, JWT_METADATA
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+
+_ENVIRONMENT = Environment(extensions=True)
+# Fields of agentgateway's `request`, as Envoy calls them.
+_REQUEST = {
+    "method": "method",
+    "path": "url_path",
+    "pathAndQuery": "path",
+    "host": "host",
+    "scheme": "scheme",
+}
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> ast.Expr | None:
+    try:
+        return _ENVIRONMENT.parse(text)
+    except ParseError:
+        return None
+
+
+def parsed(text: object, *path: str | int) -> ast.Expr:
+    """Return the tree of an expression."""
+    tree = _parsed(text) if isinstance(text, str) else None
+    if tree is None:
+        raise Unenforceable("the expression does not parse", *path)
+    return tree
+
+
+def is_valid(text: object) -> bool:
+    """Whether an expression parses; one that does not always fails."""
+    return isinstance(text, str) and _parsed(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def _translated(text: str) -> ast.Expr | str:
+    tree = _parsed(text)
+    if tree is None:
+        return "the expression does not parse"
+    try:
+        return translated_by(SettingsTranslator(), tree).check()
+    except (Inexpressible, OverLimit) as error:
+        return f"Envoy cannot evaluate it: {error}"
+
+
+def translated_setting(text: object, *path: str | int) -> ast.Expr:
+    """Return an expression in Envoy's words."""
+    tree = _translated(text) if isinstance(text, str) else "it is not a text"
+    if isinstance(tree, str):
+        raise Unenforceable(tree, *path)
+    return tree
+
+
+def expression_message(text: object, *path: str | int) -> Any:
+    """Return an expression as a message for Envoy."""
+    return parsed_expression(translated_setting(text, *path))
+
+
+class SettingsTranslator(ExpressionTranslator):
+    """Translates agentgateway's variables."""
+
+    def translate(self, tree: ast.Expr) -> ast.Expr:
+        """Return a tree in Envoy's words; raise Inexpressible or OverLimit if Envoy cannot evaluate it."""
+        match tree:
+            case ast.Has(operand=operand, field=field):
+                return self._presence(_path(operand), field)
+            case ast.Call(function="@in", args=(ast.Literal(value=str() as key), inside)) if _path(inside) == (
+                "request",
+                "headers",
+            ):
+                return self._presence(("request", "headers"), key)
+        path = _path(tree)
+        return super().translate(tree) if path is None else _variable(path)
+
+    def is_double(self, tree: ast.Expr) -> bool:
+        """Whether Envoy reads a variable as a double if it is a number."""
+        path = _path(tree)
+        return path is not None and path[0] == "jwt"
+
+    def _presence(self, path: tuple[str, ...] | None, field: str) -> ast.Expr:
+        if path == ("request", "headers"):
+            return call("@in", ast.Literal(header_key(field)), request_field("headers"))
+        if path is not None and path[0] == "jwt":
+            return call("@in", ast.Literal(field), _claims(path[1:]))
+        raise Inexpressible("it has `has` only for headers and claims")
+
+
+def _variable(path: tuple[str, ...]) -> ast.Expr:
+    match path:
+        case ("request", "headers", name):
+            return index(request_field("headers"), header_key(name))
+        case ("request", field) if field in _REQUEST:
+            return request_field(_REQUEST[field])
+        case ("jwt", _, *_):
+            return _claims(path[1:])
+        case ("basicAuth", "username"):
+            return index(request_field("headers"), USER)
+    raise Inexpressible(f"it has no `{'.'.join(path)}`")
+
+
+def _claims(path: tuple[str, ...]) -> ast.Expr:
+    value = index(index(ast.Select(ast.Ident("metadata"), "filter_metadata"), JWT_METADATA), CLAIMS)
+    for key in path:
+        value = index(value, key)
+    return value
+
+
+def _path(tree: ast.Expr) -> tuple[str, ...] | None:
+    """Return the variable and the fields of `jwt.a["b"]`; None for other expressions."""
+    fields: list[str] = []
+    while True:
+        match tree:
+            case ast.Ident(name=name):
+                return name.removeprefix("."), *reversed(fields)
+            case ast.Select(operand=operand, field=field, optional=False):
+                fields.append(field)
+                tree = operand
+            case ast.Call(function="_[_]", args=(operand, ast.Literal(value=str() as key))):
+                fields.append(key)
+                tree = operand
+            case _:
+                return None

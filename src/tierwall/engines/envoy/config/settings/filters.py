@@ -1,0 +1,131 @@
+"""The HTTP filters of gateway settings, in the order in which agentgateway applies the settings.
+
+They are off unless a route turns them on. Their settings are on the routes, except where Envoy takes them only in the
+filter: those come by ECDS, and routes name them. A route that names something that the filter does not hold is refused
+by the filter, so that nothing is open while the two arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from envoy.config.core.v3 import extension_pb2
+from envoy.extensions.filters.http.api_key_auth.v3 import api_key_auth_pb2
+from envoy.extensions.filters.http.basic_auth.v3 import basic_auth_pb2
+from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
+from envoy.extensions.filters.http.csrf.v3 import csrf_pb2
+from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
+from envoy.extensions.filters.http.fault.v3 import fault_pb2
+from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2 as jwt_pb2
+from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb2
+from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
+
+from tierwall.engines.envoy.config.external_auth import NOBODY, TIMEOUT_S
+from tierwall.engines.envoy.config.matchers import packed
+from tierwall.engines.envoy.config.names import HEADER_PREFIX, USER
+from tierwall.gateway.model.fields import Phase
+
+# Where the filter of tokens puts the claims of a token, for expressions.
+JWT_METADATA: Final = "envoy.filters.http.jwt_authn"
+CLAIMS: Final = "claims"
+LIMITS, BUFFER, CSRF, DELAY = "tierwall.limits", "tierwall.buffer", "tierwall.csrf", "tierwall.delay"
+_BUFFER_BYTES = 1 << 20
+
+
+def jwt_filter(phase: Phase) -> str:
+    """Return the name of the filter that checks JSON Web Tokens in a phase."""
+    return f"tierwall.{phase}.jwt"
+
+
+def basic_filter(phase: Phase) -> str:
+    """Return the name of the filter that checks names and passwords in a phase."""
+    return f"tierwall.{phase}.basic"
+
+
+def key_filter(phase: Phase) -> str:
+    """Return the name of the filter that checks API keys in a phase."""
+    return f"tierwall.{phase}.key"
+
+
+def ask_filter(phase: Phase) -> str:
+    """Return the name of the filter that asks an authorization service in a phase."""
+    return f"tierwall.{phase}.ask"
+
+
+def authorization_filter(phase: Phase) -> str:
+    """Return the name of the filter that authorizes requests in a phase."""
+    return f"tierwall.{phase}.authorization"
+
+
+def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the filters; `configured` has the configuration of those that come by ECDS."""
+    phases: tuple[Phase, ...] = ("PreRouting", "PostRouting")
+    for phase in phases:
+        yield _discovered(jwt_filter(phase), jwt_pb2.JwtAuthentication(), static, configured)
+        yield _off(basic_filter(phase), basic_auth_pb2.BasicAuth(forward_username_header=USER, users=_nobody()))
+        yield _off(key_filter(phase), _keys())
+        yield _off(ask_filter(phase), _asking(phase))
+        yield _off(authorization_filter(phase), rbac_pb2.RBAC())
+    yield _discovered(LIMITS, no_limits(), static, configured)
+    yield _off(BUFFER, buffer_pb2.Buffer(max_request_bytes={"value": _BUFFER_BYTES}))
+    yield _off(CSRF, csrf_pb2.CsrfPolicy(filter_enabled={"default_value": {}}))
+    yield _off(DELAY, fault_pb2.HTTPFault())
+
+
+def no_limits() -> Any:
+    """Return the filter of local rate limits without any limit."""
+    out = local_rate_limit_pb2.LocalRateLimit(stat_prefix="limits")
+    for share in (out.filter_enabled, out.filter_enforced):
+        share.default_value.numerator = 100
+    # Limits are descriptors; the bucket for everything else never empties.
+    bucket = out.token_bucket
+    bucket.max_tokens = bucket.tokens_per_fill.value = (1 << 32) - 1
+    bucket.fill_interval.seconds = 1
+    return out
+
+
+def _nobody() -> Any:
+    # A user without a password: no SHA-1 digest is of this length.
+    return {"inline_string": "nobody:{SHA}" + "A" * 27 + "="}
+
+
+def _keys() -> Any:
+    out = api_key_auth_pb2.ApiKeyAuth()
+    out.key_sources.add(header="authorization")
+    return out
+
+
+def _asking(phase: Phase) -> Any:
+    out = ext_authz_pb2.ExtAuthz(transport_api_version="V3", stat_prefix=f"settings_{phase}")
+    out.grpc_service.envoy_grpc.cluster_name = NOBODY
+    out.grpc_service.timeout.seconds = TIMEOUT_S
+    out.status_on_error.code = 403
+    out.include_peer_certificate = True
+    out.disallowed_headers.patterns.add().prefix = HEADER_PREFIX
+    return out
+
+
+def _off(name: str, message: Any) -> Any:
+    return hcm_pb2.HttpFilter(name=name, typed_config=packed(message), disabled=True)
+
+
+def _discovered(name: str, default: Any, static: bool, configured: Mapping[str, Any]) -> Any:
+    if static:
+        known = configured.get(name)
+        config = known.typed_config if known is not None else packed(default)
+        return hcm_pb2.HttpFilter(name=name, typed_config=config, disabled=True)
+    out = hcm_pb2.HttpFilter(name=name, disabled=True)
+    out.config_discovery.config_source.ads.SetInParent()
+    out.config_discovery.config_source.resource_api_version = "V3"
+    out.config_discovery.default_config.CopyFrom(packed(default))
+    out.config_discovery.type_urls.append(packed(default).type_url)
+    return out
+
+
+def discovered_config(name: str, message: Any) -> Any:
+    """Return the configuration of a filter as ECDS sends it."""
+    out = extension_pb2.TypedExtensionConfig(name=name)
+    out.typed_config.CopyFrom(packed(message))
+    return out

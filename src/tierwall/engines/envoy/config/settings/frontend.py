@@ -1,0 +1,146 @@
+"""Settings of the frontend section: TLS, HTTP and TCP of the connections from clients.
+
+They belong to a port of a Gateway, so every listener there has the same. A change of them gives the port new
+connections; those that are open keep what they began with, until they are drained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from envoy.extensions.transport_sockets.tls.v3 import common_pb2
+
+from tierwall.engines.envoy.config.connections import keep_alive, limit_connections
+from tierwall.engines.envoy.config.settings.traffic import byte_count, nanoseconds
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.resources.resource import nested_map
+from tierwall.values.time import NANOS
+
+GROUPS = {"P-256": "P-256", "P-384": "P-384", "X25519": "X25519", "X25519_MLKEM768": "X25519MLKEM768"}
+_VERSIONS = {"1.2": common_pb2.TlsParameters.TLSv1_2, "1.3": common_pb2.TlsParameters.TLSv1_3}
+_TLS13 = "TLS13_"
+_SMALLEST_WINDOW, _LARGEST_WINDOW = 65_535, (1 << 31) - 1
+_MOST_KILOBYTES = 8192
+_DAY = 86_400
+
+
+class FrontendSettings(NamedTuple):
+    """The settings of a port that Envoy enforces."""
+
+    tls: Mapping[str, Any] = {}
+    http: Mapping[str, Any] = {}
+    tcp: Mapping[str, Any] = {}
+
+    def change_socket(self, context: Any) -> None:
+        """Set ALPN, versions, cipher suites and groups of a DownstreamTlsContext."""
+        common = context.common_tls_context
+        if "alpnProtocols" in self.tls:
+            del common.alpn_protocols[:]
+            common.alpn_protocols.extend(self.tls["alpnProtocols"])
+        common.tls_params.MergeFrom(tls_parameters(self.tls))
+
+    def change_chain(self, chain: Any) -> None:
+        """Limit the time of a handshake."""
+        if "handshakeTimeout" in self.tls:
+            chain.transport_socket_connect_timeout.FromNanoseconds(nanoseconds(self.tls["handshakeTimeout"]))
+
+    def change_manager(self, manager: Any, max_connection_seconds: int) -> None:
+        """Set the limits of HTTP. `max_connection_seconds` is what already limits connections, 0 for no limit."""
+        http, common, http2 = self.http, manager.common_http_protocol_options, manager.http2_protocol_options
+        if "http1IdleTimeout" in http:
+            common.idle_timeout.FromNanoseconds(nanoseconds(http["http1IdleTimeout"]))
+        if "http1MaxHeaders" in http:
+            common.max_headers_count.value = http["http1MaxHeaders"]
+        for field, name in (
+            ("http2WindowSize", "initial_stream_window_size"),
+            ("http2ConnectionWindowSize", "initial_connection_window_size"),
+        ):
+            if field in http:
+                getattr(http2, name).value = _window(http[field], field)
+        if "http2KeepaliveInterval" in http or "http2KeepaliveTimeout" in http:
+            alive = http2.connection_keepalive
+            alive.interval.FromNanoseconds(nanoseconds(http.get("http2KeepaliveInterval", "60s")))
+            alive.timeout.FromNanoseconds(nanoseconds(http.get("http2KeepaliveTimeout", "20s")))
+        if "http2MaxHeaderSize" in http:
+            manager.max_request_headers_kb.value = _kilobytes(http["http2MaxHeaderSize"])
+        if "maxConnectionDuration" in http:
+            seconds = _seconds(http["maxConnectionDuration"])
+            limit_connections(manager, min(seconds, max_connection_seconds or seconds))
+
+    def change_listener(self, listener: Any) -> None:
+        """Set how TCP notices that a client is gone."""
+        if "keepalive" in self.tcp:
+            keep_alive(listener, *keepalive_times(self.tcp["keepalive"]))
+
+
+def check_tls(value: Mapping[str, Any]) -> None:
+    """Raise Unenforceable if Envoy cannot enforce TLS settings."""
+    tls_parameters(value)
+    if "handshakeTimeout" in value:
+        nanoseconds(value["handshakeTimeout"], "handshakeTimeout")
+
+
+def check_http(value: Mapping[str, Any]) -> None:
+    """Raise Unenforceable if Envoy cannot enforce HTTP settings."""
+    for field in ("http2WindowSize", "http2ConnectionWindowSize"):
+        if field in value:
+            _window(value[field], field)
+    if "http2MaxHeaderSize" in value:
+        _kilobytes(value["http2MaxHeaderSize"])
+
+
+def check_tcp(value: Mapping[str, Any]) -> None:
+    """Raise Unenforceable if Envoy cannot enforce TCP settings."""
+    keepalive_times(nested_map(value, "keepalive"))
+
+
+def tls_parameters(value: Mapping[str, Any]) -> Any:
+    """Return the versions, cipher suites and groups of TLS."""
+    out = common_pb2.TlsParameters()
+    least = value.get("minProtocolVersion")
+    suites = value.get("cipherSuites") or ()
+    older = [suite for suite in suites if not suite.startswith(_TLS13)]
+    if suites and not older:
+        # Envoy chooses among the suites of TLS 1.3 by itself; without another suite, nothing older is left.
+        least = "1.3"
+    if least is not None:
+        out.tls_minimum_protocol_version = _VERSIONS[least]
+    if "maxProtocolVersion" in value:
+        out.tls_maximum_protocol_version = _VERSIONS[value["maxProtocolVersion"]]
+        if least == "1.3" and value["maxProtocolVersion"] == "1.2":
+            raise Unenforceable("no version of TLS is left", "maxProtocolVersion")
+    out.cipher_suites.extend(map(_suite, older))
+    out.ecdh_curves.extend(GROUPS[group] for group in value.get("keyExchangeGroups") or ())
+    return out
+
+
+def _suite(name: str) -> str:
+    """Return BoringSSL's name of a suite: `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`, `ECDHE-RSA-AES128-GCM-SHA256`."""
+    exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
+    cipher = cipher.replace("AES_", "AES").removesuffix("_SHA256") if "CHACHA20" in cipher else cipher
+    return f"{exchange}_{cipher.replace('AES_', 'AES')}".replace("_", "-")
+
+
+def keepalive_times(value: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return after how many seconds of silence TCP asks, how often, and how many times."""
+    time, interval = (_seconds(value.get(field, default)) for field, default in (("time", "60s"), ("interval", "10s")))
+    return time, interval, int(value.get("retries", 6))
+
+
+def _seconds(text: object) -> int:
+    return max(1, min(nanoseconds(text) // NANOS, 365 * _DAY))
+
+
+def _window(value: object, field: str) -> int:
+    size = byte_count(value, field)
+    if not _SMALLEST_WINDOW <= size <= _LARGEST_WINDOW:
+        raise Unenforceable(f"Envoy takes {_SMALLEST_WINDOW} to {_LARGEST_WINDOW} bytes", field)
+    return size
+
+
+def _kilobytes(value: object) -> int:
+    size = -(-byte_count(value, "http2MaxHeaderSize") // 1024)
+    if size > _MOST_KILOBYTES:
+        raise Unenforceable(f"Envoy takes at most {_MOST_KILOBYTES} KiB", "http2MaxHeaderSize")
+    return size

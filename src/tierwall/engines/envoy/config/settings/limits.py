@@ -1,0 +1,71 @@
+"""Local rate limits: buckets of requests, refilled every second, minute or hour (agentgateway, "Rate limiting").
+
+The filter holds one bucket for each entry of each limit, and routes name theirs. So all routes for which one policy on
+one target sets the limit draw on the same bucket, as in agentgateway. Each Envoy and each of its listeners counts for
+itself, and a change of any limit there fills the buckets again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from tierwall.engines.envoy.config.checkpoints import on
+from tierwall.engines.envoy.config.settings.filters import LIMITS, no_limits
+from tierwall.engines.envoy.config.settings.traffic import RouteChange
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+
+_SECONDS = {"Seconds": 1, "Minutes": 60, "Hours": 3600}
+_KEY = "limit"
+_MOST = (1 << 32) - 1
+
+
+class LocalLimit(NamedTuple):
+    """A bucket: its name, how many requests it holds, how many it gets each time, and how often, in seconds."""
+
+    name: str
+    capacity: int
+    refill: int
+    seconds: int
+
+
+def local_limits(entries: Sequence[Mapping[str, Any]], owner: str) -> tuple[LocalLimit, ...]:
+    """Return the buckets of a limit; `owner` tells limits with equal numbers apart."""
+    limits = []
+    for number, entry in enumerate(entries):
+        refill, burst = int(entry["requests"]), int(entry.get("burst", 0))
+        if refill + burst > _MOST:
+            raise Unenforceable(f"Envoy counts at most {_MOST} requests", number)
+        seconds = _SECONDS[entry["unit"]]
+        text = f"{owner}\0{number}\0{refill}\0{burst}\0{seconds}"
+        name = blake2b(text.encode(), digest_size=16).hexdigest()
+        limits.append(LocalLimit(name, refill + burst, refill, seconds))
+    return tuple(limits)
+
+
+def limit_change(limits: Sequence[LocalLimit]) -> RouteChange:
+    """Return the change of a route with these limits."""
+
+    def apply(route: Any) -> None:
+        if not route.HasField("route"):
+            raise Unenforceable("Envoy limits only requests that it forwards")
+        route.typed_per_filter_config[LIMITS].CopyFrom(on())
+        for limit in limits:
+            action = route.route.rate_limits.add().actions.add()
+            action.generic_key.descriptor_key, action.generic_key.descriptor_value = _KEY, limit.name
+
+    return apply
+
+
+def limit_filter(limits: Mapping[str, LocalLimit]) -> Any:
+    """Return the filter that holds the buckets of all routes."""
+    out = no_limits()
+    for name in sorted(limits):
+        limit = limits[name]
+        descriptor = out.descriptors.add()
+        descriptor.entries.add(key=_KEY, value=name)
+        bucket = descriptor.token_bucket
+        bucket.max_tokens, bucket.tokens_per_fill.value = limit.capacity, limit.refill
+        bucket.fill_interval.seconds = limit.seconds
+    return out

@@ -1,0 +1,180 @@
+"""The settings in force at the places that Envoy serves, merged as `tierwall effective` merges them.
+
+The gateway plane decides which value counts; nothing is merged again here. What Envoy does not enforce is said, and
+where it restricts, the place is closed. So is a place with a policy that takes no part in merges because admission or
+Envoy refuses it: nobody knows what it would have restricted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tierwall.attach.listener import Listener
+from tierwall.attach.place import BACKEND
+from tierwall.attach.target import GATEWAY_POLICIES, attachments
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy.config.usable_snapshot import refusal
+from tierwall.gateway.decide import Candidate, MergedField, Merger, merger
+from tierwall.gateway.model.conditional import ANY_REQUEST
+from tierwall.gateway.model.enforcement import UnenforcedSetting, conditional, unenforced
+from tierwall.gateway.model.fields import Phase, Profile, Section
+from tierwall.gateway.model.places import AttachedLevel, Level, RequestPlace, levels
+from tierwall.resources.resource import Identity, Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import is_understood, objections
+
+NOT_ENFORCED, CLOSES = "TW662", "TW663"
+# An agent's messages to a language model only go to backends that are one.
+_ONLY_FOR_MODELS = "backend.ai."
+_ONLY_FOR_SERVERS = "backend.mcp."
+
+
+class EffectiveField(NamedTuple):
+    """A field that is set at a place: its value, or the values of a union, and where they come from."""
+
+    path: str
+    value: Any
+    candidates: tuple[Candidate, ...]
+    # The level of the candidate that counts, which tells its targets apart.
+    level: Level | None = None
+
+    @property
+    def source(self) -> Candidate:
+        """The object that sets the field, or the first of a union."""
+        return self.candidates[0]
+
+
+class PlaceSettings(NamedTuple):
+    """The settings of one section and phase at a place that Envoy can enforce, and what it cannot."""
+
+    fields: Mapping[str, EffectiveField]
+    # Why requests there are refused, or an empty string.
+    closed: str
+    diagnostics: tuple[Diagnostic, ...]
+    # The policies that have a part in it.
+    policies: frozenset[Identity]
+
+
+NO_SETTINGS = PlaceSettings({}, "", (), frozenset())
+
+
+class SettingsReader:
+    """Reads the settings in force of one snapshot. `refused` are policies that Envoy refuses, with its words."""
+
+    def __init__(self, snapshot: Snapshot, profile: Profile, refused: Mapping[Identity, str]) -> None:
+        self._snapshot = snapshot
+        self._profile = profile
+        self._refused = refused
+        self._mergers: dict[Phase, Merger] = {
+            phase: merger(snapshot, profile, phase, ANY_REQUEST) for phase in ("PostRouting", "PreRouting")
+        }
+        every = attachments(snapshot, GATEWAY_POLICIES, admitted=False)
+        self._left_out = {
+            policy: words for policy in every.policies if (words := self._left_out_words(policy)) is not None
+        }
+        self._every = every
+
+    def _left_out_words(self, policy: Resource) -> str | None:
+        """Return why a policy takes no part in merges although it is there, or None if it takes part."""
+        if policy.identity in self._refused:
+            return refusal(policy, self._refused[policy.identity]).message
+        if is_understood(self._snapshot, policy):
+            return None
+        words = next(iter(objections(self._snapshot, policy)), "it has fields or values that Tierwall does not know")
+        return f"{policy.reference} is refused: {words}"
+
+    def at(self, place: RequestPlace, section: Section, phase: Phase = "PostRouting") -> PlaceSettings:
+        """Return the settings of a section at a place in a phase."""
+        merging = self._mergers[phase]
+        section_levels = levels(place, self._profile)[section]
+        merged = merging.merge_fields(merging.levels_with_settings(section, section_levels))
+        left_out = self._left_out_at(section_levels) if self._left_out else []
+        if not merged and not left_out:
+            return NO_SETTINGS
+        fields: dict[str, EffectiveField] = {}
+        problems: dict[Diagnostic, None] = {}
+        closed: list[str] = []
+        for policy in left_out:
+            closed.append(str(policy.reference))
+            message = f"{self._left_out[policy]}: requests to {place} are answered with 500"
+            problems[policy.diagnostic(CLOSES, message)] = None
+        by_name = {str(level.name): level for level in section_levels}
+        for path, field in merged.items():
+            if not _applies(path, place) or not field.in_force[0].has_value:
+                continue
+            missing = list(_missing(field))
+            for candidate, part in missing:
+                problems[not_enforced(candidate, part, place if part.restricts else None)] = None
+                if part.restricts:
+                    closed.append(f"{part.name} of {candidate.source}")
+            if not any(not part.path for _, part in missing):
+                values = [candidate.value for candidate in field.in_force]
+                value = values if field.field.union else values[0]
+                level = next((by_name[name] for name in _level_names(field)), None)
+                fields[path] = EffectiveField(path, value, field.in_force, level)
+        policies = {candidate.resource.identity for field in merged.values() for candidate in field.in_force}
+        policies |= {policy.identity for policy in left_out}
+        return PlaceSettings(fields, ", ".join(closed), tuple(problems), frozenset(policies))
+
+    def _left_out_at(self, section_levels: Iterable[Level]) -> list[Resource]:
+        return [
+            policy
+            for level in section_levels
+            if isinstance(level, AttachedLevel)
+            for policy in self._every.at(level.place)
+            if policy in self._left_out
+        ]
+
+
+def _applies(path: str, place: RequestPlace) -> bool:
+    """Whether a field means anything for the backend of a place: only some backends are models or MCP servers."""
+    if not path.startswith((_ONLY_FOR_MODELS, _ONLY_FOR_SERVERS)):
+        return True
+    backend = place.backend
+    if backend is None or (backend.group, backend.kind) == BACKEND:
+        return backend is not None
+    return False
+
+
+def _level_names(field: MergedField) -> Iterator[str]:
+    """Yield the names of the levels that the object in force is attached at."""
+    winner = field.in_force[0]
+    return (tier.name for tier in field.stack if any(candidate is winner for candidate in tier.policies))
+
+
+def _missing(field: MergedField) -> Iterator[tuple[Candidate, UnenforcedSetting]]:
+    """Yield what Envoy does not enforce of a field; a part without a path is the whole field."""
+    path = field.field.path
+    for candidate in field.in_force:
+        for part in unenforced(path, candidate.value):
+            yield candidate, part
+            if not part.path:
+                return
+    if not field.field.union and any(candidate.written.entries is not None for candidate in field.in_force):
+        first = field.in_force[0]
+        if len(field.in_force) > 1 or not first.certain or _has_condition(first):
+            yield first, conditional(path)
+
+
+def _has_condition(candidate: Candidate) -> bool:
+    """Whether the selected entry of a list depends on the request."""
+    entries = candidate.written.entries or ()
+    return candidate.entry is not None and entries[candidate.entry].get("condition") is not None
+
+
+def not_enforced(candidate: Candidate, part: UnenforcedSetting, closed: RequestPlace | None) -> Diagnostic:
+    """Return the diagnostic of a part that Envoy does not enforce, and of the place that is closed for it, if any."""
+    words = f"Envoy does not enforce `{part.name}` of {candidate.source}: {part.words}"
+    path = (*candidate.path, *part.path)
+    if closed is None:
+        return candidate.resource.diagnostic(NOT_ENFORCED, f"{words}; requests pass without it", path, key=True)
+    message = f"{words}; requests to {closed} are answered with 500"
+    return candidate.resource.diagnostic(CLOSES, message, path, key=True)
+
+
+def place_of(
+    gateway: Resource, listener: Listener, route: Resource | None = None, rule: int | None = None
+) -> RequestPlace:
+    """Return the place of a rule on a listener."""
+    return RequestPlace(gateway, None if listener.owner is gateway else listener.owner, listener, route, rule)

@@ -1,0 +1,11 @@
+"""The error of a value that Envoy cannot enforce."""
+
+from __future__ import annotations
+
+
+class Unenforceable(Exception):
+    """Envoy cannot enforce a value of a setting; the message says why, `path` where in the value it stands."""
+
+    def __init__(self, message: str, *path: str | int) -> None:
+        super().__init__(message)
+        self.path = path

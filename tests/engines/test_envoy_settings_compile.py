@@ -1,0 +1,129 @@
+"""The compiler obeys settings of AgentgatewayPolicies or closes what they restrict (docs/gateway.md#obeyed-by-run)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.worlds.gateway_settings import PLAIN, gateway, policy, route, service
+from tierwall.engines.envoy.config.compile import XdsResources, compile
+from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.config.settings import compiler
+from tierwall.gateway.model.enforcement import ENFORCEMENT, EnforcementState
+from tierwall.gateway.model.fields import FIELDS
+from tierwall.resources.load import load_objects
+from tierwall.resources.snapshot import Snapshot
+
+GUARD = {"backendRef": {"name": "guard", "port": 80}}
+EXT_PROC = {"extProc": GUARD}
+
+
+def compiled(*objects: dict[str, Any], **options: Any) -> XdsResources:
+    snapshot = Snapshot.of(load_objects(list(objects)))
+    return compile(snapshot, EnvoyOptions(**options))[0]
+
+
+def statuses(resources: XdsResources) -> dict[str, int]:
+    """The status that each route answers by itself, 0 if it forwards."""
+    (configuration,) = resources.routes.values()
+    routes = [route for host in configuration.virtual_hosts for route in host.routes if route.name != "ambiguous"]
+    return {route.name.removeprefix("shop/"): route.direct_response.status for route in routes}
+
+
+def codes(resources: XdsResources) -> list[str]:
+    return [diagnostic.code for diagnostic in resources.diagnostics]
+
+
+def test_every_enforced_field_has_a_compiler_and_no_other() -> None:
+    enforced = {path for path in FIELDS if ENFORCEMENT[path].state is not EnforcementState.NOT_ENFORCED}
+    assert compiler.FIELDS.keys() == enforced
+
+
+def test_a_restriction_that_envoy_cannot_enforce_closes_its_rule_alone() -> None:
+    resources = compiled(*PLAIN, policy("p", "HTTPRoute/web", section="a", traffic=EXT_PROC))
+    assert statuses(resources) == {"web/0/0": 500, "web/1/0": 0}
+    assert codes(resources) == ["TW663"]
+    assert "requests to Gateway/shop/edge#http, HTTPRoute/shop/web rule a are answered with 500" in str(
+        resources.diagnostics[0].message
+    )
+
+
+def test_on_a_gateway_it_closes_every_rule() -> None:
+    resources = compiled(*PLAIN, policy("p", "Gateway/edge", traffic=EXT_PROC))
+    assert statuses(resources) == {"web/0/0": 500, "web/1/0": 500}
+
+
+def test_before_routing_it_closes_as_well() -> None:
+    resources = compiled(*PLAIN, policy("p", "Gateway/edge", traffic={**EXT_PROC, "phase": "PreRouting"}))
+    assert statuses(resources) == {"web/0/0": 500, "web/1/0": 500}
+
+
+def test_a_setting_that_restricts_nothing_is_said_and_left_out() -> None:
+    resources = compiled(*PLAIN, policy("p", "HTTPRoute/web", backend={"health": {"unhealthyCondition": "true"}}))
+    assert statuses(resources) == {"web/0/0": 0, "web/1/0": 0}
+    assert set(codes(resources)) == {"TW662"}
+
+
+def test_settings_of_a_backend_close_only_that_backend() -> None:
+    both = route("web", [{"backendRefs": [{"name": "one", "port": 80}, {"name": "two", "port": 80}]}])
+    tunnel = policy("p", "Service/two", backend={"tunnel": GUARD})
+    resources = compiled(gateway(), service("one"), service("two"), both, tunnel)
+    (configuration,) = resources.routes.values()
+    (split,) = [route for host in configuration.virtual_hosts for route in host.routes if route.name != "ambiguous"]
+    clusters = [cluster.name for cluster in split.route.weighted_clusters.clusters]
+    assert clusters == ["service/shop/one/80", "nowhere"]
+
+
+def test_settings_for_language_models_do_not_close_other_backends() -> None:
+    guard = {"ai": {"promptGuard": {"request": [{"regex": {"matches": ["x"]}}]}}}
+    resources = compiled(*PLAIN, policy("p", "Gateway/edge", backend=guard))
+    assert statuses(resources) == {"web/0/0": 0, "web/1/0": 0}
+
+
+def test_a_policy_that_admission_refuses_closes_its_target() -> None:
+    resources = compiled(*PLAIN, policy("p", "HTTPRoute/web", section="a", traffic={"timeouts": {"request": "soon"}}))
+    assert statuses(resources) == {"web/0/0": 500, "web/1/0": 0}
+    assert "TW663" in codes(resources)
+
+
+def test_a_policy_that_envoy_refuses_closes_its_target() -> None:
+    timeout = policy("p", "HTTPRoute/web", section="a", traffic={"timeouts": {"request": "1s"}})
+    snapshot = Snapshot.of(load_objects([*PLAIN, timeout]))
+    (identity,) = (resource.identity for resource in snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy"))
+    resources, state = compile(snapshot, EnvoyOptions(), refused={identity: "no"})
+    assert statuses(resources) == {"web/0/0": 500, "web/1/0": 0}
+    assert "TW636" in codes(resources)
+    (name,) = resources.routes
+    assert identity in state.contributors("routes", name)
+
+
+def test_a_conditional_list_closes_if_it_restricts() -> None:
+    entries = [{"condition": "request.path == '/a'", "policy": {"status": 403}}]
+    resources = compiled(
+        *PLAIN, policy("p", "HTTPRoute/web", section="a", traffic={"directResponse": {"conditional": entries}})
+    )
+    assert statuses(resources) == {"web/0/0": 500, "web/1/0": 0}
+
+
+@pytest.mark.parametrize(("profile", "timeout"), [("docs", 1), ("agentgateway", 1)])
+def test_the_winner_of_the_merge_is_compiled(profile: str, timeout: int) -> None:
+    resources = compiled(
+        *PLAIN,
+        policy("wide", "Gateway/edge", traffic={"timeouts": {"request": "9s"}}),
+        policy("narrow", "HTTPRoute/web", section="a", traffic={"timeouts": {"request": "1s"}}),
+        profile=profile,
+    )
+    (configuration,) = resources.routes.values()
+    routes = {route.name: route for host in configuration.virtual_hosts for route in host.routes}
+    assert routes["shop/web/0/0"].route.timeout.seconds == timeout
+    assert routes["shop/web/1/0"].route.timeout.seconds == 9
+
+
+def test_what_a_rule_sets_by_itself_beats_policies_without_override() -> None:
+    native = route("web", [{"timeouts": {"request": "3s"}, "backendRefs": [{"name": "one", "port": 80}]}])
+    for strategy, seconds in (("Default", 3), ("Override", 1)):
+        wide = policy("wide", "Gateway/edge", traffic={"timeouts": {"request": "1s"}}, inheritance=strategy)
+        (configuration,) = compiled(gateway(), service("one"), native, wide).routes.values()
+        routes = {route.name: route for host in configuration.virtual_hosts for route in host.routes}
+        assert routes["shop/web/0/0"].route.timeout.seconds == seconds

@@ -14,7 +14,7 @@ TESTS ?= tests
 SBOM  ?= dist/tierwall.cdx.json
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock sbom krew image audit-dependencies clean kernel-tools cluster-tools node-tools conformance mcp-suite
+.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock sbom krew image audit-dependencies clean kernel-tools cluster-tools node-tools browser-tools conformance tool-conformance mcp-suite
 
 help: ## say what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -45,7 +45,7 @@ run: dev ## two agents, an Envoy, policies: see who may call what, then play wit
 tour-shop: install ## check and test an example folder and show the report
 	@examples/shop/tour
 
-test: dev kernel-tools cluster-tools node-tools mcp-suite ## everything: style, types, layers, tests
+test: dev kernel-tools cluster-tools node-tools browser-tools mcp-suite ## everything: style, types, layers, tests
 	$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest $(if $(filter true,$(CI)),--durations=20)
 
@@ -71,12 +71,22 @@ cluster-tools: ## build the kube-apiserver, kubectl, etcd and helm that the clus
 node-tools: ## build or fetch the kubelet, containerd and so on that tests with real pods run, once; says so where it cannot
 	@deploy/cluster-tools/nodes/build
 
+browser-tools: ## install the chromium in which the explorer is tested; says so where it cannot
+	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  install() { apt-get install -y -qq --no-install-recommends chromium >/dev/null; }; \
+	  install 2>/dev/null || { apt-get update -qq && install; } && exit 0; fi; \
+	echo "chromium is missing and cannot be installed here (root and apt are needed): tests in a browser will be skipped"
+
 mcp-suite: ## install the official conformance suite of MCP, once; says so where it cannot
 	@deploy/mcp-suite/install
 
 conformance: dev cluster-tools node-tools ## run upstream's suites on real nodes with the chart, SUITES="…" for some; reports go to dist/conformance
 	@deploy/cluster-tools/conformance/build
 	$(BIN)/python -m tests.upstream_suites $(SUITES)
+
+tool-conformance: dev ## ask an Envoy what kube-agentic-networking's suite asks; the report goes to dist/conformance
+	@$(BIN)/python -m tests.tool_conformance
 
 check: dev ## style, types, layers and plain words only
 	$(BIN)/ruff check .

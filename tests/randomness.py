@@ -27,3 +27,8 @@ def seeds(number: int) -> range:
 def rounds(number: int) -> int:
     """Return the rounds of a storm that has `number` of them in `make test`."""
     return number * SOAK
+
+
+def in_soak() -> bool:
+    """Whether storms are longer than in `make test`: then they may also wait."""
+    return SOAK > 1

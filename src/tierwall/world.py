@@ -308,11 +308,13 @@ class World:
 
         return [status_document(status) for status in self.statuses(*references)]
 
-    def statuses(self, *references: str | Reference) -> list[AnyStatus]:
+    def statuses(self, *references: str | Reference, profile: str = "tierwall") -> list[AnyStatus]:
         """Return the status of policies, for callers inside Tierwall."""
         from tierwall.analyze.statuses import statuses
+        from tierwall.tool.profile import ToolProfile
 
-        return statuses(self._snapshot, *(str(name) for name in references), namespace=self._namespace)
+        names = (str(name) for name in references)
+        return statuses(self._snapshot, *names, namespace=self._namespace, profile=ToolProfile(profile))
 
     def objects(self, kind: str | None = None) -> Iterator[Resource]:
         """Iterate over all objects, or those of one kind, in the order they were read."""

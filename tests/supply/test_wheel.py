@@ -61,6 +61,8 @@ NEED_SERVE = {
     "test --engine envoy": f"{TOOL}/tests",
     "enforce nft --watch": f"{SHOP}/manifests",
 }
+# What needs the extra `ui`.
+NEED_UI = {"ui": f"{SHOP}/manifests --no-open"}
 
 
 def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[str]:
@@ -91,8 +93,8 @@ def serving(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> WheelEnvir
 
 
 def test_every_command_is_tried() -> None:
-    tried = {*ANSWERS, *NEED_SERVE} - {"test --engine envoy", "enforce nft --watch"}
-    assert tried == set(commands(root)), "add the arguments of the new command to ANSWERS or NEED_SERVE"
+    tried = {*ANSWERS, *NEED_SERVE, *NEED_UI} - {"test --engine envoy", "enforce nft --watch"}
+    assert tried == set(commands(root)), "add the arguments of the new command to ANSWERS, NEED_SERVE or NEED_UI"
 
 
 @pytest.mark.parametrize("command", ANSWERS)
@@ -107,13 +109,14 @@ def test_a_command_answers_without_extras(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", NEED_SERVE)
+@pytest.mark.parametrize("command", [*NEED_SERVE, *NEED_UI])
 def test_a_command_names_the_extra_that_it_needs(plain: WheelEnvironment, command: str, tmp_path: Path) -> None:
-    done = plain.run(*command.split(), *NEED_SERVE[command].format(folder=tmp_path).split())
+    extra, arguments = ("ui", NEED_UI[command]) if command in NEED_UI else ("serve", NEED_SERVE[command])
+    done = plain.run(*command.split(), *arguments.format(folder=tmp_path).split())
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
-    assert line.startswith("error[TW671]: the extra `serve` is not installed")
-    assert line.endswith("(install it with `pip install 'tierwall[serve]'`)")
+    assert line.startswith(f"error[TW671]: the extra `{extra}` is not installed")
+    assert line.endswith(f"(install it with `pip install 'tierwall[{extra}]'`)")
 
 
 def test_a_program_gets_the_same_error(plain: WheelEnvironment) -> None:

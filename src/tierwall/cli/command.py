@@ -87,6 +87,14 @@ def choice(*words: str, **settings: Any) -> Any:
     return option(type=click.Choice(words), **{"default": words[0], **settings})
 
 
+# Of `run`, `compile envoy` and `status` (`tool.profile`).
+TOOL_PROFILE = choice(
+    "tierwall",
+    "kube-agentic-networking",
+    help="Whose words denials and statuses of AccessPolicies use; verdicts stay the same.",
+)
+
+
 def output(command: str) -> Any:
     """Declare `-o FORMAT`, with the formats of a command in `render.formats`; the first is the default."""
     from tierwall.render.formats import FORMATS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +21,7 @@ from tierwall.cli.command import (
     worlds_read,
 )
 from tierwall.cli.network import draw
-from tierwall.cli.objects import SourceParams, files, print_repeated, strict
+from tierwall.cli.objects import SourceParams, backend_ref_grants, files, print_repeated, strict
 
 if TYPE_CHECKING:
     from tierwall.world import World
@@ -41,6 +41,7 @@ class DiffParams(SourceParams):
     files: tuple[str, ...] = files(
         "With a cluster: compare it as it is with this file or folder over it; `-` is standard input. Repeatable."
     )
+    backend_ref_grants: Any = backend_ref_grants()
     strict: bool = strict()
     output: str = output("diff")
 
@@ -139,7 +140,5 @@ def diff(params: DiffParams) -> int:
     elif params.output == "csv":
         print_output("diff", params.output, compared.connections)
     else:
-        if params.output == "html":
-            draw(compared.picture)
         print_output("diff", params.output, compared)
     return HAS_FINDINGS if compared else 0

@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "can-i": ("tierwall.cli.api:can_i", "May this user do this? Works like `kubectl auth can-i`."),
     "list": ("tierwall.cli.network:list_connections", "List which endpoints can reach which, on which ports."),
     "diff": ("tierwall.cli.compare:diff", "See what a change opens and closes, in folders or in a cluster."),
+    "ui": ("tierwall.cli.explorer:ui", "See all planes in a browser: ask, look, try a change."),
     "convert": ("tierwall.cli.convert:convert", "Convert network policies to another kind, and say what changes."),
     "snapshot": ("tierwall.cli.snapshot:snapshot", "Write what decisions read of a cluster, as a file for `-f`."),
     "effective": ("tierwall.cli.gateway:effective", "See the gateway settings in force, and who set them."),

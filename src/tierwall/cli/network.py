@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tierwall.network.reach.listing import Picture
     from tierwall.world import World
 
+# The most pods of which a page names the reason of every connection.
+MAX_EXPLAINED = 400
 ENDPOINT = "`namespace/name` of a pod or workload, `Kind/namespace/name`, `outside`, an IP address, or `node:NAME`"
 ENDPOINTS = (
     "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, `outside`, an IP address, `node:NAME`"
@@ -151,7 +153,9 @@ def list_connections(params: ListParams) -> None:
         print_diagnostics(sorted_diagnostics(exposure_limits(world.snapshot)))
         print_output("list --exposure", params.output, world.exposure(explain=params.explain))
         return
-    is_picture, whole = params.output in PICTURES, params.output == "html"  # The page shows everything, with reasons.
+    is_picture, is_page = params.output in PICTURES, params.output == "html"
+    # The page of a small cluster shows everything, with reasons; that of a large one would be too large.
+    whole = is_page and len(network_model(world.snapshot).pods) <= MAX_EXPLAINED
     connections = world.connections(
         sources=params.sources,
         destinations=params.destinations,
@@ -171,11 +175,18 @@ def list_connections(params: ListParams) -> None:
         left_out().update(dict.fromkeys(left_out_of_ways(world.snapshot, destinations)))
     if any(judged.way.controller_is_unknown for judged in ways_in):
         print_diagnostics(sorted_diagnostics(exposure_limits(world.snapshot)))
+    if is_page:
+        from tierwall.explore.one_file import ListedConnections
+
+        given = {"focus": params.focus, "from": params.sources, "to": params.destinations, "port": params.ports}
+        filters = {name: values for name, values in given.items() if values}
+        print_output("list", params.output, ListedConnections(world.snapshot, connections, ways_in, filters))
+        return
     if is_picture:
         from tierwall.network.reach.ways_in import with_ways
 
         drawn = draw(connections.picture, "narrow it with --focus, --from, --to, --port")
-        print_output("list", params.output, drawn if whole else with_ways(drawn, connections.matrix, ways_in))
+        print_output("list", params.output, with_ways(drawn, connections.matrix, ways_in))
         return
     from tierwall.render.listing import ConnectionReport
 

@@ -15,7 +15,7 @@ SIGNS = {"": "", "added": "+ ", "removed": "- ", "changed": "~ "}
 # The most reasons of a change that are shown; JSON and csv have them all.
 MAX_REASONS = 6
 # What a change leaves as it was, where something passes before and after.
-_BESIDE = {"added": " (beside what passed before)", "removed": " (the rest still passes)"}
+BESIDE = {"added": " (beside what passed before)", "removed": " (the rest still passes)"}
 CSV_HEADING = ("change", "from", "to", "verdict", "ports", "domains", "egress", "ingress", "before")
 _CSV_END = "\r\n"
 
@@ -23,7 +23,7 @@ _CSV_END = "\r\n"
 def text(entries: Iterable[ConnectionEntry], view: View) -> Iterator[str]:
     """Write `sources => destinations : ports` for each entry; with reasons, one more line for each flow."""
     for entry in entries:
-        beside = _BESIDE.get(entry.change, "") if entry.partial else ""
+        beside = BESIDE.get(entry.change, "") if entry.partial else ""
         yield f"{SIGNS[entry.change]}{entry.sources} => {entry.destinations} : {entry.ports}{beside}"
         yield from (f"    {reason}" for reason in _reasons(entry))
 

@@ -41,9 +41,15 @@ LISTS = {
     "csv": "connections:comma_separated",
     "md": "connections:markdown",
 }
-PICTURES = {"svg": "svg:drawing", "dot": "pictures:dot", "mermaid": "pictures:mermaid", "html": "pictures:page"}
+PICTURES = {
+    "svg": "svg:drawing",
+    "dot": "pictures:dot",
+    "mermaid": "pictures:mermaid",
+    "html": "tierwall.explore.one_file:list_page",
+}
 
-# `module:function` below `render`, by command, or by command and the option that changes its output.
+# `module:function` below `render`, or with its whole name if it is a page of the explorer, by command,
+# or by command and the option that changes its output.
 FORMATS: Mapping[str, Mapping[str, str]] = {
     "check": {
         "text": "findings:text",
@@ -54,7 +60,13 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     },
     "test": {"text": "cases:text", "json": "cases:document", "junit": "junit:cases"},
     "explain": {"text": "text:explanation", "json": "json:answer_document"},
-    "effective --all": {"text": "text:explanations", "json": "json:answers_document"},
+    "effective --all": {
+        "text": "text:explanations",
+        "json": "json:answers_document",
+        "md": "settings_review:markdown",
+        "html": "settings_review:page",
+    },
+    "effective --why": {"text": "field_stack:text", "json": "field_stack:document", "md": "field_stack:markdown"},
     "can-i": {"text": "api:yes_or_no", "json": "json:answer_document"},
     "can-i --list": {"text": "api:permission_table", "json": "api:permissions_document"},
     "tools": {"text": "tool:tools", "json": "tool:tools_document"},
@@ -68,7 +80,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "json": "differences:document",
         "md": "differences:markdown",
         "svg": "svg:drawing_of_changes",
-        "html": "differences:page",
+        "html": "tierwall.explore.one_file:difference_page",
     },
     "audit": {"text": "engines:events", "json": "engines:events_json"},
     "audit --hits": {"text": "engines:hits", "json": "engines:hits_json", "prometheus": "engines:metrics"},
@@ -82,5 +94,6 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
 def renderer(command: str, output: str) -> Callable[[Any, View], Rendered]:
     """Import the function that writes a format."""
     module, _, name = FORMATS[command][output].partition(":")
-    function: Callable[[Any, View], Rendered] = getattr(importlib.import_module(f"tierwall.render.{module}"), name)
+    whole = module if module.startswith("tierwall.") else f"tierwall.render.{module}"
+    function: Callable[[Any, View], Rendered] = getattr(importlib.import_module(whole), name)
     return function

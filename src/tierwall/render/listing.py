@@ -39,7 +39,7 @@ def text(report: ConnectionReport, view: View) -> Iterator[str]:
     """Write a line for each entry and for each way in."""
     yield from connections.text(report.entries, view)
     for judged in report.ways_in:
-        for through, to, ports, condition, flows in _rows(judged):
+        for through, to, ports, condition, flows in way_rows(judged):
             yield f"through {through} => {to} : {ports}" + (f", {condition}" if condition else "")
             for flow in flows:
                 if deciders := flow.name_deciders():
@@ -71,11 +71,11 @@ def markdown(report: ConnectionReport, view: View) -> Iterator[str]:
     if report.ways_in:
         yield from ("", "| way in | to | ports | condition |", "|---|---|---|---|")
     for judged in report.ways_in:
-        for *cells, _ in _rows(judged):
+        for *cells, _ in way_rows(judged):
             yield f"| {' | '.join(map(connections.in_cell, cells))} |"
 
 
-def _rows(judged: JudgedWay) -> Iterator[tuple[str, str, str, str, tuple[ConnectionFlow, ...]]]:
+def way_rows(judged: JudgedWay) -> Iterator[tuple[str, str, str, str, tuple[ConnectionFlow, ...]]]:
     """Yield what a way leads through, to whom, on which ports, under which condition, and the flows."""
     way = judged.way
     hosts = list(way.hosts[:MAX_HOSTS])

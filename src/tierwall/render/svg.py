@@ -201,12 +201,12 @@ def _links(links: Sequence[_DrawnArrow], placed: PicturePlacement) -> Iterator[s
         style += ' stroke-dasharray="6 4"' if link.is_dashed else ""
         start = f' marker-start="url(#head{link.change})"' if link.has_two_heads else ""
         yield (
-            f'<path d="{_path(points)}" fill="none" stroke="{colour}" stroke-width="1.4"{style}{start}'
+            f'<path d="{curve(points)}" fill="none" stroke="{colour}" stroke-width="1.4"{style}{start}'
             f' marker-end="url(#head{link.change})"/>'
         )
         text = _short(link.label)
         half = len(text) * SMALL_LETTER / 2 + 4
-        x, y = _free_place(points, half, taken)
+        x, y = label_place(points, half, taken)
         taken.append((x, y, half))
         labels.append(
             f'<g><title>{escape(link.label)}</title><rect x="{x - half:.1f}" y="{y - 8:.1f}" width="{2 * half:.1f}"'
@@ -216,7 +216,8 @@ def _links(links: Sequence[_DrawnArrow], placed: PicturePlacement) -> Iterator[s
     yield from labels
 
 
-def _path(points: Sequence[tuple[float, float]]) -> str:
+def curve(points: Sequence[tuple[float, float]]) -> str:
+    """Return the path of an arrow through some points."""
     (x, y), *rest = points
     path = f"M{x:.1f} {y:.1f}"
     for to_x, to_y in rest:
@@ -227,7 +228,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return path
 
 
-def _free_place(
+def label_place(
     points: Sequence[tuple[float, float]], half: float, taken: Sequence[tuple[float, float, float]]
 ) -> tuple[float, float]:
     """Return a place for a label on the leftmost part of a route, where no label is yet if there is such a place."""

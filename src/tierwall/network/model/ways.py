@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tierwall.attach.backend import backend_refs, is_permitted, nested_refs
+from tierwall.attach.delegation import children
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, SERVICE, X_LISTENER_SET, Place
 from tierwall.attach.reach import MAX_CHAIN
 from tierwall.attach.route import attach_route
@@ -270,9 +271,8 @@ def _through(
             if ref.value.get("weight") == 0:
                 continue
             if ref.delegates:
-                child = ref.place.resource(snapshot)
-                if child is not None and ref.resolves(snapshot) and len(so_far) <= MAX_CHAIN:
-                    waiting.append((so_far, child))
+                if len(so_far) <= MAX_CHAIN:
+                    waiting += ((so_far, child) for child in children(snapshot, ref))
                 continue
             end = _backend_end(snapshot, route, ref.place, ref.port)
             yield IncomingWay(so_far, *end[:2], hosts, *end[2:], controllers=controllers)

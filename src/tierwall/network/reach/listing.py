@@ -104,6 +104,21 @@ def connection_entries(
     matrix: ReachMatrix, explain: bool = False, names: EndpointNames | None = None
 ) -> Iterator[ConnectionEntry]:
     """Yield the groups of a matrix, destination by destination, however many pairs they have."""
+    return (placed.entry for placed in masked_entries(matrix, explain, names))
+
+
+class MaskedEntry(NamedTuple):
+    """An entry with the classes that it is about, as sets of bits."""
+
+    entry: ConnectionEntry
+    sources: int
+    destinations: int
+
+
+def masked_entries(
+    matrix: ReachMatrix, explain: bool = False, names: EndpointNames | None = None
+) -> Iterator[MaskedEntry]:
+    """Yield the entries of a matrix, each with its classes."""
     names, flows = names or EndpointNames(matrix.classes), FlowDescriber(matrix.ports, explain)
     for group in matrix.groups:
         destinations, near = names.describe(group.destinations), names.unit(group.destinations)
@@ -113,7 +128,8 @@ def connection_entries(
                 # them, unless it says that something is denied.
                 is_denied = any(passage.verdict is Verdict.DENY for passage in passages)
                 named = names.describe(sources, -1 if is_denied else group.possible, near)
-                yield ConnectionEntry(named, destinations, flows.of(passages))
+                entry = ConnectionEntry(named, destinations, flows.of(passages))
+                yield MaskedEntry(entry, sources, group.destinations)
 
 
 def pair_entries(matrix: ReachMatrix, explain: bool = False) -> Iterator[ConnectionEntry]:

@@ -1,0 +1,108 @@
+"""`tierwall ui`: the explorer, over all four planes, in a browser (docs/explorer.md)."""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+import sys
+
+import click
+
+from tierwall.cli.command import (
+    address,
+    argument,
+    command,
+    flag,
+    option,
+    print_diagnostics,
+    print_line,
+    repeated_option,
+    runs,
+)
+from tierwall.cli.objects import ObjectParams
+
+
+class ExplorerParams(ObjectParams):
+    """The options of `ui`."""
+
+    paths: tuple[str, ...] = argument(nargs=-1, metavar="[PATH]...")
+    listen: str = option(
+        default="127.0.0.1:0", metavar="HOST:PORT", help="Address to listen on; port 0 is any free one."
+    )
+    open: bool = option("--open/--no-open", default=True, help="Open a browser, if this machine has a screen.")
+    hosts: tuple[str, ...] = repeated_option(
+        "--host", metavar="NAME", help="Another name by which browsers reach this server. Repeatable."
+    )
+    tls_cert: str | None = option(metavar="FILE", help="Certificate of the server (PEM).")
+    tls_key: str | None = option(metavar="FILE", help="Private key of the certificate (PEM).")
+    insecure: bool = flag("Listen beyond this machine without TLS.")
+
+    @property
+    def source_options(self) -> str:
+        """The options that make another command read the same objects."""
+        words = [part for path in self.all_paths for part in ("-f", path)]
+        if self.context is not None:
+            words += ["--context", self.context]
+        elif self.cluster_to_read is not None:
+            words.append("--cluster")
+        given = (("--kubeconfig", self.kubeconfig), ("--cluster-as", self.cluster_as), ("-n", self.namespace))
+        words += [part for name, value in given if value for part in (name, value)]
+        repeated = (
+            ("--cluster-as-group", self.cluster_as_group),
+            ("--without", self.without),
+            ("--exclude", self.exclude),
+        )
+        words += [part for name, values in repeated for value in values for part in (name, value)]
+        return shlex.join(words)
+
+    @property
+    def source_words(self) -> str:
+        """The source of the objects, in words."""
+        parts = [self.context or "the current cluster"] if self.cluster_to_read is not None else []
+        return ", ".join([*parts, *("standard input" if path == "-" else path for path in self.all_paths)])
+
+
+@command("ui", epilog="Example: tierwall ui manifests/")
+@runs(ExplorerParams)
+def ui(params: ExplorerParams) -> None:
+    """See all four planes in a browser: ask, look, change something and see what changes.
+
+    Prints an address with a token, and serves pages there until it is stopped. It reads files, a cluster, or both, and
+    follows them; it never writes. Without PATH and without a cluster it reads the current folder.
+    """
+    from tierwall.core.diagnostics import sorted_diagnostics
+    from tierwall.core.extras import require_extra
+
+    require_extra("ui")
+    host, port = address(params.listen, "--listen", "127.0.0.1")
+    if bool(params.tls_cert) is not bool(params.tls_key):
+        raise click.UsageError("give --tls-cert and --tls-key together")
+    if not _is_loopback(host) and not params.tls_cert and not params.insecure:
+        message = f"`{host}` can be reached from other machines: give --tls-cert and --tls-key, or --insecure"
+        raise click.UsageError(message)
+    from tierwall.serve.explorer.followed import ExplorerFollower
+    from tierwall.serve.explorer.run import ExplorerServer, ExplorerSettings, serve
+
+    source = params.object_source()
+    if params.cluster_to_read is not None:
+        from tierwall.cli.followed import has_begun
+
+        if not has_begun(source):
+            return
+    follower = ExplorerFollower(params.source_options, params.source_words)
+    settings = ExplorerSettings(
+        host=host, port=port, hosts=params.hosts, tls_cert=params.tls_cert, tls_key=params.tls_key
+    )
+    server = ExplorerServer(follower, settings)
+    print_diagnostics(sorted_diagnostics(follower.begin(source).diagnostics).serious)
+    print_line(server.address)
+    serve(server, source, params.open and sys.stdout.isatty(), lambda noticed: print_diagnostics(noticed.serious))
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

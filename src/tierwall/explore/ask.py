@@ -1,0 +1,237 @@
+"""`/ask`: the answer to a question, as a sentence, a walk through the tiers, and the lines that decide it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tierwall.core.answer import Answer, Step
+from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.question import Question
+from tierwall.core.verdict import StepVerdict
+from tierwall.explore.asking import Choice, meanings
+from tierwall.explore.manifest import quoted_steps
+from tierwall.explore.markup import Child, Markup, joined, tag
+from tierwall.explore.named import completions
+from tierwall.explore.page import (
+    ExploredWorld,
+    Page,
+    Query,
+    decider_links,
+    failed,
+    first,
+    given,
+    link,
+    object_link,
+    omission_list,
+    policy_address,
+    verdict_mark,
+)
+from tierwall.explore.stack import settings_stack
+from tierwall.planes import plane
+from tierwall.render.json import answer_document
+from tierwall.render.text import phrase
+from tierwall.values.addresses import parse_address
+
+PLANES = ("network", "tool", "gateway", "api")
+_ROOMS = {"network": "network", "tool": "tools", "gateway": "settings", "api": "permissions"}
+_LISTS, _NUMBERS = frozenset({"groups"}), frozenset({"port", "rule"})
+# The options of the command that asks the same, where they differ from the keys.
+_OPTIONS = {"listenerSet": "listener-set", "backendSection": "backend-section", "groups": "as-group"}
+_SILENT = (StepVerdict.NO_MATCH, StepVerdict.NOT_APPLICABLE)
+# The most policies without a match that a walk names one by one.
+MAX_SILENT = 12
+
+
+def ask(explored: ExploredWorld, query: Query) -> Page:
+    """Answer a question in words (`q`) or by its terms (`plane` and the keys of a policy test)."""
+    if text := first(query, "complete"):
+        completed = completions(explored.world.snapshot, text)
+        return Page("Completions", {"completions": completed}, tag("ul", [tag("li", word) for word in completed]))
+    if first(query, "plane"):
+        return _by_terms(explored, query, first(query, "q"))
+    text = first(query, "q")
+    meant = meanings(explored.world, text)
+    if meant.problems:
+        return failed("That is not clear yet", InputError(meant.problems), "", asked=text)
+    if len(meant.choices) > 1:
+        return _choices(text, meant.choices)
+    (choice,) = meant.choices
+    if not choice.plane:
+        return Page(choice.words, {"choices": [_choice_document(choice)]}, Markup(""), moved_to=choice.href)
+    return _by_terms(explored, parse_query(choice.href), text)
+
+
+def parse_query(href: str) -> Query:
+    """Return the parameters of an address."""
+    from urllib.parse import parse_qsl
+
+    parameters: dict[str, tuple[str, ...]] = {}
+    for name, value in parse_qsl(href.partition("?")[2], keep_blank_values=True, max_num_fields=100):
+        parameters[name] = (*parameters.get(name, ()), value)
+    return parameters
+
+
+def _choices(text: str, choices: Iterable[Choice]) -> Page:
+    choices = list(choices)
+    items = [tag("li", link(choice.words, choice.href)) for choice in choices]
+    body = joined(
+        tag("h1", f"“{text}” may mean {len(choices)} things"),
+        tag("p", "Choose one. Nothing is guessed.", role="status"),
+        tag("ul", items, class_="choices"),
+    )
+    return Page("Which one?", {"choices": [_choice_document(choice) for choice in choices]}, body, asked=text)
+
+
+def _choice_document(choice: Choice) -> dict[str, str]:
+    return {"words": choice.words, "href": choice.href, **({"plane": choice.plane} if choice.plane else {})}
+
+
+def question_of(query: Query) -> Question:
+    """Make the question that some terms ask; InputError names every key that does not exist."""
+    name = first(query, "plane")
+    if name not in PLANES:
+        raise InputError([Diagnostic("TW703", f"expected one of {', '.join(PLANES)} as `plane`, found `{name}`")])
+    terms: dict[str, Any] = {}
+    for key, values in query.items():
+        if key in ("plane", "q", "format") or not any(values):
+            continue
+        terms[key] = list(given(query, key)) if key in _LISTS else _value(name, key, values[-1].strip())
+    return plane(name).QUESTION.from_dict(terms)
+
+
+def _value(plane_name: str, key: str, text: str) -> Any:
+    if key in _NUMBERS and text.isascii() and text.isdigit() and len(text) < 10:
+        return int(text)
+    if plane_name == "network" and key in ("from", "to"):
+        if parse_address(text) is not None:
+            return {"ip": text}
+        return {"node": text.removeprefix("node:")} if text.startswith("node:") else text
+    if plane_name == "tool" and key == "caller":
+        return text if text.startswith("spiffe://") else {"serviceAccount": text}
+    return text
+
+
+def _by_terms(explored: ExploredWorld, query: Query, text: str) -> Page:
+    name = first(query, "plane")
+    try:
+        question = question_of(query)
+        if name == "api":
+            from tierwall.api.question import ApiQuestion
+            from tierwall.api.resource_names import resolve
+
+            assert isinstance(question, ApiQuestion)
+            question = resolve(explored.world.snapshot, question).question
+        answer = explored.world.ask(question)
+    except InputError as error:
+        return failed("No answer", error, _ROOMS.get(name, ""), asked=text)
+    words = ["effective" if name == "gateway" else "explain", *([] if name == "gateway" else [name])]
+    for key in query:
+        if key not in ("plane", "q", "format", "method"):
+            words += [part for value in given(query, key) for part in (f"--{_OPTIONS.get(key, key)}", value)]
+    title = answer.sentence.partition(": ")[0]
+    return Page(
+        title,
+        answer_document(answer),
+        answer_body(explored, answer),
+        command=explored.command(*words),
+        room=_ROOMS[name],
+        asked=text,
+    )
+
+
+def answer_body(explored: ExploredWorld, answer: Answer) -> Markup:
+    """Show an answer: sentence, walk, lines, what was left out."""
+    deciding = [step for step in answer.steps if step.verdict not in _SILENT]
+    manifests = [
+        joined(tag("h3", object_link(resource.reference)), shown)
+        for resource, shown in quoted_steps(deciding or answer.steps, explored.world.line)
+    ]
+    if answer.plane == "gateway":
+        walk = settings_stack(answer)
+    else:
+        walk = tag("section", tag("h2", "The walk through the tiers"), *_walks(answer), class_="walks")
+    return joined(
+        tag(
+            "section",
+            tag("p", verdict_mark(answer.verdict), class_="headline") if answer.verdict is not None else None,
+            tag("h1", answer.sentence),
+            tag("p", "Decided by ", decider_links(answer.decided_by), class_="deciders") if answer.decided_by else None,
+            class_="answer",
+            role="status",
+        ),
+        walk,
+        _otherwise(answer),
+        _conditions(answer),
+        tag("section", tag("h2", "The lines that count"), *manifests) if manifests else None,
+        omission_list(answer.not_considered),
+    )
+
+
+def _walks(answer: Answer) -> Iterator[Markup]:
+    """Draw the walk of each direction: one station per policy, in order."""
+    directions = dict.fromkeys(step.direction or "" for step in answer.steps)
+    for direction in directions:
+        steps = [step for step in answer.steps if (step.direction or "") == direction]
+        title = {"egress": "Leaving: egress of the source", "ingress": "Arriving: ingress of the destination"}
+        heading = tag("h3", title.get(direction, direction)) if direction else None
+        yield tag("div", heading, tag("ol", _stations(steps), class_="walk"), class_="direction")
+
+
+def _stations(steps: list[Step]) -> Iterator[Markup]:
+    silent = [step for step in steps if step.verdict is StepVerdict.NO_MATCH]
+    hidden = set(map(id, silent[MAX_SILENT:]))
+    for number, step in enumerate(steps):
+        if id(step) in hidden:
+            continue
+        is_last = number == len(steps) - 1
+        subject: Child = tag("span", "no policy", class_="quiet-text")
+        if step.policy is not None:
+            rule = f" {step.rule}" if step.rule else ""
+            subject = joined(object_link(step.policy), rule, f" ({step.name})" if step.name else "")
+        at = step.at
+        place = None
+        if at is not None and step.policy is not None:
+            anchor = "" if at.is_in_cluster else f"#L{at.line}"
+            place = link(at.beside_object, f"{policy_address(step.policy)}{anchor}", class_="place")
+        yield tag(
+            "li",
+            tag("span", step.tier, class_="tier"),
+            tag("span", subject, class_="subject"),
+            verdict_mark(step.verdict, phrase(step.verdict, step.reason)),
+            tag("p", step.note, class_="note") if step.note else None,
+            place,
+            class_="station last" if is_last else "station",
+        )
+    if hidden:
+        yield tag("li", f"and {len(hidden)} more policies without a match", class_="station")
+
+
+def _otherwise(answer: Answer) -> Markup | None:
+    """Say why the answer is not another one: who would have decided otherwise, and who had nothing to say."""
+    notes = list(dict.fromkeys(step.note for step in answer.steps if step.note))
+    notes += getattr(answer.detail, "notes", ())
+    shadow = getattr(answer.detail, "shadow", None)
+    if shadow is not None:
+        notes.append(shadow.sentence)
+    silent = [step for step in answer.steps if step.verdict is StepVerdict.NO_MATCH and step.policy is not None]
+    passed = [step for step in answer.steps if step.verdict is StepVerdict.PASS and answer.plane != "gateway"]
+    items: list[Child] = [tag("li", note) for note in dict.fromkeys(notes)]
+    items += [
+        tag("li", object_link(step.policy), " has no rule for this" if step in silent else " passed it on")
+        for step in (*silent, *passed)[:MAX_SILENT]
+        if step.policy is not None
+    ]
+    return tag("section", tag("h2", "Why not otherwise"), tag("ul", items)) if items else None
+
+
+def _conditions(answer: Answer) -> Markup | None:
+    """Show what a conditional answer depends on."""
+    sets = getattr(answer.detail, "condition_sets", ())
+    items = [
+        tag("li", tag("span", str(condition.effect)), " if ", tag("code", condition.text))
+        for opinion in sets
+        for condition in opinion.conditions
+    ]
+    items += [tag("li", "the name looked up is ", tag("code", name)) for name in getattr(answer.detail, "domains", ())]
+    return tag("section", tag("h2", "On these conditions"), tag("ul", items, class_="conditions")) if items else None

@@ -1,0 +1,201 @@
+"""`/change`: manifests that lie over the world, and what they open, close and alter on all planes.
+
+Nothing is applied. The result has the document of `tierwall diff`, and the findings that the change brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from tierwall.analyze.diff import PlaneComparison, compare, differences
+from tierwall.analyze.difference import OF_CONNECTIONS
+from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.explore.findings import finding_item
+from tierwall.explore.manifest import shown_value
+from tierwall.explore.markup import Child, Markup, joined, raw_text, tag
+from tierwall.explore.page import ExploredWorld, Page, Query, first, omission_list, problem_list
+from tierwall.explore.review import checked
+from tierwall.render.connections import BESIDE
+from tierwall.render.differences import difference_document, grouped, reasons, sentence, summary
+from tierwall.render.json import diagnostic_document, omission_documents
+from tierwall.render.manifests import to_yaml
+from tierwall.resources.load import load_text
+from tierwall.resources.overlay import overlay
+from tierwall.world import World
+
+NAME = "change.yaml"
+# The most bytes of a change, sentences and findings of a result on a page, and objects that the editor offers.
+MAX_BYTES, MAX_SHOWN, MAX_OFFERED = 4 << 20, 200, 2000
+_WORDS = {"opens": ("+", "opens", "allow"), "closes": ("−", "closes", "deny"), "alters": ("~", "alters", "conditional")}
+
+
+class ChangeResult(Struct, frozen=True):
+    """The effects of a change: the differences, the findings that it brings, or the problems with it."""
+
+    old: World
+    new: World
+    compared: PlaneComparison
+    findings: tuple[Diagnostic, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of `diff -o json`, with the findings that the change brings."""
+        if self.problems:
+            return {"diagnostics": [diagnostic_document(problem) for problem in self.problems]}
+        # On the network plane, one question for each group: the page has the groups themselves.
+        on_network = (
+            differences(self.old.snapshot, self.new.snapshot, ("network",)) if self.compared.connections else ()
+        )
+        every = [*on_network, *self.compared.differences]
+        return {
+            "differences": [difference_document(difference) for difference in every],
+            "findings": [diagnostic_document(finding) for finding in self.findings],
+            "notConsidered": omission_documents(self.compared.not_considered),
+        }
+
+
+def changed(explored: ExploredWorld, text: str) -> ChangeResult:
+    """Lay manifests over the world and compare; all that is wrong with them is in the result."""
+    world = explored.world
+    loaded = load_text(text, NAME, world.namespace)
+    if loaded.errors or not text.strip():
+        problems = loaded.errors if text.strip() else ()
+        return ChangeResult(world, world, PlaneComparison(), problems=tuple(problems))
+    new = World(overlay(world.snapshot, loaded.resources), loaded.diagnostics, loaded.read, world.namespace)
+    known = {_fact(finding) for finding in checked(explored).findings}
+    brought = (finding for finding in new.review().findings if _fact(finding) not in known)
+    return ChangeResult(world, new, compare(world.snapshot, new.snapshot), tuple(brought))
+
+
+def _fact(finding: Diagnostic) -> tuple[str, str, str]:
+    """Return what a finding says, wherever it stands: lines move when a file changes."""
+    return finding.code, str(finding.reference), finding.message
+
+
+def change(explored: ExploredWorld, query: Query, text: str | None = None) -> Page:
+    """Show the editor; with a text, also what it changes."""
+    text = _start(explored, first(query, "object")) if text is None else text
+    result = changed(explored, text)
+    body = joined(
+        tag("h1", "What would this change?"),
+        tag("p", "Manifests below lie over what is loaded. Nothing is applied.", class_="summary"),
+        tag(
+            "form",
+            tag("label", "Start from ", _offers(explored), class_="offer"),
+            tag("label", "Manifests", for_="manifests"),
+            tag(
+                "textarea",
+                raw_text(text),
+                id="manifests",
+                name="manifests",
+                rows=16,
+                spellcheck="false",
+                autocapitalize="off",
+                autocomplete="off",
+                aria_describedby="editor-help",
+            ),
+            tag("p", "Tab leaves the field. The result follows as you type.", id="editor-help", class_="hint"),
+            tag(
+                "div",
+                tag("button", "Compare", type="submit"),
+                tag("button", "Undo", type="button", data_action="undo", hidden=True),
+                tag("button", "Redo", type="button", data_action="redo", hidden=True),
+                tag("button", "Download patch", type="button", data_action="download", hidden=True),
+                tag("button", "Copy kubectl command", type="button", data_action="kubectl", hidden=True),
+                tag("button", "Copy link", type="button", data_action="link", hidden=True),
+                class_="actions",
+            ),
+            action="/change",
+            method="post",
+            id="change-form",
+        ),
+        tag("div", result_body(result), id="result", aria_live="polite", aria_busy="false"),
+    )
+    document: Any = result.document
+    return Page(
+        "Change",
+        lambda: _dumped(document()),
+        body,
+        command=explored.command("diff") + f" -f {NAME}" if "--context" in explored.options else "",
+        room="change",
+        scripts=("change.js",),
+        status=422 if result.problems else 200,
+    )
+
+
+def _dumped(document: Any) -> str:
+    from tierwall.render.json import dump
+
+    return dump(document)
+
+
+def _start(explored: ExploredWorld, name: str) -> str:
+    """Return the manifest of an object to begin with; Secrets are never shown."""
+    if not name:
+        return ""
+    try:
+        resource = explored.world.find(name)
+    except InputError:
+        return ""
+    return "" if resource.kind == "Secret" else to_yaml([shown_value(resource)]).removeprefix("---\n")
+
+
+def _offers(explored: ExploredWorld) -> Markup:
+    """Offer the policies of the world to begin with."""
+    names = sorted(
+        str(resource.reference)
+        for resource in explored.world.objects()
+        if "Policy" in resource.kind or "Role" in resource.kind or resource.kind in ("Namespace", "Gateway")
+    )
+    options = [tag("option", name, value=name) for name in names[:MAX_OFFERED]]
+    return tag("select", tag("option", "an empty editor", value=""), options, name="object", data_action="offer")
+
+
+def result_body(result: ChangeResult) -> Markup:
+    """Show what a change does, and the findings that it brings; or what is wrong with it."""
+    if result.problems:
+        return joined(tag("h2", "It cannot be read yet"), problem_list(result.problems))
+    return joined(comparison_body(result.compared, MAX_SHOWN), _findings(result.findings))
+
+
+def comparison_body(compared: PlaneComparison, limit: int | None = None) -> Markup:
+    """Show what differs: a summary, then what opens, closes and alters, so many sentences at most."""
+    items = list(_items(compared))
+    shown: list[Child] = [tag("li", item) for item in items[:limit]]
+    if len(items) > len(shown):
+        shown.append(tag("li", f"and {len(items) - len(shown):,} more"))
+    words = summary(compared)
+    return joined(
+        tag("div", tag("h2", words[:1].upper() + words[1:]), role="status"),
+        tag("ul", shown, class_="changes") if shown else None,
+        omission_list(compared.not_considered),
+    )
+
+
+def _findings(findings: Iterable[Diagnostic]) -> Markup | None:
+    findings = list(findings)
+    if not findings:
+        return None
+    items = [finding_item(finding) for finding in findings[:MAX_SHOWN]]
+    title = tag("h2", "Findings that it brings ", tag("span", len(findings), class_="count"))
+    return tag("section", title, tag("ul", items, class_="findings"))
+
+
+def _items(compared: PlaneComparison) -> Iterator[Markup]:
+    for entry in compared.connections:
+        beside = BESIDE.get(entry.change, "") if entry.partial else ""
+        words = f"{entry.sources} → {entry.destinations} : {entry.ports}{beside}"
+        why = [tag("p", f"{flow}: {flow.name_deciders()}", class_="why") for flow in entry.flows[:3]]
+        yield _item(OF_CONNECTIONS[entry.change], "network", words, why)
+    for together in grouped(compared.differences):
+        why = [tag("p", reason, class_="why") for reason in reasons(together)]
+        yield _item(together[0].change, together[0].plane, sentence(together), why)
+
+
+def _item(change_word: str, plane: str, words: str, why: list[Markup]) -> Markup:
+    shape, word, name = _WORDS[change_word]
+    mark = tag("span", tag("span", shape, class_="shape", aria_hidden="true"), f" {word}", class_=f"verdict {name}")
+    return joined(mark, " ", tag("span", plane, class_="tier"), " ", words, why)

@@ -1,0 +1,235 @@
+"""Drawings of folded connections as SVG: a graph while it can be read, a matrix beyond.
+
+The server computes every place, the stylesheet has the colours, and a table beside the drawing has the same facts. A
+graph is placed by `render.layout`. A matrix has one row for each source and one column for each destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tierwall.explore.fold import NODES, Cell, Fold, Unit
+from tierwall.explore.markup import Markup, joined, tag
+from tierwall.explore.page import address
+from tierwall.network.reach.naming import OUTSIDE
+from tierwall.render.layout import BoxSpec, LinkSpec, place
+from tierwall.render.quotation import shortened
+from tierwall.render.svg import curve, label_place
+
+# A graph with more units or arrows than this is drawn as a matrix.
+MAX_UNITS, MAX_ARROWS = 24, 70
+LETTER, SMALL_LETTER, MAX_NAME, MAX_LABEL = 7.6, 6.6, 34, 26
+# Of a matrix: the side of a cell, the room for names, and the most units.
+SIDE, MARGIN, MAX_SIDE = 16, 190, 400
+
+
+def drawing(folded: Fold, title: str) -> Markup:
+    """Draw a fold, with buttons to zoom and a key."""
+    arrows = sum(1 for source, destination in folded.cells if source != destination)
+    is_graph = len(folded.units) <= MAX_UNITS and arrows <= MAX_ARROWS
+    picture = _graph(folded, title) if is_graph else _matrix(folded, title)
+    buttons = [
+        tag("button", words, type="button", data_zoom=action, aria_label=label)
+        for words, action, label in (
+            ("+", "in", "Zoom in"),
+            ("−", "out", "Zoom out"),
+            ("←", "left", "Move left"),
+            ("→", "right", "Move right"),
+            ("↑", "up", "Move up"),
+            ("↓", "down", "Move down"),
+            ("Fit", "fit", "Show everything"),
+        )
+    ]
+    key = [
+        tag("li", tag("span", shape, class_=f"swatch {kind}", aria_hidden="true"), f" {words}")
+        for kind, shape, words in (
+            ("all", "■", "all ports, all ends"),
+            ("some", "▪", "some ports or some ends"),
+            ("conditional", "◆", "under a condition"),
+        )
+    ]
+    return tag(
+        "figure",
+        tag("div", buttons, class_="zoom", role="group", aria_label="Zoom and move the drawing"),
+        tag("div", picture, class_="canvas", data_pan=True),
+        tag("figcaption", tag("ul", key, class_="key")),
+        class_="drawing",
+    )
+
+
+def _svg(width: float, height: float, title: str, *children: Any) -> Markup:
+    return tag(
+        "svg",
+        tag("title", title),
+        *children,
+        viewBox=f"0 0 {width:.0f} {height:.0f}",
+        width=f"{width:.0f}",
+        height=f"{height:.0f}",
+        data_width=width,
+        data_height=height,
+        role="group",
+        aria_label=title,
+    )
+
+
+# Graph
+
+
+def _graph(folded: Fold, title: str) -> Markup:
+    links = [(pair, cell) for pair, cell in sorted(folded.cells.items()) if pair[0] != pair[1]]
+    both = {
+        pair
+        for pair, cell in links
+        if pair[0] < pair[1]
+        and (back := folded.cells.get((pair[1], pair[0]))) is not None
+        and (back.label, back.kind) == (cell.label, cell.kind)
+    }
+    links = [(pair, cell) for pair, cell in links if (pair[1], pair[0]) not in both]
+    texts = [_lines(number, unit, folded) for number, unit in enumerate(folded.units)]
+    boxes = [
+        BoxSpec(int(max(map(len, lines)) * LETTER) + 32, 18 * len(lines) + 18, 0 if unit.name != OUTSIDE else 1)
+        for lines, unit in zip(texts, folded.units, strict=True)
+    ]
+    has_outside = any(unit.name == OUTSIDE for unit in folded.units)
+    specs = [
+        LinkSpec(*pair, int(len(shortened(cell.shown, MAX_LABEL)) * SMALL_LETTER), 0 if pair in both else 1)
+        for pair, cell in links
+    ]
+    placed = place(boxes, specs, [False, False] if has_outside else [False])
+    paths: list[Markup] = []
+    labels: list[Markup] = []
+    taken: list[tuple[float, float, float]] = []
+    for ((source, destination), cell), points in zip(links, placed.routes, strict=True):
+        names = folded.units[source].name, folded.units[destination].name
+        sign = "⇄" if (source, destination) in both else "→"
+        words = f"{names[0]} {sign} {names[1]}: {_words(cell)}"
+        start = "url(#head)" if (source, destination) in both else None
+        paths.append(
+            tag("path", d=curve(points), class_=f"edge {cell.kind}", marker_start=start, marker_end="url(#head)")
+        )
+        text = shortened(cell.shown, MAX_LABEL)
+        half = len(text) * SMALL_LETTER / 2 + 5
+        x, y = label_place(points, half, taken)
+        taken.append((x, y, half))
+        labels.append(_label(folded, (source, destination), text, words, x, y, half))
+    nodes = [
+        _node(unit, lines, box.x, box.y, box.width, box.height)
+        for unit, lines, box in zip(folded.units, texts, placed.nodes, strict=True)
+    ]
+    head = tag(
+        "marker",
+        tag("path", d="M0 1L10 5L0 9z", class_="head"),
+        id="head",
+        viewBox="0 0 10 10",
+        refX=9,
+        refY=5,
+        markerWidth=11,
+        markerHeight=11,
+        markerUnits="userSpaceOnUse",
+        orient="auto-start-reverse",
+    )
+    return _svg(max(placed.width, 320), placed.height + 10, title, tag("defs", head), paths, nodes, labels)
+
+
+def _label(folded: Fold, pair: tuple[int, int], text: str, words: str, x: float, y: float, half: float) -> Markup:
+    source, destination = (folded.units[number].focus for number in pair)
+    content = joined(
+        tag("title", words),
+        tag("rect", x=x - half, y=y - 11, width=2 * half, height=22, rx=5, class_="label-box"),
+        tag("text", text, x=x, y=y + 4, class_="label", text_anchor="middle"),
+    )
+    if source and destination:
+        return tag("a", content, href=address("/network", from_=source, to=destination), aria_label=words)
+    return tag("g", content)
+
+
+def _lines(number: int, unit: Unit, folded: Fold) -> list[str]:
+    lines = [shortened(name, MAX_NAME) for name in unit.name.split(", ")[:5]]
+    among = folded.cells.get((number, number))
+    return [*lines, *([f"↻ {shortened(among.shown, MAX_LABEL)}"] if among is not None else ())]
+
+
+def _node(unit: Unit, lines: list[str], x: float, y: float, width: float, height: float) -> Markup:
+    texts = [
+        tag(
+            "text",
+            line,
+            x=x + width / 2,
+            y=y + 22 + 18 * number,
+            text_anchor="middle",
+            class_="among" if line[0] == "↻" else "name",
+        )
+        for number, line in enumerate(lines)
+    ]
+    shape = "unit special" if unit.name in (OUTSIDE, NODES) else "unit"
+    box = tag("rect", x=x, y=y, width=width, height=height, rx=8, class_=shape)
+    content = joined(tag("title", unit.name), box, texts)
+    if unit.focus:
+        return tag("a", content, href=address("/network", focus=unit.focus), aria_label=f"Unfold {unit.name}")
+    return tag("g", content)
+
+
+def _words(cell: Cell) -> str:
+    words = {
+        "all": "all ports",
+        "some": f"{cell.label}, not all ends or ports",
+        "conditional": f"{cell.label}, under a condition",
+    }
+    return words[cell.kind]
+
+
+# Matrix
+
+
+def _matrix(folded: Fold, title: str) -> Markup:
+    units = folded.units[:MAX_SIDE]
+    width = MARGIN + SIDE * len(units) + 10
+    rows = [_row(folded, number, len(units)) for number in range(len(units))]
+    names = []
+    for number, unit in enumerate(units):
+        middle = MARGIN + SIDE * number + SIDE / 2 + 4
+        text = shortened(unit.name, 26)
+        side = tag("text", text, x=MARGIN - 8, y=middle, text_anchor="end", class_="name")
+        top = tag(
+            "text",
+            text,
+            transform=f"translate({middle:.0f} {MARGIN - 8}) rotate(-90)",
+            class_="name",
+            aria_hidden="true",
+        )
+        hit = tag("rect", x=0, y=MARGIN + SIDE * number, width=MARGIN, height=SIDE, class_="hit")
+        if unit.focus:
+            side = tag("a", hit, side, href=address("/network", focus=unit.focus), aria_label=f"Unfold {unit.name}")
+        names += [side, top]
+    lines = tag("path", d="".join(_grid(len(units))), class_="grid")
+    return _svg(width, width, title, lines, rows, names)
+
+
+def _grid(count: int) -> Iterator[str]:
+    end = MARGIN + SIDE * count
+    for number in range(0, count + 1, 5):
+        at = MARGIN + SIDE * number
+        yield f"M{MARGIN} {at}H{end}M{at} {MARGIN}V{end}"
+
+
+def _row(folded: Fold, source: int, count: int) -> list[Markup]:
+    """Draw the cells of a source: one path for each kind, so that a large matrix stays light."""
+    shapes: dict[str, list[str]] = {}
+    y = MARGIN + SIDE * source
+    for destination in range(count):
+        cell = folded.cells.get((source, destination))
+        if cell is None:
+            continue
+        x = MARGIN + SIDE * destination
+        if cell.kind == "all":
+            shape = f"M{x + 1} {y + 1}h14v14h-14z"
+        elif cell.kind == "some":
+            # The more pairs may connect, the larger.
+            side = 4 + 2 * min(4, int(cell.share * 5))
+            start = (SIDE - side) // 2
+            shape = f"M{x + start} {y + start}h{side}v{side}h-{side}z"
+        else:
+            shape = f"M{x + 8} {y + 2}l6 6l-6 6l-6 -6z"
+        shapes.setdefault(cell.kind, []).append(shape)
+    return [tag("path", d="".join(parts), class_=f"cell {kind}") for kind, parts in shapes.items()]

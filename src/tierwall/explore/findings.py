@@ -1,0 +1,127 @@
+"""`/findings`: everything that `tierwall check` finds, by severity, code, namespace or policy, with its witness."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tierwall.core.catalogue import CATALOGUE, Severity
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.explore.markup import Child, Markup, joined, tag
+from tierwall.explore.page import ExploredWorld, Page, Query, address, first, link, object_link, omission_list
+from tierwall.explore.review import checked
+from tierwall.render.findings import document
+from tierwall.render.formats import View
+
+# The most findings on a page.
+MAX_FINDINGS = 300
+GROUPINGS = ("severity", "code", "namespace", "policy")
+_SHAPES = {"error": ("▬", "deny"), "warning": ("◆", "conditional"), "note": ("○", "quiet")}
+
+
+def findings(explored: ExploredWorld, query: Query) -> Page:
+    """Show the findings, grouped by `?by=`, or those of one severity, code, namespace or policy."""
+    result = checked(explored)
+    by = first(query, "by") if first(query, "by") in GROUPINGS else "severity"
+    narrowed = {name: first(query, name) for name in GROUPINGS if first(query, name)}
+    chosen = [
+        finding
+        for finding in result.findings
+        if all(group_of(finding, name) == value for name, value in narrowed.items())
+    ]
+    groups: dict[str, list[Diagnostic]] = {}
+    for finding in sorted(chosen, key=lambda finding: (_rank(finding), finding.sort_key())):
+        groups.setdefault(group_of(finding, by), []).append(finding)
+    counts = Counter(str(finding.severity) for finding in chosen)
+    words = ", ".join(f"{counts[word]:,} {word}{'' if counts[word] == 1 else 's'}" for word in _SHAPES if counts[word])
+    body = joined(
+        tag("h1", "Findings"),
+        tag("p", words or "Nothing is wrong with what was read.", class_="summary", role="status"),
+        tag(
+            "nav",
+            [
+                link(
+                    f"by {name}", address("/findings", by=name, **narrowed), aria_current="true" if name == by else None
+                )
+                for name in GROUPINGS
+            ],
+            class_="tabs",
+            aria_label="Group the findings",
+        ),
+        _narrowing(narrowed),
+        *_sections(groups, by),
+        omission_list(result.not_considered),
+    )
+    return Page(
+        "Findings",
+        document(result, View(not_considered=result.not_considered)),
+        body,
+        command=explored.command("check"),
+        room="findings",
+    )
+
+
+def _rank(finding: Diagnostic) -> int:
+    return list(Severity).index(finding.severity)
+
+
+def group_of(finding: Diagnostic, by: str) -> str:
+    """Return the group of a finding: its severity, code, namespace or policy."""
+    if by == "severity":
+        return str(finding.severity)
+    if by == "code":
+        return finding.code
+    if finding.reference is None:
+        return "none"
+    return str(finding.reference) if by == "policy" else finding.reference.namespace or "cluster-wide"
+
+
+def _narrowing(narrowed: dict[str, str]) -> Markup | None:
+    if not narrowed:
+        return None
+    words = ", ".join(f"{name} {value}" for name, value in narrowed.items())
+    return tag("p", f"Only {words}. ", link("Show all", "/findings"))
+
+
+def _sections(groups: dict[str, list[Diagnostic]], by: str) -> Iterable[Markup]:
+    left = MAX_FINDINGS
+    for name, members in groups.items():
+        title = f"{name}: {CATALOGUE[name].title}" if by == "code" and name in CATALOGUE else name
+        shown = members[: max(left, 0)]
+        left -= len(shown)
+        more = None
+        if len(members) > len(shown):
+            more = tag("p", link(f"{len(members) - len(shown):,} more", address("/findings", **{by: name})))
+        heading = tag("h2", title, " ", tag("span", len(members), class_="count"))
+        yield tag("section", heading, tag("ul", [finding_item(finding) for finding in shown], class_="findings"), more)
+
+
+def finding_item(finding: Diagnostic) -> Markup:
+    """Show one finding: what, where, the hint, and the connection or object that shows it."""
+    severity = str(finding.severity)
+    shape, name = _SHAPES[severity]
+    mark = tag("span", tag("span", shape, class_="shape", aria_hidden="true"), f" {severity}", class_=f"verdict {name}")
+    related: list[Child] = [
+        tag("li", words, ": " if at is not None else "", tag("code", str(at)) if at is not None else None)
+        for words, at in finding.related[:10]
+    ]
+    witness = None
+    if finding.example:
+        href = address("/ask", q=finding.example.replace("=>", "->"))
+        witness = tag("p", "Witness: ", link(finding.example, href), class_="witness")
+    return tag(
+        "li",
+        tag(
+            "p",
+            mark,
+            " ",
+            tag("code", finding.code),
+            " ",
+            object_link(finding.reference) if finding.reference else None,
+        ),
+        tag("p", finding.message, class_="message"),
+        tag("p", tag("code", str(finding.at)), class_="place") if finding.at is not None else None,
+        witness,
+        tag("ul", related) if related else None,
+        tag("p", finding.hint, class_="hint") if finding.hint else None,
+    )

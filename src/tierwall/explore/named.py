@@ -1,0 +1,133 @@
+"""The names in a world: what bare names may stand for, and how words that somebody types can go on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+
+from tierwall.api.resource_names import VERBS, api_resources
+from tierwall.attach.place import GATEWAY, HTTP_ROUTE, SERVICE
+from tierwall.network.model.model import network_model
+from tierwall.resources.once import per_snapshot
+from tierwall.resources.resource import list_of_maps
+from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.grants import offered_tools
+from tierwall.tool.model import BACKENDS, model
+from tierwall.tool.rules import TRUST_DOMAIN
+
+RBAC = "rbac.authorization.k8s.io"
+BINDINGS = ((RBAC, "RoleBinding"), (RBAC, "ClusterRoleBinding"))
+MAX_COMPLETIONS = 12
+# Names that are not offered any more once there are so many: nobody reads them.
+_MAX_NAMES = 200_000
+
+
+@per_snapshot
+def ends(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
+    """Return the pods and workloads by bare name, as `namespace/name`."""
+    by_name: dict[str, dict[str, None]] = {}
+    for pod in network_model(snapshot).pods:
+        by_name.setdefault(pod.name, {})[str(pod)] = None
+        if pod.workload is not None:
+            by_name.setdefault(pod.workload.name, {})[f"{pod.namespace}/{pod.workload.name}"] = None
+    return {name: tuple(members) for name, members in by_name.items()}
+
+
+@per_snapshot
+def services(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
+    """Return the Services by bare name, as `Service/namespace/name`."""
+    by_name: dict[str, list[str]] = {}
+    for service in snapshot.of_kind(*SERVICE):
+        by_name.setdefault(service.name, []).append(str(service.reference))
+    return {name: tuple(members) for name, members in by_name.items()}
+
+
+@per_snapshot
+def callers(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the callers of tools that policies name: ServiceAccounts as `namespace/name`, others as SPIFFE ids."""
+    policies = model(snapshot)
+    named = {
+        caller
+        for resource in policies.resources
+        for rules in (policies.policy(resource).allows, policies.policy(resource).asks)
+        for caller in rules.callers()
+    }
+    return tuple(sorted(map(short_caller, named)))
+
+
+def short_caller(caller: str) -> str:
+    """Return `namespace/name` for the SPIFFE id of a ServiceAccount, and any other id as it is."""
+    parts = caller.removeprefix(f"spiffe://{TRUST_DOMAIN}/ns/").split("/")
+    is_account = caller.startswith(f"spiffe://{TRUST_DOMAIN}/ns/") and len(parts) == 3 and parts[1] == "sa"
+    return f"{parts[0]}/{parts[2]}" if is_account else caller
+
+
+@per_snapshot
+def tools(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the tools that backends declare or policies name."""
+    policies = model(snapshot)
+    backends = (resource for key in BACKENDS for resource in snapshot.of_kind(*key))
+    return tuple(sorted({tool for backend in backends for tool in offered_tools(policies, backend)}))
+
+
+@per_snapshot
+def users(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the users that role bindings name."""
+    names = set()
+    for key in BINDINGS:
+        for binding in snapshot.of_kind(*key):
+            for subject in list_of_maps(binding.value.get("subjects")):
+                name = subject.get("name")
+                if not isinstance(name, str):
+                    continue
+                if subject.get("kind") == "User":
+                    names.add(name)
+                elif subject.get("kind") == "ServiceAccount":
+                    names.add(f"system:serviceaccount:{subject.get('namespace') or binding.namespace}:{name}")
+    return tuple(sorted(names))
+
+
+@per_snapshot
+def _known_words(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """Return everything that can be typed, each with what it completes to, sorted for a search by its beginning."""
+
+    def words() -> Iterator[tuple[str, str]]:
+        for by_name in (ends(snapshot), services(snapshot)):
+            for name, members in by_name.items():
+                for whole in members:
+                    yield whole.lower(), whole
+                    yield name.lower(), whole
+        plain: Iterable[str] = (
+            *tools(snapshot),
+            *users(snapshot),
+            *callers(snapshot),
+            *VERBS,
+            *(served.plural for served in api_resources(snapshot)),
+            *("settings", "outside"),
+        )
+        yield from ((word.lower(), word) for word in plain)
+        for caller in callers(snapshot):
+            yield caller.rpartition("/")[2].lower(), caller
+        for gateway in snapshot.of_kind(*GATEWAY):
+            yield gateway.name.lower(), f"{gateway.namespace}/{gateway.name}"
+            yield f"gateway/{gateway.namespace}/{gateway.name}".lower(), str(gateway.reference)
+        for route in snapshot.of_kind(*HTTP_ROUTE):
+            yield str(route.reference).lower(), str(route.reference)
+            yield route.name.lower(), str(route.reference)
+
+    return sorted(set(words()))[:_MAX_NAMES]
+
+
+def completions(snapshot: Snapshot, text: str) -> list[str]:
+    """Return how a text may go on: its last word, completed from what is there."""
+    head, _, word = text.rpartition(" ")
+    if not word:
+        return []
+    known = _known_words(snapshot)
+    at = bisect_left(known, (word.lower(), ""))
+    completed: dict[str, None] = {}
+    while at < len(known) and known[at][0].startswith(word.lower()) and len(completed) < MAX_COMPLETIONS:
+        completed[f"{head} {known[at][1]}".strip()] = None
+        at += 1
+    completed.pop(text.strip(), None)
+    return list(completed)

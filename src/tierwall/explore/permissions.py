@@ -1,0 +1,102 @@
+"""`/permissions?user=`: what a user may do, and under which conditions, as `tierwall can-i --list` says."""
+
+from __future__ import annotations
+
+from tierwall.api.permissions import Permission
+from tierwall.api.permissions import permissions as user_permissions
+from tierwall.core.diagnostics import InputError
+from tierwall.explore import named
+from tierwall.explore.markup import Child, Markup, joined, tag
+from tierwall.explore.page import (
+    ExploredWorld,
+    Page,
+    Query,
+    address,
+    failed,
+    first,
+    given,
+    link,
+    object_link,
+    omission_list,
+    row,
+    table,
+    verdict_mark,
+)
+from tierwall.render.api import permissions_document
+from tierwall.render.formats import View
+
+# The most users that are offered.
+MAX_USERS = 200
+
+
+def permissions(explored: ExploredWorld, query: Query) -> Page:
+    """Show what a user may do in a namespace."""
+    user, groups, namespace = first(query, "user"), given(query, "group"), first(query, "namespace")
+    world = explored.world
+    if not user and not groups:
+        users = named.users(world.snapshot)
+        items = [tag("li", link(name, address("/permissions", user=name))) for name in users[:MAX_USERS]]
+        body = joined(
+            tag("h1", "What may whom?"),
+            _form(user, groups, namespace),
+            tag("section", tag("h2", "Users that role bindings name"), tag("ul", items, class_="choices"))
+            if items
+            else None,
+        )
+        document = {"users": list(users[:MAX_USERS]), "notConsidered": []}
+        return Page("Permissions", document, body, room="permissions")
+    try:
+        permitted = user_permissions(world.snapshot, user, groups, namespace)
+    except InputError as error:
+        return failed("Permissions", error, "permissions")
+    omissions = world.omissions("api")
+    who = user or f"a member of {', '.join(groups)}"
+    title = f"What {who} may do" + (f" in {namespace}" if namespace else "")
+    more = (
+        tag("p", f"{', '.join(permitted.unlisted)} may allow more, request by request.") if permitted.unlisted else None
+    )
+    heads = ("Verbs", "Resources", "Names", "Effect", "By", "Condition")
+    rows = [_row(permission) for permission in permitted.listed]
+    body = joined(
+        tag("h1", title),
+        tag("p", f"{len(rows):,} permissions can be listed.", class_="summary", role="status"),
+        _form(user, groups, namespace),
+        table(heads, rows, title, data_filter="Filter these rows") if rows else tag("p", "Nothing.", class_="empty"),
+        more,
+        omission_list(omissions),
+    )
+    words = ["can-i", "--list", *(("--as", user) if user else ())]
+    words += [part for group in groups for part in ("--as-group", group)] + (["-n", namespace] if namespace else [])
+    document = permissions_document(permitted.listed, View(not_considered=omissions))
+    return Page(title, document, body, command=explored.command(*words), room="permissions")
+
+
+def _form(user: str, groups: tuple[str, ...], namespace: str) -> Markup:
+    fields = [
+        tag("label", f"{label} ", tag("input", name=name, value=value))
+        for name, label, value in (
+            ("user", "User", user),
+            ("group", "Group", groups[0] if groups else ""),
+            ("namespace", "Namespace", namespace),
+        )
+    ]
+    return tag(
+        "form", fields, tag("button", "Show", type="submit"), action="/permissions", method="get", class_="filters"
+    )
+
+
+def _row(permission: Permission) -> Markup:
+    suffixes = [group for group in permission.groups if group] or [""]
+    resources = [f"{name}.{group}" if group else name for name in permission.resources for group in suffixes]
+    condition: Child = tag("code", permission.condition) if permission.condition else "—"
+    if permission.error:
+        condition = f"fails: {permission.error}"
+    verdict = "Conditional" if permission.condition and str(permission.effect) == "Allow" else str(permission.effect)
+    return row(
+        ", ".join(permission.verbs),
+        ", ".join((*resources, *permission.urls)) or "—",
+        ", ".join(permission.names) or "—",
+        verdict_mark(verdict, "" if verdict != "Conditional" else "Allowed, if"),
+        object_link(permission.policy) if permission.policy is not None else permission.authorizer,
+        condition,
+    )

@@ -1,0 +1,55 @@
+"""`/settings`: the settings in force along Gateway, listener, route, rule and backend, as a stack.
+
+docs/explorer.md#look. `?gateway=`, `?route=` and the other keys of a question name one place.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from tierwall.explore.ask import ask
+from tierwall.explore.asking import asking, place_terms
+from tierwall.explore.markup import joined, tag
+from tierwall.explore.page import ExploredWorld, Page, Query, first, link, omission_list
+from tierwall.explore.stack import place_title, settings_stack
+from tierwall.gateway.model.places import reachable_places
+from tierwall.gateway.question import PLACE_KEYS
+from tierwall.render.formats import View
+from tierwall.render.json import answers_document
+
+# The most places on a page.
+PAGE = 20
+
+
+def settings(explored: ExploredWorld, query: Query) -> Page:
+    """Show every place that a request can reach, or the place of the query."""
+    if any(first(query, key) for key in PLACE_KEYS):
+        return ask(explored, {**query, "plane": ("gateway",)})
+    world = explored.world
+    number = first(query, "page")
+    page = max(1, int(number)) if number.isdecimal() and len(number) < 7 else 1
+    begin = (page - 1) * PAGE
+    places = list(islice(reachable_places(world.snapshot), begin, begin + PAGE + 1))
+    answers = list(islice(world.effective_everywhere(), begin, begin + PAGE))
+    omissions = world.omissions("gateway")
+    sections = [
+        tag(
+            "section",
+            place_title(answer),
+            settings_stack(answer),
+            tag("p", link("Ask about this place", asking("gateway", **place_terms(place)))),
+            class_="place",
+        )
+        for place, answer in zip(places, answers, strict=False)
+    ]
+    more = link("More places", f"/settings?page={page + 1}") if len(places) > PAGE else None
+    body = joined(
+        tag("h1", "Settings in force"),
+        tag("p", "The most specific level wins; who lost is struck out and says why.", class_="summary"),
+        sections or tag("p", "No route leads through a Gateway here.", class_="empty"),
+        more,
+        omission_list(omissions),
+    )
+    document = answers_document(answers, View(not_considered=omissions))
+    command = explored.command("effective", "--all") if len(places) <= PAGE and page == 1 else ""
+    return Page("Settings in force", document, body, command=command, room="settings")

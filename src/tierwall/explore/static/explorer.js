@@ -1,0 +1,95 @@
+// What every page does beyond being a page: keys, completion, copying, tables, drawings, and following the world.
+import * as drawing from "./drawing.js";
+import * as table from "./table.js";
+
+document.documentElement.classList.add("scripted");
+const main = document.getElementById("main"), field = document.getElementById("ask"), told = document.getElementById("told");
+
+export const say = (words) => { told.textContent = ""; requestAnimationFrame(() => { told.textContent = words; }); };
+export function prepare(root) { table.prepare(root); drawing.prepare(root); }
+prepare(document);
+
+export async function copy(text, words) {
+  try { await navigator.clipboard.writeText(text); say(words); } catch { say("The browser does not allow copying. Select the text instead."); }
+}
+document.addEventListener("click", (event) => {
+  const source = event.target.closest("[data-copy]");
+  if (source) copy(document.getElementById(source.dataset.copy).textContent, "The command is copied.");
+  if (event.target.closest("[data-keys]")) keys.showModal();
+});
+
+// Keys. In fields they are letters.
+const keys = document.getElementById("keys"), on = document.getElementById("keys-on");
+on.checked = localStorage.getItem("tierwall-keys") !== "off";
+on.addEventListener("change", () => localStorage.setItem("tierwall-keys", on.checked ? "on" : "off"));
+const rooms = { n: "network", t: "tools", s: "settings", p: "permissions", f: "findings", c: "change" };
+let going = 0;
+document.addEventListener("keydown", (event) => {
+  const isField = event.target.matches("input, textarea, select, [contenteditable]");
+  if (event.key === "Escape" && isField) event.target.blur();
+  if (isField || event.ctrlKey || event.metaKey || event.altKey || !on.checked) return;
+  if (event.key === "/") { event.preventDefault(); field.focus(); field.select(); }
+  else if (event.key === "?") keys.showModal();
+  else if (event.key === "g") going = event.timeStamp;
+  else if (going && event.timeStamp - going < 1500 && rooms[event.key]) location.assign(`/${rooms[event.key]}`);
+  else if ("+-".includes(event.key)) {
+    for (const figure of document.querySelectorAll(".drawing"))
+      figure.dispatchEvent(new CustomEvent("tierwall-zoom", { detail: event.key === "+" ? "in" : "out" }));
+  }
+  if (event.key !== "g") going = 0;
+});
+
+// Completion, from what is there.
+const list = document.getElementById("completions");
+let waiting, asked = 0;
+field.addEventListener("input", () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(async () => {
+    const number = ++asked, text = field.value;
+    if (text.trim().length < 2) return list.replaceChildren();
+    const answer = await fetch(`/ask.json?complete=${encodeURIComponent(text)}`).catch(() => null);
+    if (!answer?.ok || number !== asked) return;
+    const { completions } = await answer.json();
+    list.replaceChildren(...completions.map((word) => Object.assign(document.createElement("option"), { value: word })));
+  }, 60);
+});
+
+// Following: only the tab that is seen holds the stream open. The place on the page stays.
+const badge = document.getElementById("badge");
+let stream = null, version = Number(document.documentElement.dataset.version);
+function problem(words) { badge.textContent = words; badge.hidden = !words; }
+function follow() {
+  if (document.hidden || stream) return;
+  stream = new EventSource("/follow");
+  stream.addEventListener("world", (event) => {
+    const now = JSON.parse(event.data);
+    problem(now.problem);
+    if (now.version !== version) { version = now.version; refresh(); }
+  });
+  stream.addEventListener("error", () => problem("What you see may be old: the explorer cannot be reached."));
+}
+function rest() { stream?.close(); stream = null; }
+document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
+addEventListener("pagehide", rest);
+follow();
+
+async function refresh() {
+  if (document.dispatchEvent(new CustomEvent("tierwall-world", { cancelable: true })) === false) return;
+  const answer = await fetch(location.href).catch(() => null);
+  if (!answer) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const fresh = page.getElementById("main");
+  if (!fresh) return;
+  const scrolled = [...main.querySelectorAll(".scroll")].map((box) => [box.scrollTop, box.scrollLeft]);
+  const filters = [...main.querySelectorAll(".rows-filter input")].map((input) => input.value);
+  const focused = main.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  main.replaceChildren(...fresh.childNodes);
+  document.title = page.title;
+  prepare(main);
+  main.querySelectorAll(".scroll").forEach((box, number) => { if (scrolled[number]) [box.scrollTop, box.scrollLeft] = scrolled[number]; });
+  main.querySelectorAll(".rows-filter input").forEach((input, number) => {
+    if (filters[number]) { input.value = filters[number]; input.dispatchEvent(new Event("input")); }
+  });
+  if (focused) [...main.querySelectorAll("a[href]")].find((link) => link.getAttribute("href") === focused)?.focus();
+  say("The objects changed; this page is up to date.");
+}

@@ -1,0 +1,155 @@
+"""Answers requests of browsers: pages as HTML or JSON, static files, changes, and the stream of versions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tierwall.core.diagnostics import InputError
+from tierwall.explore.ask import parse_query
+from tierwall.explore.change import MAX_BYTES, change
+from tierwall.explore.page import ExploredWorld, Page, Query, failed, first
+from tierwall.explore.shell import document
+from tierwall.explore.site import page_at
+from tierwall.render.json import dump
+from tierwall.serve.explorer.access import CHANGE, HEADERS, Access
+from tierwall.serve.explorer.followed import ExplorerFollower
+
+STATIC = {
+    "explorer.css": "text/css",
+    "explorer.js": "text/javascript",
+    "change.js": "text/javascript",
+    "drawing.js": "text/javascript",
+    "table.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+# How often a quiet stream says that it is alive, in seconds; the most streams, and the most parameters of an address.
+ALIVE_S, MAX_STREAMS, MAX_PARAMETERS = 15.0, 64, 100
+
+
+class ExplorerApp:
+    """The application of one server."""
+
+    def __init__(self, follower: ExplorerFollower, access: Access) -> None:
+        self._follower, self._access = follower, access
+        self._streams = 0
+        self.app = Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "HEAD", "POST"])])
+
+    async def _answer(self, request: Request) -> Response:
+        response = await self._respond(request)
+        response.headers.update(HEADERS)
+        return response
+
+    async def _respond(self, request: Request) -> Response:
+        path = request.url.path
+        refused = self._access.refusal(request.method, path, request.headers)
+        if refused is not None:
+            return PlainTextResponse(f"{refused.words}\n", refused.status)
+        given = request.query_params.get("token")
+        if given is not None and self._access.is_token(given):
+            return self._admitted(request)
+        if not self._access.has_token(request.headers.get("cookie", "")):
+            return PlainTextResponse("open the address that `tierwall ui` printed: it has the token\n", 403)
+        if path.startswith("/static/"):
+            return _static(path.removeprefix("/static/"))
+        if path == "/follow":
+            return self._stream()
+        try:
+            query = parse_query(f"?{request.url.query}")
+        except ValueError:
+            return PlainTextResponse(f"an address has at most {MAX_PARAMETERS} parameters\n", 400)
+        if request.method == "POST":
+            return await self._changed(request, query)
+        # Inside the path, names are quoted once more.
+        raw = request.scope.get("raw_path", b"").decode("ascii", "replace").partition("?")[0]
+        shown = path if not raw.startswith("/policy/") else _unquoted(raw)
+        return await self._page(request, lambda explored: page_at(explored, shown, query))
+
+    def _admitted(self, request: Request) -> Response:
+        """Send the browser to the address without the token, which becomes a cookie."""
+        pairs = [pair for pair in parse_qsl(request.url.query, keep_blank_values=True) if pair[0] != "token"]
+        # Two slashes at the beginning would lead to another server.
+        target = "/" + request.url.path.lstrip("/\\") + (f"?{urlencode(pairs)}" if pairs else "")
+        return RedirectResponse(target, 303, {"Set-Cookie": self._access.set_cookie})
+
+    async def _page(self, request: Request, make: Callable[[ExploredWorld], tuple[Page, bool]]) -> Response:
+        explored = self._follower.explored
+        assert explored is not None
+        version = self._follower.version
+
+        def rendered() -> Response:
+            try:
+                page, as_json = make(explored)
+            except InputError as error:
+                page, as_json = failed("This cannot be shown", error, ""), False
+            if page.moved_to and not as_json:
+                return RedirectResponse(page.moved_to, 303)
+            if as_json:
+                return Response(page.json() + "\n", page.status, media_type="application/json")
+            address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            html = document(page, address, version, explored.source, self._follower.problem)
+            return Response(html.encode(errors="replace"), page.status, media_type="text/html; charset=utf-8")
+
+        return await asyncio.to_thread(rendered)
+
+    async def _changed(self, request: Request, query: Query) -> Response:
+        body = bytearray()
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BYTES:
+                    return PlainTextResponse(f"a change has at most {MAX_BYTES >> 20} MB\n", 413)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind in ("application/yaml", "application/x-yaml", "text/yaml"):
+            text = body.decode(errors="replace")
+            if first(query, "format") == "html":
+                return await self._page(request, lambda explored: (change(explored, query, text), False))
+            return await self._page(request, lambda explored: (change(explored, query, text), True))
+        if kind == "application/x-www-form-urlencoded":
+            fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=10))
+            chosen = fields.get("manifests", "").replace("\r\n", "\n")
+            return await self._page(request, lambda explored: (change(explored, query, chosen), False))
+        return PlainTextResponse(f"POST {CHANGE} takes application/yaml, or a form with `manifests`\n", 415)
+
+    def _stream(self) -> Response:
+        if self._streams >= MAX_STREAMS:
+            return PlainTextResponse("too many pages follow already\n", 503)
+        return StreamingResponse(self._events(), media_type="text/event-stream")
+
+    async def _events(self) -> AsyncIterator[str]:
+        self._streams += 1
+        try:
+            told: dict[str, Any] = {}
+            while not self._follower.has_ended:
+                now = {"version": self._follower.version, "problem": self._follower.problem}
+                yield f"event: world\ndata: {_line(now)}\n\n" if now != told else ": alive\n\n"
+                told = now
+                await self._follower.wait(ALIVE_S)
+        finally:
+            self._streams -= 1
+
+
+def _line(document_value: dict[str, Any]) -> str:
+    return " ".join(dump(document_value).split("\n"))
+
+
+def _unquoted(raw: str) -> str:
+    """Return a path whose parts may hold any character: a slash in a name does not divide it."""
+    return "/".join(unquote(part).replace("/", "\ufffd") for part in raw.split("/"))
+
+
+def _static(name: str) -> Response:
+    if name not in STATIC:
+        return PlainTextResponse("there is no such file\n", 404)
+    text = files("tierwall.explore").joinpath("static", name).read_bytes()
+    return Response(text, media_type=STATIC[name])

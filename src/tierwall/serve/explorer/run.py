@@ -1,0 +1,138 @@
+"""Runs the explorer: listens, prints its address, follows the source until a signal comes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from html import escape
+from pathlib import Path
+
+import uvicorn
+from msgspec import Struct
+
+from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
+from tierwall.serve.explorer.access import Access
+from tierwall.serve.explorer.app import ExplorerApp
+from tierwall.serve.explorer.followed import ExplorerFollower
+from tierwall.serve.follower import ObjectSource, until_signalled
+
+# How long the file lives from which a browser learns the address, in seconds.
+OPENING_S = 30.0
+# The most connections at a time.
+MAX_CONNECTIONS = 200
+
+
+class ExplorerSettings(Struct, frozen=True, kw_only=True):
+    """How to serve."""
+
+    host: str
+    port: int
+    hosts: tuple[str, ...] = ()
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to its owner."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class ExplorerServer:
+    """A server that listens already. InputError if its address or certificate cannot be used."""
+
+    def __init__(self, follower: ExplorerFollower, settings: ExplorerSettings) -> None:
+        self._follower = follower
+        self._listening = _bind(settings.host, settings.port)
+        port = int(self._listening.getsockname()[1])
+        self.access = Access.of(settings.host, port, settings.hosts, settings.tls_cert is not None)
+        name = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self.origin = f"{'https' if self.access.is_tls else 'http'}://{name}:{port}"
+        self._config = uvicorn.Config(
+            ExplorerApp(follower, self.access).app,
+            http="h11",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+            timeout_graceful_shutdown=1,
+            limit_concurrency=MAX_CONNECTIONS,
+            h11_max_incomplete_event_size=64 << 10,
+        )
+        try:
+            self._config.load()
+        except OSError as error:
+            self._listening.close()
+            raise InputError([Diagnostic("TW653", f"the certificate cannot be used: {error}")]) from error
+
+    @property
+    def address(self) -> str:
+        """The address with the token, for whoever may look."""
+        return f"{self.origin}/?token={self.access.token}"
+
+    async def run(self, source: ObjectSource, stop: asyncio.Event, report: Callable[[Diagnostics], None]) -> None:
+        """Serve and follow the source until `stop` is set; `report` gets what is newly wrong with it."""
+        server = _Server(self._config)
+        serving = asyncio.create_task(server.serve(sockets=[self._listening]))
+        try:
+            async for load in self._follower.follow(source, stop):
+                report(Diagnostics(load.unreported))
+                self._follower.tell()
+        finally:
+            self._follower.end()
+            server.should_exit = True
+            await serving
+
+
+def serve(server: ExplorerServer, source: ObjectSource, opens: bool, report: Callable[[Diagnostics], None]) -> None:
+    """Serve until SIGINT or SIGTERM."""
+
+    async def work(stop: asyncio.Event) -> None:
+        if opens:
+            _open(server.address)
+        await server.run(source, stop, report)
+
+    until_signalled(work)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        raise InputError([Diagnostic("TW631", f"cannot listen on `{host}:{port}`: {error.strerror}")]) from error
+    return listening
+
+
+def can_open() -> bool:
+    """Whether this machine shows windows: a browser in the terminal would take the terminal away."""
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _open(address: str) -> None:
+    """Open a browser. It learns the address from a file of its owner: others can see the arguments of programs."""
+    if not can_open():
+        return
+    descriptor, name = tempfile.mkstemp(prefix="tierwall-", suffix=".html")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(address)}">')
+    webbrowser.open(Path(name).as_uri())
+
+    def remove() -> None:
+        with suppress(OSError):
+            os.unlink(name)
+
+    asyncio.get_running_loop().call_later(OPENING_S, remove)

@@ -1,0 +1,121 @@
+"""The rules about who may look: token, names, other sites, bodies and headers (docs/explorer.md#safety)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.labs.explorer_server import ExplorerLab
+from tierwall.explore.change import MAX_BYTES
+from tierwall.serve.explorer.access import HEADERS, Access
+
+PAGES = ("/", "/ask?q=shop", "/network", "/static/explorer.css", "/follow", "/policy/A/b", "/nowhere")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nothing_is_shown_without_the_token(lab: ExplorerLab, path: str) -> None:
+    answer = lab.stranger.get(path)
+    assert answer.status_code == 403
+    assert "token" in answer.text
+    other = {"Cookie": f"{lab.server.access.cookie}=wrong"}
+    assert lab.stranger.get(path, headers=other).status_code == 403
+
+
+def test_the_token_becomes_a_cookie_and_leaves_the_address(lab: ExplorerLab) -> None:
+    answer = lab.stranger.get(f"/network?port=80&token={lab.server.access.token}")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/network?port=80")
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith(f"tierwall-{lab.server.access.port}={lab.server.access.token};")
+    assert {"HttpOnly", "SameSite=Lax", "Path=/"} <= {part.strip() for part in cookie.split(";")}
+    lab.stranger.cookies.clear()
+    # The token never leads to another server.
+    answer = lab.stranger.get(f"{lab.server.origin}//evil.test/x?token={lab.server.access.token}")
+    assert answer.headers["location"] == "/evil.test/x"
+    lab.stranger.cookies.clear()
+
+
+def test_only_its_own_names_are_answered(lab: ExplorerLab) -> None:
+    port = lab.server.access.port
+    for host in (
+        f"127.0.0.1:{port}",
+        f"localhost:{port}",
+        f"LOCALHOST:{port}",
+        "explorer.test",
+        f"explorer.test:{port}",
+    ):
+        assert lab.client.get("/", headers={"Host": host}).status_code == 200, host
+    for host in ("evil.test", f"evil.test:{port}", "localhost", "127.0.0.1", f"127.0.0.1.evil.test:{port}", ""):
+        assert lab.client.get("/", headers={"Host": host}).status_code == 403, host
+
+
+NAVIGATION = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
+def test_other_sites_may_link_here_and_nothing_else(lab: ExplorerLab) -> None:
+    for site in ("cross-site", "same-site"):
+        assert lab.client.get("/", headers={"Sec-Fetch-Site": site, **NAVIGATION}).status_code == 200
+        frame = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
+        assert lab.client.get("/", headers={"Sec-Fetch-Site": site, **frame}).status_code == 403
+        assert lab.client.get("/network.json", headers={"Sec-Fetch-Site": site}).status_code == 403
+        sent = {"Sec-Fetch-Site": site, **NAVIGATION, "Content-Type": "application/yaml"}
+        assert lab.client.post("/change", headers=sent, content="a").status_code == 403
+    for site in ("same-origin", "none"):
+        assert lab.client.get("/index.json", headers={"Sec-Fetch-Site": site}).status_code == 200
+
+
+def test_changes_come_from_here_or_from_a_program(lab: ExplorerLab) -> None:
+    yaml = {"Content-Type": "application/yaml"}
+    assert lab.client.post("/change", headers={**yaml, "Origin": lab.server.origin}, content="").status_code == 200
+    assert lab.client.post("/change", headers=yaml, content="").status_code == 200
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": "null"}
+    for site, status in (("same-origin", 200), ("cross-site", 403), ("none", 403)):
+        assert lab.client.post("/change", headers={**form, "Sec-Fetch-Site": site}).status_code == status
+    for origin in ("https://evil.test", "null", lab.server.origin.replace("http", "https")):
+        assert lab.client.post("/change", headers={**yaml, "Origin": origin}, content="").status_code == 403
+
+
+def test_only_a_change_has_a_body_of_bounded_size(lab: ExplorerLab) -> None:
+    assert lab.client.post("/network", content="a").status_code == 405
+    assert lab.client.put("/change", content="a").status_code == 405
+    assert lab.client.request("GET", "/network", content="a").status_code == 400
+    yaml = {"Content-Type": "application/yaml"}
+    assert lab.client.post("/change", headers=yaml, content=b" " * (MAX_BYTES + 1)).status_code == 413
+    in_pieces = (b" " * (1 << 20) for _ in range(5))
+    assert lab.client.post("/change", headers=yaml, content=in_pieces).status_code == 413
+    assert lab.client.post("/change", headers={"Content-Type": "text/plain"}, content="a").status_code == 415
+
+
+def test_every_answer_has_the_headers(lab: ExplorerLab) -> None:
+    answers = [
+        lab.client.get("/"),
+        lab.stranger.get("/"),
+        lab.client.get("/static/explorer.js"),
+        lab.client.get("/none"),
+    ]
+    answers += [lab.client.get("/network.json"), lab.client.get("/", headers={"Host": "evil.test"})]
+    for answer in answers:
+        assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+def test_pages_name_no_other_server_and_have_no_inline_code(lab: ExplorerLab) -> None:
+    for path in ("/", "/network", "/tools", "/settings", "/findings", "/change"):
+        text = lab.client.get(path).text
+        assert "style=" not in text
+        assert "<style" not in text
+        assert "onclick" not in text
+        assert text.count("<script") == text.count('<script src="/static/')
+        named = re.findall(r' (?:href|src|action)="([^"]*)"', text)
+        assert [address for address in named if not re.match(r"/(?!/)|#main$", address)] == []
+
+
+@given(st.text(), st.text())
+def test_the_token_is_the_only_token(text: str, cookies: str) -> None:
+    access = Access.of("127.0.0.1", 80)
+    assert access.is_token(access.token)
+    assert not access.is_token(text)
+    assert not access.has_token(cookies)
+    assert access.has_token(f"a=b; {access.cookie}={access.token}")

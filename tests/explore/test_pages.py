@@ -1,0 +1,191 @@
+"""Every page, as HTML and as JSON: the same facts, from the same function."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.explore.conftest import EXAMPLES, explored_of
+from tests.labs.explorer_server import ExplorerLab
+from tests.labs.waiting import eventually
+from tierwall.cli.main import root
+from tierwall.explore.page import ExploredWorld
+from tierwall.explore.site import page_at
+
+SOURCES = [part for path in EXAMPLES for part in ("-f", str(path))]
+
+
+def command(*words: str) -> Any:
+    result = CliRunner().invoke(root, [*words, *SOURCES, "-o", "json"])
+    assert result.exit_code in (0, 3, 4, 5), result.output
+    return json.loads(result.stdout)
+
+
+def document(explored: ExploredWorld, path: str, **query: str) -> Any:
+    page, as_json = page_at(explored, path, {name.rstrip("_"): (value,) for name, value in query.items()})
+    assert as_json
+    return json.loads(page.json())
+
+
+def test_documents_are_those_of_the_command_line(examples: ExploredWorld) -> None:
+    asked = document(examples, "/ask.json", q="shop/web -> shop/db:5432")
+    assert asked == command("explain", "network", "--from", "shop/web", "--to", "shop/db", "--port", "5432")
+    assert document(examples, "/network.json") == command("list")
+    assert document(examples, "/network.json", focus="shop") == command("list", "--focus", "shop")
+    narrowed = document(examples, "/network.json", from_="shop/web", port="9090")
+    assert narrowed == command("list", "--from", "shop/web", "--port", "9090")
+    granted = document(examples, "/tools.json", caller="agents/shopper")
+    assert granted == command("tools", "--caller", "agents/shopper", "--all")
+    assert document(examples, "/settings.json") == command("effective", "--all")
+    place = document(examples, "/settings.json", gateway="infra/edge")
+    assert place == command("effective", "--gateway", "infra/edge")
+    may = document(examples, "/permissions.json", user="alice", namespace="dev")
+    assert may == command("can-i", "--list", "--as", "alice", "-n", "dev")
+    assert document(examples, "/findings.json") == command("check")
+
+
+def test_the_change_is_that_of_diff(lab: ExplorerLab, tmp_path: Path) -> None:
+    policy = (EXAMPLES[0] / "policies.yaml").read_text().replace("app: api", "app: web")
+    sent = lab.client.post("/change", headers={"Content-Type": "application/yaml"}, content=policy)
+    answered = sent.json()
+    assert sent.status_code == 200
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    for number, path in enumerate(EXAMPLES):
+        for file in path.glob("*.yaml"):
+            (tmp_path / "old" / f"{number}-{file.name}").write_text(file.read_text())
+            new = policy if (number, file.name) == (0, "policies.yaml") else file.read_text()
+            (tmp_path / "new" / f"{number}-{file.name}").write_text(new)
+    done = CliRunner().invoke(root, ["diff", str(tmp_path / "old"), str(tmp_path / "new"), "-o", "json"])
+    assert answered["differences"] == json.loads(done.stdout)["differences"] != []
+    page = lab.client.post("/change", data={"manifests": policy})
+    assert all(difference["change"] in page.text for difference in answered["differences"])
+    assert "shop/web" in page.text
+
+
+def test_a_change_that_cannot_be_read_names_every_error(lab: ExplorerLab) -> None:
+    broken = "apiVersion: v1\nkind: Pod\n---\na: [\n"
+    answer = lab.client.post("/change", headers={"Content-Type": "application/yaml"}, content=broken)
+    assert answer.status_code == 422
+    assert {problem["file"] for problem in answer.json()["diagnostics"]} == {"change.yaml"}
+
+
+def test_a_change_brings_its_findings(lab: ExplorerLab) -> None:
+    useless = """
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: nobody, namespace: shop}
+spec: {podSelector: {matchLabels: {app: not-there}}}
+"""
+    answer = lab.client.post("/change", headers={"Content-Type": "application/yaml"}, content=useless).json()
+    brought = [(finding["code"], finding["object"]) for finding in answer["findings"]]
+    assert brought == [("TW203", "NetworkPolicy/shop/nobody"), ("TW204", "NetworkPolicy/shop/nobody")]
+    assert answer["differences"] == []
+
+
+PATHS = (
+    "/",
+    "/ask?q=shop/web -> shop/db:5432",
+    "/ask?q=web -> db",
+    "/ask?q=alice create pods in dev",
+    "/ask?q=shopper pay",
+    "/ask?q=settings infra/edge",
+    "/network",
+    "/network?focus=shop",
+    "/network?from=shop/web&to=shop/db",
+    "/tools",
+    "/tools?caller=agents/shopper",
+    "/settings",
+    "/permissions",
+    "/permissions?user=alice",
+    "/findings",
+    "/findings?by=policy",
+    "/change",
+    "/change?object=NetworkPolicy/shop/db-from-api",
+    "/policy/NetworkPolicy/shop/db-from-api",
+    "/policy/AdminNetworkPolicy/allow-monitoring",
+    "/policy/XAccessPolicy.agentic.networking.x-k8s.io/prod/fraud-desk",
+    "/policy/AgentgatewayPolicy/team/limits",
+)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_is_whole_and_answers_json(lab: ExplorerLab, path: str) -> None:
+    page = lab.client.get(path)
+    if path.startswith("/policy/Agentgateway"):
+        assert page.status_code in (200, 404)
+        return
+    assert page.status_code == 200, page.text
+    assert page.text.count("<main") == page.text.count("<h1") == 1
+    separator = "&" if "?" in path else "?"
+    answer = lab.client.get(f"{path}{separator}format=json")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nowhere", 404),
+        ("/policy/NetworkPolicy/shop/none", 404),
+        ("/policy/x", 404),
+        ("/ask?plane=network&from=a/b&to=c/d&port=1", 404),
+        ("/ask?plane=network&from=shop/web&to=shop/db&port=no", 400),
+        ("/ask?plane=nothing", 400),
+        ("/ask?plane=network&colour=red", 400),
+        ("/network?focus=nowhere", 404),
+        ("/network?port=99999999", 400),
+        ("/network?page=99999999999999", 200),
+        ("/tools?gateway=a/b", 404),
+    ],
+)
+def test_bad_addresses_say_what_is_wrong(lab: ExplorerLab, path: str, status: int) -> None:
+    assert lab.client.get(path).status_code == status
+    separator = "&" if "?" in path else "?"
+    answer = lab.client.get(f"{path}{separator}format=json")
+    assert answer.status_code == status
+    assert status == 200 or answer.json()["diagnostics"]
+
+
+SECRET = "apiVersion: v1\nkind: Secret\nmetadata: {name: token, namespace: shop}\nstringData: {key: very-secret}\n"
+
+
+def test_secrets_are_never_shown(tmp_path: Path) -> None:
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop}\nspec: {containers: []}\n"
+    listed = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: c}}\n"
+    listed += "- apiVersion: v1\n  kind: Secret\n  metadata: {name: two}\n  stringData: {key: very-secret}\n"
+    (tmp_path / "all.yaml").write_text(f"{pod}---\n{SECRET}---\n{listed}")
+    explored = explored_of(tmp_path)
+    for path in ("/", "/policy/Secret/shop/token", "/policy/ConfigMap/default/c", "/policy/Pod/shop/p", "/findings"):
+        for form in ("html", "json"):
+            page, _ = page_at(explored, path, {"format": (form,)})
+            assert "very-secret" not in page.body + page.json()
+    page, _ = page_at(explored, "/change", {"object": ("Secret/shop/token",)})
+    assert "very-secret" not in page.body
+
+
+def test_a_changed_file_changes_the_page_and_the_stream_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "pods.yaml"
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: a}\nspec: {containers: []}\n"
+    file.write_text(pod % "one")
+    lab = ExplorerLab(tmp_path)
+    try:
+        with lab.client.stream("GET", "/follow") as stream:
+            lines = (line for line in stream.iter_lines() if line.startswith("data:"))
+            first = json.loads(next(lines).removeprefix("data:"))
+            assert first["problem"] == ""
+            file.write_text(pod % "two")
+            second = json.loads(next(lines).removeprefix("data:"))
+            assert second["version"] > first["version"]
+        assert lab.client.get("/policy/Pod/a/two").status_code == 200
+        assert lab.client.get("/policy/Pod/a/one").status_code == 404
+        # What cannot be read keeps the last state, and the page says that it is old.
+        (tmp_path / "pods.yaml").write_text("a: [")
+        eventually(lambda: "may be old" in lab.client.get("/").text or lab.follower.newest, "a badge")
+        assert lab.client.get("/policy/Pod/a/two").status_code == 200
+    finally:
+        lab.close()

@@ -1,0 +1,1 @@
+"""Proofs about every pod, caller, user and object that may ever come (docs/prove.md)."""

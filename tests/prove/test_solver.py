@@ -39,12 +39,12 @@ def test_a_solver_finds_a_model_just_where_there_is_one(
     for clause in wanted[half:]:
         solver.add(clause)
     for assumptions in (first, second, []):
-        found = models(wanted, assumptions)
-        assert solver.solve(assumptions) is bool(found)
-        if found:
+        possible = models(wanted, assumptions)
+        assert solver.solve(assumptions) is bool(possible)
+        if possible:
             mentioned = {abs(literal) for clause in [*wanted, assumptions] for literal in clause}
             model = {v if solver.is_true(v) else -v for v in mentioned}
-            assert any(model <= world for world in found)
+            assert any(model <= world for world in possible)
 
 
 def pigeons(solver: Solver, holes: int) -> None:

@@ -100,7 +100,7 @@ class Circuit:
         return self._clauses[start:]
 
     def definitions(self, roots: Iterable[int], known: set[int]) -> Iterator[tuple[int, ...]]:
-        """Yield clauses that define every gate below the roots, but for those known; what was defined is known then."""
+        """Yield clauses that define every gate below the roots that is not known yet, and add it to those known."""
         waiting = [abs(root) for root in roots]
         while waiting:
             gate = waiting.pop()

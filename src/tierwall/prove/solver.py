@@ -1,4 +1,4 @@
-"""What a solver of clauses offers, and which one is used: a native one where it is installed, otherwise our own.
+"""The form of a solver of clauses, and the choice of one: native where it is installed, otherwise our own.
 
 Answers never depend on which: a question is satisfiable or not, and `smallest` narrows a model by questions alone until
 only one model is left.

@@ -52,11 +52,11 @@ test: dev kernel-tools cluster-tools node-tools browser-tools mcp-suite ## every
 fuzz: dev ## the random tests with a fresh seed and TIMES=10 times the examples; prints how to replay
 	@seed=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}; \
 	echo "seed $$seed; to replay: make fuzz SEED=$$seed TIMES=$(TIMES) TESTS='$(TESTS)'"; \
-	TIERWALL_FUZZ=$(TIMES) TIERWALL_SEED=$$seed $(BIN)/python -m pytest -m hypothesis --hypothesis-seed=$$seed $(TESTS) || \
+	TIERWALL_FUZZ=$(TIMES) TIERWALL_SEED=$$seed $(BIN)/python -m pytest --timeout=0 -m hypothesis --hypothesis-seed=$$seed $(TESTS) || \
 	{ echo "failed with seed $$seed; to replay: make fuzz SEED=$$seed TIMES=$(TIMES) TESTS='FILE::TEST'"; exit 1; }
 
 soak: dev kernel-tools cluster-tools node-tools ## storms of changes, kills and calls, TIMES=10 times as long as in `make test`
-	TIERWALL_SOAK=$(TIMES) $(BIN)/python -m pytest -m storm $(TESTS)
+	TIERWALL_SOAK=$(TIMES) $(BIN)/python -m pytest --timeout=0 -m storm $(TESTS)
 
 kernel-tools: ## install nft and ip, which tests of the kernel need; says so where it cannot
 	@PATH="$$PATH:/usr/sbin:/sbin"; if command -v nft >/dev/null && command -v ip >/dev/null; then exit 0; fi; \

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,15 +23,18 @@ from tests.worlds.network_clusters import (
 )
 from tests.worlds.network_objects import admin, namespace, network_policy, pod, rule
 from tests.worlds.network_snapshots import resource, snapshot
+from tierwall.analyze import network_change
 from tierwall.analyze.change_findings import ChangeFindings, ChangeIndex, PolicyChange, facts
 from tierwall.analyze.network import network_findings
 from tierwall.analyze.network_change import CODES
+from tierwall.analyze.network_crowd import CROWD
 from tierwall.resources.snapshot import Snapshot
 
 Object = dict[str, Any]
 Change = tuple[list[Object], Object | None, Object]
 # What `tierwall check` does not find, because it is only said about a change.
 OF_CHANGES = ("TW208", "TW216", "TW217")
+OVERRIDDEN = ("TW202", "TW203", "TW212")
 
 
 @st.composite
@@ -128,6 +132,67 @@ def test_an_index_that_follows_a_cluster_is_like_a_new_one(clusters: list[list[O
         return {fact for finding in index.findings(changed, inf).findings for fact in facts(finding, about)}
 
     assert said(followed) == said(fresh)
+
+
+def in_a_crowd(objects: Sequence[Object], new: Object) -> set[Any]:
+    """Return what a new policy brings if any number of policies is a crowd."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network_change, "CROWD", 0)
+        result = brought(objects, None, new)
+    about = str(resource(new).reference)
+    return {fact for finding in result.findings for fact in facts(finding, about)}
+
+
+@settings(max_examples=examples(60))
+@given(changes())
+def test_what_is_seen_in_a_crowd_is_true(change: Change) -> None:
+    objects, _, new = change
+    about = str(resource(new).reference)
+    findings = list(network_findings(snapshot(objects).with_changes(put=[resource(new)])))
+    whole = {fact for finding in findings for fact in facts(finding, about)}
+    # In a crowd, less may be known about the extent.
+    overridden = {fact[1:] for fact in whole if fact[0] in OVERRIDDEN}
+    seen = {fact for fact in in_a_crowd(objects, new) if fact[0] in ("TW201", *OVERRIDDEN)}
+    assert {fact for fact in seen if fact[0] != "TW203"} <= whole
+    assert {fact[1:] for fact in seen if fact[0] == "TW203"} <= overridden
+
+
+@settings(max_examples=examples(60))
+@given(meeting_changes())
+def test_policies_that_meet_are_seen_in_a_crowd(change: Change) -> None:
+    objects, _, new = change
+    about = str(resource(new).reference)
+    result = {fact for finding in brought(objects, None, new).findings for fact in facts(finding, about)}
+    seen = in_a_crowd(objects, new)
+
+    def disagreements(of: set[Any]) -> set[Any]:
+        return {fact for fact in of if fact[0] in ("TW201", "TW216")}
+
+    def overrides(of: set[Any]) -> set[Any]:
+        return {fact[1:] for fact in of if fact[0] in OVERRIDDEN}
+
+    assert disagreements(seen) == disagreements(result)
+    assert overrides(seen) == overrides(result)
+
+
+def test_what_a_crowd_permits_may_be_too_much_to_compare() -> None:
+    local = [network_policy(f"n{number}", {"from": [{"podSelector": {}}]}) for number in range(CROWD)]
+    assert codes(brought([*SHOP, *local], None, admin("open", rule("Allow"), priority=20))) == ["TW215"]
+
+
+def test_a_crowd_of_policies_is_counted_and_compared() -> None:
+    local = [network_policy(f"n{number}", {"ports": [{"port": 1000 + number}]}) for number in range(CROWD)]
+    above = [admin(f"a{number}", rule("Allow", 1000 + number), priority=number) for number in range(10)]
+    result = brought([*SHOP, *local, *above], None, admin("deny", rule("Deny"), priority=20))
+    named = {finding.reference for finding in result.findings if finding.code in OVERRIDDEN}
+    # Ten are allowed before.
+    assert len({*map(str, named), *result.counted}) == CROWD - 10
+    assert not result.is_complete
+    assert "TW215" not in codes(result)
+    above.append(admin("no", rule("Deny", 99), priority=11))
+    findings = brought([*SHOP, *local, *above], None, network_policy("new", {"ports": [{"port": 99}]})).findings
+    overridden = [(finding.code, finding.related_objects) for finding in findings if finding.code in OVERRIDDEN]
+    assert overridden == [("TW203", ("AdminNetworkPolicy/no",))]
 
 
 SHOP = [namespace("shop"), pod("shop", "web", app="web"), pod("shop", "db", app="db")]

@@ -120,7 +120,7 @@ def test_cells_are_those_of_the_list_and_have_the_rules_that_match_there(objects
             for cell, tiers in cells.items():
                 for name, policies in matched.items():
                     for policy, listed in policies.items():
-                        here = tiers[name][policy]
+                        here = tiers[name].get(policy, [])
                         assert [rule for rule in listed if any(rule.on(cell))] == [
                             rule for rule in here if any(rule.on(cell))
                         ]

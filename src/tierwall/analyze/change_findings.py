@@ -113,7 +113,7 @@ class ChangeIndex:
             overridden = set(map(str, after.counted))
             is_complete = after.is_complete
             if not after.is_compared:
-                message = f"{about} was not compared with other policies: too many rules on too many ports"
+                message = f"{about} was not compared with all other policies: too many rules on too many ports"
                 uncompared = [change.new.diagnostic(NOT_COMPARED, message)]
         if change.old is not None and of_new:
             before = NetworkChangeCheck(self._network, change.old, until)

@@ -10,7 +10,8 @@ example; `network_shadowed` proves what is said about all connections.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from math import inf
 from typing import Any
@@ -42,6 +43,7 @@ from tierwall.network.model.rules import (
     EGRESS,
     Direction,
     NetworkRule,
+    PortRange,
     RuleAction,
     TieredPolicy,
     TierName,
@@ -57,8 +59,8 @@ from tierwall.resources.validity import is_understood
 
 # A thousand policies of one priority are one mistake: so many get a finding of their own, and the others share one.
 MAX_POLICIES = 50
-# The most cells, times policies, of a subject that are looked at while somebody waits.
-MAX_FOCUSED_CELLS = 200_000
+# The most rules, in all cells of a subject together, that are looked at while somebody waits.
+MAX_FOCUSED_RULES = 20_000
 # The most rules that one rule is said to disagree with, and the comparisons after which one is enough.
 MAX_CLASHES = 200
 MAX_COMPARISONS = 2_000_000
@@ -119,7 +121,8 @@ class RuleWalk:
     """Walks every kind of subject through its tiers, to see which rules ever count and which override which.
 
     With a `focus`, only what that policy has to do with is reported, and only the subjects that are wanted are walked:
-    the snapshot then needs the policies of these subjects alone. `until` (`time.thread_time`) ends the walk.
+    the snapshot then needs the policies of these subjects alone. `until` (`time.thread_time`) ends the walk. With
+    `ports`, only these ports are looked at, and nothing is claimed about others.
     """
 
     def __init__(
@@ -128,13 +131,15 @@ class RuleWalk:
         focus: Reference | None = None,
         is_wanted: Callable[[Endpoint], bool] = lambda subject: True,
         until: float = inf,
+        ports: Collection[PortRange] | None = None,
     ) -> None:
-        self._focus, self._is_wanted, self._until = focus, is_wanted, until
+        self._focus, self._is_wanted, self._until, self._ports = focus, is_wanted, until, ports
         self.hypothetical, self.stand_ins = hypothetical, hypothetical.pods
         self.model = network_model(hypothetical.snapshot)
-        self.classes = EndpointClasses(self.model)
+        self.classes = EndpointClasses(self.model, ports=ports or ())
         self.rows = Rows(self.classes, True)
-        self.shadows = ShadowProver(self.model)
+        everything = self.rows.ports.everything
+        self._looked_at = everything if ports is None else union(map(self.rows.ports.mask, ports))
         self.counted: set[NetworkRule] = set()
         # The rules of earlier policies of the same priority that a rule disagrees with.
         self.clashes: dict[NetworkRule, Examples] = {}
@@ -146,6 +151,11 @@ class RuleWalk:
         # The policies that were not compared for some subject.
         self.skipped: set[Reference] = set()
         self._comparisons_left = MAX_COMPARISONS
+
+    @cached_property
+    def shadows(self) -> ShadowProver:
+        """Proves what is said about all connections."""
+        return ShadowProver(self.model)
 
     def findings(self) -> Iterator[Diagnostic]:
         """Yield everything that the walk finds."""
@@ -181,13 +191,15 @@ class RuleWalk:
     def _walk(self, subject: Endpoint, direction: Direction, stack: Stack[TieredPolicy]) -> None:
         matched = {tier.name: self.rows.membership.matched(tier, subject, direction) for tier in stack}
         others = self.hypothetical.others(self.classes, subject)
-        most = MAX_FOCUSED_CELLS if self._focus is not None else None
-        for ports, tiers in cells_with_rules(self.rows.ports.everything, matched, most):
+        most = MAX_FOCUSED_RULES if self._focus is not None else None
+        for ports, tiers in cells_with_rules(self._looked_at, matched, most):
             if self._until < inf and time.thread_time() > self._until:
                 raise TooManyCells
             cell = ConnectionCell(subject, direction, ports, others)
             taken = _TakenEndpoints({name: RuleEffects(policies, ports) for name, policies in tiers.items()})
-            evaluate(stack, others, taken.effects_of, True, taken.record)
+            # Whoever has no rule here settles nothing; a tier isolates all the same.
+            here = (Tier(tier.name, tuple(tiers[tier.name]), tier.combining) for tier in stack)
+            evaluate(here, others, taken.effects_of, True, taken.record)
             self.counted |= taken.rules
             for tier in stack:
                 if tier.name == TierName.ADMIN:
@@ -317,7 +329,8 @@ class RuleWalk:
         for rule, denying in self.overridden.items():
             if not self._concerns_focus(rule.policy, denying):
                 continue
-            whole = rule not in self.allowing and bool(self.shadows.denied_before(rule))
+            is_seen = self._is_seen(rule) and rule not in self.allowing
+            whole = is_seen and bool(self.shadows.denied_before(rule))
             (wholly if whole else partly).setdefault(rule.policy, []).append(rule)
         for rules in wholly.values():
             yield self._denied_finding("TW202", "everything", rules)
@@ -326,6 +339,10 @@ class RuleWalk:
         for (policy, direction), examples in self.opened.items():
             if self._concerns_focus(policy.reference, examples):
                 yield self._opened_finding(policy, direction, examples)
+
+    def _is_seen(self, rule: NetworkRule) -> bool:
+        """Whether all ports of a rule are looked at."""
+        return self._ports is None or (rule.ports is not None and set(rule.ports) <= set(self._ports))
 
     def _denied_finding(self, code: str, extent: str, rules: list[NetworkRule]) -> Diagnostic:
         examples: Examples = {}
@@ -354,7 +371,7 @@ class RuleWalk:
     def _opened_finding(self, policy: TieredPolicy, direction: Direction, examples: Examples) -> Diagnostic:
         """Return a warning if nothing is left that the policy keeps from pods, otherwise a note."""
         by = widest(examples)
-        whole = (policy, direction) not in self.dropping
+        whole = self._ports is None and (policy, direction) not in self.dropping
         whose = "to" if direction is EGRESS else "from"
         what = f"everything {whose} pods that" if whole else "what"
         names, example = join_names([str(rule) for rule in by], 1), self._connection(examples[self._shown(by)])

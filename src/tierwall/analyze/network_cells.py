@@ -36,30 +36,28 @@ def cells_with_rules(
 ) -> Iterator[tuple[int, MatchedTiers]]:
     """Yield each cell of ports with the rules that match some of its connections, in order; or raise TooManyCells.
 
-    With `most`, there may be at most so many cells, times the policies.
+    `everything` are the ports that are divided. A policy without a rule in a cell is left out there. With `most`, all
+    cells together may have at most so many rules.
     """
     ports = {
-        rule: rule.ports | union(named for named, _ in rule.named)
+        rule: (rule.ports | union(named for named, _ in rule.named)) & everything
         for policies in tiers.values()
         for rules in policies.values()
         for rule in rules
     }
-    cells = _cells(everything, {mask for rule in ports for mask in (rule.ports, *(named for named, _ in rule.named))})
+    masks = {mask & everything for rule in ports for mask in (rule.ports, *(named for named, _ in rule.named))}
+    cells = _cells(everything, masks)
     # A rule matches all ports of a cell or none, so the first port of a cell stands for it.
     number_of = {(cell & -cell).bit_length() - 1: number for number, cell in enumerate(cells)}
     firsts = union(1 << bit for bit in number_of)
-    if sum((mask & firsts).bit_count() for mask in ports.values()) > MAX_PAIRS:
+    if sum((mask & firsts).bit_count() for mask in ports.values()) > (MAX_PAIRS if most is None else most):
         raise TooManyCells
-    if most is not None and len(cells) * sum(map(len, tiers.values())) > most:
-        raise TooManyCells
-    in_cells: list[dict[str, dict[TieredPolicy, list[MatchedRule]]]] = [
-        {name: {policy: [] for policy in policies} for name, policies in tiers.items()} for _ in cells
-    ]
+    in_cells: list[dict[str, dict[TieredPolicy, list[MatchedRule]]]] = [{name: {} for name in tiers} for _ in cells]
     for name, policies in tiers.items():
         for policy, rules in policies.items():
             for rule in rules:
                 for bit in bits(ports[rule] & firsts):
-                    in_cells[number_of[bit]][name][policy].append(rule)
+                    in_cells[number_of[bit]][name].setdefault(policy, []).append(rule)
     yield from zip(cells, in_cells, strict=True)
 
 

@@ -9,13 +9,14 @@ as there are.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
 
 from msgspec.structs import replace
 
 from tierwall.analyze.network import MAX_STAND_INS, RuleWalk
+from tierwall.analyze.network_crowd import CROWD, PartOfCrowd, PolicyCrowd
 from tierwall.analyze.network_opened import opened_to_outside
 from tierwall.analyze.network_selection import SelectionCheck
 from tierwall.analyze.network_shadowed import MAX_EARLIER_RULES
@@ -25,7 +26,14 @@ from tierwall.core.reference import Reference
 from tierwall.core.words import join_names
 from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint, namespace_labels
 from tierwall.network.model.model import NetworkModel, network_model
-from tierwall.network.model.policies import KINDS, NETWORK_POLICY, fail_closed_warnings, is_shadow, read_policy
+from tierwall.network.model.policies import (
+    KINDS,
+    NETWORK_POLICY,
+    fail_closed_warnings,
+    in_order,
+    is_shadow,
+    read_policy,
+)
 from tierwall.network.model.rules import TIERS, AddressPeer, Peer, TieredPolicy, TierName
 from tierwall.network.reach.exposure import HypotheticalSnapshot, with_stand_ins
 from tierwall.network.reach.pod_index import PodIndex
@@ -253,6 +261,23 @@ class NetworkChangeCheck:
         policies = [self._policy, *self._index.selecting(namespaces, self._reference, is_new)]
         if all(policy.tier is TierName.NAMESPACE for policy in policies):
             return
+        if len(policies) <= CROWD:
+            yield from self._look(policies, namespaces, is_new)
+            return
+        parts = self._crowd(policies[1:]).parts()
+        first = next(parts)
+        self.is_complete, self.is_compared = False, first.is_whole
+        yield from self._look(first.policies, namespaces, is_new, first)
+        self._count_parts(parts, namespaces)
+
+    def _look(
+        self,
+        policies: Sequence[TieredPolicy],
+        namespaces: Collection[str],
+        is_new: bool,
+        part: PartOfCrowd | None = None,
+    ) -> Iterator[Diagnostic]:
+        """Yield what a close look at some policies finds, on existing and on hypothetical pods."""
         small = self._index.small(policies, namespaces)
         leading = network_model(small).tied_policies
         hypothetical = with_stand_ins(small, True, MAX_STAND_INS, first=namespaces, leading=leading)
@@ -262,11 +287,31 @@ class NetworkChangeCheck:
         def is_wanted(subject: Endpoint) -> bool:
             return subject.namespace in namespaces or (is_new and subject.namespace not in known)
 
-        walk = RuleWalk(hypothetical, self._reference, is_wanted, self._end_of_look())
-        walk.walk()
-        self.is_compared = not walk.skipped
+        walk = self._walk(hypothetical, is_wanted, part)
+        self.is_compared = self.is_compared and not walk.skipped
         yield from walk.equal_priorities()
         yield from walk.overridden_policies()
+
+    def _walk(
+        self, small: HypotheticalSnapshot, is_wanted: Callable[[Endpoint], bool], part: PartOfCrowd | None = None
+    ) -> RuleWalk:
+        ports = None if part is None else part.ports
+        walk = RuleWalk(small, self._reference, is_wanted, self._end_of_look(), ports)
+        walk.walk()
+        if part is not None and not part.has_permitting:
+            # Another NetworkPolicy may permit what seems to be opened.
+            walk.opened.clear()
+        return walk
+
+    def _crowd(self, others: Sequence[TieredPolicy]) -> PolicyCrowd:
+        return PolicyCrowd(self._policy, in_order(others), self.tied, self._index.pods.numbers_of)
+
+    def _count_parts(self, parts: Iterator[PartOfCrowd], namespaces: Collection[str]) -> None:
+        """Count the NetworkPolicies of a crowd that the policy overrides, as long as there is time."""
+        while time.monotonic() <= self._until and (part := next(parts, None)) is not None:
+            small = HypotheticalSnapshot(self._index.small(part.policies, namespaces), {})
+            walk = self._walk(small, lambda subject: subject.namespace in namespaces, part)
+            self.counted |= walk.affected()
 
     def _end_of_look(self) -> float:
         """Return when a close look ends that begins now, by the time that this thread works."""
@@ -287,9 +332,12 @@ class NetworkChangeCheck:
             if not wanted:
                 continue
             policies = [policy, *index.selecting(batch, self._reference)]
+            if len(policies) > CROWD:
+                self.is_complete = False
+                self._count_parts(self._crowd(policies[1:]).parts(), batch)
+                continue
             small = HypotheticalSnapshot(index.small(policies, batch, wanted=wanted), {})
-            walk = RuleWalk(small, self._reference, partial(_is_among, wanted), self._end_of_look())
-            walk.walk()
+            walk = self._walk(small, partial(_is_among, wanted))
             self.is_complete = self.is_complete and not walk.skipped
             self.counted |= walk.affected()
 

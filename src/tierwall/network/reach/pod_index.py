@@ -191,6 +191,12 @@ class PodIndex:
                 yield entry[0]
             piece ^= low
 
+    def numbers_of(self, name: str) -> Iterator[tuple[str, int]]:
+        """Yield the ports, as protocol and number, that pods have by a name."""
+        for pairs, mask in self._ports.get(name, {}).items():
+            if mask:
+                yield from pairs
+
     def names_of(self, mask: int) -> Iterator[tuple[str, str]]:
         """Yield namespace and name of some pods."""
         for number in bits(mask):

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tierwall.analyze.change_findings import WORST_FIRST, ChangeFindings
+from tierwall.analyze.change_findings import NOT_COMPARED, WORST_FIRST, ChangeFindings
 from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.unprintable import escape_unprintable
@@ -94,12 +94,15 @@ class WarningBuilder:
     def __init__(self, policy: Resource, view: RequesterView) -> None:
         self._policy, self._view = policy, view
         self._about = str(policy.reference)
+        # Whether the policy was compared with all others.
+        self._is_compared = True
 
     def lines(self, brought: ChangeFindings) -> list[WarningLine]:
         """Return a line for each finding, or for several that are alike, the worst first."""
         disagreeing = [finding for finding in brought.findings if finding.code == DISAGREES]
         overridden = [finding for finding in brought.findings if self._is_overridden(finding)]
         joined = {*map(id, disagreeing), *map(id, overridden)}
+        self._is_compared = all(finding.code != NOT_COMPARED for finding in brought.findings)
         lines = [self._line(finding) for finding in brought.findings if id(finding) not in joined]
         if disagreeing:
             lines.append(self._disagreement(disagreeing))
@@ -182,8 +185,8 @@ class WarningBuilder:
     def _shared_priority(self, finding: Diagnostic) -> WarningLine:
         with_whom = self._named(finding.related_objects) or "another policy"
         priority = self._policy.spec.get("priority")
-        text = f"{self._about} has priority {priority}, as {with_whom} has; they do not contradict each other today"
-        return WarningLine(SHARES, text)
+        text = f"{self._about} has priority {priority}, as {with_whom} has"
+        return WarningLine(SHARES, f"{text}; they do not contradict each other today" if self._is_compared else text)
 
     def _may_know_pods(self, finding: Diagnostic) -> bool:
         """Whether the user may list the pods that a selector could select."""

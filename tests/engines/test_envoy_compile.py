@@ -210,7 +210,12 @@ def test_an_unsupported_filter_closes_its_rule() -> None:
             "rules": [
                 {
                     "matches": [{"path": {"value": "/mirrored"}}],
-                    "filters": [{"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "s", "port": 80}}}],
+                    "filters": [
+                        {
+                            "type": "ExtensionRef",
+                            "extensionRef": {"group": "example.org", "kind": "Filter", "name": "x"},
+                        }
+                    ],
                     "backendRefs": [{"group": NETWORKING, "kind": "XBackend", "name": "open"}],
                 }
             ],

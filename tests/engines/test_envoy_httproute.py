@@ -245,7 +245,10 @@ def hostnames() -> list[Object]:
 
 
 UNUSABLE: dict[str, Object] = {
-    "mirror": {"filters": [{"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "v2", "port": 80}}}]},
+    "extension": {
+        "filters": [{"type": "ExtensionRef", "extensionRef": {"group": "example.org", "kind": "Filter", "name": "x"}}]
+    },
+    "persistent": {"sessionPersistence": {"sessionName": "s"}},
     "host": {"filters": [modifier("RequestHeaderModifier", set=pairs(Host="x"))]},
     "length": {"filters": [modifier("RequestHeaderModifier", set=[{"name": "Content-Length", "value": "1"}])]},
     "remove-host": {"filters": [modifier("RequestHeaderModifier", remove=["Host"])]},

@@ -58,7 +58,9 @@ class Routed:
         objects: list[Object],
         endpoints: Mapping[str, SocketAddress] | None = None,
         hosts: Mapping[str, str] | None = None,
+        ports: Mapping[str, Object] | None = None,
     ) -> None:
+        """`hosts` are more listeners, by name and host name; `ports` more fields of the Services' ports."""
         self.recorders = {name: RecordingBackend() for name in SERVICES}
         self._authority = CertificateAuthority()
         listeners = [{"name": name, "port": port, "protocol": protocol} for name, (port, protocol) in LISTENERS.items()]
@@ -66,8 +68,12 @@ class Routed:
         listeners += [
             {"name": name, "port": 80, "protocol": "HTTP", "hostname": host} for name, host in (hosts or {}).items()
         ]
-        gateway = manifest(f"{GATEWAY_API}/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": listeners})
-        services = [manifest("v1", "Service", name, {"ports": [{"port": 80}]}) for name in SERVICES]
+        spec = {"gatewayClassName": "c", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "Same"}}}
+        gateway = manifest(f"{GATEWAY_API}/v1", "Gateway", "gate", spec)
+        more = ports or {}
+        services = [
+            manifest("v1", "Service", name, {"ports": [{"port": 80, **more.get(name, {})}]}) for name in SERVICES
+        ]
         self.snapshot = Snapshot.of(load_objects([gateway, *services, *objects]))
         addresses = {f"Service/prod/{name}": recorder.address for name, recorder in self.recorders.items()}
         # Every XBackend uses the first recorder, too.
@@ -82,8 +88,8 @@ class Routed:
         )
         self.resources, _ = compile(self.snapshot, options)
         self._envoy = StandaloneEnvoy(self.resources)
-        ports = self._envoy.ports()
-        self._ports = {name: ports.get(f"gateway/prod/gate/{port}") for name, (port, _) in LISTENERS.items()}
+        open_ports = self._envoy.ports()
+        self.ports = {name: open_ports.get(f"gateway/prod/gate/{port}") for name, (port, _) in LISTENERS.items()}
 
     def get(
         self,
@@ -96,6 +102,23 @@ class Routed:
     ) -> Got:
         """Send one request; return the answer and where the request arrived."""
         before = {name: len(recorder.requests) for name, recorder in self.recorders.items()}
+        status, answered = self.send(host, path, headers, method, on, body)
+        reached = [name for name, recorder in self.recorders.items() if len(recorder.requests) > before[name]]
+        assert len(reached) <= 1
+        backend = reached[0] if reached else None
+        request = self.recorders[backend].requests[-1] if backend is not None else None
+        return Got(status, answered, backend, request)
+
+    def send(
+        self,
+        host: str,
+        path: str = "/",
+        headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+        method: str = "GET",
+        on: str = "web",
+        body: bytes = b"",
+    ) -> tuple[int, Mapping[str, str]]:
+        """Send one request; return the status and headers of the answer."""
         connection = self._connection(on)
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         connection.putheader("host", host)
@@ -107,17 +130,13 @@ class Routed:
         answer = connection.getresponse()
         answer.read()
         connection.close()
-        reached = [name for name, recorder in self.recorders.items() if len(recorder.requests) > before[name]]
-        assert len(reached) <= 1
-        backend = reached[0] if reached else None
-        request = self.recorders[backend].requests[-1] if backend is not None else None
-        return Got(answer.status, {name.lower(): value for name, value in answer.getheaders()}, backend, request)
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}
 
     def _connection(self, on: str) -> Any:
         if LISTENERS[on][1] == "HTTP":
-            return http.client.HTTPConnection("127.0.0.1", self._ports[on], timeout=PATIENCE_S)
+            return http.client.HTTPConnection("127.0.0.1", self.ports[on], timeout=PATIENCE_S)
         context = self._authority.context("spiffe://cluster.local/ns/prod/sa/agent")
-        return http.client.HTTPSConnection("127.0.0.1", self._ports[on], timeout=PATIENCE_S, context=context)
+        return http.client.HTTPSConnection("127.0.0.1", self.ports[on], timeout=PATIENCE_S, context=context)
 
     def close(self) -> None:
         self._envoy.close()

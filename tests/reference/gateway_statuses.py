@@ -127,27 +127,37 @@ def accepted(objects: list[Object], route: Object, parent: Object) -> tuple[str,
 
 
 def takes(owner: Object, listener: Object, route: Object) -> bool:
-    """Whether a listener lets a route attach; only HTTPRoutes are served, and only by HTTP and HTTPS."""
+    """Whether a listener lets a route attach; HTTPRoutes and GRPCRoutes are served, by HTTP and HTTPS."""
     allowed = listener.get("allowedRoutes", {"namespaces": {"from": "Same"}})
     return (
-        route["kind"] == "HTTPRoute"
+        route["kind"] in ("HTTPRoute", "GRPCRoute")
         and listener["protocol"] in ("HTTP", "HTTPS")
         and admits(allowed["namespaces"], name_of(owner)[0], name_of(route)[0])
-        and ("kinds" not in allowed or {"kind": "HTTPRoute"} in allowed["kinds"])
+        and ("kinds" not in allowed or {"kind": route["kind"]} in allowed["kinds"])
     )
 
 
 def rule_fault(objects: list[Object], route: Object, rule: Object) -> str:
     """Return how much of a rule is not supported: `whole`, `part` or nothing."""
-    if "filters" in rule:
+    if has_unknown_filter(rule):
         return "whole"
     used = [ref for ref in rule["backendRefs"] if ref.get("weight", 1)]
     resolved = [ref for ref in used if not unresolved(objects, route, ref)]
-    filtered = [ref for ref in resolved if "filters" in ref]
+    filtered = [ref for ref in resolved if has_unknown_filter(ref)]
     patterns = [match["path"].get("value") == "/(a" for match in rule.get("matches", [{"path": {}}])]
     if all(patterns) or (filtered and filtered == resolved):
         return "whole"
     return "part" if any(patterns) or filtered else ""
+
+
+def has_unknown_filter(owner: Object) -> bool:
+    return any(each["type"] == "ExtensionRef" for each in owner.get("filters", ()))
+
+
+def refs(rule: Object) -> list[Object]:
+    """Return the references of a rule: to its backends, and to those that get copies."""
+    copies = [each["requestMirror"]["backendRef"] for each in rule.get("filters", ()) if "requestMirror" in each]
+    return [*rule["backendRefs"], *copies]
 
 
 def unresolved(objects: list[Object], route: Object, ref: Object) -> str:
@@ -161,8 +171,6 @@ def unresolved(objects: list[Object], route: Object, ref: Object) -> str:
 
 def resolved(objects: list[Object], route: Object) -> str:
     """Return the reason of `ResolvedRefs`: the first of these that applies to a backendRef."""
-    kinds_of_failure = {
-        unresolved(objects, route, ref) for rule in route["spec"]["rules"] for ref in rule["backendRefs"]
-    }
+    kinds_of_failure = {unresolved(objects, route, ref) for rule in route["spec"]["rules"] for ref in refs(rule)}
     reasons = ("InvalidKind", "RefNotPermitted", "BackendNotFound")
     return next((reason for reason in reasons if reason in kinds_of_failure), "ResolvedRefs")

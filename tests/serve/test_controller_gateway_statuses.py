@@ -17,6 +17,7 @@ from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.listener_problem import SERVED_PROTOCOLS
 from tierwall.engines.envoy.config.names import virtual_host_name
 from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.config.route_plan import route_message_name
 from tierwall.resources.load import load_objects
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
@@ -94,7 +95,7 @@ def check_listeners(objects: list[Object], statuses: Statuses, problems: dict[mo
             assert said["Programmed"][0] == str(not problem)
             assert said["Conflicted"] == (("True", problem) if problem in CONFLICTS else ("False", "NoConflicts"))
             named = [kind["kind"] for kind in listener.get("allowedRoutes", {}).get("kinds", ())]
-            served = ["HTTPRoute"] if listener["protocol"] in SERVED_PROTOCOLS else []
+            served = ["HTTPRoute", "GRPCRoute"] if listener["protocol"] in SERVED_PROTOCOLS else []
             kinds = [kind for kind in served if kind in (named or served)]
             assert by_name[listener["name"]].kinds == tuple((API, kind) for kind in kinds)
             if problem in ("InvalidCertificateRef", "RefNotPermitted"):
@@ -130,7 +131,7 @@ def _overlaps(listener: Object, other: Object) -> bool:
 
 
 def check_routes(objects: list[Object], statuses: Statuses) -> None:
-    attached: dict[model.Key, set[tuple[str, str]]] = {}
+    attached: dict[model.Key, set[tuple[str, ...]]] = {}
     for route in objects:
         if route["kind"] not in ("HTTPRoute", "GRPCRoute"):
             continue
@@ -141,7 +142,7 @@ def check_routes(objects: list[Object], statuses: Statuses) -> None:
             if outcome is not None:
                 wanted[tuple(sorted(parent.items()))] = outcome[0]
                 for place in outcome[1]:
-                    attached.setdefault(place, set()).add(model.name_of(route))
+                    attached.setdefault(place, set()).add((route["kind"], *model.name_of(route)))
         if not wanted:
             has_ours = any(
                 entry["controllerName"] == CONTROLLER_NAME for entry in route.get("status", {}).get("parents", ())
@@ -179,10 +180,10 @@ def check_envoy(snapshot: Snapshot, statuses: Statuses) -> None:
             here = [host for name, host in hosts.items() if name.startswith(virtual_host_name(gateway, listener, ""))]
             assert str(bool(here)) == reasons(said.conditions)["Programmed"][0]
             in_envoy = {
-                tuple(route.name.split("/")[:2]) for host in here for route in host.routes if route.name != "ambiguous"
+                route.name.rsplit("/", 2)[0] for host in here for route in host.routes if route.name != "ambiguous"
             }
-            for route in snapshot.of_kind(API, "HTTPRoute"):
-                name = (route.namespace, route.name)
+            for route in (*snapshot.of_kind(API, "HTTPRoute"), *snapshot.of_kind(API, "GRPCRoute")):
+                name = route_name(route)
                 entries = _entries_at(snapshot, statuses, route, listener.owner, listener)
                 served = [entry for entry in entries if _says_served(entry, listener)]
                 if name in in_envoy:
@@ -190,13 +191,18 @@ def check_envoy(snapshot: Snapshot, statuses: Statuses) -> None:
                         each.direct_response.status == 500
                         for host in here
                         for each in host.routes
-                        if each.name.startswith(f"{route.namespace}/{route.name}/")
+                        if each.name.startswith(f"{route_name(route)}/")
                     )
                     assert served or is_closed
                 else:
                     assert not served
                 if served and reasons(served[0])["ResolvedRefs"][0] == "True":
                     _check_backends(route, here, "PartiallyInvalid" in reasons(served[0]))
+
+
+def route_name(route: Resource) -> str:
+    """Return the first part of the names of a route's Envoy routes."""
+    return route_message_name(route, 0, 0).removesuffix("/0/0")
 
 
 def _entries_at(
@@ -226,9 +232,9 @@ def _check_backends(route: Resource, hosts: list[Any], is_partial: bool) -> None
     """Hold that everything of an accepted route with resolved references leads to a backend, unless it has none."""
     for host in hosts:
         for each in host.routes:
-            if not each.name.startswith(f"{route.namespace}/{route.name}/"):
+            if not each.name.startswith(f"{route_name(route)}/"):
                 continue
-            rule = route.spec["rules"][int(each.name.split("/")[2])]
+            rule = route.spec["rules"][int(each.name.split("/")[-2])]
             has_backend = any(ref.get("weight", 1) for ref in rule["backendRefs"])
             clusters = [each.route.cluster, *(weighted.name for weighted in each.route.weighted_clusters.clusters)]
             if has_backend and not is_partial:
@@ -406,12 +412,12 @@ def test_a_route_whose_hosts_belong_to_a_more_specific_listener_says_so() -> Non
 
 
 def test_dropped_rules_are_named() -> None:
-    mirror = [{"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "x", "port": 80}}}]
+    other = [{"type": "ExtensionRef", "extensionRef": {"group": "example.org", "kind": "Filter", "name": "x"}}]
     good = {"backendRefs": [{"name": "x", "port": 80}]}
-    snapshot = world(gateway(), route(rules=[good, {**good, "filters": mirror}]))
+    snapshot = world(gateway(), route(rules=[good, {**good, "filters": other}]))
     (entry,) = status(planned(GatewayStatusPlanner(), snapshot), "HTTPRoute", "r").parents or ()
     assert reasons(entry.conditions)["Accepted"] == ("True", "Accepted")
-    assert entry.conditions[2].message.startswith("Dropped Rule rules[1]: filter RequestMirror is not supported")
+    assert entry.conditions[2].message.startswith("Dropped Rule rules[1]: filter ExtensionRef is not supported")
 
 
 @pytest.mark.parametrize(

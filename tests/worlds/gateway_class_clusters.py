@@ -14,6 +14,10 @@ API = "gateway.networking.k8s.io"
 SPACES = ("a", "b")
 HOSTS = ("a.example.com", "*.example.com", "*.a.example.com", "example.org")
 Object = dict[str, Any]
+UNKNOWN_FILTER: Object = {
+    "type": "ExtensionRef",
+    "extensionRef": {"group": "example.org", "kind": "Filter", "name": "x"},
+}
 
 
 def manifest(kind: str, space: str, name: str, spec: Object, api: str = f"{API}/v1") -> Object:
@@ -131,8 +135,10 @@ def _plain_rule(rng: Random) -> Object:
 def _rule(rng: Random) -> Object:
     rule: Object = {"backendRefs": [_backend(rng) for _ in range(rng.randrange(3))]}
     if rng.random() < 0.2:
-        mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "x", "port": 80}}}
-        rule["filters"] = [mirror]
+        rule["filters"] = [UNKNOWN_FILTER]
+    elif rng.random() < 0.2:
+        to = {"name": rng.choice(("x", "gone")), "port": 80} | _elsewhere(rng)
+        rule["filters"] = [{"type": "RequestMirror", "requestMirror": {"backendRef": to}}]
     if rng.random() < 0.3:
         paths = ({"value": "/shop"}, {"type": "RegularExpression", "value": "/(a"}, {"type": "Exact", "value": "/b"})
         rule["matches"] = [{"path": path} for path in rng.sample(paths, rng.randrange(1, 3))]
@@ -144,7 +150,8 @@ def _backend(rng: Random) -> Object:
     if rng.random() < 0.1:
         ref = {"group": API, "kind": "HTTPRoute", "name": "r"}
     if rng.random() < 0.15:
-        ref["filters"] = [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["x"]}}]
+        changed = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["x"]}}
+        ref["filters"] = [rng.choice((changed, UNKNOWN_FILTER))]
     if rng.random() < 0.15:
         ref["weight"] = 0
     return ref

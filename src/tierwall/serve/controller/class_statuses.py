@@ -21,6 +21,7 @@ BUNDLE_VERSION = f"{GATEWAY_API}/bundle-version"
 RELEASES = tuple((1, minor) for minor in range(7))
 # By the names of the Gateway API's features, sorted. Core features come with Gateway, HTTPRoute and ReferenceGrant.
 SUPPORTED_FEATURES = (
+    "GRPCRoute",
     "Gateway",
     "GatewayHTTPListenerIsolation",
     "GatewayPort8080",
@@ -28,6 +29,8 @@ SUPPORTED_FEATURES = (
     "HTTPRoute303RedirectStatusCode",
     "HTTPRoute307RedirectStatusCode",
     "HTTPRoute308RedirectStatusCode",
+    "HTTPRouteBackendProtocolH2C",
+    "HTTPRouteBackendRequestHeaderModification",
     "HTTPRouteBackendTimeout",
     "HTTPRouteCORS",
     "HTTPRouteHostRewrite",
@@ -37,6 +40,9 @@ SUPPORTED_FEATURES = (
     "HTTPRoutePathRewrite",
     "HTTPRoutePortRedirect",
     "HTTPRouteQueryParamMatching",
+    "HTTPRouteRequestMirror",
+    "HTTPRouteRequestMultipleMirrors",
+    "HTTPRouteRequestPercentageMirror",
     "HTTPRouteRequestTimeout",
     "HTTPRouteResponseHeaderModification",
     "HTTPRouteSchemeRedirect",

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tierwall.attach.place import GATEWAY, HTTP_ROUTE, LISTENER_SET, SERVICE, X_LISTENER_SET
+from tierwall.attach.place import GATEWAY, LISTENER_SET, SERVICE, X_LISTENER_SET
+from tierwall.attach.place import ROUTES as SERVED_ROUTES
 from tierwall.attach.route import RouteOnListener
 from tierwall.engines.envoy.config.listener_problem import ListenerKey, listener_key
 from tierwall.engines.envoy.config.listeners import ServedGateways
@@ -46,14 +47,14 @@ class RuleProblem(NamedTuple):
 
 
 class CompiledRoute(NamedTuple):
-    """An HTTPRoute as Envoy has it: the listeners where it is served, and its rules with faults, by number."""
+    """A route as Envoy has it: the listeners where it is served, and its rules with faults, by number."""
 
     listeners: frozenset[ListenerKey] = frozenset()
     faults: Mapping[int, RuleProblem] = {}
 
 
 class CompiledGateway(NamedTuple):
-    """A Gateway as its Envoys have it. `closed` are HTTPRoutes of which nothing is served, `refused` is by Envoy."""
+    """A Gateway as its Envoys have it. `closed` are routes of which nothing is served, `refused` is by Envoy."""
 
     gateway: Resource
     # Every Gateway, ListenerSet and route, and of all other objects those that Envoy can use.
@@ -139,8 +140,9 @@ def _faults(by_rule: Mapping[int, Iterable[PlannedRoute]]) -> Iterator[tuple[int
 
 
 def _closed(objects: Snapshot, usable: UsableSnapshot) -> frozenset[Identity]:
-    """Return the HTTPRoutes that answer 500 or are left out."""
-    dropped = {route.identity for route in objects.of_kind(*HTTP_ROUTE) if usable.snapshot.get(*route.identity) is None}
+    """Return the routes that answer 500 or are left out."""
+    routes = (route for key in SERVED_ROUTES for route in objects.of_kind(*key))
+    dropped = {route.identity for route in routes if usable.snapshot.get(*route.identity) is None}
     return usable.closed | dropped
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tierwall.attach.listener import Listener, listeners, narrower_hostname
-from tierwall.attach.place import HTTP_ROUTE
+from tierwall.attach.place import ROUTES
 from tierwall.attach.status import bounded_message
 from tierwall.core.words import join_names
 from tierwall.engines.envoy.config.listener_problem import (
@@ -146,7 +146,7 @@ def _problem(objects: Snapshot, compiled: CompiledGateway, listener: Listener) -
 
 def _kinds(listener: Listener) -> tuple[tuple[KindKey, ...], tuple[str, ...]]:
     """Return the kinds of routes that a listener takes, and those that it names but Envoy does not serve there."""
-    served = (HTTP_ROUTE,) if listener.protocol in SERVED_PROTOCOLS else ()
+    served = ROUTES if listener.protocol in SERVED_PROTOCOLS else ()
     named = [
         (str(kind.get("group", GATEWAY_API)), str(kind.get("kind")))
         for kind in list_of_maps(nested_map(listener.value, "allowedRoutes").get("kinds"))

@@ -2,8 +2,8 @@
 
 Gateway API, `RouteParentStatus`. A route is accepted if a listener takes it and Envoy has at least one of its rules.
 Whether that listener is open is said by the status of the listener, and by the message here. Rules that Envoy does not
-support answer 500, so that no wider route gets their requests: `PartiallyInvalid` names them. Only HTTPRoutes are
-served; no listener takes routes of other kinds (docs/controller.md#gateways-and-routes).
+support answer 500, so that no wider route gets their requests: `PartiallyInvalid` names them. HTTPRoutes and
+GRPCRoutes are served; no listener takes routes of other kinds (docs/controller.md#gateways-and-routes).
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tierwall.attach.backend import BackendRef, backend_refs
-from tierwall.attach.place import GATEWAY, HTTP_ROUTE
+from tierwall.attach.place import GATEWAY, ROUTES
 from tierwall.attach.route import RefusedParentRef, RouteOnListener, attach_route
 from tierwall.attach.section import rules
 from tierwall.attach.status import bounded_message
 from tierwall.engines.envoy.config.clusters import backend_address
 from tierwall.engines.envoy.config.listener_problem import ListenerKey, listener_key
+from tierwall.engines.envoy.config.mirrors import mirror_refs
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.route_plan import UnresolvedRef, unresolved
 from tierwall.resources.resource import Identity, Resource, list_of_maps
@@ -85,7 +86,7 @@ def named_gateway(listener_set: Resource) -> Identity:
 
 def _is_served(route: Resource) -> bool:
     """Whether Envoy is given routes of this kind."""
-    return (route.group, route.kind) == HTTP_ROUTE
+    return (route.group, route.kind) in ROUTES
 
 
 def _accepted(
@@ -99,7 +100,7 @@ def _accepted(
     if why is not None and (_is_served(route) or why.reason == "NoMatchingParent"):
         return WantedCondition("Accepted", "False", why.reason, bounded_message([_sentence(why.message)]))
     if not _is_served(route):
-        words = f"{route.kind}s are not served, only HTTPRoutes are"
+        words = f"{route.kind}s are not served, only HTTPRoutes and GRPCRoutes are"
         return WantedCondition("Accepted", "False", "NotAllowedByListeners", words)
     if fault := _whole_fault(compiled, route, faults):
         return WantedCondition("Accepted", "False", UNSUPPORTED_VALUE, fault)
@@ -138,11 +139,14 @@ def _where_served(compiled: CompiledGateway, route: Resource, here: list[RouteOn
         if key not in compiled.served.listeners_in_force:
             yield f"It is not served at {attached.listener}, which is not open"
         elif known is None or key not in known.listeners:
-            yield f"It is not served at {attached.listener}: its host names belong to more specific listeners"
+            owners = "more specific listeners or older routes"
+            yield f"It is not served at {attached.listener}: its host names belong to {owners}"
 
 
 def _resolved(snapshot: Snapshot, route: Resource) -> WantedCondition:
-    problems = [problem for ref in backend_refs(route) if (problem := _unresolved(snapshot, ref)) is not None]
+    mirrored = (ref for number, rule in enumerate(rules(route)) for ref in mirror_refs(route, number, rule))
+    refs = (*backend_refs(route), *mirrored)
+    problems = [problem for ref in refs if (problem := _unresolved(snapshot, ref)) is not None]
     if not problems:
         return WantedCondition("ResolvedRefs", "True", "ResolvedRefs", "All references are resolved")
     problems.sort(key=lambda problem: _REASONS.index(problem.reason))

@@ -62,7 +62,10 @@ def authorization_service(snapshot: Snapshot, policy: Resource) -> Authorization
         return f"it does not name a port of Service `{place.namespace}/{place.name}`"
     grpc = value.get("protocol") == "GRPC"
     if grpc and _names(nested_map(value, "grpc").get("allowedHeaders")):
-        return "`grpc.allowedHeaders` limits the headers, and Envoy sends all of them to a gRPC authorizer"
+        return (
+            "`grpc.allowedHeaders` limits the headers, and Envoy sends all of them to a gRPC authorizer; remove it, or "
+            "use `protocol: HTTP` with `http.allowedHeaders`"
+        )
     cluster = authorizer_cluster_name(service.namespace, service.name, port, grpc)
     if not grpc:
         # The cluster's filters drop other headers, so policies that allow other headers need another cluster.

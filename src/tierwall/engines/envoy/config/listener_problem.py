@@ -18,6 +18,12 @@ INVALID_CERTIFICATE, NOT_PERMITTED = "InvalidCertificateRef", "RefNotPermitted"
 INVALID_AUTHORITY, INVALID_AUTHORITY_KIND = "InvalidCACertificateRef", "InvalidCACertificateKind"
 CONFLICTS = (HOSTNAME_CONFLICT, PROTOCOL_CONFLICT)
 SERVED_PROTOCOLS = ("HTTP", "HTTPS")
+# What to write instead of the protocols that are not served: no policy could see what goes through them.
+PROTOCOL_HINTS = {
+    "TLS": "use HTTPS, and TLS to the backend again if it needs it; for passthrough, use a Gateway of another class",
+    "TCP": "use HTTP or HTTPS; for other traffic, use a Gateway of another class",
+    "UDP": "use a Gateway of another class",
+}
 # A listener by its owner and name.
 ListenerKey: TypeAlias = tuple[Identity, str]
 

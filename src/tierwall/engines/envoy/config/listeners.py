@@ -22,7 +22,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from msgspec import Struct
 
 from tierwall.attach.listener import Listener, gateway_listeners
-from tierwall.attach.place import GATEWAY, HTTP_ROUTE
+from tierwall.attach.place import GATEWAY, ROUTES
 from tierwall.attach.route import RouteOnListener, attach_route
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Path
@@ -31,6 +31,7 @@ from tierwall.engines.envoy.config.connections import limit_connections, limit_s
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.listener_problem import (
     PORT_UNAVAILABLE,
+    PROTOCOL_HINTS,
     UNSUPPORTED_PROTOCOL,
     ListenerKey,
     ListenerProblem,
@@ -284,7 +285,7 @@ class _ServedBuilder:
         self._planning = RoutePlanner(snapshot, options, closed, refused)
         self._fence = ObjectFence()
         self._attached: dict[tuple[Resource, Resource, int], list[RouteOnListener]] = {}
-        for route in snapshot.of_kind(*HTTP_ROUTE):
+        for route in (route for kind in ROUTES for route in snapshot.of_kind(*kind)):
             result = self._fence.guard(route, "it is not served", partial(attach_route, snapshot, route))
             for attached_route in result[0] if result is not None else ():
                 key = attached_route.gateway, attached_route.listener.owner, attached_route.listener.number
@@ -369,7 +370,8 @@ class _ServedBuilder:
         kept, others = separate_conflicts(in_order)
         for listener, problem in others:
             code = NOT_SERVED if problem.reason == UNSUPPORTED_PROTOCOL else PORT_TAKEN
-            self._diagnostics.append(listener.owner.diagnostic(code, problem.message, _path(listener)))
+            hint = PROTOCOL_HINTS.get(listener.protocol, "") if problem.reason == UNSUPPORTED_PROTOCOL else ""
+            self._diagnostics.append(listener.owner.diagnostic(code, problem.message, _path(listener), hint=hint))
             self._unserved[listener_key(listener)] = problem
         return kept
 

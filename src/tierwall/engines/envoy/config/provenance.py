@@ -66,7 +66,9 @@ def _routes(state: CompileState, chain: FilterChain) -> Iterator[Identity]:
         for route in host.routes:
             yield route.route.identity
             yield from route.settings
-            yield from (to.backend.identity for to in route.backends if to.backend is not None and to.host)
+            yield from (
+                to.backend.identity for to in (*route.backends, *route.mirrors) if to.backend is not None and to.host
+            )
             checkpoints, _ = state.routes.by_route.get(route, ((), None))
             names.update(name for each in checkpoints for name in each)
     for name in names & state.filters.passed.keys():
@@ -81,7 +83,7 @@ def _settings(plan: RoutePlan) -> Iterator[Identity]:
 def _backends(chains: Iterable[FilterChain], cluster: str) -> Iterator[Identity]:
     plans: Iterator[RoutePlan] = (chain.plan for chain in chains)
     for route in (route for plan in plans for host in plan.hosts for route in host.routes):
-        for to in route.backends:
+        for to in (*route.backends, *route.mirrors):
             if to.backend is not None and to.cluster == cluster:
                 yield to.backend.identity
                 yield from to.settings

@@ -1,4 +1,4 @@
-"""Route plans: HTTPRoutes as Envoy routes with their backends, before policies are applied.
+"""Route plans: HTTPRoutes and GRPCRoutes as Envoy routes with their backends, before policies are applied.
 
 A plan does not depend on policies, so it stays the same while policies change.
 """
@@ -6,6 +6,7 @@ A plan does not depend on policies, so it stays the same while policies change.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -16,12 +17,13 @@ from msgspec.structs import replace
 
 from tierwall.attach.backend import BackendRef, backend_refs, is_permitted
 from tierwall.attach.listener import Listener, narrower_hostname
-from tierwall.attach.place import HTTP_ROUTE, SERVICE
+from tierwall.attach.place import SERVICE
 from tierwall.attach.route import RouteOnListener
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.config import clusters
+from tierwall.engines.envoy.config import app_protocol, backend_ref_filters, clusters, mirrors, rule_settings
 from tierwall.engines.envoy.config.fence import ObjectFence
+from tierwall.engines.envoy.config.grpc_routes import grpc_precedence, http_match, is_grpc
 from tierwall.engines.envoy.config.names import PLACE, backend_of_cluster
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.route_rules import apply_filters, plain_match, precedence, route_match
@@ -29,11 +31,9 @@ from tierwall.engines.envoy.config.settings.compiler import RouteSettings, Setti
 from tierwall.resources.resource import Identity, Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS
-from tierwall.values.time import parse_seconds
 
 UNSUPPORTED, NO_BACKEND = "TW655", "TW656"
 CLOSED = "its rules answer 500"
-BACKEND_FILTERS = "filters of a backendRef"
 
 
 class RouteBackend(Struct, frozen=True, eq=False):
@@ -46,6 +46,8 @@ class RouteBackend(Struct, frozen=True, eq=False):
     cluster: str | None = None
     # The host that replaces the client's, if any.
     host: str = ""
+    # What filters of the reference change for its requests (`backend_ref_filters`).
+    changes: Any | None = None
     # A part of the reference that is not supported: its requests are answered with 500.
     unsupported: str = ""
     # The policies whose settings it has.
@@ -58,6 +60,8 @@ class PlannedRoute(Struct, frozen=True, eq=False):
     message: Any
     route: Resource
     backends: tuple[RouteBackend, ...] = ()
+    # The backends that get copies of its requests.
+    mirrors: tuple[RouteBackend, ...] = ()
     method: object = None
     # The number of the rule, and the part of it that is not supported: its requests are answered with 500.
     rule: int = 0
@@ -137,11 +141,19 @@ class RoutePlanner:
 
     def _hosts(self, gateway: Resource, listener: Listener, attached: list[RouteOnListener]) -> Iterator[PlannedHost]:
         hosts: dict[str, list[tuple[tuple[Any, ...], PlannedRoute]]] = {listener.hostname.lower() or "*": []}
+        senior: dict[str, Resource] = {}
         for attached_route in attached:
-            if (attached_route.route.group, attached_route.route.kind) == HTTP_ROUTE:
-                routes = self._planned(gateway, listener, attached_route.route)
-                for host in attached_route.hostnames or ("*",):
+            route = attached_route.route
+            routes = self._planned(gateway, listener, route)
+            for host in attached_route.hostnames or ("*",):
+                # A host name has HTTPRoutes or GRPCRoutes, as its most senior route does (Gateway API, GRPCRoute).
+                first = senior.setdefault(host, route)
+                if first.kind == route.kind:
                     hosts.setdefault(host, []).extend(routes)
+                else:
+                    message = f"{route.reference} is not served at {listener} for `{host}`: {first.reference} has it"
+                    hint = "give HTTPRoutes and GRPCRoutes different host names"
+                    self._diagnostics.append(route.diagnostic(UNSUPPORTED, message, ("spec", "hostnames"), hint=hint))
         by_host = {host: [route for _, route in sorted(routes, key=itemgetter(0))] for host, routes in hosts.items()}
         # Envoy searches one virtual host only. So a host has its own routes first, then those for wider host names.
         for host in hosts:
@@ -150,7 +162,7 @@ class RoutePlanner:
     def _planned(
         self, gateway: Resource, listener: Listener, route: Resource
     ) -> list[tuple[tuple[Any, ...], PlannedRoute]]:
-        """Return the routes of an HTTPRoute; those that answer 500 if it is closed or cannot be compiled."""
+        """Return the routes of a route object; those that answer 500 if it is closed or cannot be compiled."""
         if route.identity in self._closed:
             message = f"{route.reference} is refused: {CLOSED}"
             self._diagnostics.append(route.diagnostic(UNSUPPORTED, message, ("spec", "rules")))
@@ -168,18 +180,28 @@ class RoutePlanner:
             by_rule.setdefault(ref.rule, []).append(ref)
         for number, rule in enumerate(rules(route)):
             backends = tuple(self._backend(gateway, listener, ref) for ref in by_rule.get(number, ()) if _weight(ref))
+            copies = tuple(self._mirrors(gateway, listener, route, number))
             settings = self.settings.route(gateway, listener, route, number)
-            for index, match in enumerate(list(list_of_maps(rule.get("matches"))) or [{}]):
+            for index, written in enumerate(list(list_of_maps(rule.get("matches"))) or [{}]):
+                match = http_match(written) if is_grpc(route) else written
                 message = route_components_pb2.Route(
-                    name=f"{route.namespace}/{route.name}/{number}/{index}",
+                    name=route_message_name(route, number, index),
                     match=route_match(match, self._options.max_program_size),
                 )
+                if is_grpc(route):
+                    message.match.grpc.SetInParent()
                 message.metadata.CopyFrom(place(gateway, listener, backends))
-                key = precedence(route, number, index, match)
                 filters = rule.get("filters")
                 unsupported = apply_filters(message, match, filters, listener, self._options.max_program_size)
-                planned = self._route(message, unsupported, route, number, match, backends)
-                yield key, _with_settings(planned, settings)
+                planned = self._route(message, unsupported, route, number, match, backends, copies)
+                yield _precedence(route, number, index, written), _with_settings(planned, settings)
+
+    def _mirrors(
+        self, gateway: Resource, listener: Listener, route: Resource, number: int
+    ) -> Iterator[tuple[RouteBackend, Fraction]]:
+        """Yield the backends that get copies of a rule's requests; a copy that leads nowhere is not made."""
+        for ref in mirrors.mirror_refs(route, number, rules(route)[number]):
+            yield self._backend(gateway, listener, ref), mirrors.share(ref.value)
 
     def _route(
         self,
@@ -189,42 +211,69 @@ class RoutePlanner:
         number: int,
         match: Mapping[str, Any],
         backends: tuple[RouteBackend, ...],
+        copies: tuple[tuple[RouteBackend, Fraction], ...],
     ) -> PlannedRoute:
+        has_backend = any(backend.cluster is not None for backend in backends)
+        if has_backend and not message.HasField("redirect"):
+            unsupported = unsupported or rule_settings.apply_settings(message, rules(route)[number])
+        # A copy that cannot be made as it should be is not left out: somebody counts on it.
+        unsupported = unsupported or next((copy.unsupported for copy, _ in copies if copy.unsupported), "")
         unsupported_parts = dict.fromkeys(filter(None, (unsupported, *(backend.unsupported for backend in backends))))
         parts = ", ".join(unsupported_parts)
         if unsupported:
             problem = f"{unsupported} is not supported: the rule answers 500"
-            self._diagnostics.append(route.diagnostic(UNSUPPORTED, problem, ("spec", "rules")))
-        has_backend = any(backend.cluster is not None for backend in backends)
+            hint = rule_settings.HINTS.get(unsupported, "")
+            self._diagnostics.append(route.diagnostic(UNSUPPORTED, problem, ("spec", "rules"), hint=hint))
         if unsupported or (not has_backend and not message.HasField("redirect")):
             message.ClearField("action")
             message.direct_response.status = 500
         if message.HasField("redirect") or message.HasField("direct_response"):
             return PlannedRoute(message, route, rule=number, unsupported=parts)
-        # An event stream lives as long as its session: no timeout unless the route sets one.
-        message.route.timeout.FromNanoseconds(int((_timeout(rules(route)[number]) or 0) * 1e9))
-        return PlannedRoute(message, route, backends, match.get("method"), number, parts)
+        for copy, share in copies:
+            if copy.cluster is not None:
+                mirrors.add_mirror(message, copy.cluster, copy.host, share)
+        made = tuple(copy for copy, _ in copies if copy.cluster is not None)
+        return PlannedRoute(message, route, backends, made, match.get("method"), number, parts)
 
     def _backend(self, gateway: Resource, listener: Listener, ref: BackendRef) -> RouteBackend:
         resource = ref.place.resource(self._snapshot) if unresolved(self._snapshot, ref) is None else None
         cluster = self._cluster(resource, ref.port) if resource is not None else None
         if resource is None or cluster is None:
-            message = (
-                f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it are answered with 500"
-            )
+            effect = "are not made" if isinstance(ref, mirrors.MirrorRef) else "are answered with 500"
+            message = f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it {effect}"
             self._diagnostics.append(ref.route.diagnostic(NO_BACKEND, message, ref.path))
             return RouteBackend(gateway, listener, _weight(ref))
-        if list(list_of_maps(ref.value.get("filters"))):
-            message = f"{BACKEND_FILTERS} are not supported: requests to it are answered with 500"
-            self._diagnostics.append(ref.route.diagnostic(UNSUPPORTED, message, ref.path))
-            return RouteBackend(gateway, listener, _weight(ref), unsupported=BACKEND_FILTERS)
+        changes, unsupported = backend_ref_filters.backend_changes(ref.value.get("filters"))
+        if unsupported:
+            return self._closed_backend(gateway, listener, ref, unsupported, backend_ref_filters.HINT)
         settings = self.settings.backend(gateway, listener, ref.route, ref.rule, resource, ref.port)
         if settings.closed:
             return RouteBackend(gateway, listener, _weight(ref), unsupported=settings.closed)
+        protocol = app_protocol.app_protocol(self._snapshot, resource, ref.port)
+        by_protocol = app_protocol.protocol_changes(protocol, is_grpc(ref.route))
+        settings = settings._replace(changes=(*by_protocol, *settings.changes))
         settings.apply_to_cluster(cluster)
+        if unsupported := app_protocol.missing_tls(protocol, cluster):
+            return self._closed_backend(gateway, listener, ref, unsupported, app_protocol.HINT)
         self._clusters[cluster.name] = cluster
-        host = clusters.external_host(resource)
-        return RouteBackend(gateway, listener, _weight(ref), resource, cluster.name, host, settings=settings.policies)
+        return RouteBackend(
+            gateway,
+            listener,
+            _weight(ref),
+            resource,
+            cluster.name,
+            clusters.external_host(resource),
+            changes,
+            settings=settings.policies,
+        )
+
+    def _closed_backend(
+        self, gateway: Resource, listener: Listener, ref: BackendRef, unsupported: str, hint: str
+    ) -> RouteBackend:
+        """Return a backend whose requests are answered with 500, because a part of its reference is not supported."""
+        message = f"{unsupported} is not supported: requests to it are answered with 500"
+        self._diagnostics.append(ref.route.diagnostic(UNSUPPORTED, message, ref.path, hint=hint))
+        return RouteBackend(gateway, listener, _weight(ref), unsupported=unsupported)
 
     def _cluster(self, backend: Resource, port: int) -> Any | None:
         words = "requests to it are answered with 500"
@@ -266,11 +315,23 @@ def _closed_routes(route: Resource) -> Iterator[tuple[tuple[Any, ...], PlannedRo
         matches = rule.get("matches", [{}])
         for index, match in enumerate(matches if isinstance(matches, list) else ()):
             if isinstance(match, dict):
-                name = f"{route.namespace}/{route.name}/{number}/{index}"
-                message = route_components_pb2.Route(name=name, match=plain_match(match))
+                name = route_message_name(route, number, index)
+                plain = plain_match(http_match(match) if is_grpc(route) else match)
+                message = route_components_pb2.Route(name=name, match=plain)
                 message.direct_response.status = 500
                 planned = PlannedRoute(message, route, rule=number, unsupported="a route that cannot be compiled")
-                yield precedence(route, number, index, match), planned
+                yield _precedence(route, number, index, match), planned
+
+
+def route_message_name(route: Resource, rule: int, match: int) -> str:
+    """Return the name of an Envoy route; routes of the two kinds may have the same name."""
+    kind = "grpc/" if is_grpc(route) else ""
+    return f"{kind}{route.namespace}/{route.name}/{rule}/{match}"
+
+
+def _precedence(route: Resource, rule: int, number: int, match: Mapping[str, Any]) -> tuple[Any, ...]:
+    order = grpc_precedence if is_grpc(route) else precedence
+    return order(route, rule, number, match)
 
 
 def place(gateway: Resource, listener: Listener, backends: tuple[RouteBackend, ...]) -> Any:
@@ -312,10 +373,3 @@ def _wider(host: str, hosts: Collection[str]) -> Iterator[str]:
 def _weight(ref: BackendRef) -> int:
     weight = ref.value.get("weight")
     return weight if type(weight) is int else 1
-
-
-def _timeout(rule: Mapping[str, Any]) -> float | None:
-    timeouts = rule.get("timeouts")
-    # There are no retries, so the timeout of a backend request is that of the whole request.
-    timeout = (timeouts.get("request") or timeouts.get("backendRequest")) if isinstance(timeouts, dict) else None
-    return parse_seconds(timeout)

@@ -2,7 +2,6 @@
 
 A pattern that Envoy refuses must never reach it: Envoy would refuse all routes of the listener with it. A rule with an
 unknown filter, or an unknown setting of a filter, must not be served as if the filter were absent: it answers 500.
-RequestMirror is not supported: a copy of the request would reach a backend without passing that backend's policies.
 """
 
 from __future__ import annotations
@@ -188,6 +187,8 @@ def _apply_filter(
         return _set_redirect(route, match, nested_map(entry, "requestRedirect"), listener, max_program_size)
     if kind == "CORS":
         return set_cors(route, nested_map(entry, "cors"), max_program_size)
+    if kind == "RequestMirror":
+        return ""  # `mirrors` adds the copies
     return f"filter {kind}"
 
 

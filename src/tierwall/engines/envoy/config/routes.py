@@ -14,7 +14,8 @@ from envoy.config.route.v3 import route_components_pb2, route_pb2
 from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.config import mcp
+from tierwall.engines.envoy.config import grpc_routes, mcp, mirrors
+from tierwall.engines.envoy.config.backend_ref_filters import add_changes, move_headers
 from tierwall.engines.envoy.config.checkpoints import on
 from tierwall.engines.envoy.config.fence import failure
 from tierwall.engines.envoy.config.names import (
@@ -49,6 +50,8 @@ class Destination(Struct, frozen=True, eq=False):
     protection: Protection
     # The host that replaces the client's, unless the rule sets another.
     host: str = ""
+    # What filters of the backendRef change.
+    changes: Any | None = None
 
 
 class RouteConfigurations(Struct, frozen=True, eq=False):
@@ -74,15 +77,25 @@ class RouteConfigurations(Struct, frozen=True, eq=False):
                 known = self.by_route.get(route)
                 try:
                     destinations = [_destination(backend, compiler) for backend in route.backends]
+                    copies = [_destination(mirror, compiler).protection for mirror in route.mirrors]
+                    ways = [destination.protection for destination in destinations if destination.cluster is not None]
+                    is_mirrored_past = mirrors.unpassed(copies, ways)
+                    if is_mirrored_past:
+                        problems.append(mirrors.refused(route.route, route.rule))
+                    elif grpc_routes.is_grpc(route.route) and any(way.is_needed for way in ways):
+                        problems.append(grpc_routes.not_mcp(route.route, route.rule))
                     # A checkpoint's name stands for everything that routes contain of it.
                     names = tuple(
-                        tuple(checkpoint.name for checkpoint in destination.protection.checkpoints)
-                        for destination in destinations
+                        tuple(checkpoint.name for checkpoint in protection.checkpoints)
+                        for protection in (*(destination.protection for destination in destinations), *copies)
                     )
                     if known is None or known[0] != names:
                         is_same = False
                         message = copy.deepcopy(route.message)
-                        known = names, protected_routes(message, destinations, options, route.method)
+                        if is_mirrored_past:
+                            known = names, [_failing(message)]
+                        else:
+                            known = names, protected_routes(message, destinations, options, route.method)
                 except Exception as error:
                     is_same = False
                     known = (), [_failing(route.message)]
@@ -119,7 +132,7 @@ def _destination(to: RouteBackend, compiler: PolicyCompiler) -> Destination:
         return Destination(None, to.weight, NO_PROTECTION)
     stack = compiler.stack(to.gateway, to.listener, to.backend)
     protection = compiler.protection(stack, backend_of(to.backend), to.listener.port)
-    return Destination(to.cluster, to.weight, protection, to.host)
+    return Destination(to.cluster, to.weight, protection, to.host, to.changes)
 
 
 def _ambiguous() -> Any:
@@ -173,14 +186,27 @@ def _set_destinations(route: Any, destinations: list[Destination], settings: Map
     _set_filters(route.typed_per_filter_config, settings)
     if len(destinations) == 1 and destinations[0].cluster is not None:
         route.route.cluster = destinations[0].cluster
-        route.route.host_rewrite_literal = route.route.host_rewrite_literal or destinations[0].host
+        route.route.host_rewrite_literal = _host(route, destinations[0])
+        add_changes(route, destinations[0].changes)
         _set_filters(route.typed_per_filter_config, destinations[0].protection.settings(plain))
         return
     for destination in destinations:
         weighted = route.route.weighted_clusters.clusters.add(name=destination.cluster or NOWHERE)
         weighted.weight.value = destination.weight
-        weighted.host_rewrite_literal = route.route.host_rewrite_literal or destination.host
+        weighted.host_rewrite_literal = _host(route, destination)
         _set_filters(weighted.typed_per_filter_config, destination.protection.settings(plain))
+    if any(destination.changes is not None for destination in destinations):
+        shares = route.route.weighted_clusters.clusters
+        move_headers(route, shares)
+        for share, destination in zip(shares, destinations, strict=True):
+            add_changes(share, destination.changes)
+        route.route.ClearField("host_rewrite_literal")
+
+
+def _host(route: Any, destination: Destination) -> str:
+    """Return the host for a destination: that of its own filters, of the rule, or of a backend outside the cluster."""
+    of_filters = destination.changes.host_rewrite_literal if destination.changes is not None else ""
+    return of_filters or route.route.host_rewrite_literal or destination.host
 
 
 def _set_filters(into: Any, settings: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 An object that an API server would not have stored is as good as absent, as Gateway API says of references that do not
 resolve: a backend answers 500, a listener without its certificate is not opened, a grant permits nothing. A Gateway
 loses only the listeners at fault, if the fault is in them. Policies stay: a refused policy closes its targets
-(docs/semantics.md#invalid-objects-fail-closed). The rules of a refused HTTPRoute answer 500: its requests must not
+(docs/semantics.md#invalid-objects-fail-closed). The rules of a refused route answer 500: its requests must not
 reach the backend of a wider route.
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tierwall.attach.place import GATEWAY, GATEWAY_API, HTTP_ROUTE, LISTENER_SET, SERVICE, X_LISTENER_SET
+from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, ROUTES, SERVICE, X_LISTENER_SET
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
 from tierwall.engines.envoy.config.fence import failure
@@ -32,7 +32,7 @@ _CONSEQUENCES: Mapping[KindKey, str] = {
     **dict.fromkeys(_OWNERS, "its listeners are not opened"),
     **dict.fromkeys(ACCESS_POLICIES, "every request to its targets is denied"),
     **dict.fromkeys(GATEWAY_POLICIES, "requests to its targets are answered with 500"),
-    HTTP_ROUTE: "its rules answer 500",
+    **dict.fromkeys(ROUTES, "its rules answer 500"),
     **dict.fromkeys((SERVICE, *BACKENDS), "requests to it are answered with 500"),
     **dict.fromkeys((_SECRET, _CONFIG_MAP), "listeners that need it are not opened"),
     (GATEWAY_API, "ReferenceGrant"): "it permits nothing",
@@ -43,7 +43,7 @@ _CHECKED = tuple(key for key in _CONSEQUENCES if key not in (*ACCESS_POLICIES, *
 
 
 class UsableSnapshot(NamedTuple):
-    """A snapshot of usable objects, what is wrong with the others, and the HTTPRoutes that answer 500."""
+    """A snapshot of usable objects, what is wrong with the others, and the routes that answer 500."""
 
     snapshot: Snapshot = Snapshot.of(())
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -77,7 +77,7 @@ def usable_snapshot(snapshot: Snapshot, refused: Mapping[Identity, str]) -> Usab
                 continue
             if usable is not None:
                 put.append(usable)
-            elif key == HTTP_ROUTE and _has_plain_hostnames(resource):
+            elif key in ROUTES and _has_plain_hostnames(resource):
                 closed.add(resource.identity)
             else:
                 drop.append(resource)

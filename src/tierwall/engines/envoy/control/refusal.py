@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from tierwall.attach.place import GATEWAY, HTTP_ROUTE, LISTENER_SET, SERVICE, X_LISTENER_SET
+from tierwall.attach.place import GATEWAY, LISTENER_SET, ROUTES, SERVICE, X_LISTENER_SET
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
@@ -262,7 +262,7 @@ class RefusalSearch:
     def _changed(self, snapshot: Snapshot) -> Iterable[Identity]:
         """Yield the policies and routes of a snapshot that differ from what is published."""
         for old, new in snapshot.changes(self._snapshot):
-            is_shared = new is not None and (new.group, new.kind) in (*ACCESS_POLICIES, *GATEWAY_POLICIES, HTTP_ROUTE)
+            is_shared = new is not None and (new.group, new.kind) in (*ACCESS_POLICIES, *GATEWAY_POLICIES, *ROUTES)
             if new is not None and is_shared and (old is None or not old.has_same_content(new)):
                 yield new.identity
 
@@ -272,7 +272,7 @@ _CERTIFICATE, _LAST = 3, 6
 _RANKS = {
     **dict.fromkeys((*ACCESS_POLICIES, *GATEWAY_POLICIES), 0),
     **dict.fromkeys((*BACKENDS, SERVICE), 1),
-    HTTP_ROUTE: 2,
+    **dict.fromkeys(ROUTES, 2),
     **dict.fromkeys((LISTENER_SET, X_LISTENER_SET), 4),
     GATEWAY: 5,
 }

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from tierwall.network.question import NetworkQuestion as NetworkQuestion
     from tierwall.network.reach.connections import Connections as Connections
     from tierwall.policytest.run import TestReport as TestReport
+    from tierwall.proofs.proof import Proof as Proof
+    from tierwall.proofs.result import ProofResult as ProofResult
     from tierwall.resources.admission.question import AdmitQuestion as AdmitQuestion
     from tierwall.resources.resource import Resource as Resource
     from tierwall.testing import run_tests as run_tests
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from tierwall.tool.question import ToolQuestion as ToolQuestion
     from tierwall.world import World as World
     from tierwall.world import diff as diff
+    from tierwall.world import prove as prove
 
 # The module that defines each public name.
 _HOMES = {
@@ -69,6 +72,9 @@ _HOMES = {
     "loads": "loading",
     "diff": "world",
     "run_tests": "testing",
+    "prove": "world",
+    "Proof": "proofs.proof",
+    "ProofResult": "proofs.result",
     "NetworkQuestion": "network.question",
     "ToolQuestion": "tool.question",
     "GatewayQuestion": "gateway.question",

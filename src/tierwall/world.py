@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import ConnectionEntry
     from tierwall.network.reach.ways_in import JudgedWay
+    from tierwall.proofs.proof import Proof
+    from tierwall.proofs.result import ProofResult
     from tierwall.resources.snapshot_document import SnapshotDocument
     from tierwall.tool.grants import Grants, ToolRow
 
@@ -49,6 +51,18 @@ def diff(old: World, new: World, planes: Sequence[str] | None = None) -> Differe
     from tierwall.analyze.diff import differences
 
     return differences(old.snapshot, new.snapshot, None if planes is None else strings(planes))
+
+
+def prove(world: World, proof: Proof, *, against: World | None = None) -> ProofResult:
+    """Prove a claim about everything that may ever come. `against` has the old objects of `noNew` and `noLoss`."""
+    from tierwall.proofs.proof import Change
+    from tierwall.proofs.proving import prove as prove_claim
+
+    if isinstance(proof.claim, Change) and against is None:
+        message = f"expected the world to compare with as `against`: `{proof.claim.word}` is about a change"
+        raise InputError([Diagnostic("TW703", message)])
+    old = None if against is None else against.snapshot
+    return prove_claim(world.snapshot, proof, against=old, namespace=world.namespace)
 
 
 def strings(values: Iterable[object]) -> tuple[str, ...]:

@@ -134,8 +134,14 @@ def test_a_policy_test_asks_exactly_one_question_per_case() -> None:
     two = good | {"api": {}}
     assert refusals(own("PolicyTest", cases=[two])) == [
         'spec.cases[0]: Invalid value: {"api":{},"expect":{"verdict":"Allow"},"name":"a","network":'
-        '{"from":"x/y"}}: exactly one of the fields in [network tool gateway api admit] must be set'
+        '{"from":"x/y"}}: exactly one of the fields in [network tool gateway api admit prove] must be set'
     ]
+
+
+def test_only_a_proof_may_leave_out_what_it_expects() -> None:
+    assert admit(own("PolicyTest", cases=[{"name": "a", "prove": {"network": {}, "never": "Allow"}}])) == []
+    (refusal,) = refusals(own("PolicyTest", cases=[{"name": "a", "network": {"from": "x/y"}}]))
+    assert refusal.endswith("only a `prove` may leave out `expect`")
 
 
 def test_the_name_of_a_policy_test_may_be_anything() -> None:

@@ -154,6 +154,8 @@ def test(params: TestParams) -> int:
     A test that says `cluster: true` or `context: NAME` is judged against that cluster, with its objects over it. With
     --cluster or --context, every test is judged against this one.
 
+    A case may be a proof, about everything that may ever come (docs/prove.md).
+
     Problems of the tested objects are shown first; they do not fail a case. Exit code 0 if all cases pass, 4 if some
     fail, 1 if a test file cannot be used or a cluster cannot be read.
     """
@@ -176,12 +178,15 @@ def test(params: TestParams) -> int:
         named = None if beats_tests else params.cluster_of_options
         loaded = suites(params.paths, base, settings, named, progress)
     print_diagnostics(object_problems(loaded))
-    failed = 0
+    failed = defects = 0
 
     def results() -> Iterator[CaseResult]:
-        nonlocal failed
+        nonlocal failed, defects
         for result in run(loaded, engine(params.engine)):
             failed += result.ok is False
+            if result.proof is not None:
+                defects += result.proof.is_defect
+                left_out().update(dict.fromkeys(result.proof.not_considered))
             if result.answer is not None:
                 left_out().update(dict.fromkeys(result.answer.not_considered))
             yield result
@@ -190,4 +195,4 @@ def test(params: TestParams) -> int:
     print_output("test", params.output, cases)
     for _ in cases:  # Cases that nobody wants to read any more count, too.
         pass
-    return HAS_FINDINGS if failed else 0
+    return FAILED if defects else HAS_FINDINGS if failed else 0

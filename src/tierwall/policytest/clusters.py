@@ -5,7 +5,7 @@ Each is read once, however many tests name it, and only for the planes that thei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.reference import named_namespaces
 from tierwall.planes import PLANES
+from tierwall.proofs.planes import REGIONS
 from tierwall.resources.resource import Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 
@@ -60,7 +61,7 @@ def read_clusters(
                 problems += (problem if problem.at else replace(problem, at=at) for problem in error.diagnostics)
                 continue
         cases = list_of_maps(test.spec.get("cases"))
-        asked = {plane for plane in PLANES for case in cases if plane in case}
+        asked = {plane for plane in PLANES for case in cases if plane in case} | set(_proved_planes(cases))
         planes.setdefault(_name(ways[context]), set()).update(asked)
         namespaces.setdefault(_name(ways[context]), set()).update(_namespaces(test, cases))
     read: dict[str, ClusterObjects] = {}
@@ -75,6 +76,18 @@ def read_clusters(
     if problems:
         raise InputError(problems)
     return {test: read[_name(ways[test.spec.get("context")])] for test in naming}
+
+
+def _proved_planes(cases: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the planes that proofs are about: those of their regions, and those of a change."""
+    for case in cases:
+        proof = case.get("prove")
+        for key, value in proof.items() if isinstance(proof, dict) else ():
+            if key in REGIONS:
+                yield key
+            elif key in ("noNew", "noLoss"):
+                planes = value.get("planes") if isinstance(value, dict) else None
+                yield from (name for name in REGIONS if not isinstance(planes, list) or name in planes)
 
 
 def _name(access: ClusterAccess) -> str:

@@ -15,6 +15,8 @@ from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.planes import PLANES, ask, differences, plane, read
 from tierwall.policytest.suite import PolicyCase, PolicySuite
+from tierwall.proofs.proof import Change, Proof
+from tierwall.proofs.result import ProofResult
 from tierwall.resources.snapshot import Snapshot
 
 
@@ -34,6 +36,8 @@ class CaseResult(Struct, frozen=True, kw_only=True):
     skipped: str = ""
     # The line of a case that failed.
     line: int | None = None
+    # The result of a case that is a proof.
+    proof: ProofResult | None = None
 
 
 class TestReport(Struct, frozen=True):
@@ -78,7 +82,7 @@ def run(suites: Iterable[PolicySuite], engine: Engine[Snapshot, Any, Any]) -> It
     """Yield one result for each case, in order. InputError if the engine cannot be asked at all."""
     for suite in suites:
         for case, reply in zip(suite.cases, ask_engine(suite, engine), strict=True):
-            yield _judge(suite, case, reply)
+            yield _judge(suite, case, reply) if case.proof is None else _judge_proof(suite, case, case.proof, engine)
 
 
 def ask_engine(suite: PolicySuite, engine: Engine[Snapshot, Any, Any]) -> Iterator[EngineReply]:
@@ -86,6 +90,9 @@ def ask_engine(suite: PolicySuite, engine: Engine[Snapshot, Any, Any]) -> Iterat
     known: dict[int, EngineReply] = {}
     questions: list[Question] = []
     for number, case in enumerate(suite.cases):
+        if case.proof is not None:
+            known[number] = EngineReply()
+            continue
         if case.plane not in engine.planes:
             planes = " and ".join(engine.planes)
             known[number] = EngineReply(skipped=f"this engine answers {planes} questions, not `{case.plane}`")
@@ -146,6 +153,66 @@ def _question_problems(suite: PolicySuite, case: PolicyCase) -> str:
     except InputError as error:
         return error.summary
     raise AssertionError("a plane must refuse a question with problems")
+
+
+def _judge_proof(suite: PolicySuite, case: PolicyCase, proof: Proof, engine: Engine[Snapshot, Any, Any]) -> CaseResult:
+    """Prove a case with the library. A real engine has to confirm a counterexample, too."""
+    from tierwall.policytest.proofs import differences as proof_differences
+    from tierwall.proofs.proving import prove
+
+    planes = (proof.plane,) if proof.plane else proof.claim.planes if isinstance(proof.claim, Change) else ()
+    result: ProofResult | None = None
+    mismatches: list[str] = []
+    error = skipped = ""
+    if not set(planes) & set(engine.planes):
+        skipped = f"this engine answers {' and '.join(engine.planes)} questions, not `{' or '.join(planes)}`"
+    else:
+        try:
+            result = prove(
+                suite.snapshot, proof, against=case.against, effort=suite.proof_effort, namespace=suite.namespace
+            )
+            if not isinstance(engine, ModelEngine):
+                result, skipped = confirmed_by_engine(suite, proof, result, engine)
+            mismatches = proof_differences(case.expect, result)
+        except InputError as malformed:
+            error = malformed.summary
+    ok = None if skipped else not mismatches and not error
+    at = suite.resource.position(case.path) if ok is False else None
+    return CaseResult(
+        file=suite.file,
+        test=suite.name,
+        case=case.name,
+        ok=ok,
+        answer=None,
+        expect=case.expect,
+        mismatches=tuple(mismatches),
+        error=error,
+        skipped=skipped,
+        line=at.line if at is not None else None,
+        proof=result,
+    )
+
+
+def confirmed_by_engine(
+    suite: PolicySuite, proof: Proof, result: ProofResult, engine: Engine[Snapshot, Any, Any]
+) -> tuple[ProofResult, str]:
+    """Ask a real engine the question of a counterexample, too; return the result, and why it could not be asked.
+
+    Of a change, the engine is asked with the new objects only.
+    """
+    from tierwall.proofs.proving import engine_result
+    from tierwall.resources.plain_objects import objects_over
+
+    example = result.counterexample
+    if example is None:
+        return result, ""
+    if example.question.plane not in engine.planes:
+        return result, f"this engine cannot ask `{example.question.plane}` questions"
+    snapshot = objects_over(suite.snapshot, example.objects, suite.namespace)
+    (reply,) = engine.ask(snapshot, [example.question])
+    if reply.answer is None:
+        return result, reply.skipped or reply.error
+    return engine_result(proof, result, reply.answer), ""
 
 
 def _judge(suite: PolicySuite, case: PolicyCase, reply: EngineReply) -> CaseResult:

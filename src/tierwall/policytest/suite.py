@@ -16,6 +16,8 @@ import msgspec
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, sorted_diagnostics
 from tierwall.planes import PLANES
 from tierwall.policytest.clusters import ClusterObjects, read_clusters
+from tierwall.policytest.proofs import ProofCases
+from tierwall.proofs.proof import DEFAULT_EFFORT, Change, Proof
 from tierwall.resources.admission.question import LocatedValue
 from tierwall.resources.load import DEFAULT_SETTINGS, LoadSettings, load, load_objects, read_objects
 from tierwall.resources.overlay import overlay
@@ -31,13 +33,16 @@ POLICY_TEST = ("tierwall.io", "PolicyTest")
 
 
 class PolicyCase(msgspec.Struct, frozen=True):
-    """One question with its expected answer."""
+    """One question with its expected answer, or a proof; `plane` is then `prove`."""
 
     name: str
     plane: str
     question: Mapping[str, Any]
     expect: Mapping[str, Any]
     path: tuple[str | int, ...]
+    # A proof, and the old objects if it is about a change.
+    proof: Proof | None = None
+    against: Snapshot | None = None
 
 
 class PolicySuite(msgspec.Struct, frozen=True):
@@ -55,6 +60,8 @@ class PolicySuite(msgspec.Struct, frozen=True):
     noticed: tuple[Diagnostic, ...] = ()
     # The namespace of names that have none.
     namespace: str = "default"
+    # The limit of each proof, in units of work.
+    proof_effort: float = DEFAULT_EFFORT
 
 
 def suites(
@@ -154,8 +161,16 @@ def _suite(resource: Resource, cache: _SnapshotCache) -> PolicySuite:
             )
         )
     cases = []
+    proofs = ProofCases(resource, diagnostics)
     for index, case in enumerate(spec.get("cases") or ()):
         path = ("spec", "cases", index)
+        if "prove" in case:
+            proof = proofs.read(case, path)
+            if proof is not None:
+                against = cache.against(proof, folder, resource, path, diagnostics)
+                expect = case.get("expect") or {}
+                cases.append(PolicyCase(case["name"], "prove", case["prove"], expect, path, proof, against))
+            continue
         plane_name = next(name for name in PLANES if name in case)
         question = dict(case[plane_name])
         if plane_name == "admit" and question.keys() == {"object"}:
@@ -177,8 +192,9 @@ def _suite(resource: Resource, cache: _SnapshotCache) -> PolicySuite:
     inline = load_objects(objects, resource.origin, (*resource.prefix, "spec", "objects"), namespace)
     snapshot = overlay(base, inline)
     noticed = (*noticed, *_problems_of_inline_objects(resource, objects))
+    defaults = spec.get("defaults") or {}
     return PolicySuite(
-        file, resource.name, resource, snapshot, spec.get("defaults") or {}, tuple(cases), noticed, namespace
+        file, resource.name, resource, snapshot, defaults, tuple(cases), noticed, namespace, proofs.effort
     )
 
 
@@ -232,3 +248,28 @@ class _SnapshotCache:
             snapshot = loaded.snapshot if self._base is None else overlay(self._base, loaded.resources)
             self._loaded[key] = snapshot, loaded.diagnostics, loaded.namespace
         return *self._loaded[key], missing
+
+    def against(
+        self,
+        proof: Proof,
+        folder: str,
+        resource: Resource,
+        path: tuple[str | int, ...],
+        diagnostics: list[Diagnostic],
+    ) -> Snapshot | None:
+        """Return the old objects of a proof about a change; None if it is about none, or after adding a problem."""
+        if not isinstance(proof.claim, Change):
+            return None
+        place = (*path, "prove", proof.claim.word, "against")
+        if not proof.claim.of_cluster:
+            snapshot, _, _, missing = self.snapshot(folder, proof.claim.against)
+            diagnostics += [
+                Diagnostic("TW702", f"no file or folder matches `{pattern}`", resource.position(place))
+                for _, pattern in missing
+            ]
+            return snapshot
+        if self._base is None or not self._base.is_live:
+            message = "`against: {cluster: true}` compares with a cluster, and this test names none"
+            hint = "add `cluster: true` to `spec`, or --cluster"
+            diagnostics.append(Diagnostic("TW702", message, resource.position(place), hint=hint))
+        return self._base

@@ -10,6 +10,7 @@ from tierwall.core.unprintable import escape_unprintable
 from tierwall.policytest.run import CaseResult
 from tierwall.render.findings import CheckResult
 from tierwall.render.formats import View
+from tierwall.render.proofs import counterexample, summary
 from tierwall.render.text import trace
 
 
@@ -26,7 +27,8 @@ def cases(results: Iterable[CaseResult], view: View) -> str:
             lines = [*case.mismatches, *([case.error] if case.error else [])]
             failure = SubElement(element, "failure", message=_writable(lines[0] if lines else "failed"))
             steps = case.answer.steps if case.answer is not None else ()
-            failure.text = "\n".join(map(_writable, [*lines, *trace(steps)]))
+            proof = [] if case.proof is None else [*summary(case.proof), *counterexample(case.proof, view)]
+            failure.text = "\n".join(map(_writable, [*lines, *trace(steps), *proof]))
         suites.setdefault((case.file, case.test), []).append(element)
     return _document((test, members) for (_, test), members in suites.items())
 

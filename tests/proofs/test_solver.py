@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierwall.prove.circuit import FALSE, TRUE, Circuit
-from tierwall.prove.conflict_driven import ConflictDrivenSolver
-from tierwall.prove.solver import CircuitSolver, NativeSolver, Solver
+from tierwall.proofs.circuit import FALSE, TRUE, Circuit
+from tierwall.proofs.conflict_driven import ConflictDrivenSolver
+from tierwall.proofs.solver import CircuitSolver, NativeSolver, Solver
 
 VARIABLES = (2, 3, 4, 5, 6)
 SOLVERS = (ConflictDrivenSolver, NativeSolver)

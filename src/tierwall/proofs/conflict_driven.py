@@ -22,7 +22,7 @@ def _encoded(literal: int) -> int:
 
 
 class ConflictDrivenSolver:
-    """Clauses to satisfy; see `tierwall.prove.solver.Solver`."""
+    """Clauses to satisfy; see `tierwall.proofs.solver.Solver`."""
 
     def __init__(self) -> None:
         # By encoded literal: 1 true, 0 false, OPEN. By variable: where its value comes from.

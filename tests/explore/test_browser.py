@@ -6,23 +6,22 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Literal
 from urllib.parse import quote
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.async_playwright import Axe
+from axe_playwright_python.base import AXE_SCRIPT
 from click.testing import CliRunner
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Page, expect
 
 from tests import ROOT
 from tests.explore.conftest import EXAMPLES
-from tests.labs.browser import PageWatch, browser
+from tests.labs.browser import PATIENCE_MS, BrowserLab, PageWatch, browser, journey
 from tests.labs.explorer_server import ExplorerLab
-from tests.labs.waiting import PATIENCE_S
 from tierwall.cli.main import root
 
 pytestmark = pytest.mark.engine
-PATIENCE_MS = PATIENCE_S * 1000
 PATHS = (
     "/",
     "/ask?q=shop/web -> shop/db:5432",
@@ -38,190 +37,199 @@ PATHS = (
     "/change?object=NetworkPolicy/shop/db-from-api",
     "/policy/NetworkPolicy/shop/db-from-api",
 )
+SIZES: tuple[tuple[int, Literal["light", "dark"]], ...] = ((1440, "light"), (320, "dark"))
 NASTY = "<script>window.stolen=1</script>\"'><img src=x onerror=window.stolen=1>\u202egnp"
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def chromium() -> Iterator[BrowserLab]:
     with browser() as running:
         yield running
 
 
 @pytest.fixture
-def context(chromium: Browser) -> Iterator[BrowserContext]:
-    opened = chromium.new_context(viewport={"width": 1440, "height": 900})
-    opened.set_default_timeout(PATIENCE_MS)
-    yield opened
-    opened.close()
+def context(chromium: BrowserLab) -> Iterator[BrowserContext]:
+    opening = chromium.context()
+    yield chromium.run(opening.__aenter__())
+    chromium.run(opening.__aexit__(None, None, None))
 
 
-def opened(context: BrowserContext, lab: ExplorerLab, path: str = "/") -> Page:
-    page = context.new_page()
-    page.goto(lab.server.address)
-    if path != "/":
-        page.goto(f"{lab.server.origin}{path}")
+async def opened(context: BrowserContext, lab: ExplorerLab, path: str = "/") -> Page:
+    page = await context.new_page()
+    await page.goto(f"{lab.server.origin}{path}{'&' if '?' in path else '?'}token={lab.server.access.token}")
     return page
 
 
 expect.set_options(timeout=PATIENCE_MS)
 
 
-def test_ask_by_keyboard_alone(context: BrowserContext, lab: ExplorerLab) -> None:
-    page = opened(context, lab)
+@journey
+async def test_ask_by_keyboard_alone(context: BrowserContext, lab: ExplorerLab) -> None:
+    page = await opened(context, lab)
     watch = PageWatch(page)
     assert "token" not in page.url
-    page.keyboard.press("/")
-    expect(page.locator("#ask")).to_be_focused()
-    page.keyboard.type("shop/we")
-    expect(page.locator("#completions option").first).to_have_attribute("value", "shop/web")
-    page.keyboard.type("b -> shop/db:5432")
-    page.keyboard.press("Enter")
-    expect(page.locator(".headline .verdict.deny")).to_have_text("▬ Denied")
-    expect(page.get_by_role("status").first).to_contain_text("NetworkPolicy/shop/db-from-api isolates")
-    expect(page.locator(".walk .station")).to_have_count(3)
-    expect(page.locator(".manifest mark").first).to_contain_text("spec:")
+    await page.keyboard.press("/")
+    await expect(page.locator("#ask")).to_be_focused()
+    await page.keyboard.type("shop/we")
+    await expect(page.locator("#completions option").first).to_have_attribute("value", "shop/web")
+    await page.keyboard.type("b -> shop/db:5432")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".headline .verdict.deny")).to_have_text("▬ Denied")
+    await expect(page.get_by_role("status").first).to_contain_text("NetworkPolicy/shop/db-from-api isolates")
+    await expect(page.locator(".walk .station")).to_have_count(3)
+    await expect(page.locator(".manifest mark").first).to_contain_text("spec:")
     # A letter in a field is a letter; outside it is a key.
-    page.locator("#ask").focus()
-    page.keyboard.press("?")
-    expect(page.locator("#keys")).not_to_be_visible()
-    page.keyboard.press("Escape")
-    page.keyboard.press("?")
-    expect(page.locator("#keys")).to_be_visible()
-    page.locator("#keys-on").uncheck()
-    page.keyboard.press("Escape")
-    expect(page.locator("#keys")).not_to_be_visible()
-    page.keyboard.press("?")
-    expect(page.locator("#keys")).not_to_be_visible()
-    page.locator("[data-keys]").click()
-    page.locator("#keys-on").check()
-    page.get_by_role("button", name="Close").click()
-    page.keyboard.press("g")
-    page.keyboard.press("n")
-    expect(page.locator("h1")).to_have_text("Who reaches whom")
-    page.go_back()
-    expect(page.locator(".headline .verdict")).to_have_text("▬ Denied")
+    await page.locator("#ask").focus()
+    await page.keyboard.press("?")
+    await expect(page.locator("#keys")).not_to_be_visible()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("?")
+    await expect(page.locator("#keys")).to_be_visible()
+    await page.locator("#keys-on").uncheck()
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#keys")).not_to_be_visible()
+    await page.keyboard.press("?")
+    await expect(page.locator("#keys")).not_to_be_visible()
+    await page.locator("[data-keys]").click()
+    await page.locator("#keys-on").check()
+    await page.get_by_role("button", name="Close").click()
+    await page.keyboard.press("g")
+    await page.keyboard.press("n")
+    await expect(page.locator("h1")).to_have_text("Who reaches whom")
+    await page.go_back()
+    await expect(page.locator(".headline .verdict")).to_have_text("▬ Denied")
     assert watch.complaints == []
 
 
-def test_choose_look_and_follow_the_reasons(context: BrowserContext, lab: ExplorerLab) -> None:
-    page = opened(context, lab)
+@journey
+async def test_choose_look_and_follow_the_reasons(context: BrowserContext, lab: ExplorerLab) -> None:
+    page = await opened(context, lab)
     watch = PageWatch(page)
-    page.locator("#ask").fill("web -> db")
-    page.get_by_role("button", name="Ask").click()
-    page.get_by_role("link", name="on TCP port 9090").click()
-    expect(page.locator(".headline .verdict")).to_be_visible()
-    page.get_by_role("link", name="Network", exact=True).click()
-    page.get_by_role("link", name="Unfold shop").click()
-    expect(page.locator("svg")).to_contain_text("shop/db[StatefulSet]")
+    await page.locator("#ask").fill("web -> db")
+    await page.get_by_role("button", name="Ask").click()
+    await page.get_by_role("link", name="on TCP port 9090").click()
+    await expect(page.locator(".headline .verdict")).to_be_visible()
+    await page.get_by_role("link", name="Network", exact=True).click()
+    await page.get_by_role("link", name="Unfold shop").click()
+    await expect(page.locator("svg")).to_contain_text("shop/db[StatefulSet]")
     svg = page.locator("svg").first
-    before = svg.get_attribute("viewBox")
-    page.get_by_role("button", name="Zoom in").click()
-    expect(svg).not_to_have_attribute("viewBox", before or "")
-    page.get_by_role("button", name="Show everything").click()
-    expect(svg).to_have_attribute("viewBox", before or "")
+    before = await svg.get_attribute("viewBox")
+    await page.get_by_role("button", name="Zoom in").click()
+    await expect(svg).not_to_have_attribute("viewBox", before or "")
+    await page.get_by_role("button", name="Show everything").click()
+    await expect(svg).to_have_attribute("viewBox", before or "")
     rows = page.locator("table").first.locator("tbody tr")
-    total = rows.count()
-    page.locator(".rows-filter input").first.fill("5432")
-    expect(page.locator(".rows-filter [role=status]").first).to_have_text(f"1 of {total} rows")
-    page.locator(".rows-filter input").first.fill("")
+    total = await rows.count()
+    await page.locator(".rows-filter input").first.fill("5432")
+    await expect(page.locator(".rows-filter [role=status]").first).to_have_text(f"1 of {total} rows")
+    await page.locator(".rows-filter input").first.fill("")
     sort = page.locator("thead th:nth-child(2) button").first
-    sort.click()
-    texts = rows.locator("td:nth-child(2)").all_inner_texts()
-    sort.click()
-    assert rows.locator("td:nth-child(2)").all_inner_texts() == list(reversed(texts)) or len(set(texts)) < len(texts)
-    page.get_by_role("link", name="Why").first.click()
-    expect(page.locator(".answer h1")).to_be_visible()
-    page.locator(".station a.object").last.click()
-    expect(page.locator("h1")).to_contain_text("Policy/")
-    page.get_by_role("link", name="Tools", exact=True).click()
-    page.get_by_role("link", name="Deny: agents/shopper calls refund").first.click()
-    expect(page.locator(".headline .verdict")).to_have_text("▬ Denied")
-    page.get_by_role("link", name="Settings", exact=True).click()
-    expect(page.locator(".levels .loses s").first).to_be_visible()
-    page.get_by_role("link", name="Findings", exact=True).click()
-    page.get_by_role("link", name="by policy").click()
-    expect(page.locator(".findings li").first).to_be_visible()
+    await sort.click()
+    texts = await rows.locator("td:nth-child(2)").all_inner_texts()
+    await sort.click()
+    assert await rows.locator("td:nth-child(2)").all_inner_texts() == list(reversed(texts)) or len(set(texts)) < len(
+        texts
+    )
+    await page.get_by_role("link", name="Why").first.click()
+    await expect(page.locator(".answer h1")).to_be_visible()
+    await page.locator(".station a.object").last.click()
+    await expect(page.locator("h1")).to_contain_text("Policy/")
+    await page.get_by_role("link", name="Tools", exact=True).click()
+    await page.get_by_role("link", name="Deny: agents/shopper calls refund").first.click()
+    await expect(page.locator(".headline .verdict")).to_have_text("▬ Denied")
+    await page.get_by_role("link", name="Settings", exact=True).click()
+    await expect(page.locator(".levels .loses s").first).to_be_visible()
+    await page.get_by_role("link", name="Findings", exact=True).click()
+    await page.get_by_role("link", name="by policy").click()
+    await expect(page.locator(".findings li").first).to_be_visible()
     assert watch.complaints == []
 
 
-def test_a_change_is_compared_as_one_types(context: BrowserContext, lab: ExplorerLab) -> None:
-    page = opened(context, lab, "/change?object=NetworkPolicy/shop/db-from-api")
+@journey
+async def test_a_change_is_compared_as_one_types(context: BrowserContext, lab: ExplorerLab) -> None:
+    page = await opened(context, lab, "/change?object=NetworkPolicy/shop/db-from-api")
     watch = PageWatch(page)
     field = page.locator("#manifests")
-    text = field.input_value()
+    text = await field.input_value()
     assert "app: api" in text
-    expect(page.locator("#result h2")).to_have_text("Nothing changes")
-    field.fill(text.replace("app: api", "app: web"))
-    expect(page.locator("#result")).to_contain_text("1 connection opens, 1 closes")
-    expect(page.locator("#result .verdict.allow")).to_have_text("+ opens")
-    page.wait_for_url("**/change#*")
+    await expect(page.locator("#result h2")).to_have_text("Nothing changes")
+    await field.fill(text.replace("app: api", "app: web"))
+    await expect(page.locator("#result")).to_contain_text("1 connection opens, 1 closes")
+    await expect(page.locator("#result .verdict.allow")).to_have_text("+ opens")
+    await page.wait_for_url("**/change#*")
     link = page.url
-    page.get_by_role("button", name="Undo").click()
-    expect(page.locator("#result h2")).to_have_text("Nothing changes")
-    page.get_by_role("button", name="Redo").click()
-    expect(page.locator("#result")).to_contain_text("1 connection opens, 1 closes")
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Download patch").click()
-    assert "app: web" in Path(download.value.path()).read_text()
-    field.fill("a: [")
-    expect(page.locator("#result .problems")).to_contain_text("change.yaml:1")
-    other = context.new_page()
-    other.goto(link)
-    expect(other.locator("#manifests")).to_have_value(text.replace("app: api", "app: web"))
-    expect(other.locator("#result")).to_contain_text("1 connection opens, 1 closes")
+    await page.get_by_role("button", name="Undo").click()
+    await expect(page.locator("#result h2")).to_have_text("Nothing changes")
+    await page.get_by_role("button", name="Redo").click()
+    await expect(page.locator("#result")).to_contain_text("1 connection opens, 1 closes")
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Download patch").click()
+    assert "app: web" in Path(await (await download.value).path()).read_text()
+    await field.fill("a: [")
+    await expect(page.locator("#result .problems")).to_contain_text("change.yaml:1")
+    other = await context.new_page()
+    await other.goto(link)
+    await expect(other.locator("#manifests")).to_have_value(text.replace("app: api", "app: web"))
+    await expect(other.locator("#result")).to_contain_text("1 connection opens, 1 closes")
     assert watch.complaints == []
 
 
-def test_pages_work_before_scripts_do(chromium: Browser, lab: ExplorerLab) -> None:
-    context = chromium.new_context(java_script_enabled=False)
-    page = opened(context, lab)
-    page.locator("#ask").fill("shop/web -> shop/db:5432")
-    page.keyboard.press("Enter")
-    expect(page.locator(".headline .verdict")).to_have_text("▬ Denied")
-    page.goto(f"{lab.server.origin}/change?object=NetworkPolicy/shop/db-from-api")
-    field = page.locator("#manifests")
-    field.fill(field.input_value().replace("app: api", "app: web"))
-    page.get_by_role("button", name="Compare").click()
-    expect(page.locator("#result")).to_contain_text("1 connection opens, 1 closes")
-    page.goto(f"{lab.server.origin}/network")
-    expect(page.locator("table tbody tr").first).to_be_visible()
-    context.close()
+@journey
+async def test_pages_work_before_scripts_do(chromium: BrowserLab, lab: ExplorerLab) -> None:
+    async with chromium.context(java_script_enabled=False) as context:
+        page = await opened(context, lab)
+        await page.locator("#ask").fill("shop/web -> shop/db:5432")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".headline .verdict")).to_have_text("▬ Denied")
+        await page.goto(f"{lab.server.origin}/change?object=NetworkPolicy/shop/db-from-api")
+        field = page.locator("#manifests")
+        await field.fill((await field.input_value()).replace("app: api", "app: web"))
+        await page.get_by_role("button", name="Compare").click()
+        await expect(page.locator("#result")).to_contain_text("1 connection opens, 1 closes")
+        await page.goto(f"{lab.server.origin}/network")
+        await expect(page.locator("table tbody tr").first).to_be_visible()
 
 
 # What reaches beyond the window, unless a box around it scrolls.
 WIDE = """() => document.documentElement.scrollWidth <= innerWidth ? [] : [document.documentElement.scrollWidth,
   ...[...document.querySelectorAll("body *")].filter((each) => each.getBoundingClientRect().right > innerWidth)
   .map((each) => each.outerHTML.slice(0, 100))]"""
+# What is too small to be hit with a finger.
+SMALL = """() => [...document.querySelectorAll("header a, button, input:not([type=checkbox])")]
+  .filter((each) => each.offsetParent && each.getBoundingClientRect().height < 24).map((each) => each.outerHTML)"""
 
 
-def grave(page: Page) -> list[tuple[str, str]]:
-    """Return what axe-core finds serious or critical."""
+# The rules of axe-core that depend on width or colours; the others find the same on the page at any size.
+SIZED = ("color-contrast", "target-size", "scrollable-region-focusable")
+
+
+async def grave(page: Page, rules: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    """Return what axe-core finds serious or critical, by all rules or by some."""
+    options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
     return [
         (violation["id"], node["html"][:200])
-        for violation in Axe().run(page).response["violations"]
+        for violation in (await Axe("" if rules else AXE_SCRIPT).run(page, options=options)).response["violations"]
         if violation["impact"] in ("serious", "critical")
         for node in violation["nodes"]
     ]
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (1440, "light")])
-def test_every_page_fits_and_can_be_used_by_all(chromium: Browser, lab: ExplorerLab, width: int, scheme: Any) -> None:
-    size: Any = {"width": width, "height": 800}
-    context = chromium.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
-    page = opened(context, lab)
-    watch = PageWatch(page)
-    for path in PATHS:
-        page.goto(f"{lab.server.origin}{path}")
-        assert page.evaluate(WIDE) == [], path
-        assert grave(page) == [], path
-    small = page.evaluate(
-        """() => [...document.querySelectorAll("header a, button, input:not([type=checkbox])")]
-        .filter((each) => each.offsetParent && each.getBoundingClientRect().height < 24)
-        .map((each) => each.outerHTML)"""
-    )
-    assert small == []
-    assert watch.complaints == []
-    context.close()
+@journey
+async def test_every_page_fits_and_can_be_used_by_all(chromium: BrowserLab, lab: ExplorerLab) -> None:
+    async with chromium.context(reduced_motion="reduce") as context:
+        page = await opened(context, lab)
+        watch = PageWatch(page)
+        for path in PATHS:
+            await page.set_viewport_size({"width": 1440, "height": 800})
+            await page.emulate_media(color_scheme="light")
+            await page.goto(f"{lab.server.origin}{path}")
+            for width, scheme in SIZES:
+                await page.set_viewport_size({"width": width, "height": 800})
+                await page.emulate_media(color_scheme=scheme)
+                assert await page.evaluate(WIDE) == [], (path, width)
+                assert await page.evaluate(SMALL) == [], (path, width)
+                assert await grave(page, SIZED if width == 320 else ()) == [], (path, width)
+        assert watch.complaints == []
 
 
 def hostile_world(folder: Path) -> None:
@@ -238,11 +246,12 @@ def hostile_world(folder: Path) -> None:
             (folder / f"{path.parent.name}-{file.name}").write_text(text)
 
 
-def test_names_are_text_wherever_they_are_shown(context: BrowserContext, tmp_path: Path) -> None:
+@journey
+async def test_names_are_text_wherever_they_are_shown(context: BrowserContext, tmp_path: Path) -> None:
     hostile_world(tmp_path)
     lab = ExplorerLab(tmp_path)
     try:
-        page = opened(context, lab)
+        page = await opened(context, lab)
         watch = PageWatch(page)
         world = lab.follower.explored
         assert world is not None
@@ -257,18 +266,18 @@ def test_names_are_text_wherever_they_are_shown(context: BrowserContext, tmp_pat
             f"/ask?q={given}",
         ]
         for path in paths:
-            page.goto(f"{lab.server.origin}{path}")
-            assert page.evaluate("window.stolen === undefined"), path
-            assert page.locator("main img, main script").count() == 0, path
-            assert "\u202e" not in page.inner_text("body"), path
+            await page.goto(f"{lab.server.origin}{path}")
+            assert await page.evaluate("window.stolen === undefined"), path
+            assert await page.locator("main img, main script").count() == 0, path
+            assert "\u202e" not in await page.inner_text("body"), path
         seen = set()
         for reference in names:
             if reference.kind not in seen:
                 seen.add(reference.kind)
-                page.locator("#ask").fill(reference.name)
-                with page.expect_navigation():
-                    page.keyboard.press("Enter")
-                assert page.evaluate("window.stolen === undefined"), reference.kind
+                await page.locator("#ask").fill(reference.name)
+                async with page.expect_navigation():
+                    await page.keyboard.press("Enter")
+                assert await page.evaluate("window.stolen === undefined"), reference.kind
         assert watch.complaints == []
     finally:
         lab.close()
@@ -277,7 +286,8 @@ def test_names_are_text_wherever_they_are_shown(context: BrowserContext, tmp_pat
 POD = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: team-%d}\nspec: {containers: []}\n"
 
 
-def test_a_page_follows_the_files_and_keeps_its_place(context: BrowserContext, tmp_path: Path) -> None:
+@journey
+async def test_a_page_follows_the_files_and_keeps_its_place(context: BrowserContext, tmp_path: Path) -> None:
     file = tmp_path / "pods.yaml"
     policy = "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: own, namespace: team-%d}\n"
     policy += "spec: {podSelector: {}, ingress: [{from: [{podSelector: {}}], ports: [{port: %d}]}]}\n"
@@ -285,37 +295,38 @@ def test_a_page_follows_the_files_and_keeps_its_place(context: BrowserContext, t
     file.write_text(before)
     lab = ExplorerLab(tmp_path)
     try:
-        page = opened(context, lab, "/network")
+        page = await opened(context, lab, "/network")
         box = page.locator(".scroll").first
-        box.evaluate("box => { box.scrollTop = 300; }")
-        page.locator(".rows-filter input").first.fill("team-2")
-        page.evaluate("window.kept = 1")
+        await box.evaluate("box => { box.scrollTop = 300; }")
+        await page.locator(".rows-filter input").first.fill("team-2")
+        await page.evaluate("window.kept = 1")
         file.write_text(before.replace("port: 8025", "port: 9025"))
-        expect(page.locator("table").first).to_contain_text("9025")
-        assert page.evaluate("window.kept") == 1
-        expect(page.locator(".rows-filter input").first).to_have_value("team-2")
-        expect(page.locator("#badge")).to_be_hidden()
+        await expect(page.locator("table").first).to_contain_text("9025")
+        assert await page.evaluate("window.kept") == 1
+        await expect(page.locator(".rows-filter input").first).to_have_value("team-2")
+        await expect(page.locator("#badge")).to_be_hidden()
         file.write_text("a: [")
-        expect(page.locator("#badge")).to_contain_text("may be old")
-        expect(page.locator("table").first).to_contain_text("9025")
+        await expect(page.locator("#badge")).to_contain_text("may be old")
+        await expect(page.locator("table").first).to_contain_text("9025")
     finally:
         lab.close()
 
 
-def test_one_file_opens_without_a_server(context: BrowserContext, tmp_path: Path) -> None:
-    page = context.new_page()
+@journey
+async def test_one_file_opens_without_a_server(context: BrowserContext, tmp_path: Path) -> None:
+    page = await context.new_page()
     watch = PageWatch(page)
     listed = CliRunner().invoke(root, ["list", str(ROOT / "examples/shop/manifests"), "-o", "html"])
     (tmp_path / "list.html").write_text(listed.stdout)
-    page.goto((tmp_path / "list.html").as_uri())
-    everything = page.locator("tbody tr:visible").count()
-    page.locator("#units").select_option("sandbox")
-    expect(page.locator("#told")).to_contain_text("from or to sandbox")
-    assert 0 < page.locator("tbody tr:visible").count() < everything
-    expect(page.locator("svg")).to_contain_text("sandbox/toolbox")
+    await page.goto((tmp_path / "list.html").as_uri())
+    everything = await page.locator("tbody tr:visible").count()
+    await page.locator("#units").select_option("sandbox")
+    await expect(page.locator("#told")).to_contain_text("from or to sandbox")
+    assert 0 < await page.locator("tbody tr:visible").count() < everything
+    await expect(page.locator("svg")).to_contain_text("sandbox/toolbox")
     sides = [str(ROOT / "examples/compare" / side) for side in ("old", "new")]
     (tmp_path / "diff.html").write_text(CliRunner().invoke(root, ["diff", *sides, "-o", "html"]).stdout)
-    page.goto((tmp_path / "diff.html").as_uri())
-    expect(page.locator(".changes li").first).to_be_visible()
-    assert grave(page) == []
+    await page.goto((tmp_path / "diff.html").as_uri())
+    await expect(page.locator(".changes li").first).to_be_visible()
+    assert await grave(page) == []
     assert watch.complaints == []

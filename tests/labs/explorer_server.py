@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.labs.waiting import PATIENCE_S
 from tierwall.resources.load import Loader, LoadSettings
 from tierwall.serve.explorer.followed import ExplorerFollower
 from tierwall.serve.explorer.run import ExplorerServer, ExplorerSettings
@@ -19,13 +20,13 @@ class ExplorerLab:
 
     def __init__(self, *paths: Path, hosts: tuple[str, ...] = ()) -> None:
         names = tuple(map(str, paths))
-        self._source = FileSource(Loader(names, LoadSettings(), leaves_out=True), poll_seconds=0.05)
+        self._source = FileSource(Loader(names, LoadSettings(), leaves_out=True))
         self.follower = ExplorerFollower("-f manifests", ", ".join(path.name for path in paths))
         self.follower.begin(self._source)
         self.server = ExplorerServer(self.follower, ExplorerSettings(host="127.0.0.1", port=0, hosts=hosts))
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, name="explorer", daemon=True)
         self._thread.start()
         self.client = httpx.Client(base_url=self.server.origin, timeout=60)
         self.stranger = httpx.Client(base_url=self.server.origin, timeout=60)
@@ -40,4 +41,5 @@ class ExplorerLab:
         self.client.close()
         self.stranger.close()
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "the explorer does not stop"

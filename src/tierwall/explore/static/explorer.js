@@ -23,20 +23,19 @@ const keys = document.getElementById("keys"), on = document.getElementById("keys
 on.checked = localStorage.getItem("tierwall-keys") !== "off";
 on.addEventListener("change", () => localStorage.setItem("tierwall-keys", on.checked ? "on" : "off"));
 const rooms = { n: "network", t: "tools", s: "settings", p: "permissions", f: "findings", c: "change" };
-let going = 0;
+let going = false;
 document.addEventListener("keydown", (event) => {
   const isField = event.target.matches("input, textarea, select, [contenteditable]");
   if (event.key === "Escape" && isField) event.target.blur();
   if (isField || event.ctrlKey || event.metaKey || event.altKey || !on.checked) return;
   if (event.key === "/") { event.preventDefault(); field.focus(); field.select(); }
   else if (event.key === "?") keys.showModal();
-  else if (event.key === "g") going = event.timeStamp;
-  else if (going && event.timeStamp - going < 1500 && rooms[event.key]) location.assign(`/${rooms[event.key]}`);
+  else if (going && rooms[event.key]) location.assign(`/${rooms[event.key]}`);
   else if ("+-".includes(event.key)) {
     for (const figure of document.querySelectorAll(".drawing"))
       figure.dispatchEvent(new CustomEvent("tierwall-zoom", { detail: event.key === "+" ? "in" : "out" }));
   }
-  if (event.key !== "g") going = 0;
+  going = event.key === "g";
 });
 
 // Completion, from what is there.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from typing import Any
@@ -22,6 +21,7 @@ from tierwall.explore.site import page_at
 from tierwall.render.json import dump
 from tierwall.serve.explorer.access import CHANGE, HEADERS, Access
 from tierwall.serve.explorer.followed import ExplorerFollower
+from tierwall.serve.explorer.page_threads import PageThreads, ServerEnds
 
 STATIC = {
     "explorer.css": "text/css",
@@ -40,11 +40,20 @@ class ExplorerApp:
 
     def __init__(self, follower: ExplorerFollower, access: Access) -> None:
         self._follower, self._access = follower, access
+        self._threads = PageThreads()
         self._streams = 0
         self.app = Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "HEAD", "POST"])])
 
+    def end(self) -> None:
+        """End the streams and wait for no page any more: the server stops."""
+        self._follower.end()
+        self._threads.end()
+
     async def _answer(self, request: Request) -> Response:
-        response = await self._respond(request)
+        try:
+            response = await self._respond(request)
+        except ServerEnds:
+            response = PlainTextResponse("the explorer is ending\n", 503)
         response.headers.update(HEADERS)
         return response
 
@@ -98,7 +107,7 @@ class ExplorerApp:
             html = document(page, address, version, explored.source, self._follower.problem)
             return Response(html.encode(errors="replace"), page.status, media_type="text/html; charset=utf-8")
 
-        return await asyncio.to_thread(rendered)
+        return await self._threads.run(rendered)
 
     async def _changed(self, request: Request, query: Query) -> Response:
         body = bytearray()

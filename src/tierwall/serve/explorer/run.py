@@ -56,8 +56,9 @@ class ExplorerServer:
         self.access = Access.of(settings.host, port, settings.hosts, settings.tls_cert is not None)
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.origin = f"{'https' if self.access.is_tls else 'http'}://{name}:{port}"
+        self._app = ExplorerApp(follower, self.access)
         self._config = uvicorn.Config(
-            ExplorerApp(follower, self.access).app,
+            self._app.app,
             http="h11",
             lifespan="off",
             log_config=None,
@@ -89,7 +90,7 @@ class ExplorerServer:
                 report(Diagnostics(load.unreported))
                 self._follower.tell()
         finally:
-            self._follower.end()
+            self._app.end()
             server.should_exit = True
             await serving
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.controller.envoy_report import EnvoyReport, encode_report, report_lease
+from tierwall.serve.controller.envoy_report import EnvoyReport, encode_report, report_lease_name, report_metadata
 from tierwall.serve.controller.replica_reports import ReplicaReports, ReplicaTiming
 
 TIMING = ReplicaTiming(stale=30, settle=1)
@@ -14,9 +14,10 @@ HELD = EnvoyReport(held={"a": frozenset(("12345678",))})
 
 
 def lease(identity: str, gateway: str = "", text: str = "", beat: str = "1", namespace: str = "system") -> Resource:
-    value = report_lease(namespace, identity, gateway, text)
-    value["spec"]["renewTime"] = beat
-    return Resource("coordination.k8s.io", "v1", "Lease", namespace, value["metadata"]["name"], value, is_live=True)
+    name = report_lease_name(identity, gateway)
+    metadata = {"name": name, "namespace": namespace, **report_metadata(gateway, text)}
+    value = {"metadata": metadata, "spec": {"holderIdentity": identity, "renewTime": beat}}
+    return Resource("coordination.k8s.io", "v1", "Lease", namespace, name, value, is_live=True)
 
 
 def reports(identity: str = "me") -> Any:

@@ -10,37 +10,12 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
-
-import msgspec
-from msgspec import Struct
 
 from tierwall.cluster.connection import Connection
 from tierwall.cluster.failures import ApiServerError
+from tierwall.serve.leases import LeaseRecord, LeaseSpec, LeaseStore, wall_time
 
 HEARTBEAT_PREFIX = "tierwall-node-"
-_LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
-_MANAGER = {"fieldManager": "tierwall-node-agent"}
-
-
-class _Metadata(Struct, rename="camel"):
-    resource_version: str = ""
-
-
-class _LeaseSpec(Struct, rename="camel"):
-    holder_identity: str | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
-
-
-class _Lease(Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
-
-
-_DECODER = msgspec.json.Decoder(_Lease)
 
 
 class HeartbeatSender:
@@ -53,11 +28,10 @@ class HeartbeatSender:
         self.identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.urandom(4).hex()}"
         # The agent that reports for this node instead of this one.
         self.replaced_by = ""
-        self._namespace, self._name = namespace, f"{HEARTBEAT_PREFIX}{node}"
-        self._path = _LEASES.format(namespace)
+        self._leases, self._name = LeaseStore(namespace, "tierwall-node-agent"), f"{HEARTBEAT_PREFIX}{node}"
         self._abandoned, self._clock = abandoned, clock
         # The Lease as it was last read or written, and since when it is as it is.
-        self._lease: _Lease | None = None
+        self._lease: LeaseRecord | None = None
         self._seen = 0.0
 
     async def beat(self, connection: Connection) -> None:
@@ -81,38 +55,25 @@ class HeartbeatSender:
         else:
             self.replaced_by = ""
 
-    async def _read(self, connection: Connection, before: _Lease | None) -> _Lease | None:
-        try:
-            lease = (await connection.get(f"{self._path}/{self._name}")).decode(_DECODER)
-        except ApiServerError as error:
-            if error.code != 404:
-                raise
+    async def _read(self, connection: Connection, before: LeaseRecord | None) -> LeaseRecord | None:
+        lease = await self._leases.read(connection, self._name)
+        if lease is None:
             self.replaced_by = ""
-            return None
-        if before is None or before.spec != lease.spec:
+        elif before is None or before.spec != lease.spec:
             self._seen = self._clock()
         return lease
 
-    async def _written(self, connection: Connection, known: _Lease | None) -> _Lease:
+    async def _written(self, connection: Connection, known: LeaseRecord | None) -> LeaseRecord:
         """Write the Lease as ours, unless somebody has changed it since it was read."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = known.spec if known is not None else _LeaseSpec()
+        now = wall_time()
+        spec = known.spec if known is not None else LeaseSpec()
         is_ours = spec.holder_identity == self.identity
-        metadata = {"name": self._name, "namespace": self._namespace}
-        body: dict[str, Any] = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": metadata,
-            "spec": {
-                "holderIdentity": self.identity,
-                "leaseDurationSeconds": max(1, round(self._abandoned)),
-                "acquireTime": spec.acquire_time if is_ours else now,
-                "renewTime": now,
-                "leaseTransitions": (spec.lease_transitions or 0) + (known is not None and not is_ours),
-            },
-        }
-        method, path = "POST", self._path
-        if known is not None:
-            metadata["resourceVersion"] = known.metadata.resource_version
-            method, path = "PUT", f"{self._path}/{self._name}"
-        return (await connection.send(method, path, msgspec.json.encode(body), _MANAGER)).decode(_DECODER)
+        wanted = LeaseSpec(
+            self.identity,
+            max(1, round(self._abandoned)),
+            spec.acquire_time if is_ours else now,
+            now,
+            (spec.lease_transitions or 0) + (known is not None and not is_ours),
+        )
+        version = known.version if known is not None else ""
+        return await self._leases.write(connection, self._name, LeaseRecord(wanted, version))

@@ -102,18 +102,9 @@ def report_lease_name(identity: str, gateway: str = "") -> str:
     return f"tierwall-envoys-{sha256(f'{identity} {gateway}'.encode()).hexdigest()[:24]}"
 
 
-def report_lease(namespace: str, identity: str, gateway: str, report: str) -> dict[str, Any]:
-    """Return the Lease of a report without its times; without a Gateway, that of the replica's heartbeat."""
-    metadata: dict[str, Any] = {
-        "name": report_lease_name(identity, gateway),
-        "namespace": namespace,
-        "labels": {LABEL: LABEL_VALUE},
-    }
+def report_metadata(gateway: str, report: str) -> dict[str, Any]:
+    """Return labels and annotations of the Lease of a report; without a Gateway, of the replica's heartbeat."""
+    metadata: dict[str, Any] = {"labels": {LABEL: LABEL_VALUE}}
     if gateway:
         metadata["annotations"] = {GATEWAY_ANNOTATION: gateway, REPORT_ANNOTATION: report}
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": metadata,
-        "spec": {"holderIdentity": identity},
-    }
+    return metadata

@@ -11,11 +11,8 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from tierwall.cluster.access import ClusterAccess
 from tierwall.cluster.connection import Connection
@@ -23,7 +20,8 @@ from tierwall.cluster.failures import ApiServerError, ClusterError, failure_reas
 from tierwall.cluster.reply import ServerReply
 from tierwall.core.protocols import EngineReport
 from tierwall.errors import TierwallError
-from tierwall.serve.controller.lease import LeaseRecord, LeaseSpec, LeaseState, LeaseTiming
+from tierwall.serve.controller.lease import LeaseState, LeaseTiming
+from tierwall.serve.leases import LeaseRecord, LeaseStore, wall_time
 
 LEASE_NAME = "tierwall-controller"
 # How long giving the lease back may wait for the answers to the last writes, in seconds.
@@ -32,18 +30,6 @@ _LAST_WRITES_S = 5.0
 
 class NotLeadingError(TierwallError):
     """This process does not lead, or no longer in the term in which an object was read. Nothing was sent."""
-
-
-class _Metadata(Struct, rename="camel"):
-    resource_version: str = ""
-
-
-class _Lease(Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
-
-
-_DECODER = msgspec.json.Decoder(_Lease)
 
 
 def boot_time() -> float:
@@ -66,8 +52,8 @@ class Leadership:
         send_report: Callable[[EngineReport], None],
     ) -> None:
         """`namespace` is that of the Lease."""
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._namespace, self._identity, self._timing = namespace, identity, timing
+        self._leases = LeaseStore(namespace, "tierwall")
+        self._identity, self._timing = identity, timing
         self._send_report = send_report
         # Status writes must not delay renewals, so renewals have a connection of their own.
         self._connection = Connection(access, timing.renew_deadline / 2)
@@ -135,7 +121,7 @@ class Leadership:
             if not self._state.is_renewal:
                 await self._read()
             started = boot_time()
-            wanted = self._state.wanted(started, _wall_time())
+            wanted = self._state.wanted(started, wall_time())
             if wanted is not None:
                 self._state.wrote(await self._write(wanted), started)
         except ApiServerError as error:
@@ -150,29 +136,11 @@ class Leadership:
         self._report(failure)
 
     async def _read(self) -> None:
-        try:
-            reply = await self._connection.get(f"{self._path}/{LEASE_NAME}")
-        except ApiServerError as error:
-            if error.code != 404:
-                raise
-            self._state.see(None, boot_time())
-            return
-        self._state.see(_record(reply), boot_time())
+        self._state.see(await self._leases.read(self._connection, LEASE_NAME), boot_time())
 
     async def _write(self, wanted: LeaseRecord) -> LeaseRecord:
-        metadata: dict[str, Any] = {"name": LEASE_NAME, "namespace": self._namespace}
-        if wanted.version:
-            metadata["resourceVersion"] = wanted.version
-        body = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": metadata,
-            "spec": msgspec.to_builtins(wanted.spec),
-        }
-        method, path = ("PUT", f"{self._path}/{LEASE_NAME}") if wanted.version else ("POST", self._path)
-        query = {"fieldManager": "tierwall"}
-        reply = await self._connection.send(method, path, msgspec.json.encode(body), query)
-        return LeaseRecord(wanted.spec, _record(reply).version)
+        written = await self._leases.write(self._connection, LEASE_NAME, wanted)
+        return LeaseRecord(wanted.spec, written.version)
 
     def _report(self, failure: str) -> None:
         is_leading = self.may_write
@@ -223,12 +191,3 @@ class FencedConnection:
             return await self.connection.send(
                 method, path, content, query, content_type, check=lambda: self._leadership.check(term)
             )
-
-
-def _record(reply: ServerReply) -> LeaseRecord:
-    lease = reply.decode(_DECODER)
-    return LeaseRecord(lease.spec, lease.metadata.resource_version)
-
-
-def _wall_time() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -14,6 +14,8 @@ import math
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tierwall.serve.leases import LeaseRecord, LeaseSpec
+
 
 class LeaseTiming(Struct, frozen=True):
     """The times of an election, in seconds."""
@@ -35,23 +37,6 @@ class LeaseTiming(Struct, frozen=True):
         if not self.retry_period > 0:
             return "the retry period must be longer than 0s"
         return ""
-
-
-class LeaseSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """`spec` of a Lease. What is null or absent counts as empty."""
-
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
-
-
-class LeaseRecord(Struct, frozen=True):
-    """A Lease as it was read: its spec and its `resourceVersion`."""
-
-    spec: LeaseSpec
-    version: str
 
 
 class LeaseState:

@@ -14,14 +14,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from tierwall.cluster.connection import Connection
-from tierwall.cluster.failures import ApiServerError, ClusterError, failure_reason
+from tierwall.cluster.failures import ClusterError, failure_reason
 from tierwall.core.protocols import EngineReport
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.cluster import first_of
@@ -33,9 +31,11 @@ from tierwall.serve.controller.envoy_report import (
     EnvoyReport,
     decode_report,
     encode_report,
-    report_lease,
+    report_lease_name,
+    report_metadata,
 )
 from tierwall.serve.controller.kinds import LEASE
+from tierwall.serve.leases import LeaseRecord, LeaseSpec, LeaseStore, wall_time
 
 
 class ReplicaTiming(Struct, frozen=True):
@@ -53,17 +53,6 @@ class ReplicaTiming(Struct, frozen=True):
     retry: float = 2.0
 
 
-class _Metadata(Struct, rename="camel"):
-    resource_version: str = ""
-
-
-class _Lease(Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-
-
-_DECODER = msgspec.json.Decoder(_Lease)
-
-
 class ReplicaReports:
     """The reports of all replicas. Everything happens in the event loop of the connection."""
 
@@ -78,7 +67,7 @@ class ReplicaReports:
         """`namespace` is that of the release; `identity` the name of this replica."""
         self._connection, self._namespace, self._identity = connection, namespace, identity
         self._send_report, self._timing = send_report, timing or ReplicaTiming()
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._leases = LeaseStore(namespace, "tierwall")
         # The reports of this replica as they should be, and as they were written, by Gateway.
         self._wanted: dict[str, EnvoyReport] = {}
         self._written: dict[str, str] = {}
@@ -178,38 +167,26 @@ class ReplicaReports:
             text = encode_report(report)
             if self._written.get(gateway) == text:
                 continue
-            lease = report_lease(self._namespace, self._identity, gateway, text)
-            await self._write(lease)
+            await self._write(gateway, text, LeaseSpec(self._identity))
             self._written[gateway] = text
             await asyncio.sleep(self._timing.pause)
 
     async def _beat(self) -> None:
         # Reports come first: who sees the heartbeat sees the reports that were there before it.
-        lease = report_lease(self._namespace, self._identity, "", "")
-        beat = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        lease["spec"] |= {"renewTime": beat, "leaseDurationSeconds": round(self._timing.stale) or 1}
+        beat = wall_time()
         self._sent.append((beat, time.monotonic()))
-        await self._write(lease)
+        await self._write("", "", LeaseSpec(self._identity, round(self._timing.stale) or 1, renew_time=beat))
 
-    async def _write(self, lease: dict[str, Any]) -> None:
-        metadata = lease["metadata"]
-        name = metadata["name"]
+    async def _write(self, gateway: str, text: str, spec: LeaseSpec) -> None:
+        name, metadata = report_lease_name(self._identity, gateway), report_metadata(gateway, text)
         if self._owner is not None:
             metadata["ownerReferences"] = [self._owner]
-        version = self._versions.pop(name, "") or await self._version(name)
-        method, path = ("PUT", f"{self._path}/{name}") if version else ("POST", self._path)
-        if version:
-            metadata["resourceVersion"] = version
-        reply = await self._connection.send(method, path, msgspec.json.encode(lease), {"fieldManager": "tierwall"})
-        self._versions[name] = reply.decode(_DECODER).metadata.resource_version
-
-    async def _version(self, name: str) -> str:
-        try:
-            return (await self._connection.get(f"{self._path}/{name}")).decode(_DECODER).metadata.resource_version
-        except ApiServerError as error:
-            if error.code != 404:
-                raise
-            return ""
+        # Whatever fails, the version is read again before the next attempt.
+        version = self._versions.pop(name, "")
+        if not version and (known := await self._leases.read(self._connection, name)) is not None:
+            version = known.version
+        written = await self._leases.write(self._connection, name, LeaseRecord(spec, version), metadata)
+        self._versions[name] = written.version
 
     def _say(self, failure: str) -> None:
         if failure != self._last_failure:

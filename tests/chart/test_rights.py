@@ -54,7 +54,7 @@ CONTROLLER = (
     | read(AGENTIC[1], "accesspolicies", "xaccesspolicies", "xbackends")
     | read("extensions", "ingresses")
     | read(GATEWAY, "gatewayclasses", "gateways", "grpcroutes", "httproutes", "listenersets", "referencegrants")
-    | read(GATEWAY, "tcproutes", "tlsroutes", "udproutes")
+    | read(GATEWAY, "backendtlspolicies", "tcproutes", "tlsroutes", "udproutes")
     | read("gateway.networking.x-k8s.io", "xlistenersets")
     | read("inference.networking.k8s.io", "inferencepools")
     | read("networking.k8s.io", "ingresses")

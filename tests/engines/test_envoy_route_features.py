@@ -6,10 +6,13 @@ What Envoy is not given answers 500, with a diagnostic that says what to write i
 from __future__ import annotations
 
 import json
+import ssl
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -21,6 +24,7 @@ from tests.labs.waiting import PATIENCE_S, eventually
 from tests.worlds.tool_objects import manifest
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.options import SocketAddress
+from tierwall.engines.envoy.probe.client import CertificateAuthority
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 
@@ -389,6 +393,89 @@ def test_app_protocols(greeter: Greeter) -> None:
         assert running.get("app.test", "/h2c", {"content-type": "application/grpc", "te": "trailers"}).status == 200
         (problem,) = about(running, "app")
         assert problem.message.startswith("appProtocol `https` without TLS settings is not supported")
-        assert problem.hint
+        assert "BackendTLSPolicy" in problem.hint
     finally:
         running.close()
+
+
+# What a BackendTLSPolicy expects of a backend whose certificate is for 127.0.0.1, and the status of requests to it.
+LOOPBACK = [{"type": "Hostname", "hostname": "127.0.0.1"}]
+EXPECTED: dict[str, tuple[Object, int]] = {
+    "good": ({"hostname": "a.test", "caCertificateRefs": "ca", "subjectAltNames": LOOPBACK}, 200),
+    "other-name": ({"hostname": "a.test", "caCertificateRefs": "ca"}, 503),
+    "other-san": (
+        {"hostname": "a.test", "caCertificateRefs": "ca", "subjectAltNames": [{"type": "URI", "uri": "spiffe://a/b"}]},
+        503,
+    ),
+    "other-authority": (
+        {"hostname": "a.test", "wellKnownCACertificates": "System", "subjectAltNames": LOOPBACK},
+        503,
+    ),
+    "missing": ({"hostname": "a.test", "caCertificateRefs": "gone"}, 500),
+    "broken": ({"hostname": "a.test", "caCertificateRefs": "bad"}, 500),
+    "no-authority": ({"hostname": "a.test"}, 500),
+    "no-host": ({"caCertificateRefs": "ca"}, 500),
+    "not-a-host": ({"hostname": ["a"], "caCertificateRefs": "ca"}, 500),
+    "not-a-name": ({"hostname": "a.test", "caCertificateRefs": "ca", "subjectAltNames": [{"type": "URI"}]}, 500),
+}
+
+
+class Secure(Unsteady):
+    """A server over TLS; `names` are the server names that clients asked for."""
+
+    def __init__(self, authority: CertificateAuthority) -> None:
+        super().__init__()
+        self.names: list[str | None] = []
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificate = authority.server()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "server.pem"
+            path.write_bytes(certificate.key + certificate.chain)
+            context.load_cert_chain(path)
+        context.sni_callback = lambda socket, name, context: self.names.append(name)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+
+
+def tls_policy(name: str, expected: Object, service: str, created: int = 1, **target: str) -> Object:
+    refs = {"group": "", "kind": "ConfigMap", "name": expected.get("caCertificateRefs")}
+    validation = expected | ({"caCertificateRefs": [refs]} if "caCertificateRefs" in expected else {})
+    spec = {"targetRefs": [{"group": "", "kind": "Service", "name": service, **target}], "validation": validation}
+    out = manifest(f"{GATEWAY_API}/v1", "BackendTLSPolicy", name, spec)
+    out["metadata"]["creationTimestamp"] = f"2026-01-{created:02}T00:00:00Z"
+    return out
+
+
+def test_backends_over_tls() -> None:
+    authority = CertificateAuthority()
+    server = Secure(authority)
+    services = [manifest("v1", "Service", name, {"ports": [{"port": 80, "name": "web"}]}) for name in EXPECTED]
+    bundles = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "prod"}, "data": data}
+        for name, data in (("ca", {"ca.crt": authority.pem.decode()}), ("bad", {"ca.crt": "x"}))
+    ]
+    policies = [tls_policy(name, expected, name) for name, (expected, _) in EXPECTED.items()]
+    # The port's own policy comes first, then the older one; policies of other ports and of others do not count.
+    policies += [
+        tls_policy("older", EXPECTED["missing"][0], "v1"),
+        tls_policy("port", EXPECTED["good"][0], "v1", created=2, sectionName="web"),
+        tls_policy("old", EXPECTED["good"][0], "v2"),
+        tls_policy("young", EXPECTED["missing"][0], "v2", created=2),
+        tls_policy("other-port", EXPECTED["missing"][0], "v3", sectionName="other"),
+    ]
+    names = (*EXPECTED, "v1", "v2", "v3")
+    rules = [at(f"/{name}", backendRefs=to(name)) for name in names]
+    running = Routed(
+        [*services, *bundles, *policies, route("tls", "tls.test", rules)],
+        {f"Service/prod/{name}": server.address for name in names if name != "v3"},
+        ports={"v1": {"name": "web", "appProtocol": "https"}},
+    )
+    try:
+        for name in names:
+            wanted = EXPECTED[name][1] if name in EXPECTED else 200
+            assert running.send("tls.test", f"/{name}")[0] == wanted, name
+        assert set(server.names) == {"a.test"}
+        assert len(about(running, "tls")) == sum(status == 500 for _, status in EXPECTED.values())
+        assert all(problem.hint for problem in about(running, "tls"))
+    finally:
+        running.close()
+        server.close()

@@ -15,7 +15,7 @@ from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 
 H2C = "kubernetes.io/h2c"
-HINT = "write `backend.tls` in an AgentgatewayPolicy for it, with the authority of its certificate"
+HINT = "write a BackendTLSPolicy for the Service, with the authority of its certificate"
 _WITH_TLS = ("https", "kubernetes.io/wss")
 
 

@@ -28,7 +28,7 @@ from tierwall.values.addresses import read_ip
 
 SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 # Backends may name any host, and definitions do not check the name.
-_NAME = re.compile(
+NAME = re.compile(
     r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*",
     re.ASCII,
 )
@@ -51,9 +51,9 @@ def backend_address(resource: Resource, port: int, options: EnvoyOptions) -> tup
     mcp = nested_map(resource.spec, "mcp")
     port = mcp["port"] if type(mcp.get("port")) is int else 0
     service, host = mcp.get("serviceName"), mcp.get("hostname")
-    if isinstance(service, str) and _NAME.fullmatch(service) and port:
+    if isinstance(service, str) and NAME.fullmatch(service) and port:
         return SocketAddress(_dns(service, resource.namespace, options), port), False
-    if isinstance(host, str) and (_NAME.fullmatch(host) or read_ip(host) is not None) and port:
+    if isinstance(host, str) and (NAME.fullmatch(host) or read_ip(host) is not None) and port:
         return SocketAddress(host, port), True
     return None
 

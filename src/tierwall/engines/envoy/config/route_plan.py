@@ -21,13 +21,21 @@ from tierwall.attach.place import SERVICE
 from tierwall.attach.route import RouteOnListener
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.config import app_protocol, backend_ref_filters, clusters, mirrors, rule_settings
+from tierwall.engines.envoy.config import (
+    app_protocol,
+    backend_ref_filters,
+    backend_tls,
+    clusters,
+    mirrors,
+    rule_settings,
+)
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.grpc_routes import grpc_precedence, http_match, is_grpc
 from tierwall.engines.envoy.config.names import PLACE, backend_of_cluster
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.route_rules import apply_filters, plain_match, precedence, route_match
 from tierwall.engines.envoy.config.settings.compiler import RouteSettings, SettingsCompiler
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import Identity, Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS
@@ -250,9 +258,16 @@ class RoutePlanner:
         if settings.closed:
             return RouteBackend(gateway, listener, _weight(ref), unsupported=settings.closed)
         protocol = app_protocol.app_protocol(self._snapshot, resource, ref.port)
-        by_protocol = app_protocol.protocol_changes(protocol, is_grpc(ref.route))
-        settings = settings._replace(changes=(*by_protocol, *settings.changes))
-        settings.apply_to_cluster(cluster)
+        by_protocol = list(app_protocol.protocol_changes(protocol, is_grpc(ref.route)))
+        secured = backend_tls.policy_of(self._snapshot, resource, ref.port)
+        if secured is not None:
+            try:
+                by_protocol.append(backend_tls.tls_change(self._snapshot, secured, http2=bool(by_protocol)))
+            except Unenforceable as error:
+                part, problem = f"{secured.reference} with a mistake", f"{secured.reference} cannot be used ({error})"
+                return self._closed_backend(gateway, listener, ref, part, backend_tls.HINT, problem)
+        policies = settings.policies | ({secured.identity} if secured is not None else set())
+        settings._replace(changes=(*by_protocol, *settings.changes)).apply_to_cluster(cluster)
         if unsupported := app_protocol.missing_tls(protocol, cluster):
             return self._closed_backend(gateway, listener, ref, unsupported, app_protocol.HINT)
         self._clusters[cluster.name] = cluster
@@ -264,14 +279,21 @@ class RoutePlanner:
             cluster.name,
             clusters.external_host(resource),
             changes,
-            settings=settings.policies,
+            settings=policies,
         )
 
     def _closed_backend(
-        self, gateway: Resource, listener: Listener, ref: BackendRef, unsupported: str, hint: str
+        self,
+        gateway: Resource,
+        listener: Listener,
+        ref: BackendRef,
+        unsupported: str,
+        hint: str,
+        problem: str = "",
     ) -> RouteBackend:
-        """Return a backend whose requests are answered with 500, because a part of its reference is not supported."""
-        message = f"{unsupported} is not supported: requests to it are answered with 500"
+        """Return a backend whose requests are answered with 500, because a part of what it needs is not supported."""
+        problem = problem or f"{unsupported} is not supported"
+        message = f"{problem}: requests to {ref.place} are answered with 500"
         self._diagnostics.append(ref.route.diagnostic(UNSUPPORTED, message, ref.path, hint=hint))
         return RouteBackend(gateway, listener, _weight(ref), unsupported=unsupported)
 

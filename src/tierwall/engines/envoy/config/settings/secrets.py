@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tierwall.attach.attachment import attachment
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
-from tierwall.engines.envoy.config import tls
+from tierwall.engines.envoy.config import backend_tls, tls
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.settings.upstream import objects_named_by
 from tierwall.resources.resource import Identity, Resource, nested_map
@@ -21,7 +21,7 @@ _FIELDS = ("apiKeyAuthentication", "basicAuthentication")
 
 def objects_to_read(snapshot: Snapshot, options: EnvoyOptions) -> frozenset[Identity]:
     """Return the Secrets and ConfigMaps that the served Gateways and their settings need."""
-    needed = set(tls.objects_to_read(snapshot, options))
+    needed = {*tls.objects_to_read(snapshot, options), *backend_tls.config_maps(snapshot)}
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
         named = {*secrets_named_by(policy), *objects_named_by(policy)}
         if named and _reaches(snapshot, policy, options):

@@ -44,6 +44,8 @@ class EngineReply(msgspec.Struct, frozen=True):
     answer: Answer | None = None
     skipped: str = ""
     error: str = ""
+    # The parts of an answer that the engine does not show, by key of `expect` or by field, each with the reason.
+    unasked: Mapping[str, str] = {}
 
 
 class EngineReport(msgspec.Struct, frozen=True):

@@ -105,6 +105,15 @@ def ask(snapshot: Snapshot, question: GatewayQuestion, problems: Iterable[Diagno
     return _answerer(snapshot, question, all_problems)(place)
 
 
+def place_asked_about(snapshot: Snapshot, question: GatewayQuestion) -> RequestPlace:
+    """Return the place that a question names; InputError lists everything wrong with that."""
+    problems: list[Diagnostic] = []
+    place = _find_place(ResourceFinder(snapshot, problems), question.place)
+    if problems:
+        raise input_error(problems)
+    return place
+
+
 def ask_everywhere(snapshot: Snapshot, question: GatewayQuestion) -> Iterator[Answer]:
     """Answer a question, which does not name a place, for every place that a request can reach."""
     problems = [

@@ -215,16 +215,34 @@ def confirmed_by_engine(
     return engine_result(proof, result, reply.answer), ""
 
 
+def _asked(expect: Mapping[str, Any], unasked: Mapping[str, str]) -> tuple[Mapping[str, Any], str]:
+    """Return the expectations that an engine was asked about, and why it was not asked about the others, if any."""
+    why: dict[str, str] = {}
+    out: dict[str, Any] = {}
+    for key, value in expect.items():
+        if key in unasked:
+            why[key] = unasked[key]
+            continue
+        if isinstance(value, Mapping):
+            why |= {name: unasked[name] for name in value if name in unasked}
+            value = {name: wanted for name, wanted in value.items() if name not in unasked}
+        out[key] = value
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in why.items())
+    return out, f"not testable here: {reasons}" if why else ""
+
+
 def _judge(suite: PolicySuite, case: PolicyCase, reply: EngineReply) -> CaseResult:
     ok: bool | None = False
     mismatches: list[str] = []
-    error = reply.error
-    if reply.skipped:
+    error, skipped = reply.error, reply.skipped
+    if skipped:
         ok = None
     elif reply.answer is not None:
+        asked, unasked = _asked(case.expect, reply.unasked)
         try:
-            mismatches = differences(case.expect, reply.answer)
-            ok = not mismatches
+            mismatches = differences(asked, reply.answer)
+            ok = False if mismatches else None if unasked else True
+            skipped = "" if mismatches else unasked
         except InputError as malformed:
             error = malformed.summary
     at = suite.resource.position(case.path) if ok is False else None
@@ -237,6 +255,6 @@ def _judge(suite: PolicySuite, case: PolicyCase, reply: EngineReply) -> CaseResu
         expect=case.expect,
         mismatches=tuple(mismatches),
         error=error,
-        skipped=reply.skipped,
+        skipped=skipped,
         line=at.line if at is not None else None,
     )

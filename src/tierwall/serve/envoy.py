@@ -131,7 +131,7 @@ def _problems(compilation: Compilation) -> tuple[Diagnostic, ...]:
 class Envoy(Engine[Snapshot, ObjectSource, XdsResources]):
     """Envoys that are fed over xDS. A process must keep running to feed them, so `apply` is absent."""
 
-    planes: ClassVar[tuple[str, ...]] = ("tool",)
+    planes: ClassVar[tuple[str, ...]] = ("tool", "gateway")
 
     def __init__(self, options: EnvoyOptions | None = None, settings: RunSettings | None = None) -> None:
         self._options = options or EnvoyOptions()
@@ -153,11 +153,18 @@ class Envoy(Engine[Snapshot, ObjectSource, XdsResources]):
         until_signalled(lambda stop: run.run(source, stop))
 
     def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[EngineReply]:
-        """Send a real request for each question through an Envoy that is started for this."""
+        """Send real requests for each question through an Envoy that is started for this."""
         from tierwall.engines.envoy.probe.asking import EnvoyProbe
+        from tierwall.engines.envoy.probe.gateway_asking import GatewayProbe
         from tierwall.engines.probe import replies
 
-        return replies(EnvoyProbe(snapshot), questions)
+        by_plane = {
+            "tool": replies(EnvoyProbe(snapshot), [question for question in questions if question.plane == "tool"]),
+            "gateway": replies(
+                GatewayProbe(snapshot), [question for question in questions if question.plane == "gateway"]
+            ),
+        }
+        return (next(by_plane[question.plane]) for question in questions)
 
     def limits(self, snapshot: Snapshot) -> Iterator[Diagnostic]:
         """Return the rules that Envoy cannot evaluate, and the policies over its limits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,8 @@ from tierwall.engines.envoy.config.options import SocketAddress
 REACHED = "x-tierwall-reached"
 AUTHORIZE = "/tierwall-authorize/"
 _MAX_LINE = 1 << 16
+# No probe waits longer for an answer.
+_SILENCE_S = 10.0
 
 
 class RecordedRequest(NamedTuple):
@@ -30,7 +33,12 @@ class RecordingBackend:
     def __init__(self) -> None:
         self.requests: list[RecordedRequest] = []
         self.answers: Mapping[int, Verdict] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        # What it answers: the status code and additional headers. It says nothing until `speaks` is set.
+        self.status = 200
+        self.headers: Mapping[str, str] = {}
+        self.speaks = threading.Event()
+        self.speaks.set()
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.address = SocketAddress("127.0.0.1", self._server.server_port)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -39,6 +47,13 @@ class RecordingBackend:
         """Stop the backend."""
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing if Envoy did not wait for an answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def _handler(recorder: RecordingBackend) -> type[BaseHTTPRequestHandler]:
@@ -58,7 +73,9 @@ def _handler(recorder: RecordingBackend) -> type[BaseHTTPRequestHandler]:
                 self._send(200 if verdict is Verdict.ALLOW else 403, b"", {})
                 return
             recorder.requests.append(RecordedRequest(self.command, self.path, headers, body))
-            self._send(200, b'{"jsonrpc": "2.0", "id": 1, "result": {}}', {REACHED: "1"})
+            recorder.speaks.wait(_SILENCE_S)
+            body = b'{"jsonrpc": "2.0", "id": 1, "result": {}}'
+            self._send(recorder.status, body, {REACHED: "1", **recorder.headers})
 
         def _send(self, code: int, body: bytes, headers: Mapping[str, str]) -> None:
             self.send_response(code)

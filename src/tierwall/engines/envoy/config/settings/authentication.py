@@ -128,11 +128,8 @@ def api_keys(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any], pha
     """Require one of the keys in a Secret."""
     if value.get("mode") == "Permissive":
         return lambda route: None
-    data = _secret(snapshot, policy, value["secretRef"]["name"], "secretRef")
-    keys = sorted(set(filter(None, (_key(text) for _, text in sorted(data.items())))))
+    keys = key_list(snapshot, policy, value)
     out = api_key_auth_pb2.ApiKeyAuthPerRoute()
-    if not keys or len(keys) > MAX_CREDENTIALS:
-        raise Unenforceable(f"the Secret has {len(keys)} keys that Envoy can check, expected 1 to {MAX_CREDENTIALS}")
     out.credentials.extend(api_key_auth_pb2.Credential(key=key, client=str(n)) for n, key in enumerate(keys))
     location = nested_map(value, "location")
     if "queryParameter" in location:
@@ -146,6 +143,15 @@ def api_keys(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any], pha
         out.key_sources.add(header=header["name"])
     out.forwarding.hide_credentials = True
     return turned_on(key_filter(phase), out)
+
+
+def key_list(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any]) -> list[str]:
+    """Return the keys in the Secret of a setting."""
+    data = _secret(snapshot, policy, value["secretRef"]["name"], "secretRef")
+    keys = sorted(set(filter(None, (_key(text) for _, text in sorted(data.items())))))
+    if not keys or len(keys) > MAX_CREDENTIALS:
+        raise Unenforceable(f"the Secret has {len(keys)} keys that Envoy can check, expected 1 to {MAX_CREDENTIALS}")
+    return keys
 
 
 def _key(text: bytes) -> str:

@@ -155,7 +155,7 @@ class SettingsCompiler:
                 elif restricts(path):
                     closed.append(f"{path} of {field.source.source}")
         policies = frozenset[Identity]().union(*(settings.policies for _, settings in read))
-        return RouteSettings(", ".join(closed), policies, tuple(changes))
+        return RouteSettings(", ".join(dict.fromkeys(closed)), policies, tuple(changes))
 
     def _change(self, place: RequestPlace, field: EffectiveField, phase: Phase) -> RouteChange | None:
         """Return what a field does to a route; None if Envoy cannot enforce it."""

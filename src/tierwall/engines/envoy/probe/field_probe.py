@@ -1,0 +1,257 @@
+"""One field of the traffic section on its stage: the Envoy routes of all places that are asked about, and what is seen.
+
+Routes are planned by the code that `run` uses. Only their match is replaced, so that a header chooses the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from envoy.config.route.v3 import route_components_pb2
+
+from tierwall.attach.route import RouteOnListener
+from tierwall.attach.section import rules
+from tierwall.attach.target import GATEWAY_POLICIES
+from tierwall.core.reference import Reference
+from tierwall.engines.envoy.config.checkpoints import PolicyFilters
+from tierwall.engines.envoy.config.listeners import connection_manager, filter_chain, http_filters, listener
+from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
+from tierwall.engines.envoy.config.policy_compiler import PolicyCompiler
+from tierwall.engines.envoy.config.route_plan import PlannedRoute, RoutePlanner
+from tierwall.engines.envoy.config.routes import RouteConfigurations, empty_configuration
+from tierwall.engines.envoy.config.settings.compiler import SharedFilters
+from tierwall.engines.envoy.config.settings.places import place_of
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.engines.envoy.probe import credentials, observations
+from tierwall.engines.envoy.probe.observations import Explains, ProbeClient, Unobservable
+from tierwall.engines.envoy.probe.recorder import RecordingBackend
+from tierwall.engines.envoy.probe.staging import RECORDER, StagedRule, StagedSnapshot
+from tierwall.gateway.decide import MergedField, merger
+from tierwall.gateway.detail import Setting
+from tierwall.gateway.model.conditional import ANY_REQUEST
+from tierwall.gateway.model.enforcement import CONDITIONAL, unenforced
+from tierwall.gateway.model.fields import Phase, PolicyField, Profile, fields_written_by
+from tierwall.gateway.model.places import RequestPlace
+from tierwall.gateway.sentence import native_settings
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+# Listeners remove `x-tierwall-` headers of clients, and this one comes from the probing client.
+CASE = "tierwall-case"
+MAX_PROGRAM_SIZE = 10_000
+_ANY_PORT = SocketAddress("127.0.0.1", 0)
+_LIMIT = "traffic.rateLimit.local"
+
+_Observe = Callable[[ProbeClient, Sequence[Any]], Explains]
+# The settings that need nothing but requests.
+_PLAIN: Mapping[str, _Observe] = {
+    "traffic.timeouts": observations.timeouts,
+    "traffic.retry": observations.retry,
+    "traffic.headerModifiers.request": observations.request_headers,
+    "traffic.headerModifiers.response": observations.response_headers,
+    "traffic.directResponse": observations.direct_response,
+    "traffic.cors": observations.cors,
+    "traffic.csrf": observations.csrf,
+    "traffic.buffer": observations.buffer,
+    "traffic.delay": observations.delay,
+    _LIMIT: observations.local_limit,
+}
+OBSERVED = frozenset(
+    (
+        *_PLAIN,
+        "traffic.jwtAuthentication",
+        "traffic.basicAuthentication",
+        "traffic.apiKeyAuthentication",
+        "traffic.extAuth",
+        "traffic.authorization",
+    )
+)
+
+
+class ObservedSetting(NamedTuple):
+    """An observation of a field: its setting (None: not set), or why it was not asked, or what does not fit."""
+
+    field: str
+    setting: Setting | None = None
+    unasked: str = ""
+    error: str = ""
+
+
+class FieldProbe:
+    """The stage of one field under one profile and in one phase; places are added before listeners are made."""
+
+    def __init__(self, snapshot: Snapshot, field: PolicyField, profile: Profile, phase: Phase) -> None:
+        self._snapshot = snapshot
+        self._stage = StagedSnapshot(snapshot, field, phase)
+        self._field = field
+        self._profile = profile
+        self._phase = phase
+        self._rules: dict[int, StagedRule] = {}
+        self._planned: dict[int, PlannedRoute] = {}
+        self.clusters: dict[str, Any] = {}
+
+    def add(self, case: int, place: RequestPlace) -> None:
+        """Add the place of a case."""
+        self._rules[case] = self._stage.add(place)
+
+    def port(self, case: int) -> str:
+        """Return the name of the listener for a case. Each counts for itself, so limits need one for each case."""
+        name = f"{self._field.path}/{self._profile}/{self._phase}"
+        return f"{name}/{case}" if self._field.path == _LIMIT else name
+
+    def listeners(self, recorder: SocketAddress, services: Mapping[str, SocketAddress]) -> dict[str, Any]:
+        """Return the listeners with the routes of all places."""
+        snapshot = self._stage.snapshot
+        addresses = {f"Service/{rule.route.namespace}/{RECORDER}": recorder for rule in self._rules.values()}
+        options = EnvoyOptions(
+            static=True,
+            max_program_size=MAX_PROGRAM_SIZE,
+            profile=self._profile,
+            endpoints={**{f"Service/{name}": address for name, address in services.items()}, **addresses},
+        )
+        planner, compiler = RoutePlanner(snapshot, options), PolicyCompiler(snapshot, options)
+        routes: dict[str, Any] = {}
+        for case, rule in self._rules.items():
+            route = snapshot.get(*rule.route.identity)
+            assert route is not None, "a staged route is in the snapshot"
+            attached = RouteOnListener(route, 0, rule.gateway, rule.listener, ())
+            plan = planner.plan(rule.gateway, str(case), [(rule.listener, [attached])])
+            every = (planned for host in plan.hosts for planned in host.routes)
+            planned_route = next((planned for planned in every if planned.rule == rule.rule), None)
+            if planned_route is None:
+                continue
+            self._planned[case] = planned_route
+            made = RouteConfigurations().after([plan], compiler, options).by_route
+            configuration = routes.setdefault(self.port(case), empty_configuration(self.port(case)))
+            if not configuration.virtual_hosts:
+                configuration.request_headers_to_remove.append(CASE)
+                configuration.virtual_hosts.add(name="asked", domains=["*"])
+            for message in made[planned_route][1] if planned_route in made else [planned_route.message]:
+                chosen = configuration.virtual_hosts[0].routes.add()
+                chosen.CopyFrom(message)
+                chosen.match.CopyFrom(route_components_pb2.RouteMatch(prefix="/"))
+                chosen.match.headers.add(name=CASE, string_match={"exact": str(case)})
+        self.clusters = planner.clusters
+        policies = {**PolicyFilters.of({}).messages, **planner.settings.shared.configs(SharedFilters())}
+        filters = list(http_filters(options, policies))
+        out = {}
+        for name, configuration in routes.items():
+            manager = connection_manager(name, configuration, options, filters)
+            out[name] = listener(name, _ANY_PORT, [filter_chain(name, manager, None, "")])
+        return out
+
+    def observe(
+        self, case: int, expected: Setting | None, client: ProbeClient, services: Mapping[str, RecordingBackend]
+    ) -> ObservedSetting:
+        """Send requests to the place of a case; `expected` is the model's setting."""
+        path = self._field.path
+        try:
+            merged = self._merged(case, expected)
+            return self._explained(merged, expected, client, services)
+        except (Unobservable, Unenforceable) as error:
+            return ObservedSetting(path, unasked=str(error))
+
+    def _merged(self, case: int, expected: Setting | None) -> MergedField | None:
+        """Return the merge of the field at the place; Unobservable if requests cannot show it."""
+        rule, planned = self._rules[case], self._planned.get(case)
+        if planned is None:
+            raise Unobservable("Envoy has no route for the place")
+        if planned.unsupported:
+            raise Unobservable(f"Envoy answers with 500 there: {planned.unsupported}")
+        native = native_settings(rules(planned.route)[planned.rule])
+        if self._field.path in native:
+            raise Unobservable(f"the rule has its own {native[self._field.path]}")
+        place = place_of(rule.gateway, rule.listener, planned.route, planned.rule)
+        merging = merger(self._stage.snapshot, self._profile, self._phase, ANY_REQUEST)
+        merged = merging.merge_at(place).get(self._field.path)
+        in_force = merged.in_force if merged is not None else ()
+        if any(candidate.written.entries is not None for candidate in in_force):
+            raise Unobservable(CONDITIONAL)
+        for part in (part for candidate in in_force for part in unenforced(self._field.path, candidate.value)):
+            raise Unobservable(part.words)
+        sources = tuple(candidate.source for candidate in in_force)
+        if sources != (expected.sources if expected is not None else ()):
+            raise Unobservable("a request there meets levels that the question does not name")
+        return merged
+
+    def _explained(
+        self,
+        merged: MergedField | None,
+        expected: Setting | None,
+        client: ProbeClient,
+        services: Mapping[str, RecordingBackend],
+    ) -> ObservedSetting:
+        path = self._field.path
+        offered = self._offered(merged)
+        if self._field.union:
+            in_force = [candidate.value for candidate in merged.in_force] if merged is not None else []
+            every = list(offered.values())
+            explains = credentials.authorization(client, [in_force, every])
+            if explains(in_force):
+                return ObservedSetting(path, expected)
+            if explains(every):
+                return ObservedSetting(path, Setting(every, tuple(offered), union=True))
+        else:
+            policies = [self._policy(reference) for reference in offered]
+            values = list(offered.values())
+            explains = self._observation(client, services, policies, values)
+            winner = offered[expected.sources[0]] if expected is not None else None
+            if explains(winner):
+                return ObservedSetting(path, expected)
+            for reference, value in offered.items():
+                if explains(value):
+                    return ObservedSetting(path, Setting(self._original(reference), (reference,)))
+        if explains(None):
+            return ObservedSetting(path)
+        return ObservedSetting(path, error=f"{path}: Envoy does what no policy sets")
+
+    def _observation(
+        self,
+        client: ProbeClient,
+        services: Mapping[str, RecordingBackend],
+        policies: Sequence[Resource],
+        values: Sequence[Any],
+    ) -> Explains:
+        match self._field.path:
+            case "traffic.jwtAuthentication":
+                return credentials.tokens(client, self._stage, values)
+            case "traffic.basicAuthentication":
+                return credentials.passwords(client, policies, values)
+            case "traffic.apiKeyAuthentication":
+                return credentials.api_keys(client, self._stage, policies, values)
+            case "traffic.extAuth":
+                return credentials.external_service(client, services, policies, values)
+        return _PLAIN[self._field.path](client, values)
+
+    def _offered(self, merged: MergedField | None) -> dict[Reference, Any]:
+        """Return the values that policies set: those at the place first, then those elsewhere that can be enforced."""
+        out: dict[Reference, Any] = {}
+        for tier in merged.stack if merged is not None else ():
+            out |= {candidate.source: candidate.value for candidate in tier.policies}
+        for policy in policies_of(self._stage.snapshot):
+            for written in fields_written_by(policy, self._field.section, self._phase):
+                out.setdefault(policy.reference, written.value)
+        path = self._field.path
+        in_force = {candidate.source for candidate in merged.in_force} if merged is not None else set()
+        return {
+            reference: value
+            for reference, value in out.items()
+            if isinstance(value, dict | list) and (reference in in_force or not any(unenforced(path, value)))
+        }
+
+    def _policy(self, reference: Reference) -> Resource:
+        policy = self._stage.snapshot.find(reference)
+        assert policy is not None, "a policy that sets a value is in the snapshot"
+        return policy
+
+    def _original(self, reference: Reference) -> Any:
+        """Return the value of a policy as it is written, with its own keys."""
+        policy = self._snapshot.find(reference)
+        written = fields_written_by(policy, self._field.section, self._phase) if policy is not None else ()
+        return next(item.value for item in written if item.field is self._field)
+
+
+def policies_of(snapshot: Snapshot) -> list[Resource]:
+    """Return the AgentgatewayPolicies."""
+    return [policy for key in GATEWAY_POLICIES for policy in snapshot.of_kind(*key)]

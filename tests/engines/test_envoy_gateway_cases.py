@@ -1,0 +1,215 @@
+"""`test --engine envoy` observes settings on requests (docs/policy-tests.md#output): a timeout times out, a token is
+demanded, and the loser's value is not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests import ROOT
+from tests.engines.test_envoy_settings import headers, jwt, rules, sha
+from tests.randomness import seeds
+from tests.reference import gateway as reference
+from tests.worlds.gateway_settings import PLAIN, Object, gateway, policy, route, secret, service, to
+from tierwall.core.protocols import EngineReply
+from tierwall.gateway.detail import Setting
+from tierwall.gateway.model.fields import PROFILES
+from tierwall.policytest.run import CaseResult, ask_engine, run
+from tierwall.policytest.suite import PolicyCase, PolicySuite, suites
+from tierwall.resources.load import load_objects
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.serve.envoy import Envoy
+
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
+
+# For each field a value that loses, and one that wins.
+VALUES: dict[str, tuple[Any, Any]] = {
+    "traffic.timeouts": ({"request": "40s"}, {"request": "150ms"}),
+    "traffic.retry": ({"attempts": 1, "codes": [500]}, {"attempts": 2, "codes": [502], "backoff": "5ms"}),
+    "traffic.headerModifiers.request": (headers(x_a="lost"), {"add": [{"name": "X-B", "value": "50%"}]}),
+    "traffic.headerModifiers.response": (headers(x_a="lost"), {"remove": ["x-a", "x-c"]}),
+    "traffic.directResponse": ({"status": 410}, {"status": 418, "body": "tea"}),
+    "traffic.cors": ({"allowOrigins": ["*"]}, {"allowOrigins": ["https://*.example"], "maxAge": 7}),
+    "traffic.csrf": ({"additionalOrigins": ["https://a.example"]}, {"additionalOrigins": ["https://b.example"]}),
+    "traffic.buffer": ({"request": {"maxBytes": "2Ki"}}, {"request": {"maxBytes": "1Ki"}}),
+    "traffic.delay": ({"duration": "1100ms"}, {"duration": "550ms"}),
+    "traffic.rateLimit.local": ([{"requests": 9, "unit": "Hours"}], [{"requests": 3, "burst": 2, "unit": "Hours"}]),
+    "traffic.jwtAuthentication": (jwt(), jwt(location={"queryParameter": {"name": "t"}})),
+    "traffic.basicAuthentication": ({"users": [sha("a", "x")]}, {"secretRef": {"name": "users", "key": "list"}}),
+    "traffic.apiKeyAuthentication": ({"secretRef": {"name": "old"}}, {"secretRef": {"name": "new"}}),
+    "traffic.extAuth": (
+        {"backendRef": {"name": "one", "port": 80}, "http": {}},
+        {"backendRef": {"name": "guard", "port": 80}, "http": {"path": "'/ask'"}},
+    ),
+}
+PLACE = {"gateway": "shop/edge", "listener": "http", "route": "HTTPRoute/shop/web", "rule": "a"}
+
+
+def traffic(values: Mapping[str, Any]) -> Object:
+    """A traffic section with these fields."""
+    out: Object = {}
+    for path, value in values.items():
+        _, outer, *inner = path.split(".")
+        if inner:
+            out.setdefault(outer, {})[inner[0]] = value
+        else:
+            out[outer] = value
+    return out
+
+
+OBJECTS = [
+    *PLAIN,
+    service("guard"),
+    secret("users", list=sha("b", "y")),
+    secret("old", first="k1"),
+    secret("new", first="k2"),
+    policy("lost", "Gateway/edge", traffic=traffic({path: values[0] for path, values in VALUES.items()})),
+    policy("won", "HTTPRoute/web", section="a", traffic=traffic({path: values[1] for path, values in VALUES.items()})),
+    policy("no", "Gateway/edge", traffic={"authorization": rules("request.path == '/no'", action="Deny")}),
+    policy(
+        "get", "HTTPRoute/web", traffic={"authorization": rules("request.method == 'GET'", "'x' in request.headers")}
+    ),
+]
+
+
+def suite(objects: list[Object], cases: list[tuple[Object, Object]]) -> PolicySuite:
+    """Cases of a question and its expectation, against these objects."""
+    made = tuple(PolicyCase(str(number), "gateway", asked, want, ()) for number, (asked, want) in enumerate(cases))
+    resource = Resource("", "v1", "PolicyTest", "", "t", {})
+    return PolicySuite("", "", resource, Snapshot.of(load_objects(objects)), {}, made)
+
+
+def results(objects: list[Object], cases: list[tuple[Object, Object]]) -> list[CaseResult]:
+    return list(run([suite(objects, cases)], Envoy()))
+
+
+def test_every_setting_is_observed_and_the_loser_is_not_seen() -> None:
+    won = {path: {"value": values[1], "from": "AgentgatewayPolicy/shop/won"} for path, values in VALUES.items()}
+    lost = {path: {"value": values[0], "from": "AgentgatewayPolicy/shop/lost"} for path, values in VALUES.items()}
+    both = [f"AgentgatewayPolicy/shop/{name}" for name in ("no", "get")]
+    elsewhere = {"gateway": "shop/edge", "listener": "http"}
+    cases: list[tuple[Object, Object]] = [
+        (PLACE, {"effective": {**won, "traffic.authorization": {"from": both}}}),
+        ({**PLACE, "rule": 1}, {"effective": lost}),
+        (elsewhere, {"effective": {**lost, "traffic.authorization": {"from": both[:1]}}}),
+        ({"route": "HTTPRoute/shop/web"}, {"effective": dict.fromkeys(VALUES)}),
+        (PLACE, {"effective": lost}),
+    ]
+    *right, wrong = results(OBJECTS, cases)
+    assert [(case.ok, case.mismatches, case.error, case.skipped) for case in right] == [(True, (), "", "")] * 4
+    assert wrong.ok is False
+    assert len(wrong.mismatches) == 2 * len(VALUES)
+
+
+def test_what_no_request_shows_is_skipped_with_the_reason() -> None:
+    objects = [
+        *PLAIN,
+        policy("p", "Gateway/edge", traffic={"hostRewrite": {"mode": "Auto"}, "timeouts": {"request": "9s"}}),
+        policy("q", "HTTPRoute/web", traffic={"rateLimit": {"local": [{"requests": 5000, "unit": "Hours"}]}}),
+        policy("r", "HTTPRoute/web", section="a", traffic={"delay": {"duration": "1h"}}),
+    ]
+    seen = {"traffic.timeouts": {"value": {"request": "9s"}}}
+    rewritten = {"traffic.hostRewrite": {"value": {"mode": "Auto"}}}
+    cases: list[tuple[Object, Object]] = [
+        (PLACE, {"effective": seen}),
+        (PLACE, {"effective": {**seen, **rewritten}}),
+        (PLACE, {"effective": {"traffic.timeouts": None, **rewritten}}),
+        (PLACE, {"effective": {"traffic.rateLimit.local": {}}}),
+        (PLACE, {"effective": {"traffic.delay": {}}}),
+        (PLACE, {"conflicts": []}),
+    ]
+    got = results(objects, cases)
+    assert [case.ok for case in got] == [True, None, False, None, None, None]
+    assert [case.skipped.removeprefix("not testable here: ") for case in got] == [
+        "",
+        "traffic.hostRewrite: no request shows it",
+        "",
+        "traffic.rateLimit.local: the limit is larger than the 300 requests of a test",
+        "traffic.delay: the delay is too long for a test",
+        "conflicts: Envoy shows which settings are in force, not which policies conflict",
+    ]
+
+
+def test_what_a_rule_sets_by_itself_is_not_asked() -> None:
+    rule = {"name": "a", "timeouts": {"request": "3s"}, "backendRefs": to("one")}
+    objects = [gateway(), service("one"), route("web", [rule])]
+    objects.append(policy("p", "Gateway/edge", traffic={"timeouts": {"request": "9s"}}))
+    (got,) = results(objects, [(PLACE, {"effective": {"traffic.timeouts": {"value": {"request": "9s"}}}})])
+    assert (got.ok, got.skipped) == (None, "not testable here: traffic.timeouts: the rule has its own `timeouts`")
+
+
+def test_a_place_that_envoy_closes_is_not_asked() -> None:
+    objects = [*PLAIN, policy("p", "Gateway/edge", traffic={"basicAuthentication": {"users": ["a:$2y$05$abc"]}})]
+    (got,) = results(objects, [(PLACE, {"effective": {"traffic.basicAuthentication": {}}})])
+    assert got.ok is None
+    assert "Envoy answers with 500 there" in got.skipped
+
+
+def test_the_conformance_cases_hold_in_envoy() -> None:
+    got = list(run(suites([str(ROOT / "tests/conformance/gateway"), str(ROOT / "examples/gateway")]), Envoy()))
+    assert [case for case in got if case.ok is False] == []
+    assert sum(case.ok is True for case in got) > 35
+
+
+# Settings that one request or two tell apart.
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "traffic.timeouts": ({"request": "40s"}, {"request": "50s"}, {"request": "120ms"}),
+    "traffic.headerModifiers.request": (headers(x_a="1"), headers(x_a="2"), {"remove": ["x-a"]}),
+    "traffic.headerModifiers.response": (headers(x_b="1"), headers(x_c="2")),
+    "traffic.directResponse": ({"status": 410}, {"status": 418, "body": "tea"}),
+    "traffic.csrf": ({}, {"additionalOrigins": ["https://b.example"]}),
+    "traffic.buffer": ({"request": {"maxBytes": "200"}}, {"request": {"maxBytes": "300"}}),
+    "traffic.rateLimit.local": ([{"requests": 2, "unit": "Hours"}], [{"requests": 4, "unit": "Hours"}]),
+    "traffic.jwtAuthentication": (jwt(), jwt(mode="Optional")),
+    "traffic.authorization": (
+        rules("request.path == '/a'"),
+        rules("request.method == 'POST'", action="Deny"),
+        rules("request.headers['x-id'] == '1'", action="Require"),
+    ),
+}
+TARGETS = (("Gateway/edge", None), ("Gateway/edge", "http"), ("HTTPRoute/web", None), ("HTTPRoute/web", "a"))
+
+
+def world(namespace: str, random: Random) -> list[Object]:
+    """Random policies on the levels of one place, in a namespace of their own."""
+    objects = [*PLAIN]
+    for number in range(random.randint(2, 6)):
+        target, section = random.choice(TARGETS)
+        paths = random.sample(list(CHOICES), random.randint(1, 4))
+        settings = traffic({path: random.choice(CHOICES[path]) for path in paths})
+        inheritance = random.choice((None, None, "Default", "Override"))
+        made = policy(f"p{number}", target, section=section, inheritance=inheritance, traffic=settings)
+        age = f"2024-01-0{random.randint(1, 3)}T00:00:00Z"
+        objects.append({**made, "metadata": {**made["metadata"], "creationTimestamp": age}})
+    return [{**item, "metadata": {"labels": {}, **item["metadata"], "namespace": namespace}} for item in objects]
+
+
+def test_envoy_obeys_random_merges_as_the_reference_has_them() -> None:
+    """All worlds are in one Envoy, each in a namespace of its own."""
+    objects: list[Object] = []
+    asked: list[Object] = []
+    for seed in seeds(8):
+        namespace = f"w{seed}"
+        objects += world(namespace, Random(seed))
+        place = {"gateway": f"{namespace}/edge", "listener": "http", "route": f"HTTPRoute/{namespace}/web"}
+        asked += [{**place, "rule": rule, "profile": profile} for rule in ("a", 1) for profile in PROFILES]
+    replies = list(ask_engine(suite(objects, [(question, {}) for question in asked]), Envoy()))
+    compared = 0
+    for question, reply in zip(asked, replies, strict=True):
+        wanted = reference.merge(objects, {**question}, question["profile"])
+        for path in CHOICES:
+            assert reply.error == ""
+            if path not in reply.unasked:
+                assert observed(reply, path) == (wanted[path].setting if path in wanted else None)
+                compared += 1
+    assert compared > 0.9 * len(asked) * len(CHOICES)
+
+
+def observed(reply: EngineReply, path: str) -> Object | None:
+    assert reply.answer is not None
+    setting: Setting | None = reply.answer.detail.effective.get(path)
+    return {"value": setting.value, "from": setting.written_from} if setting is not None else None

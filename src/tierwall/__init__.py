@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from tierwall.network.detail import NetworkDetail as NetworkDetail
     from tierwall.network.question import NetworkQuestion as NetworkQuestion
     from tierwall.network.reach.connections import Connections as Connections
+    from tierwall.path.detail import PathDetail as PathDetail
+    from tierwall.path.question import PathQuestion as PathQuestion
     from tierwall.policytest.run import TestReport as TestReport
     from tierwall.proofs.proof import Proof as Proof
     from tierwall.proofs.result import ProofResult as ProofResult
@@ -80,10 +82,12 @@ _HOMES = {
     "GatewayQuestion": "gateway.question",
     "ApiQuestion": "api.question",
     "AdmitQuestion": "resources.admission.question",
+    "PathQuestion": "path.question",
     "NetworkDetail": "network.detail",
     "ToolDetail": "tool.detail",
     "GatewayDetail": "gateway.detail",
     "ApiDetail": "api.detail",
+    "PathDetail": "path.detail",
     "Connections": "network.reach.connections",
     "ToolRow": "tool.grants",
     "Permission": "api.permissions",

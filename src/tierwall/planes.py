@@ -26,6 +26,7 @@ PLANES = {
     "gateway": "tierwall.gateway.question",
     "api": "tierwall.api.question",
     "admit": "tierwall.resources.admission.question",
+    "path": "tierwall.path.question",
 }
 
 

@@ -18,7 +18,15 @@ from tierwall.resources.snapshot import KindKey, Snapshot
 
 HERE = Path(__file__).parents[1]
 EXAMPLES = HERE.parent / "examples"
-FOLDERS = ("agents/manifests", "shop/manifests", "ways-in", "tool/manifests", "gateway/manifests", "api/policies")
+FOLDERS = (
+    "agents/manifests",
+    "path/manifests",
+    "shop/manifests",
+    "ways-in",
+    "tool/manifests",
+    "gateway/manifests",
+    "api/policies",
+)
 DEFINITION = ("apiextensions.k8s.io", "CustomResourceDefinition")
 # What no cluster has, or only admission of files looks at.
 OF_FILES = {
@@ -63,8 +71,9 @@ def test_a_question_looks_up_what_its_plane_reads(name: str, monkeypatch: pytest
             return ask(*arguments)
 
     monkeypatch.setattr(plane(name), "ask", noted)
-    for folder in ("answers", name):
-        tierwall.run_tests(HERE / "conformance" / folder)
+    conformance = HERE / "conformance"
+    for folder in (conformance / "answers", conformance / name if name != "path" else EXAMPLES / "path" / "tests"):
+        tierwall.run_tests(folder)
     assert len(seen) > 5
     # The definitions of a cluster judge nothing: its objects were admitted already.
     left = seen - set(wanted_kinds([name])) - OF_FILES - {DEFINITION}

@@ -49,6 +49,7 @@ TO_DB = "--to shop/db-0 --port 5432 -f examples/shop/manifests"
 GATEWAY = "--gateway infra/edge --listener web -f examples/gateway/manifests"
 ROUTE = "--route HTTPRoute/team/chat --rule llm --backend AgentgatewayBackend/team/model"
 TOOL = "--gateway prod/prod-gateway --backend prod/payment-service -f examples/tool/manifests"
+PATH = "--gateway shop/agents --backend shop/orders -f examples/agents/manifests -f examples/path/manifests"
 APPROVED = "--external-auth XAccessPolicy/prod/fraud-desk=Allow"
 API = "-n dev -f examples/api/policies"
 CREATE = f"--user alice --verb create --resource persistentvolumeclaims {API}"
@@ -85,6 +86,7 @@ COMMANDS = (
         "tool-allowed",
         f"explain tool --caller agents/shopper --tool pay --external-auth XAccessPolicy/prod/fraud-desk=Allow {TOOL}",
     ),
+    GoldenCommand("explain", "path-denied", f"explain path --from agents/clerk-0 --tool refund_order {PATH}", 3),
     GoldenCommand("explain", "gateway", f"explain gateway {ROUTE} {GATEWAY}"),
     GoldenCommand("explain", "api-conditional", f"explain api {CREATE}", 5),
     GoldenCommand("explain", "api-final", f"explain api {CREATE} --object examples/api/claim.yaml"),

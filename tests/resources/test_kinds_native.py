@@ -134,7 +134,7 @@ def test_a_policy_test_asks_exactly_one_question_per_case() -> None:
     two = good | {"api": {}}
     assert refusals(own("PolicyTest", cases=[two])) == [
         'spec.cases[0]: Invalid value: {"api":{},"expect":{"verdict":"Allow"},"name":"a","network":'
-        '{"from":"x/y"}}: exactly one of the fields in [network tool gateway api admit prove] must be set'
+        '{"from":"x/y"}}: exactly one of the fields in [network tool gateway api admit path prove] must be set'
     ]
 
 

@@ -107,7 +107,7 @@ def _settled(snapshot: Snapshot, question: dict[str, Any]) -> tuple[SettledVerdi
         for opinion in detail.condition_sets
         for condition in opinion.conditions
     )
-    assert answer.verdict is not None
+    assert isinstance(answer.verdict, Verdict)
     never = answer.verdict is Verdict.CONDITIONAL and not detail.can_become_allowed
     return SettledVerdict(answer.verdict, answer.decided_by, conditions, never), detail.reason
 

@@ -82,6 +82,10 @@ class AskedQuestion:
 def _renamed(option: str, text: str, rename: Callable[[str], str]) -> str:
     if option in _NAMES:
         return rename_name(text, rename)
+    if option == "gateway_pods":  # NAMESPACE/KEY=VALUE,…
+        namespace, _, labels = text.partition("/")
+        pairs = (pair.partition("=") for pair in labels.split(","))
+        return f"{rename(namespace)}/{','.join(f'{rename(key)}={rename(value)}' for key, _, value in pairs)}"
     separator: Any = {"what": "/", "answers": "=", "headers": ":"}.get(option)
     if separator is None or separator not in text or text.startswith("/"):
         return text

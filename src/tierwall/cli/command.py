@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tierwall.core.answer import Omission
     from tierwall.core.diagnostics import Diagnostic
     from tierwall.core.protocols import EngineReport
-    from tierwall.core.verdict import Verdict
+    from tierwall.core.verdict import StepVerdict, Verdict
     from tierwall.world import World
 
 # docs/reference/exit-codes.md; click itself exits with 2 on wrong usage.
@@ -264,7 +264,7 @@ def fail(*lines: str, code: int = FAILED) -> NoReturn:
     sys.exit(code)
 
 
-def exit_code(verdict: Verdict | None) -> int:
+def exit_code(verdict: Verdict | StepVerdict | None) -> int:
     """Return the exit code of a verdict; 0 for settings, which have no verdict."""
     codes = {"Deny": DENIED, "NoOpinion": DENIED, "Conditional": CONDITIONAL}
     return codes.get(str(verdict), 0)

@@ -12,6 +12,7 @@ QUESTIONS = {
     "tool": ("tierwall.cli.tool:explain", "May this caller use this tool through this Gateway?"),
     "gateway": ("tierwall.cli.gateway:effective", "Which settings are in force at this place, and who set them?"),
     "api": ("tierwall.cli.api:explain", "May this user do this, and under which conditions?"),
+    "path": ("tierwall.cli.path:explain", "May this pod's agent make this call, all planes considered?"),
 }
 
 

@@ -25,6 +25,7 @@ from tierwall.cli.objects import AnswerParams, QuestionParams
 
 if TYPE_CHECKING:
     from tierwall.core.answer import Answer
+    from tierwall.tool.detail import RequestDetail
     from tierwall.tool.question import ToolQuestion
     from tierwall.world import World
 
@@ -44,10 +45,8 @@ class CallerParams(Params):
         return {"serviceAccount": self.caller}
 
 
-class ExplainToolParams(CallerParams, QuestionParams):
-    """The options of `explain tool`."""
-
-    asks = ("tool",)
+class CallParams(QuestionParams):
+    """The options that describe a call through a Gateway (`explain tool`, `explain path`)."""
 
     gateway: str = option(required=True, metavar="NS/NAME", help="The Gateway that receives the request.")
     listener: str | None = option(metavar="NAME", help="Its listener; required if it has several.")
@@ -70,26 +69,36 @@ class ExplainToolParams(CallerParams, QuestionParams):
     time: str | None = option(metavar="RFC3339", help="The time of the request, for expressions that read it.")
     output: str = output("explain")
 
+    @property
+    def call(self) -> dict[str, Any]:
+        """The fields of a question that describe the call."""
+        headers = dict(named_values(self.headers, "--header", "NAME:VALUE")) or None
+        http = {"method": self.http_method, "path": self.path, "host": self.host, "headers": headers}
+        return {
+            "gateway": self.gateway,
+            "listener": self.listener,
+            "backend": self.backend,
+            "method": "tools/call" if self.method is None and self.tool is not None else self.method,
+            "tool": self.tool,
+            "uri": self.uri,
+            "arguments": _arguments(self.arguments),
+            "http": {key: value for key, value in http.items() if value is not None},
+            "external_auth": dict(named_values(self.answers, "--external-auth", "POLICY=ANSWER")),
+            "time": self.time,
+        }
+
+
+class ExplainToolParams(CallerParams, CallParams):
+    """The options of `explain tool`."""
+
+    asks = ("tool",)
+
     @cached_property
     def question(self) -> ToolQuestion:
         """The question that the options ask."""
         from tierwall.tool.question import ToolQuestion
 
-        headers = dict(named_values(self.headers, "--header", "NAME:VALUE")) or None
-        http = {"method": self.http_method, "path": self.path, "host": self.host, "headers": headers}
-        return ToolQuestion(
-            gateway=self.gateway,
-            listener=self.listener,
-            backend=self.backend,
-            caller=self.caller_value,
-            method="tools/call" if self.method is None and self.tool is not None else self.method,
-            tool=self.tool,
-            uri=self.uri,
-            arguments=_arguments(self.arguments),
-            http={key: value for key, value in http.items() if value is not None},
-            external_auth=dict(named_values(self.answers, "--external-auth", "POLICY=ANSWER")),
-            time=self.time,
-        )
+        return ToolQuestion(**self.call, caller=self.caller_value)
 
     def answer(self, world: World) -> Answer:
         """Ask the question of a world."""
@@ -113,7 +122,7 @@ def explain(params: ExplainToolParams) -> int:
     answer = world.ask(question)
     print_output("explain", params.output, answer)
     if params.output == "text":
-        _note_missing_route(answer, world)
+        note_missing_route(answer.detail.request, world)
     return exit_code(answer.verdict)
 
 
@@ -131,11 +140,10 @@ def _arguments(text: str | None) -> Any:
     return arguments
 
 
-def _note_missing_route(answer: Answer, world: World) -> None:
+def note_missing_route(request: RequestDetail, world: World) -> None:
     """Print a note where the manifests have routes, but none from this Gateway to this backend."""
     from tierwall.tool.ways import is_unrouted
 
-    request = answer.detail.request
     if is_unrouted(world.snapshot, request.gateway, request.backend):
         print_line(f"note: no route among the objects leads from {request.gateway} to {request.backend}", err=True)
 

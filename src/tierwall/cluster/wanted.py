@@ -28,6 +28,8 @@ _SHAPES: dict[KindKey, type[Any]] = {
     **dict.fromkeys(WORKLOADS, MetadataObject),
     _DEFINITION: DefinitionObject,
 }
+# A question about a path asks other planes.
+_ASKED: dict[str, tuple[str, ...]] = {"path": ("network", "tool")}
 # The Node authorizer follows what pods refer to, and admission judges by schemas. No other plane looks at these.
 _MORE: dict[str, tuple[KindKey, type[Any]]] = {
     "node": (("", "Pod"), ReferringPodObject),
@@ -37,7 +39,7 @@ _MORE: dict[str, tuple[KindKey, type[Any]]] = {
 
 def wanted_kinds(planes: Iterable[str]) -> dict[KindKey, type[Any]]:
     """Return the kinds that questions about some planes need, with the shape of their objects."""
-    planes = tuple(planes)
+    planes = tuple(dict.fromkeys(part for plane in planes for part in _ASKED.get(plane, (plane,))))
     return _with_shapes(planes, [key for plane in planes for key in (*kinds_read(plane), *kinds_of_plane(plane))])
 
 

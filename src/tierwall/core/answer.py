@@ -156,14 +156,17 @@ def plural(kind: str) -> str:
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a question. `verdict` is None on the gateway plane, which answers with settings."""
+    """The answer to a question. `verdict` is None on the gateway plane, which answers with settings.
+
+    A hop of a path may be `StepVerdict.NOT_APPLICABLE`; every other verdict is a `Verdict`.
+    """
 
     plane: str
-    verdict: Verdict | None
+    verdict: Verdict | StepVerdict | None
     sentence: str
     decided_by: tuple[Decider, ...]
     steps: tuple[Step, ...]
-    # The fields of one plane: `NetworkDetail`, `ToolDetail`, `GatewayDetail` or `ApiDetail`.
+    # The fields of one plane: `NetworkDetail`, `ToolDetail`, `GatewayDetail`, `ApiDetail` or `PathDetail`.
     detail: Any = None
     not_considered: tuple[Omission, ...] = ()
 

@@ -33,7 +33,7 @@ class EngineEntry(NamedTuple):
 ENGINES: Mapping[str, EngineEntry] = {
     "model": EngineEntry(
         "tierwall.policytest.run:ModelEngine",
-        ("network", "tool", "gateway", "api", "admit"),
+        ("network", "tool", "gateway", "api", "admit", "path"),
         ("test",),
         "The library itself.",
         answered_by="the library",

@@ -86,6 +86,14 @@ class EndFinder:
         forms, given = DESTINATIONS if key == "to" else FORMS, "nothing" if value is None else f"`{value}`"
         return self._refuse(f"expected {forms} as `{key}`, found {given}")
 
+    def pods(self, name: str, pods: Iterable[tuple[Endpoint, int | None]]) -> AskedEndpoints:
+        """Return some pods of the policies in force as an end with a name of its own, each with the port asked about.
+
+        Every pod is one of the model that has not ended.
+        """
+        same = ((pod, port) for given, port in pods if (pod := self._same(given)) is not None)
+        return AskedEndpoints(name, self._sorted(same), several=True)
+
     def _refuse(self, message: str, hint: str = "", code: str = "TW703") -> AskedEndpoints | None:
         """Add a problem, and return None: the end names nothing."""
         self._problems.append(Diagnostic(code, message, hint=hint))

@@ -5,8 +5,8 @@ docs/semantics.md#who-decided-a-connection says which rules and policies count a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from typing import ClassVar, TypeAlias
 
 from msgspec import field, structs
 
@@ -26,7 +26,7 @@ from tierwall.network.detail import (
     ShadowDecision,
     single_detail,
 )
-from tierwall.network.ends import OUTSIDE, EndFinder, plain_pod
+from tierwall.network.ends import OUTSIDE, AskedEndpoints, EndFinder, plain_pod
 from tierwall.network.model.endpoints import LAST_PORT, PROTOCOLS, Endpoint, objects_behind
 from tierwall.network.model.model import NetworkModel, network_model, network_model_with_shadow
 from tierwall.network.model.policies import is_shadow
@@ -40,6 +40,8 @@ from tierwall.resources.refused import is_plain
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import parse_address
 
+# Finds both ends of a question among the endpoints of a model.
+FindEnds: TypeAlias = Callable[[NetworkModel], tuple[AskedEndpoints, AskedEndpoints]]
 _DIRECTION_WORDS = (Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL, StepVerdict.NOT_APPLICABLE)
 
 
@@ -79,6 +81,23 @@ def ask(snapshot: Snapshot, question: NetworkQuestion, problems: Iterable[Diagno
     detail = _decide(snapshot, network, question, problems)
     if everything is not network:
         detail = structs.replace(detail, shadow=_shadow(detail, _decide(snapshot, everything, question)))
+    return _considered(snapshot, detail)
+
+
+def ask_between(snapshot: Snapshot, find_ends: FindEnds, protocol: str, port: int | str) -> Answer:
+    """Answer a question about ends that no words name, such as the pods of a Gateway; `path` asks so.
+
+    `find_ends` is called for each model that decides, because a model with policies in shadow mode has its own pods.
+    """
+    network, everything = network_model(snapshot), network_model_with_shadow(snapshot)
+    detail = _decide_ends(network, *find_ends(network), protocol, port)
+    if everything is not network:
+        then = _decide_ends(everything, *find_ends(everything), protocol, port)
+        detail = structs.replace(detail, shadow=_shadow(detail, then))
+    return _considered(snapshot, detail)
+
+
+def _considered(snapshot: Snapshot, detail: NetworkDetail) -> Answer:
     left_out = _left_out(snapshot, detail)
     return structs.replace(answer(detail), not_considered=left_out) if left_out else answer(detail)
 
@@ -151,6 +170,12 @@ def _decide(
     problems += wrong
     if problems or source is None or to is None or port is None:
         raise input_error(problems)
+    return _decide_ends(network, source, to, protocol, port)
+
+
+def _decide_ends(
+    network: NetworkModel, source: AskedEndpoints, to: AskedEndpoints, protocol: str, port: int | str
+) -> NetworkDetail:
     number = port if isinstance(port, int) else 0
     if not source.several and not to.several:
         decision = decide(network, source.groups[0].members[0], to.groups[0].members[0], protocol, number)

@@ -82,11 +82,19 @@ EXPECTATIONS = {
 
 def ask(snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """Answer a question. InputError holds every problem with it, after the `problems` that the caller found."""
+    return decide_call(snapshot, question, problems)[2]
+
+
+def decide_call(
+    snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnostic] = ()
+) -> tuple[GuardedWay, ToolDecision, Answer]:
+    """Answer a question as `ask` does, and return the way and the decision too."""
     way, request, external_auth = read_question(snapshot, question, problems)
     namespaces = way.gateway.namespace, way.backend.namespace
-    decided = answer(way, decide(way.stack, request, external_auth))
+    decision = decide(way.stack, request, external_auth)
+    decided = answer(way, decision)
     left_out = omissions(snapshot, "tool", namespaces, targets=(way.gateway.reference, way.backend.reference))
-    return structs.replace(decided, not_considered=left_out) if left_out else decided
+    return way, decision, structs.replace(decided, not_considered=left_out) if left_out else decided
 
 
 def answer(way: GuardedWay, decision: ToolDecision, status: int | None = None) -> Answer:

@@ -20,12 +20,22 @@ MAX_REASONS = 3
 def sentence(way: GuardedWay, decision: ToolDecision) -> str:
     """Say whether the request passes, and what settled it."""
     who = describe_caller(decision.request.caller)
-    what = f"{describe_purpose(decision.request)} at {way.backend} through {way.gateway.reference}"
+    may = "may not" if decision.verdict is Verdict.DENY else "may"
+    return f"{who} {may} {describe_call(way, decision.request)}: {reason(decision)}"
+
+
+def describe_call(way: GuardedWay, request: ToolRequest) -> str:
+    """Say what the request is for, and where it goes: `call tool add at XBackend/shop/cart through Gateway/shop/gw`."""
+    return f"{describe_purpose(request)} at {way.backend} through {way.gateway.reference}"
+
+
+def reason(decision: ToolDecision) -> str:
+    """Say what settled a request."""
     if decision.verdict is Verdict.DENY:
-        return f"{who} may not {what}: {_denial(decision.evaluated[-1])}"
+        return _denial(decision.evaluated[-1])
     if not decision.evaluated:
-        return f"{who} may {what}: no policy guards this way, so the default allows it"
-    return f"{who} may {what}: {_permission(decision)}"
+        return "no policy guards this way, so the default allows it"
+    return _permission(decision)
 
 
 def describe_caller(caller: str | None) -> str:

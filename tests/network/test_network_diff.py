@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples
-from tests.worlds.network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
-from tests.worlds.network_snapshots import snapshot
+from tests.worlds.network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters, network_policies
+from tests.worlds.network_snapshots import resource, snapshot
+from tierwall.analyze.future_pods import narrowed, with_future_pods
 from tierwall.cli.main import root
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
 from tierwall.network.model.endpoints import Endpoint, address_endpoint
-from tierwall.network.model.model import NetworkModel, network_model
+from tierwall.network.model.model import NetworkModel, network_model, provide_network_model
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.reach.compare import (
     ChangedConnections,
@@ -84,6 +85,23 @@ def test_a_comparison_of_other_policies_lists_exactly_the_connections_that_diffe
     after = [value for value in kept if (value["kind"], value["metadata"]["name"]) not in names]
     assert all(kind in POLICY_KINDS for kind, _ in changed_objects(snapshot(before), snapshot([*after, *added])))
     compare(before, [*after, *added])
+
+
+@settings(max_examples=examples(60))
+@given(clusters(most_policies=4), st.lists(network_policies("q1"), max_size=2), st.data())
+def test_a_model_with_other_policies_may_be_derived_from_the_one_before(
+    objects: list[Object], others: list[Object], data: st.DataObject
+) -> None:
+    before = snapshot(objects)
+    given_policies = [each for each in before if each.kind == "NetworkPolicy"]
+    dropped = [each for each in given_policies if data.draw(st.booleans())]
+    after = before.with_changes(put=map(resource, others), drop=dropped)
+    provide_network_model(before, after)
+    assert fates(network_model(after), []) == fates(NetworkModel(after), [])
+    # What shows no change for future pods near the changed policies shows none anywhere.
+    near = narrowed(before, after, changed_objects(before, after))
+    if near is not None and not list(with_future_pods(*near).changes()):
+        assert list(with_future_pods(before, after).changes()) == []
 
 
 def compare(before: list[Object], after: list[Object]) -> None:

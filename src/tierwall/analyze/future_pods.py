@@ -6,27 +6,30 @@ do not apply to a pod and itself, so each sort has two pods.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from tierwall.analyze.difference import limits
 from tierwall.core.answer import Omission
+from tierwall.core.reference import Reference
 from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
+from tierwall.network.model.policies import NETWORK_POLICY
+from tierwall.network.model.rules import TierName
 from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.compare import changed_objects, differences, joined_changes
 from tierwall.network.reach.exposure import HypotheticalPod, with_stand_ins
 from tierwall.network.reach.listing import ConnectionEntry
 from tierwall.network.reach.naming import EndpointNames, NamedEndpoints
 from tierwall.resources.resource import Resource
-from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.snapshot import KindKey, Snapshot
 
 # The most sorts of hypothetical pods that are compared in a namespace, and in all.
 MAX_SORTS, MAX_IN_ALL = 300, 10_000
 # The most given pods among which hypothetical pods are compared as well, if no given pod shows a change.
-MAX_GIVEN = 10_000
+MAX_GIVEN = 2000
 # The most endpoints that are named on one side of a change.
 MAX_NAMED_ENDS = 4
 # No name of an object ends like this.
@@ -135,6 +138,9 @@ def uncompared(before: Snapshot, after: Snapshot) -> Iterator[Omission]:
     changed = changed_objects(before, after)
     if not changed or any(kind not in POLICY_KINDS for kind, _ in changed):
         return
+    near = narrowed(before, after, changed)
+    if near is not None and next(with_future_pods(*near).changes(), None) is None:
+        return
     few = all(len(network_model(side).pods) <= MAX_GIVEN for side in (before, after))
     if few and next(with_future_pods(before, after).changes(), None) is None:
         return
@@ -142,6 +148,30 @@ def uncompared(before: Snapshot, after: Snapshot) -> Iterator[Omission]:
     policies = (new if new is not None else old for new, old in sides)
     effect = "changed, but no given pod is concerned; connections of other pods may change"
     yield from limits((policy for policy in policies if policy is not None), effect)
+
+
+def narrowed(
+    before: Snapshot, after: Snapshot, changed: Iterable[tuple[KindKey, Reference]]
+) -> tuple[Snapshot, Snapshot] | None:
+    """Return the snapshots without the pods and NetworkPolicies of namespaces in which no NetworkPolicy changes.
+
+    If nothing changes for future pods there, nothing changes at all. A changed policy decides one end of a connection,
+    and at the other end the policies that were left out only take away. That is not so for changes of other policies,
+    nor if a baseline policy decides where no NetworkPolicy does: then there is no such snapshot.
+    """
+    if any(kind != NETWORK_POLICY for kind, _ in changed):
+        return None
+    if any(policy.tier is TierName.BASELINE for side in (before, after) for policy in network_model(side).policies):
+        return None
+    namespaces = {reference.namespace for _, reference in changed}
+    old, new = (
+        Snapshot.of(
+            [resource for resource in side if resource.namespace in namespaces or resource.namespace == ""],
+            backend_ref_grants=side.backend_ref_grants,
+        )
+        for side in (before, after)
+    )
+    return old, new
 
 
 def _some(names: Sequence[str]) -> tuple[str, ...]:

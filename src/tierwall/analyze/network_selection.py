@@ -236,6 +236,8 @@ def without_tenancy_label(model: NetworkModel) -> Iterator[Diagnostic]:
         for rule in policy.all_rules:
             for number, peer in enumerate(rule.peers or ()):
                 keys = _compared_keys(peer)
+                if not keys:
+                    continue
                 lacking = sorted(
                     name for name, labels in model.namespaces.items() if any(key not in labels for key in keys)
                 )

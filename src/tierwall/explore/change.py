@@ -18,6 +18,7 @@ from tierwall.explore.manifest import shown_value
 from tierwall.explore.markup import Child, Markup, joined, raw_text, tag
 from tierwall.explore.page import ExploredWorld, Page, Query, first, omission_list, problem_list
 from tierwall.explore.review import checked
+from tierwall.network.model.model import provide_network_model
 from tierwall.render.connections import BESIDE
 from tierwall.render.differences import difference_document, grouped, reasons, sentence, summary
 from tierwall.render.json import diagnostic_document, omission_documents
@@ -65,6 +66,7 @@ def changed(explored: ExploredWorld, text: str) -> ChangeResult:
         problems = loaded.errors if text.strip() else ()
         return ChangeResult(world, world, PlaneComparison(), problems=tuple(problems))
     new = World(overlay(world.snapshot, loaded.resources), loaded.diagnostics, loaded.read, world.namespace)
+    provide_network_model(world.snapshot, new.snapshot)
     known = {_fact(finding) for finding in checked(explored).findings}
     brought = (finding for finding in new.review().findings if _fact(finding) not in known)
     return ChangeResult(world, new, compare(world.snapshot, new.snapshot), tuple(brought))
@@ -79,40 +81,46 @@ def change(explored: ExploredWorld, query: Query, text: str | None = None) -> Pa
     """Show the editor; with a text, also what it changes."""
     text = _start(explored, first(query, "object")) if text is None else text
     result = changed(explored, text)
-    body = joined(
-        tag("h1", "What would this change?"),
-        tag("p", "Manifests below lie over what is loaded. Nothing is applied.", class_="summary"),
-        tag(
-            "form",
-            tag("label", "Start from ", _offers(explored), class_="offer"),
-            tag("label", "Manifests", for_="manifests"),
+    shown = tag("div", result_body(result), id="result", aria_live="polite", aria_busy="false")
+    # The editor's script has the rest of the page already.
+    body = (
+        shown
+        if first(query, "format") == "html"
+        else joined(
+            tag("h1", "What would this change?"),
+            tag("p", "Manifests below lie over what is loaded. Nothing is applied.", class_="summary"),
             tag(
-                "textarea",
-                raw_text(text),
-                id="manifests",
-                name="manifests",
-                rows=16,
-                spellcheck="false",
-                autocapitalize="off",
-                autocomplete="off",
-                aria_describedby="editor-help",
+                "form",
+                tag("label", "Start from ", _offers(explored), class_="offer"),
+                tag("label", "Manifests", for_="manifests"),
+                tag(
+                    "textarea",
+                    raw_text(text),
+                    id="manifests",
+                    name="manifests",
+                    rows=16,
+                    spellcheck="false",
+                    autocapitalize="off",
+                    autocomplete="off",
+                    aria_describedby="editor-help",
+                ),
+                tag("p", "Tab leaves the field. The result follows as you type.", id="editor-help", class_="hint"),
+                tag(
+                    "div",
+                    tag("button", "Compare", type="submit"),
+                    tag("button", "Undo", type="button", data_action="undo", hidden=True),
+                    tag("button", "Redo", type="button", data_action="redo", hidden=True),
+                    tag("button", "Download patch", type="button", data_action="download", hidden=True),
+                    tag("button", "Copy kubectl command", type="button", data_action="kubectl", hidden=True),
+                    tag("button", "Copy link", type="button", data_action="link", hidden=True),
+                    class_="actions",
+                ),
+                action="/change",
+                method="post",
+                id="change-form",
             ),
-            tag("p", "Tab leaves the field. The result follows as you type.", id="editor-help", class_="hint"),
-            tag(
-                "div",
-                tag("button", "Compare", type="submit"),
-                tag("button", "Undo", type="button", data_action="undo", hidden=True),
-                tag("button", "Redo", type="button", data_action="redo", hidden=True),
-                tag("button", "Download patch", type="button", data_action="download", hidden=True),
-                tag("button", "Copy kubectl command", type="button", data_action="kubectl", hidden=True),
-                tag("button", "Copy link", type="button", data_action="link", hidden=True),
-                class_="actions",
-            ),
-            action="/change",
-            method="post",
-            id="change-form",
-        ),
-        tag("div", result_body(result), id="result", aria_live="polite", aria_busy="false"),
+            shown,
+        )
     )
     document: Any = result.document
     return Page(

@@ -13,19 +13,35 @@ from tierwall.core.reference import Reference
 from tierwall.core.stack import Stack, Tier
 from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint, namespace_labels, node_endpoint, pods
 from tierwall.network.model.matching import NodeAddresses
+from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.model.policies import (
     NETWORK_POLICY,
     closed_policy,
     in_order,
     read_policies,
+    read_policy,
     shadow_policies,
     without_shadow_policies,
 )
 from tierwall.network.model.rules import EGRESS, INGRESS, TIERS, Direction, TieredPolicy, TierName
-from tierwall.resources.once import per_snapshot
+from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.workloads import WORKLOADS
 from tierwall.values.addresses import Address
+
+
+class ModelEndpoints:
+    """All endpoints of a snapshot, and the labels of its namespaces. Models whose policies differ may share them."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.namespaces = _namespaces(snapshot)
+        every_pod = tuple(pods(snapshot, self.namespaces))
+        self.pods = tuple(pod for pod in every_pod if not pod.ended)
+        self.nodes = tuple(node_endpoint(node) for node in snapshot.of_kind("", "Node"))
+        self.node_addresses = NodeAddresses(self.nodes)
+        self.by_name = {(pod.namespace, pod.name): pod for pod in self.pods}
+        self.ended = {(pod.namespace, pod.name): pod for pod in every_pod if pod.ended}
+        self.nodes_by_name = {node.name: node for node in self.nodes}
 
 
 class NetworkModel:
@@ -39,16 +55,15 @@ class NetworkModel:
         snapshot: Snapshot,
         refused: Mapping[Reference, str] | None = None,
         policies: Iterable[TieredPolicy] | None = None,
+        endpoints: ModelEndpoints | None = None,
     ) -> None:
         """`refused`: policies that an engine cannot enforce, each with the reason. They fail closed.
 
-        `policies`: those of the snapshot, if they were read before.
+        `policies` and `endpoints`: those of the snapshot, if they were read before.
         """
-        self.namespaces = _namespaces(snapshot)
-        every_pod = tuple(pods(snapshot, self.namespaces))
-        self.pods = tuple(pod for pod in every_pod if not pod.ended)
-        self.nodes = tuple(node_endpoint(node) for node in snapshot.of_kind("", "Node"))
-        self.node_addresses = NodeAddresses(self.nodes)
+        self.endpoints = ModelEndpoints(snapshot) if endpoints is None else endpoints
+        self.namespaces, self.pods = self.endpoints.namespaces, self.endpoints.pods
+        self.nodes, self.node_addresses = self.endpoints.nodes, self.endpoints.node_addresses
         read = read_policies(snapshot) if policies is None else in_order(policies)
         if refused:
             read = [
@@ -60,9 +75,6 @@ class NetworkModel:
             Tier(str(name), tuple(policy for policy in read if policy.tier is name), combining)
             for name, combining in TIERS.items()
         )
-        self._pods = {(pod.namespace, pod.name): pod for pod in self.pods}
-        self._ended = {(pod.namespace, pod.name): pod for pod in every_pod if pod.ended}
-        self._nodes = {node.name: node for node in self.nodes}
         self._by_address: dict[Address, Endpoint] | None = None
         self._by_workload: dict[Reference, list[Endpoint]] | None = None
         self._namespaces_by_label: dict[tuple[str, str], list[str]] | None = None
@@ -83,11 +95,11 @@ class NetworkModel:
 
     def pod(self, namespace: str, name: str) -> Endpoint | None:
         """Return a pod by name."""
-        return self._pods.get((namespace, name))
+        return self.endpoints.by_name.get((namespace, name))
 
     def ended_pod(self, namespace: str, name: str) -> Endpoint | None:
         """Return a pod by name that has ended."""
-        return self._ended.get((namespace, name))
+        return self.endpoints.ended.get((namespace, name))
 
     def pods_of(self, workload: Reference) -> Sequence[Endpoint]:
         """Return the pods of a workload that no other workload owns."""
@@ -101,7 +113,7 @@ class NetworkModel:
 
     def node(self, name: str) -> Endpoint | None:
         """Return a node by name."""
-        return self._nodes.get(name)
+        return self.endpoints.nodes_by_name.get(name)
 
     def pod_at(self, address: Address) -> Endpoint | None:
         """Return the pod that has an address: one under policy before one on its host's network, then by name."""
@@ -153,6 +165,25 @@ class NetworkModel:
 def network_model(snapshot: Snapshot) -> NetworkModel:
     """Return the network model of the policies in force."""
     return NetworkModel(without_shadow_policies(snapshot))
+
+
+def provide_network_model(before: Snapshot, after: Snapshot) -> None:
+    """Derive the model of a snapshot from that of an earlier one, if only NetworkPolicies differ: this takes less."""
+    changed = {resource for sides in after.changes(before) for resource in sides if resource is not None}
+    if any((resource.group, resource.kind) != NETWORK_POLICY for resource in changed):
+        return
+    model = network_model(before)
+    # A policy may be all that there is of a namespace.
+    if _namespaces(after) != model.namespaces:
+        return
+    known = {policy.resource: policy for policy in model.policies}
+    in_force = without_shadow_policies(after)
+    read = [
+        known.get(resource) or read_policy(after, resource)
+        for kind in POLICY_KINDS
+        for resource in in_force.of_kind(*kind)
+    ]
+    provide(NetworkModel(in_force, policies=read, endpoints=model.endpoints), network_model, after)
 
 
 @per_snapshot

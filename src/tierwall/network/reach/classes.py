@@ -8,6 +8,7 @@ policy distinguishes are adjacent and form a unit, so that sets can be named nam
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from copy import copy
 from typing import Any, assert_never
 
 from msgspec import Struct
@@ -71,11 +72,11 @@ class RelevantLabels:
 class RelevantAttributes:
     """Every attribute of an endpoint that some policy of a model looks at."""
 
-    def __init__(self, model: NetworkModel, blocks: Iterable[Block] = (), ports: Iterable[PortRange] = ()) -> None:
+    def __init__(self, model: NetworkModel) -> None:
         self.namespaces, self.pods, self.nodes = RelevantLabels(), RelevantLabels(), RelevantLabels()
         self.named_ports: set[str] = set()
-        self.port_ranges: set[PortRange] = set(ports)
-        self.blocks: dict[Block, None] = dict.fromkeys(blocks)
+        self.port_ranges: set[PortRange] = set()
+        self.blocks: dict[Block, None] = {}
         self.by_node = self.by_domain = False
         for policy in model.policies:
             self.namespaces.add_selector(policy.namespaces)
@@ -85,6 +86,13 @@ class RelevantAttributes:
                 relations.update(self._add_rule(rule))
             if any(relation.compares_names for relation in relations):
                 self._add_names(policy.namespaces, model)
+
+    def with_more(self, blocks: Iterable[Block], ports: Iterable[PortRange]) -> RelevantAttributes:
+        """Return these attributes with more blocks and ports, for the same model."""
+        extended = copy(self)
+        extended.port_ranges = {*ports, *self.port_ranges}
+        extended.blocks = {**dict.fromkeys(blocks), **self.blocks}
+        return extended
 
     def _add_rule(self, rule: NetworkRule) -> Iterator[Relation]:
         """Add the attributes that a rule looks at, and yield its relations between namespaces."""
@@ -156,9 +164,11 @@ class EndpointClasses:
         refine: Callable[[Endpoint], Hashable] | None = None,
         blocks: Iterable[Block] = (),
         ports: Iterable[PortRange] = (),
+        attributes: RelevantAttributes | None = None,
     ) -> None:
+        """`attributes`: those of the model, if they are known."""
         self.model = model
-        self.attributes = RelevantAttributes(model, blocks, ports)
+        self.attributes = (attributes or RelevantAttributes(model)).with_more(blocks, ports)
         self.space = AddressSpace(self.attributes.blocks)
         self.all: list[EndpointClass] = []
         self.units: list[tuple[str, ...]] = []

@@ -196,9 +196,14 @@ def _aligned(before: NetworkModel, after: NetworkModel) -> tuple[EndpointClasses
         for name in names.intersection(pod.named_ports):
             ports |= {PortRange(protocol, number, number) for protocol, number in pod.named_ports[name]}
     blocks = [*old_attributes.blocks, *new_attributes.blocks]
-    plain = EndpointClasses(after, None, blocks, ports)
-    old = EndpointClasses(before, lambda endpoint: _bit(plain, _counterpart(after, endpoint)), blocks, ports)
-    return old, EndpointClasses(after, lambda endpoint: _bit(old, _counterpart(before, endpoint)), blocks, ports)
+    plain = EndpointClasses(after, None, blocks, ports, new_attributes)
+    old = EndpointClasses(
+        before, lambda endpoint: _bit(plain, _counterpart(after, endpoint)), blocks, ports, old_attributes
+    )
+    new = EndpointClasses(
+        after, lambda endpoint: _bit(old, _counterpart(before, endpoint)), blocks, ports, new_attributes
+    )
+    return old, new
 
 
 def _counterpart(other: NetworkModel, endpoint: Endpoint) -> Endpoint | None:

@@ -77,9 +77,9 @@ class _Layer:
 
 
 class Columns:
-    """The columns of a set of egress rows."""
+    """The columns of a set of egress rows, for some classes of receivers."""
 
-    def __init__(self, rows: Iterable[tuple[Row, int]], everybody: int, denied: bool) -> None:
+    def __init__(self, rows: Iterable[tuple[Row, int]], receivers: int, denied: bool) -> None:
         """Build columns from `rows`, each with its sources. Denied outcomes are kept only if asked for."""
         self._layers: dict[tuple[int, Outcome], _Layer] = {}
         # Corrections: the key of a layer and some sources. `_at` has the numbers of the corrections by class.
@@ -91,13 +91,13 @@ class Columns:
                     if denied or outcome.verdict is not DENY:
                         key = ports, outcome
                         if key not in self._layers:
-                            self._layers[key] = _Layer(everybody)
-                        self._correct(key, sources, self._layers[key].place(reach, sources))
-        # Sources with the base "everybody" send to every class. The other bases become corrections of their classes.
+                            self._layers[key] = _Layer(receivers)
+                        self._correct(key, sources, self._layers[key].place(reach & receivers, sources))
+        # Sources with the base of all receivers send to each of them. Other bases become corrections of their classes.
         self._always: dict[tuple[int, Outcome], int] = {}
         for key, layer in self._layers.items():
             for reach, sources in layer.bases:
-                if sources and reach == everybody:
+                if sources and reach == receivers:
                     self._always[key] = sources
                 elif sources:
                     self._correct(key, sources, bits(reach))
@@ -191,7 +191,7 @@ def reach_matrix(
         by_row.setdefault(rows.row(classes.all[bit], Direction.EGRESS), []).append(bit)
         if progress is not None:
             progress("connections", number, total)
-    columns = Columns(((row, mask_of(numbers)) for row, numbers in by_row.items()), classes.everybody, denied)
+    columns = Columns(((row, mask_of(numbers)) for row, numbers in by_row.items()), receivers, denied)
     alike: dict[tuple[Row, Column, bool, bool], list[int]] = {}
     for number, bit in enumerate(bits(receivers), 1 + senders.bit_count()):
         receiver = classes.all[bit]

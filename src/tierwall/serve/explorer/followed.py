@@ -6,9 +6,9 @@ import asyncio
 import threading
 
 from tierwall.core.diagnostics import InputError
+from tierwall.explore.home import home
 from tierwall.explore.network import overview
 from tierwall.explore.page import ExploredWorld
-from tierwall.explore.review import checked
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, PreparedState
 from tierwall.world import World
@@ -76,7 +76,8 @@ class ExplorerFollower(Follower[Snapshot]):
 
 def _warm(explored: ExploredWorld) -> None:
     try:
+        # The first page needs less than the others and must not wait for them.
+        home(explored, {})
         overview(explored.world.snapshot)
-        checked(explored)
     except InputError:
         pass  # A page says what is wrong.

@@ -1,4 +1,4 @@
-"""`authorizer` and `run` follow a real API server that is killed and restarted (docs/clusters.md#following)."""
+"""`authorizer`, `run` and `ui` follow a real API server that is killed and restarted (docs/clusters.md#following)."""
 
 from __future__ import annotations
 
@@ -84,6 +84,7 @@ def test_commands_follow_a_server_that_is_killed_and_restarted(tmp_path: Path) -
 
 def _commands(cluster: LiveCluster, live: LiveClient) -> None:
     asked, judge_log, run_log = list[str](), live.folder / "authorizer.log", live.folder / "run.log"
+    ui_log = live.folder / "ui.log"
 
     def record(target: str) -> None:
         asked.append(target)
@@ -103,30 +104,70 @@ def _commands(cluster: LiveCluster, live: LiveClient) -> None:
         with (
             _following(live, judge_log, *judge),
             _following(live, run_log, *run, bind, "--bind=edge/second:8080=127.0.0.1:1"),
+            _following(live, ui_log, "ui", "--context", "admin", "--no-open"),
+            Explorer(_address(ui_log, "http://")) as explorer,
         ):
             address, health = _address(judge_log, '"address":"'), _address(run_log, "health and metrics on ")
             objects = _objects(health)
             assert _allows(address, "alice")
             assert not _allows(address, "bob")
+            assert explorer.shows("Gateway/edge/first")
+            assert not explorer.is_old()
+            version = explorer.version()
             # This server has the list as the beginning of the watch: nothing is read in pages.
             followed = [target for target in asked if target.startswith(("/api/v1/", "/apis/")) and "?" in target]
             assert any("sendInitialEvents=true" in target for target in followed)
             assert not any("limit=500" in target for target in followed)
             live.create(_policy("bob"))
             eventually(lambda: _allows(address, "bob"), judge_log.read_text)
+            eventually(lambda: explorer.shows("ClusterAuthorizationPolicy/for-bob"), ui_log.read_text)
+            assert explorer.version() > version
             # The server is killed, and both say after a while that the last state counts.
             cluster.send_signal("api-server", signal.SIGKILL)
             cluster._processes["api-server"].wait(PATIENCE_S)
             for page in (f"http://{address}/readyz", f"{health}/readyz"):
                 eventually(partial(_says_why, page), judge_log.read_text)
             assert _allows(address, "alice")
+            eventually(explorer.is_old, ui_log.read_text)
+            assert explorer.shows("ClusterAuthorizationPolicy/for-alice")
             cluster.start_api_server()
             live.delete(_policy("alice"))
             live.create(_gateway("second"))
             eventually(lambda: not _allows(address, "alice"), judge_log.read_text)
             assert _allows(address, "bob")
             eventually(lambda: httpx.get(f"{health}/readyz").status_code == 200, run_log.read_text)
+            eventually(lambda: not explorer.is_old(), ui_log.read_text)
+            assert not explorer.shows("ClusterAuthorizationPolicy/for-alice")
             eventually(lambda: _objects(health) == objects + 1, run_log.read_text)
+
+
+class Explorer:
+    """The pages of `ui`, for whoever has its address with the token."""
+
+    def __init__(self, address: str) -> None:
+        origin, _, token = address.partition("/?token=")
+        cookies = {f"tierwall-{origin.rpartition(':')[2]}": token}
+        self._client = httpx.Client(base_url=f"http://{origin}", cookies=cookies, timeout=PATIENCE_S)
+
+    def __enter__(self) -> Explorer:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._client.close()
+
+    def shows(self, name: str) -> bool:
+        """Whether an object is there."""
+        return self._client.get(f"/policy/{name}").status_code == 200
+
+    def version(self) -> int:
+        """The number of the world that is shown, as the stream tells it."""
+        with self._client.stream("GET", "/follow") as stream:
+            line = next(line for line in stream.iter_lines() if line.startswith("data:"))
+        return int(json.loads(line.removeprefix("data:"))["version"])
+
+    def is_old(self) -> bool:
+        """Whether the badge says that what is shown may be old."""
+        return "What you see may be old" in self._client.get("/").text
 
 
 def _says_why(page: str) -> bool:

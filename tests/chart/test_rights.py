@@ -77,6 +77,7 @@ CONTROLLER_HERE = (
     | write("get,update", "", "secrets=tierwall-certificates")
 )
 REPORTS = write("create,delete,get,list,update,watch", "openreports.io", "clusterreports", "reports")
+GATEWAY_CLASS = write("get", "apiextensions.k8s.io", f"customresourcedefinitions=gatewayclasses.{GATEWAY}")
 GATEWAYS = (
     write("get", "", "configmaps", "secrets")
     | write("create,delete,update", "", "services")
@@ -99,7 +100,12 @@ USUAL: dict[str, dict[str, set[Permission]]] = {
     "authorizer": {"": set()},
 }
 FULL: dict[str, dict[str, set[Permission]]] = {
-    "controller": {"": CONTROLLER | REPORTS, NAMESPACE: CONTROLLER_HERE, "shop": GATEWAYS, "bank": GATEWAYS},
+    "controller": {
+        "": CONTROLLER | REPORTS | GATEWAY_CLASS,
+        NAMESPACE: CONTROLLER_HERE,
+        "shop": GATEWAYS,
+        "bank": GATEWAYS,
+    },
     "node-agent": USUAL["node-agent"],
     "authorizer": {"": AUTHORIZER | BRIDGE, NAMESPACE: CANARY},
 }

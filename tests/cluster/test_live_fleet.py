@@ -114,6 +114,24 @@ def gateway_programmed(fleet: Fleet) -> set[str]:
     return {condition["status"] for condition in conditions if condition["type"] == "Programmed"}
 
 
+def tell_release(live: LiveClient, version: str) -> None:
+    """Let the definition of GatewayClass be of a release of the Gateway API."""
+    annotations = {"gateway.networking.k8s.io/bundle-version": version}
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gatewayclasses.gateway.networking.k8s.io"
+    status, answer = live.request("PATCH", path, {"metadata": {"annotations": annotations}})
+    assert status == 200, answer
+
+
+def supported_version(live: LiveClient) -> str:
+    """Return the message of the class if its release is supported."""
+    conditions = live.request("GET", f"{path_of(GATEWAY_CLASS)}/{CLASS}")[1]["status"]["conditions"]
+    return " ".join(
+        condition["message"]
+        for condition in conditions
+        if condition["type"] == "SupportedVersion" and condition["status"] == "True"
+    )
+
+
 @pytest.mark.usefixtures("gateway_class")
 def test_envoys_move_to_another_replica_and_no_call_is_wrong(live: LiveClient, tmp_path: Path) -> None:
     fleet = Fleet(live, tmp_path, "move")
@@ -121,6 +139,7 @@ def test_envoys_move_to_another_replica_and_no_call_is_wrong(live: LiveClient, t
     try:
         guard = allowing(fleet, "allowed")
         fleet.put(guard)
+        tell_release(live, "v1.6.1")
         first, second = fleet.controller("first"), fleet.controller("second")
         # Without an Envoy, nothing is in force.
         eventually(lambda: programmed(fleet, guard) == ("False", True), lambda: (first.lines, second.lines))
@@ -152,6 +171,10 @@ def test_envoys_move_to_another_replica_and_no_call_is_wrong(live: LiveClient, t
         eventually(lambda: holding("second") == both, said)
         eventually(lambda: programmed(fleet, guard) == ("True", True), said)
         eventually(lambda: gateway_programmed(fleet) == {"True"}, said)
+        assert (
+            supported_version(live)
+            == "gatewayclasses.gateway.networking.k8s.io is of v1.6.1; supported are v1.0 to v1.6"
+        )
         assert {caller.call("half") for _ in range(20)} == {f"denied by XAccessPolicy/{fleet.shop}/guard"}
         # Without any controller, the last policy stays in force.
         second.kill()

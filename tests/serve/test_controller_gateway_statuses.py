@@ -23,6 +23,7 @@ from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.controller.desired import CONTROLLER_NAME, DesiredStatus, WantedCondition
 from tierwall.serve.controller.fleet_state import ProgrammedReason, ProgrammedState
+from tierwall.serve.controller.gateway_api_release import GatewayApiRelease
 from tierwall.serve.controller.gateway_class import full_name, our_gateways
 from tierwall.serve.controller.gateway_statuses import GatewayStatusPlanner
 from tierwall.serve.controller.status_document import status_with
@@ -466,31 +467,29 @@ def test_the_warning_of_insecure_clients_goes_with_its_cause() -> None:
     assert [each["type"] for each in after["conditions"]] == ["Accepted", "Programmed", "example.com/Seen"]
 
 
-def definition(version: str) -> Object:
-    metadata: Object = {"name": f"gateways.{API}", "annotations": {f"{API}/bundle-version": version}}
-    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata}
-
-
 @pytest.mark.parametrize(
-    ("versions", "wanted"),
+    ("version", "wanted"),
     [
-        ((), ("Unknown", "Pending")),
-        (("v1.4.0",), ("True", "SupportedVersion")),
-        (("v1.6.1-rc.1",), ("True", "SupportedVersion")),
-        (("v1.7.0",), ("False", "UnsupportedVersion")),
-        (("v0.8.1",), ("False", "UnsupportedVersion")),
-        (("",), ("False", "UnsupportedVersion")),
+        (None, ("Unknown", "Pending")),
+        ("v1.4.0", ("True", "SupportedVersion")),
+        ("v1.6.1-rc.1", ("True", "SupportedVersion")),
+        ("v1.7.0", ("False", "UnsupportedVersion")),
+        ("v0.8.1", ("False", "UnsupportedVersion")),
+        ("", ("False", "UnsupportedVersion")),
     ],
 )
 def test_a_class_is_accepted_and_says_whether_the_definitions_are_known(
-    versions: tuple[str, ...], wanted: tuple[str, str]
+    version: str | None, wanted: tuple[str, str]
 ) -> None:
-    snapshot = world(*map(definition, versions))
-    statuses = planned(GatewayStatusPlanner(), snapshot)
+    statuses = planned(GatewayStatusPlanner(), world(), release=GatewayApiRelease(version))
     assert [identity[3] for identity in statuses] == ["tierwall"]
     class_status = status(statuses, "GatewayClass", "tierwall")
     assert conditions(class_status) == {"Accepted": ("True", "Accepted"), "SupportedVersion": wanted}
     assert list(class_status.supported_features or ()) == sorted(class_status.supported_features or ())
+
+
+def test_a_class_keeps_its_status_until_the_release_was_read() -> None:
+    assert planned(GatewayStatusPlanner(), world(), release=None) == {}
 
 
 def test_parameters_of_a_class_are_not_supported() -> None:

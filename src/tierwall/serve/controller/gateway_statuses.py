@@ -32,6 +32,7 @@ from tierwall.serve.controller.desired import (
     WantedListener,
 )
 from tierwall.serve.controller.fleet_state import ProgrammedState
+from tierwall.serve.controller.gateway_api_release import UNSEEN, GatewayApiRelease
 from tierwall.serve.controller.gateway_class import full_name, our_classes, our_gateways
 from tierwall.serve.controller.gateway_conditions import Addresses, gateway_conditions, listener_set_conditions
 from tierwall.serve.controller.listener_statuses import JudgedListener, judge_listeners
@@ -84,11 +85,13 @@ class GatewayStatusPlanner:
         affected: Mapping[Identity, WantedCondition],
         listener_sets: ListenerSetStates = lambda _: None,
         refusals: EnvoyRefusals = lambda _: _NO_REFUSALS,
+        release: GatewayApiRelease | None = UNSEEN,
     ) -> Mapping[Identity, DesiredStatus]:
         """Return the status of every object of ours. `live` has the objects with their statuses; `judged` counts.
 
         A status that stays the same is the same value as before. `judged` has the Secrets and ConfigMaps that Gateways
-        of ours name; one that is not there does not exist.
+        of ours name; one that is not there does not exist. `release` is that of the Gateway API; None if nobody has
+        looked yet: then the statuses of classes stay as they are.
         """
         self._follow(judged, refusals)
         statuses: dict[Identity, DesiredStatus] = {}
@@ -100,12 +103,10 @@ class GatewayStatusPlanner:
                 before = self._known.get(identity)
                 statuses[identity] = before if before == status else status
 
-        for gateway_class in our_classes(judged):
-            put(
-                gateway_class.identity,
-                conditions=class_conditions(live, gateway_class),
-                supported_features=SUPPORTED_FEATURES,
-            )
+        if release is not None:
+            for gateway_class in our_classes(judged):
+                class_status = class_conditions(gateway_class, release)
+                put(gateway_class.identity, conditions=class_status, supported_features=SUPPORTED_FEATURES)
         accepted: dict[Identity, WantedCondition] = {}
         for owner in self._owners:
             identity = owner.owner.identity

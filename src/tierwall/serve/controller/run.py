@@ -70,7 +70,9 @@ def parts_of(context: ControllerContext, settings: ControllerSettings) -> list[C
     # Envoys that others run have addresses that nobody here knows.
     is_ours = settings.fleet is not None and settings.fleet.template is not None
     addresses = service_addresses if is_ours else lambda snapshot, gateway: None
-    statuses = StatusPart(context, events, settings.node_timeout, fleet, addresses)
+    # The chart grants the right to see the definition together with the GatewayClass.
+    release = fleet.gateway_api.current if fleet is not None else None
+    statuses = StatusPart(context, events, settings.node_timeout, fleet, addresses, release=release)
     parts += [statuses, events, ReportWriter(context)]
     if settings.warnings is not None:
         parts.append(WarningsPart(context, settings.warnings))

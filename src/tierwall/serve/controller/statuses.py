@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram
@@ -26,6 +26,7 @@ from tierwall.serve.controller.desired import DesiredStatus, WantedCondition, Wa
 from tierwall.serve.controller.envoy_report import generation_of
 from tierwall.serve.controller.events import EventWriter
 from tierwall.serve.controller.fleet_state import FleetState, ProgrammedReason, ProgrammedState
+from tierwall.serve.controller.gateway_api_release import UNSEEN, GatewayApiRelease
 from tierwall.serve.controller.gateway_conditions import Addresses
 from tierwall.serve.controller.gateway_statuses import GatewayStatusPlanner
 from tierwall.serve.controller.kinds import LEASE, NODE_REPORT
@@ -104,13 +105,15 @@ class StatusPart(ControllerPart):
         fleet: FleetSource | None = None,
         addresses: Callable[[Snapshot, Resource], Addresses | None] = lambda snapshot, gateway: None,
         clock: Callable[[], float] = time.monotonic,
+        release: Callable[[float], Awaitable[GatewayApiRelease | None]] | None = None,
     ) -> None:
         """With `node_timeout` there are node agents: one that is silent for so many seconds counts as away.
 
-        `addresses` says which addresses a Gateway of ours has; None if nobody here knows them.
+        `addresses` says which addresses a Gateway of ours has; None if nobody here knows them. `release` reads the
+        release of the Gateway API; without it, nobody here can see it.
         """
         self._leadership, self._events, self._clock = context.leadership, events, clock
-        self._fleet, self._addresses = fleet, addresses
+        self._fleet, self._addresses, self._release = fleet, addresses, release
         self._metrics = _StatusMetrics(context.registry, node_timeout is not None)
         self.writer = StatusWriter(context, self._written, self._count, clock)
         self._planner, self._gateways = StatusPlanner(), GatewayStatusPlanner()
@@ -171,7 +174,8 @@ class StatusPart(ControllerPart):
         if state is None:
             return
         fleet = self._fleet.state() if self._fleet is not None else None
-        plan = await asyncio.to_thread(self._plan, state, term, fleet, now)
+        release = await self._release(now) if self._release is not None else UNSEEN
+        plan = await asyncio.to_thread(self._plan, state, term, fleet, release, now)
         if plan is None:
             return
         self.writer.put(term, plan.differing)
@@ -183,24 +187,31 @@ class StatusPart(ControllerPart):
 
     # In a thread
 
-    def _plan(self, state: ControllerState, term: int, fleet: FleetState | None, now: float) -> _Plan | None:
+    def _plan(
+        self, state: ControllerState, term: int, fleet: FleetState | None, release: GatewayApiRelease | None, now: float
+    ) -> _Plan | None:
         """Plan all statuses; None if nothing has changed since the last time."""
         live, judged = state.snapshot, state.judged
         nodes = self._nodes_state(live, now)
-        made_of = term, judged, nodes, fleet
+        made_of = term, judged, nodes, fleet, release
         before = self._planned_from
-        if before and before[:4] == made_of and not _have_statuses_changed(live, before[4]):
+        if before and before[:-1] == made_of and not _have_statuses_changed(live, before[-1]):
             return None
         planned = self._planner.plan(live, judged, self._programmed(live, nodes, fleet))
         statuses = dict(planned.statuses)
-        statuses |= self._plan_gateways(live, judged, planned, fleet)
+        statuses |= self._plan_gateways(live, judged, planned, fleet, release)
         statuses |= _affected(live, planned.affected, statuses)
         differing = self._differing(live, statuses)
         self._planned_from = *made_of, live
         return _Plan(planned, differing, nodes)
 
     def _plan_gateways(
-        self, live: Snapshot, judged: Snapshot, planned: PlannedStatuses, fleet: FleetState | None
+        self,
+        live: Snapshot,
+        judged: Snapshot,
+        planned: PlannedStatuses,
+        fleet: FleetState | None,
+        release: GatewayApiRelease | None,
     ) -> Mapping[Identity, DesiredStatus]:
         in_force = fleet or FleetState({}, {})
         return self._gateways.plan(
@@ -211,6 +222,7 @@ class StatusPart(ControllerPart):
             planned.affected,
             lambda listener_set: in_force.policies.get(generation_of(listener_set)),
             lambda name: in_force.closed.get(name, {}),
+            release,
         )
 
     def _nodes_state(self, live: Snapshot, now: float) -> NodesState | None:

@@ -1,7 +1,8 @@
 """The length of random tests and storms: fixed seeds and lengths in `make test`, longer in `make fuzz` and `make soak`.
 
-`TIERWALL_FUZZ` multiplies the examples of random tests and `TIERWALL_SOAK` the rounds of storms. `TIERWALL_SEED` is
-the first seed of tests that count their own seeds; with it, Hypothesis takes its seed from the command line too.
+`TIERWALL_FUZZ` multiplies the examples of random tests and `TIERWALL_SOAK` the rounds of storms; the longest storm then
+takes `TIERWALL_SOAK_SECONDS`, half an hour unless they are given. `TIERWALL_SEED` is the first seed of tests that count
+their own seeds; with it, Hypothesis takes its seed from the command line too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ def rounds(number: int) -> int:
     return number * SOAK
 
 
-def in_soak() -> bool:
-    """Whether storms are longer than in `make test`: then they may also wait."""
-    return SOAK > 1
+def soak_seconds() -> float:
+    """Return how long the longest storm goes on in `make soak`; 0 in `make test`, where it blows once."""
+    return float(os.environ.get("TIERWALL_SOAK_SECONDS", "1800")) if SOAK > 1 else 0.0
+
+
+def outage_seconds(least: float) -> float:
+    """Return how long an API server is away in a storm: a minute in `make soak`, `least` in `make test`."""
+    return 60.0 if SOAK > 1 else least

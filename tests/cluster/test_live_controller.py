@@ -5,7 +5,6 @@ One cluster serves all steps: to start one takes longer than the steps.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import signal
@@ -17,21 +16,15 @@ import pytest
 
 from tests.labs.controller_run import LEASE_S, TAKEOVER_S, ControllerRun
 from tests.labs.fault_proxy import FaultProxy
+from tests.labs.fresh_statuses import differing_policies
 from tests.labs.live_client import LiveClient, path_of
 from tests.labs.live_cluster import LiveCluster
-from tests.labs.waiting import PATIENCE_S, eventually
-from tests.randomness import SEED, in_soak, rounds
+from tests.labs.waiting import eventually
+from tests.randomness import SEED, outage_seconds, rounds
 from tests.worlds.network_objects import admin, network_policy, rule
-from tierwall.cluster.access import ClusterAccess, find_access
+from tierwall.cluster.access import find_access
 from tierwall.cluster.cluster import Cluster
-from tierwall.cluster.connection import Connection
 from tierwall.cluster.load import load_cluster
-from tierwall.cluster.reading import read_cluster
-from tierwall.resources.resource import Resource
-from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.controller.kinds import controller_kinds
-from tierwall.serve.controller.policy_statuses import StatusPlanner
-from tierwall.serve.controller.status_document import status_with
 from tierwall.serve.generations import policy_versions
 from tierwall.serve.node_report import KernelTable, node_report
 from tierwall.serve.report_sender import ReportSender, ReportTiming
@@ -162,8 +155,6 @@ def waiting(section: str) -> dict[str, tuple[str, str]]:
 
 
 NOT_FOUND = (FALSE, "TargetNotFound")
-# How long the API server does not answer in a long storm, in seconds.
-OUTAGE_S = 60.0
 
 
 def programmed(state: dict[str, tuple[str, str]], reason: str) -> dict[str, tuple[str, str]]:
@@ -502,29 +493,6 @@ def _disturb(cluster: Administrator, chance: random.Random, replicas: list[Contr
         proxy.always = lambda request: chance.choice(faults) if chance.random() < share else None
 
 
-def _differing(access: ClusterAccess) -> list[str]:
-    """Return the policies that do not have the status that a fresh start computes."""
-
-    async def read() -> list[Resource]:
-        connection = Connection(access, PATIENCE_S)
-        try:
-            return list((await read_cluster(connection, controller_kinds())).resources)
-        finally:
-            await connection.close()
-
-    snapshot = Snapshot.of(asyncio.run(read()))
-    planned = StatusPlanner().plan(snapshot, snapshot, lambda policy, ref: None)
-    assert len(planned.statuses) >= len(POLICIES)
-    differing = []
-    for identity, desired in planned.statuses.items():
-        resource = snapshot.get(*identity)
-        assert resource is not None
-        status = resource.value.get("status", {})
-        if status_with(status, desired, "") != status:
-            differing.append(f"{resource.reference}: {status}, expected {desired}")
-    return differing
-
-
 @pytest.mark.storm
 def test_statuses_after_a_storm_are_those_of_a_fresh_start(tmp_path: Path) -> None:
     server, chance = LiveCluster(tmp_path), random.Random(SEED)
@@ -544,13 +512,17 @@ def test_statuses_after_a_storm_are_those_of_a_fresh_start(tmp_path: Path) -> No
                 _disturb(cluster, chance, replicas, proxy)
                 time.sleep(chance.uniform(0, 0.3))
             proxy.always = lambda request: None
-            if in_soak():
-                server.send_signal("api-server", signal.SIGSTOP)
-                time.sleep(OUTAGE_S)
-                server.send_signal("api-server", signal.SIGCONT)
-                _flip(cluster)
+            server.send_signal("api-server", signal.SIGSTOP)
+            # Nobody leads any more when it answers again.
+            time.sleep(outage_seconds(LEASE_S))
+            server.send_signal("api-server", signal.SIGCONT)
+            _flip(cluster)
             access = find_access(None, str(live.kubeconfig), {})
-            eventually(lambda: not _differing(access), lambda: _differing(access))
+
+            def differing() -> list[str]:
+                return differing_policies(access, len(POLICIES))
+
+            eventually(lambda: not differing(), differing)
             for replica in replicas:
                 assert "Traceback" not in replica.log
         live.close()

@@ -97,12 +97,7 @@ class Fleet:
         (folder / "callers.pem").write_bytes(authority.pem)
         pair = authority.agent("agents", "shopper")
         (folder / "shopper.pem").write_bytes(pair.certificate + pair.key)
-        tls = certificates.manifests(authority, authority.server("localhost"), self.shop)
-        manifests = ((EXAMPLE / "manifests" / f"{file}.yaml").read_text() for file in ("orders", "platform"))
-        texts = [tls, *(re.sub(r"\bshop\b", self.shop, text) for text in manifests)]
-        objects = [value for text in texts for value in yaml.safe_load_all(text)]
-        self.objects = [value for value in objects if value["metadata"].get("namespace") == self.shop]
-        self.objects = [value for value in self.objects if value["kind"] != "XAccessPolicy"]
+        self.objects = gateway_objects(authority, self.shop)
         for value in self.objects:
             if value["kind"] == "Gateway":
                 self.gateway = value
@@ -237,6 +232,19 @@ class Fleet:
             process.stop()
         self.backend.close()
         self.held.close()
+
+
+def gateway_objects(authority: certificates.Authority, namespace: str) -> list[Object]:
+    """Return the Gateway of the example with its certificate, route and backend, in a namespace; without policies."""
+    tls = certificates.manifests(authority, authority.server("localhost"), namespace)
+    manifests = ((EXAMPLE / "manifests" / f"{file}.yaml").read_text() for file in ("orders", "platform"))
+    texts = [tls, *(re.sub(r"\bshop\b", namespace, text) for text in manifests)]
+    objects = [value for text in texts for value in yaml.safe_load_all(text)]
+    return [
+        value
+        for value in objects
+        if value["metadata"].get("namespace") == namespace and value["kind"] != "XAccessPolicy"
+    ]
 
 
 def service_account(namespace: str, name: str = "default") -> Object:

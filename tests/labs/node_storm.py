@@ -1,25 +1,32 @@
-"""A storm over real nodes: policies and labels change while agents and controllers are killed and nodes are cut off."""
+"""A storm over real nodes: policies and labels change while agents, controllers and Envoys are killed, nodes are cut
+off, and the API server is away.
+"""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
+from difflib import unified_diff
 from random import Random
 from typing import Any
 
 import yaml
 
-from tests.labs.installed_chart import InstalledChart
+from tests import ROOT
 from tests.labs.kube_cluster import TIERWALL
+from tests.labs.node_envoys import SHOP, NodeEnvoys
 from tests.labs.waiting import eventually
 
 _LABELS = ("server", "near", "far")
 
 
 class NodeStorm:
-    """Draws what happens next. `pods` are those whose labels change."""
+    """Draws what happens next. `pods` are those whose labels change; `outage` is how long the API server is away."""
 
-    def __init__(self, chart: InstalledChart, pods: tuple[str, ...], random: Random) -> None:
-        self.chart, self.nodes, self._pods, self._random = chart, chart.nodes, pods, random
+    def __init__(self, envoys: NodeEnvoys, pods: tuple[str, ...], random: Random, outage: float) -> None:
+        self.envoys, self.chart, self.nodes = envoys, envoys.chart, envoys.nodes
+        self._pods, self._random, self._outage = pods, random, outage
         self._cut_off = ""
 
     def blow(self, rounds: int) -> None:
@@ -28,24 +35,55 @@ class NodeStorm:
             *(self._apply,) * 6,
             *(self._delete,) * 2,
             *(self._label,) * 3,
+            *(self._apply_access,) * 4,
+            self._delete_access,
             self._kill_agent,
             self._kill_controller,
+            self._kill_envoy,
             self._cut_node_off,
         ]
         # Everything happens at least once.
-        happening = [*dict.fromkeys(happenings), *self._random.choices(happenings, k=max(0, rounds - 6))]
+        different = [*dict.fromkeys(happenings), self._stop_api_server]
+        happening = [*different, *self._random.choices(happenings, k=max(0, rounds - len(different)))]
         self._random.shuffle(happening)
-        for happens in happening[:rounds]:
+        for happens in happening:
             happens()
         self._connect_node()
 
-    def is_over(self) -> bool:
-        """Whether the table of each node is what an agent that starts now would make."""
-        return all(self._differences(name) == "" for name in self.nodes.names)
-
     def assert_over(self) -> None:
-        """Wait until every kernel has what a fresh start computes."""
-        eventually(self.is_over, lambda: "\n".join(map(self._differences, self.nodes.names)))
+        """Wait until every kernel, every Envoy and every status is what a fresh start computes."""
+        eventually(lambda: not self._kernels(), self._kernels)
+        self._assert_envoys_over()
+        eventually(lambda: not self._statuses(), lambda: f"{self._statuses()}\n{self.envoys.log()}")
+
+    def _kernels(self) -> str:
+        """Return where the table of a node is not what an agent that starts now would make."""
+        return "".join(map(self._differences, self.nodes.names))
+
+    def _assert_envoys_over(self) -> None:
+        """Wait until all Envoys have what one has that starts now, from controllers that start now."""
+        pods = self.chart.objects("pods", "-l", "app.kubernetes.io/component=controller")
+        self.chart.kubectl("delete", "pod", *(pod["metadata"]["name"] for pod in pods), "--grace-period=0", "--force")
+        self.chart.kubectl("rollout", "status", "deployment/tierwall-controller", "--timeout=90s")
+        fresh, *others = self.envoys.names
+        self.envoys.kill(fresh)
+
+        def differing() -> str:
+            expected = self.envoys.configuration(fresh)
+            if '"dynamic_listeners"' not in expected:
+                return f"{fresh} has no listener"
+            given = {name: self.envoys.configuration(name) for name in others}
+            lines = (unified_diff(expected.split("\n"), given[name].split("\n"), fresh, name, n=1) for name in others)
+            return "\n".join(line for diff in lines for line in diff)
+
+        eventually(lambda: not differing(), lambda: f"{differing()}\n{self.envoys.log()}\n{self.chart.described()}")
+
+    def _statuses(self) -> str:
+        """Return what statuses differ from those of a controller that starts now."""
+        command = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.labs.fresh_statuses")
+        done = self.nodes.run("control", *command, str(self.nodes.kubeconfig))
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     def _differences(self, node: str) -> str:
         cluster = ("--cluster", "--kubeconfig", str(self.nodes.kubeconfig), "--node", node)
@@ -81,6 +119,38 @@ class NodeStorm:
     def _label(self) -> None:
         label = f"app={self._random.choice(_LABELS)}"
         self.nodes.kubectl("label", "--overwrite", "pod", self._random.choice(self._pods), label)
+
+    def _apply_access(self) -> None:
+        draw = self._random
+        tools = draw.sample(("find_order", "place_order", "refund_order", "read_report"), draw.randrange(1, 4))
+        rule = {
+            "name": "shopper",
+            "source": {"type": "ServiceAccount", "serviceAccount": {"namespace": "agents", "name": "shopper"}},
+            "authorization": {"type": "Inline", "mcp": {"methods": [{"name": "tools/call", "params": tools}]}},
+        }
+        kind, group = draw.choice(
+            (("Gateway", "gateway.networking.k8s.io"), ("XBackend", "agentic.networking.x-k8s.io"))
+        )
+        target = {"group": group, "kind": kind, "name": "agents" if kind == "Gateway" else "orders"}
+        policy = {
+            "apiVersion": "agentic.networking.x-k8s.io/v1alpha1",
+            "kind": "XAccessPolicy",
+            "metadata": {"name": f"storm-{draw.randrange(3)}", "namespace": SHOP},
+            "spec": {"targetRefs": [target], "action": "Allow", "rules": [rule]},
+        }
+        self.nodes.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(policy))
+
+    def _delete_access(self) -> None:
+        name = f"storm-{self._random.randrange(3)}"
+        self.nodes.kubectl("delete", "xaccesspolicy", name, "--namespace", SHOP, "--ignore-not-found")
+
+    def _kill_envoy(self) -> None:
+        self.envoys.kill(self._random.choice(self.envoys.names))
+
+    def _stop_api_server(self) -> None:
+        self.nodes.send_signal("api-server", "STOP")
+        time.sleep(self._outage)
+        self.nodes.send_signal("api-server", "CONT")
 
     def _kill_agent(self) -> None:
         self._kill("node-agent")

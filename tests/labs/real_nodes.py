@@ -117,6 +117,11 @@ class RealNodes:
         self._started.append(process)
         return process
 
+    def send_signal(self, name: str, signal: str) -> None:
+        """Send a signal, such as STOP, to a process of the control plane by its name, such as `api-server`."""
+        done = self.run("control", "kill", f"-{signal}", (self.folder / f"{name}.pid").read_text())
+        assert done.returncode == 0, done.stderr
+
     def try_kubectl(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run kubectl as an administrator, or as another user with `--token`."""
         asked = [tool("kubectl"), "--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.folder / "cache")]

@@ -263,7 +263,9 @@ state = "/run/containerd"
 
     def _start(self, name: str, *command: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+        (self.folder / f"{name}.pid").write_text(str(process.pid))
+        return process
 
     def _asked(self, *words: str) -> bool:
         command = [self.kubectl, "--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.folder / "cache")]

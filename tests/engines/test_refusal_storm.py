@@ -84,7 +84,7 @@ class FakeEnvoy:
             self._ask(EXTENSION, *(name for _, name in filter_names()))
         if response.type_url == LISTENER:
             # Listeners and their routes have the same first part of their names.
-            wanted = {f"{name}/5x2+8s1" for name in accepted}
+            wanted = {f"{name}/5x2+8s2" for name in accepted}
             self._ask(ROUTE, *sorted(wanted - self._routes), drop=tuple(sorted(self._routes - wanted)))
             self._routes = wanted
 

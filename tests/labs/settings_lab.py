@@ -8,7 +8,7 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -112,16 +112,18 @@ class SettingsLab:
 def settings_lab(
     objects: list[dict[str, Any]],
     services: tuple[str, ...] = ("one",),
+    elsewhere: Mapping[str, SocketAddress] | None = None,
     certificate: Certificate | None = None,
     **options: Any,
 ) -> Iterator[SettingsLab]:
-    """Run an Envoy for the only listener of the only Gateway; all Services lead to one backend."""
+    """Run an Envoy for the only listener of the only Gateway; all Services lead to one backend, or `elsewhere`."""
     backend = EchoBackend(certificate)
     try:
+        addresses = {**dict.fromkeys(services, backend.address), **(elsewhere or {})}
         wanted = EnvoyOptions(
             static=True,
             bind={"shop/edge:8080": SocketAddress("127.0.0.1", 0)},
-            endpoints={f"Service/shop/{name}": backend.address for name in services},
+            endpoints={f"Service/shop/{name}": address for name, address in addresses.items()},
             **options,
         )
         resources, _ = compile(Snapshot.of(load_objects(objects)), wanted)

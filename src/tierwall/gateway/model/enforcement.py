@@ -56,13 +56,29 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "frontend.http.http1HeaderCase=Preserve": _not("Envoy sends header names in lower case"),
     "frontend.http.http2FrameSize": _not("Envoy chooses the size of frames"),
     "frontend.http.maxBufferSize": _not("Envoy has its own limits, of 1 MiB"),
-    "frontend.proxyProtocol": _not(_LATER, restricts=True),
-    "frontend.connect": _not("Envoy refuses CONNECT here"),
+    "frontend.proxyProtocol": _ENFORCED._replace(restricts=True),
+    "frontend.connect": _ENFORCED,
+    "frontend.connect.mode=Route": _not("Envoy refuses CONNECT here"),
+    "frontend.connect.mode=Tunnel": _not("Envoy refuses CONNECT here"),
     "frontend.accessLog": _not("the decision log takes its place"),
     "frontend.tracing": _not(_LATER),
     "frontend.metrics": _not(_LATER),
-    "traffic.transformation": _not(_LATER),
-    "traffic.extProc": _not(_LATER, restricts=True),
+    "traffic.transformation": _limited(
+        "headers, except those that frame a message, name its host or choose its route; expressions may use what those"
+        " of `traffic.authorization` may, join texts, and for responses use `response.code` and `response.headers`; a"
+        " part of a text that fails is empty"
+    ),
+    "traffic.transformation.request.body": _not("Envoy does not change bodies"),
+    "traffic.transformation.request.metadata": _not("nothing after it reads metadata"),
+    "traffic.transformation.response.body": _not("Envoy does not change bodies"),
+    "traffic.transformation.response.metadata": _not("nothing after it reads metadata"),
+    "traffic.extProc": _limited(
+        "FailOpen counts as FailClosed; the service cannot change the mode of processing; it is a Service or a URL",
+        restricts=True,
+    ),
+    "traffic.extProc.metadataContext": _not(_NO_EXPRESSION, restricts=True),
+    "traffic.extProc.requestAttributes": _not(_NO_EXPRESSION, restricts=True),
+    "traffic.extProc.responseAttributes": _not(_NO_EXPRESSION, restricts=True),
     "traffic.extAuth": _limited(
         "FailOpen counts as FailClosed; answers are not cached; the service is a Service or a URL", restricts=True
     ),
@@ -76,7 +92,14 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
         "each Envoy and each listener counts for itself, and begins again when a limit changes", restricts=True
     ),
     "traffic.rateLimit.local.tokens": _not(_NO_AI, restricts=True),
-    "traffic.rateLimit.global": _not(_LATER, restricts=True),
+    "traffic.rateLimit.global": _limited(
+        "FailOpen counts as FailClosed; all policies ask the service that the oldest of them names; expressions as in"
+        " `traffic.authorization`",
+        restricts=True,
+    ),
+    "traffic.rateLimit.global.descriptors.cost": _not(_NO_EXPRESSION, restricts=True),
+    "traffic.rateLimit.global.descriptors.limitOverride": _not(_NO_EXPRESSION, restricts=True),
+    "traffic.rateLimit.global.descriptors.unit=Tokens": _not(_NO_AI, restricts=True),
     "traffic.cors": _limited("`exposeHeaders: ['*']` together with credentials is left out"),
     "traffic.csrf": _limited(
         "Envoy compares the hosts and ports of origins; requests that change something need `Origin` or `Referer`",

@@ -63,7 +63,7 @@ SLOTS_PER_LEVEL: Final = 5
 # when it is off, so there are only a few. `bench envoy` and `bench envoy_change` show both sides.
 SHARDS: Final = {"gateway": 2, "backend": 8}
 # Counts the changes of the filters of gateway settings.
-SETTINGS_LAYOUT: Final = 1
+SETTINGS_LAYOUT: Final = 2
 
 
 class Slot(NamedTuple):

@@ -14,11 +14,27 @@ from tierwall.attach.listener import Listener
 from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy.config.external_auth import NOBODY
 from tierwall.engines.envoy.config.fence import failure
 from tierwall.engines.envoy.config.options import EnvoyOptions
-from tierwall.engines.envoy.config.settings import authentication, external, frontend, limits, traffic, upstream
+from tierwall.engines.envoy.config.settings import (
+    authentication,
+    external,
+    frontend,
+    limits,
+    processing,
+    quotas,
+    traffic,
+    upstream,
+)
 from tierwall.engines.envoy.config.settings.authorization import authorization
-from tierwall.engines.envoy.config.settings.filters import LIMITS, discovered_config, jwt_filter
+from tierwall.engines.envoy.config.settings.filters import (
+    LIMITS,
+    QUOTA,
+    discovered_config,
+    jwt_filter,
+    quota_filter,
+)
 from tierwall.engines.envoy.config.settings.places import (
     EffectiveField,
     PlaceSettings,
@@ -26,8 +42,9 @@ from tierwall.engines.envoy.config.settings.places import (
     not_enforced,
     place_of,
 )
-from tierwall.engines.envoy.config.settings.services import ServiceCluster
+from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
 from tierwall.engines.envoy.config.settings.traffic import RouteChange
+from tierwall.engines.envoy.config.settings.transformation import transformation
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.gateway.model.enforcement import UnenforcedSetting, restricts
 from tierwall.gateway.model.fields import PHASES, Phase
@@ -37,6 +54,8 @@ from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 
 _BACKENDS = (SERVICE, BACKEND, INFERENCE_POOL)
+# The settings of connections, by their names in `FrontendSettings`.
+_FRONTEND = {"tls": "tls", "http": "http", "tcp": "tcp", "proxyProtocol": "proxy_protocol"}
 _CLOSED = "requests that it applies to are answered with 500"
 
 
@@ -73,12 +92,15 @@ class SharedFilters(NamedTuple):
 
     tokens: Mapping[str, authentication.TokenRequirement] = {}
     limits: Mapping[str, limits.LocalLimit] = {}
+    # The cluster of the rate limit service, or an empty string.
+    quota: str = ""
 
     def configs(self, before: SharedFilters) -> dict[str, Any]:
         """Return the configurations of the filters; routes from before may still name what they named."""
         tokens = authentication.token_filter({**before.tokens, **self.tokens})
         buckets = limits.limit_filter({**before.limits, **self.limits})
-        messages = {**{jwt_filter(phase): tokens for phase in PHASES}, LIMITS: buckets}
+        quota = quota_filter(self.quota or before.quota or NOBODY)
+        messages = {**{jwt_filter(phase): tokens for phase in PHASES}, LIMITS: buckets, QUOTA: quota}
         return {name: discovered_config(name, message) for name, message in messages.items()}
 
 
@@ -92,6 +114,7 @@ class SettingsCompiler:
         self._diagnostics: dict[Diagnostic, None] = {}
         self._tokens: dict[str, authentication.TokenRequirement] = {}
         self._limits: dict[str, limits.LocalLimit] = {}
+        self._quota = ""
         # Clusters of services, each with the policies that need it.
         self.clusters: dict[str, ServiceCluster] = {}
         self.users: dict[str, set[Identity]] = {}
@@ -99,7 +122,7 @@ class SettingsCompiler:
     @property
     def shared(self) -> SharedFilters:
         """The requirements and limits that filters hold for all routes."""
-        return SharedFilters(self._tokens, self._limits)
+        return SharedFilters(self._tokens, self._limits, self._quota)
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -114,8 +137,8 @@ class SettingsCompiler:
         place = place_of(gateway, listener)
         read = self._reader.at(place, "frontend")
         values = {
-            name: field.value
-            for name in ("tls", "http", "tcp")
+            attribute: field.value
+            for name, attribute in _FRONTEND.items()
             if (field := read.fields.get(f"frontend.{name}")) is not None
             and self._change(place, field, "PostRouting") is not None
         }
@@ -196,6 +219,26 @@ class SettingsCompiler:
         self._uses(cluster, policy)
         return change
 
+    def _ext_proc(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        policy = field.source.resource
+        change, cluster = processing.external_processing(self._snapshot, policy, field.value, phase)
+        self._uses(cluster, policy)
+        return change
+
+    def _transformation(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        return transformation(field.value, phase)
+
+    def _quotas(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        policy = field.source.resource
+        change = quotas.quota_change(field.value)
+        cluster, _ = endpoint(self._snapshot, policy, field.value, "quota", grpc=True)
+        chosen = quotas.chosen_service(self._snapshot)
+        if cluster.name != chosen:
+            raise Unenforceable(f"Envoy asks one rate limit service for all policies, `{chosen}`")
+        self._quota = cluster.name
+        self._uses(cluster, policy)
+        return change
+
     def _local_limits(self, field: EffectiveField, phase: Phase) -> RouteChange:
         owner = f"{field.source.source} {field.level.identity if field.level is not None else ''}"
         buckets = limits.local_limits(field.value, owner)
@@ -231,11 +274,18 @@ FIELDS: Mapping[str, CompileField] = {
     "frontend.tcp": _checked(frontend.check_tcp),
     "frontend.tls": _checked(frontend.check_tls),
     "frontend.http": _checked(frontend.check_http),
+    # Its schema permits nothing that Envoy cannot do.
+    "frontend.proxyProtocol": _checked(lambda value: None),
+    # Envoy refuses CONNECT anyway.
+    "frontend.connect": _checked(lambda value: None),
     "backend.tcp": _plain(upstream.tcp),
     "backend.tls": SettingsCompiler._backend_tls,
     "backend.http": _plain(upstream.http),
     "traffic.extAuth": SettingsCompiler._ext_auth,
+    "traffic.extProc": SettingsCompiler._ext_proc,
+    "traffic.transformation": SettingsCompiler._transformation,
     "traffic.rateLimit.local": SettingsCompiler._local_limits,
+    "traffic.rateLimit.global": SettingsCompiler._quotas,
     "traffic.cors": SettingsCompiler._cors,
     "traffic.csrf": _plain(traffic.csrf),
     "traffic.headerModifiers.request": _plain(traffic.request_headers),

@@ -60,19 +60,19 @@ def is_valid(text: object) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _translated(text: str) -> ast.Expr | str:
+def _translated(text: str, of_response: bool) -> ast.Expr | str:
     tree = _parsed(text)
     if tree is None:
         return "the expression does not parse"
     try:
-        return translated_by(SettingsTranslator(), tree).check()
+        return translated_by(ResponseTranslator() if of_response else SettingsTranslator(), tree).check()
     except (Inexpressible, OverLimit) as error:
         return f"Envoy cannot evaluate it: {error}"
 
 
-def translated_setting(text: object, *path: str | int) -> ast.Expr:
-    """Return an expression in Envoy's words."""
-    tree = _translated(text) if isinstance(text, str) else "it is not a text"
+def translated_setting(text: object, *path: str | int, of_response: bool = False) -> ast.Expr:
+    """Return an expression in the words of Envoy; `of_response` says that it may use the response, too."""
+    tree = _translated(text, of_response) if isinstance(text, str) else "it is not a text"
     if isinstance(tree, str):
         raise Unenforceable(tree, *path)
     return tree
@@ -110,6 +110,19 @@ class SettingsTranslator(ExpressionTranslator):
         if path is not None and path[0] == "jwt":
             return call("@in", ast.Literal(field), _claims(path[1:]))
         raise Inexpressible("it has `has` only for headers and claims")
+
+
+class ResponseTranslator(SettingsTranslator):
+    """Translates expressions that are evaluated when there is a response."""
+
+    def translate(self, tree: ast.Expr) -> ast.Expr:
+        """Return a tree in Envoy's words; raise Inexpressible or OverLimit if Envoy cannot evaluate it."""
+        match _path(tree):
+            case ("response", "code"):
+                return ast.Select(ast.Ident("response"), "code")
+            case ("response", "headers", name):
+                return index(ast.Select(ast.Ident("response"), "headers"), header_key(name))
+        return super().translate(tree)
 
 
 def _variable(path: tuple[str, ...]) -> ast.Expr:

@@ -16,9 +16,12 @@ from envoy.extensions.filters.http.basic_auth.v3 import basic_auth_pb2
 from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
 from envoy.extensions.filters.http.csrf.v3 import csrf_pb2
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
+from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2
 from envoy.extensions.filters.http.fault.v3 import fault_pb2
+from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2 as jwt_pb2
 from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb2
+from envoy.extensions.filters.http.ratelimit.v3 import rate_limit_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 
@@ -31,6 +34,7 @@ from tierwall.gateway.model.fields import Phase
 JWT_METADATA: Final = "envoy.filters.http.jwt_authn"
 CLAIMS: Final = "claims"
 LIMITS, BUFFER, CSRF, DELAY = "tierwall.limits", "tierwall.buffer", "tierwall.csrf", "tierwall.delay"
+QUOTA: Final = "tierwall.quota"
 _BUFFER_BYTES = 1 << 20
 
 
@@ -59,6 +63,16 @@ def authorization_filter(phase: Phase) -> str:
     return f"tierwall.{phase}.authorization"
 
 
+def process_filter(phase: Phase) -> str:
+    """Return the name of the filter that has a service process messages in a phase."""
+    return f"tierwall.{phase}.process"
+
+
+def transformation_filter(phase: Phase) -> str:
+    """Return the name of the filter that changes headers by expressions in a phase."""
+    return f"tierwall.{phase}.transformation"
+
+
 def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the filters; `configured` has the configuration of those that come by ECDS."""
     phases: tuple[Phase, ...] = ("PreRouting", "PostRouting")
@@ -68,7 +82,11 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
         yield _off(key_filter(phase), _keys())
         yield _off(ask_filter(phase), _asking(phase))
         yield _off(authorization_filter(phase), rbac_pb2.RBAC())
-    yield _discovered(LIMITS, no_limits(), static, configured)
+        if phase == "PostRouting":
+            yield _discovered(LIMITS, no_limits(), static, configured)
+            yield _discovered(QUOTA, quota_filter(), static, configured)
+        yield _off(process_filter(phase), _processing(phase))
+        yield _off(transformation_filter(phase), header_mutation_pb2.HeaderMutation())
     yield _off(BUFFER, buffer_pb2.Buffer(max_request_bytes={"value": _BUFFER_BYTES}))
     yield _off(CSRF, csrf_pb2.CsrfPolicy(filter_enabled={"default_value": {}}))
     yield _off(DELAY, fault_pb2.HTTPFault())
@@ -83,6 +101,26 @@ def no_limits() -> Any:
     bucket = out.token_bucket
     bucket.max_tokens = bucket.tokens_per_fill.value = (1 << 32) - 1
     bucket.fill_interval.seconds = 1
+    return out
+
+
+def quota_filter(cluster: str = NOBODY) -> Any:
+    """Return the filter of global rate limits, which asks a service; without one, it refuses requests."""
+    out = rate_limit_pb2.RateLimit(domain="tierwall", failure_mode_deny=True, stat_prefix="quota")
+    out.timeout.seconds = TIMEOUT_S
+    out.rate_limit_service.transport_api_version = "V3"
+    out.rate_limit_service.grpc_service.envoy_grpc.cluster_name = cluster
+    out.rate_limit_service.grpc_service.timeout.seconds = TIMEOUT_S
+    return out
+
+
+def _processing(phase: Phase) -> Any:
+    out = ext_proc_pb2.ExternalProcessor(stat_prefix=f"settings_{phase}")
+    out.grpc_service.envoy_grpc.cluster_name = NOBODY
+    out.grpc_service.timeout.seconds = TIMEOUT_S
+    # The service must not claim what only Tierwall may say, nor change where a request goes.
+    out.mutation_rules.disallow_expression.regex = f"{HEADER_PREFIX}.*"
+    out.message_timeout.seconds = TIMEOUT_S
     return out
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from envoy.config.core.v3 import proxy_protocol_pb2 as core_pb2
+from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_pb2
 from envoy.extensions.transport_sockets.tls.v3 import common_pb2
 
 from tierwall.engines.envoy.config.connections import keep_alive, limit_connections
+from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.settings.traffic import byte_count, nanoseconds
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import nested_map
@@ -31,6 +34,8 @@ class FrontendSettings(NamedTuple):
     tls: Mapping[str, Any] = {}
     http: Mapping[str, Any] = {}
     tcp: Mapping[str, Any] = {}
+    # None if connections do not begin with a PROXY header.
+    proxy_protocol: Mapping[str, Any] | None = None
 
     def change_socket(self, context: Any) -> None:
         """Set ALPN, versions, cipher suites and groups of a DownstreamTlsContext."""
@@ -69,9 +74,26 @@ class FrontendSettings(NamedTuple):
             limit_connections(manager, min(seconds, max_connection_seconds or seconds))
 
     def change_listener(self, listener: Any) -> None:
-        """Set how TCP notices that a client is gone."""
+        """Set how TCP notices that a client is gone, and read the PROXY header of a connection."""
         if "keepalive" in self.tcp:
             keep_alive(listener, *keepalive_times(self.tcp["keepalive"]))
+        if self.proxy_protocol is not None:
+            others = list(listener.listener_filters)
+            del listener.listener_filters[:]
+            reading = packed(_proxy_protocol(self.proxy_protocol))
+            # It comes before everything else that looks at the first bytes.
+            listener.listener_filters.add(name="envoy.filters.listener.proxy_protocol", typed_config=reading)
+            listener.listener_filters.extend(others)
+
+
+def _proxy_protocol(value: Mapping[str, Any]) -> Any:
+    """Return how to read PROXY headers: by default only version 2, and no connection goes without."""
+    config = core_pb2.ProxyProtocolConfig
+    unwanted = {"V1": [config.V2], "V2": [config.V1]}.get(value.get("version", "V2"), [])
+    is_optional = value.get("mode", "Strict") == "Optional"
+    return proxy_protocol_pb2.ProxyProtocol(
+        allow_requests_without_proxy_protocol=is_optional, disallowed_versions=unwanted
+    )
 
 
 def check_tls(value: Mapping[str, Any]) -> None:

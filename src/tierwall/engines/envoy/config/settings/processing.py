@@ -1,0 +1,56 @@
+"""External processing: a service reads requests and responses, and may change or refuse them (agentgateway, "ExtProc").
+
+The filter fails closed: without the service a request is refused, also where the policy says FailOpen. The service is
+on the route, and with it what is sent to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
+
+from tierwall.engines.envoy.config.external_auth import TIMEOUT_S
+from tierwall.engines.envoy.config.settings.filters import process_filter
+from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
+from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.gateway.model.fields import Phase
+from tierwall.resources.resource import Resource, nested_map
+from tierwall.resources.snapshot import Snapshot
+
+_MODE = processing_mode_pb2.ProcessingMode
+_BODY_MODES = {
+    "None": _MODE.NONE,
+    "Buffered": _MODE.BUFFERED,
+    "BufferedPartial": _MODE.BUFFERED_PARTIAL,
+    "FullDuplexStreamed": _MODE.FULL_DUPLEX_STREAMED,
+}
+_SENT = {"Send": _MODE.SEND, "Skip": _MODE.SKIP}
+
+
+def external_processing(
+    snapshot: Snapshot, policy: Resource, value: Mapping[str, Any], phase: Phase
+) -> tuple[RouteChange, ServiceCluster]:
+    """Return the change of a route whose requests a service processes, and the cluster of the service."""
+    cluster, _ = endpoint(snapshot, policy, value, "process", grpc=True)
+    out = ext_proc_pb2.ExtProcPerRoute()
+    out.overrides.grpc_service.envoy_grpc.cluster_name = cluster.name
+    out.overrides.grpc_service.timeout.seconds = TIMEOUT_S
+    _set_mode(out.overrides.processing_mode, nested_map(value, "processingOptions"))
+    return turned_on(process_filter(phase), out), cluster
+
+
+def _set_mode(mode: Any, options: Mapping[str, Any]) -> None:
+    """Set which parts of a message the service gets; by default all, as streams in both directions."""
+    for side in ("request", "response"):
+        body = options.get(f"{side}BodyMode", "FullDuplexStreamed")
+        trailers = options.get(f"{side}TrailerMode", "Send")
+        if body == "FullDuplexStreamed" and trailers == "Skip":
+            raise Unenforceable(
+                "Envoy streams bodies only together with trailers", "processingOptions", f"{side}TrailerMode"
+            )
+        setattr(mode, f"{side}_header_mode", _SENT[options.get(f"{side}HeaderMode", "Send")])
+        setattr(mode, f"{side}_body_mode", _BODY_MODES[body])
+        setattr(mode, f"{side}_trailer_mode", _SENT[trailers])

@@ -1,0 +1,200 @@
+"""A real Envoy asks services about requests and changes headers by expressions (docs/gateway.md#obeyed-by-run)."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from tests.labs.envoy_services import EnvoyServices
+from tests.labs.settings_lab import SettingsLab, settings_lab
+from tests.worlds.gateway_settings import Object, gateway, policy, route, service, to
+
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
+SERVICE = {"backendRef": {"name": "ask", "port": 80}}
+UNREACHABLE = {"backendRef": {"name": "down", "port": 80}}
+
+
+def descriptor(**entries: str) -> dict[str, Any]:
+    return {"entries": [{"name": name, "expression": expression} for name, expression in entries.items()]}
+
+
+def transformed(*headers: tuple[str, str], **more: Any) -> dict[str, Any]:
+    return {"set": [{"name": name, "value": value} for name, value in headers], **more}
+
+
+QUOTA = {"rateLimit": {"global": {**SERVICE, "domain": "shop", "descriptors": [descriptor(who="'all'")]}}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "process": {"extProc": SERVICE},
+    "headers-only": {
+        "extProc": {
+            **SERVICE,
+            "processingOptions": {
+                "requestBodyMode": "None",
+                "responseBodyMode": "None",
+                "responseHeaderMode": "Skip",
+                "requestTrailerMode": "Skip",
+                "responseTrailerMode": "Skip",
+            },
+        }
+    },
+    "process-down": {"extProc": {**UNREACHABLE, "failureMode": "FailOpen"}},
+    "process-attributes": {"extProc": {**SERVICE, "requestAttributes": {"a": "request.path"}}},
+    "quota": QUOTA,
+    "quota-user": {
+        "rateLimit": {
+            "global": {
+                **SERVICE,
+                "domain": "users",
+                "descriptors": [descriptor(user="request.headers['x-user']", path="request.path")],
+            }
+        }
+    },
+    "quota-other": {
+        "rateLimit": {"global": {**UNREACHABLE, "domain": "shop", "descriptors": [descriptor(who="'all'")]}}
+    },
+    "quota-tokens": {
+        "rateLimit": {
+            "global": {**SERVICE, "domain": "shop", "descriptors": [{**descriptor(a="'b'"), "unit": "Tokens"}]}
+        }
+    },
+    "transform": {
+        "transformation": {
+            "request": transformed(
+                ("x-user", "request.headers['x-name'] + '@' + request.method"),
+                ("x-constant", "'50%'"),
+                ("x-path", "request.path"),
+                remove=["x-name"],
+                add=[{"name": "x-list", "value": "'b'"}],
+            ),
+            "response": transformed(("x-code", "string(response.code)"), ("x-was", "response.headers['x-from']")),
+        }
+    },
+    "transform-swap": {
+        "transformation": {
+            "request": transformed(("x-a", "request.headers['x-b']"), ("x-b", "request.headers['x-a'] + '!'"))
+        }
+    },
+    "transform-fails": {"transformation": {"request": transformed(("x-user", "request.headers['x-absent']"))}},
+    "transform-host": {"transformation": {"request": transformed((":authority", "'evil'"))}},
+    "transform-body": {"transformation": {"request": transformed(("x-a", "'1'"), body="'{}'")}},
+}
+
+
+@pytest.fixture(scope="module")
+def services() -> Iterator[EnvoyServices]:
+    with closing(EnvoyServices()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def lab(services: EnvoyServices) -> Iterator[SettingsLab]:
+    names = list(SETTINGS)
+    every = [{"name": name, "matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to("one")} for name in names]
+    routes = [route("r", every)]
+    policies: list[Object] = [policy(name, "HTTPRoute/r", section=name, traffic=SETTINGS[name]) for name in names]
+    # The oldest policy with a global limit chooses the service.
+    chosen = policies[names.index("quota")]["metadata"]
+    chosen["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    objects = [gateway(), service("one"), service("ask"), service("down"), *routes, *policies]
+    with closing(socket.socket()) as taken:
+        # A port where nobody listens.
+        taken.bind(("127.0.0.1", 0))
+        down = type(services.address)("127.0.0.1", taken.getsockname()[1])
+        with settings_lab(objects, elsewhere={"ask": services.address, "down": down}) as running:
+            yield running
+
+
+@pytest.mark.parametrize("path", ["/process", "/headers-only"])
+def test_a_service_processes_requests(lab: SettingsLab, path: str) -> None:
+    answer = lab.send(path, "POST", b"abc")
+    assert answer.status == 200
+    assert answer.seen["x-processed"] == "yes"
+    before = len(lab.backend.paths)
+    assert lab.send(path, x_block="1").status == 403
+    assert len(lab.backend.paths) == before
+
+
+def test_without_the_service_no_request_passes(lab: SettingsLab) -> None:
+    assert lab.send("/process-down").status >= 500
+    assert lab.send("/process-attributes").status == 500
+
+
+def test_a_service_counts_requests(lab: SettingsLab, services: EnvoyServices) -> None:
+    assert [lab.send("/quota").status for _ in range(4)] == [200, 200, 429, 429]
+    assert services.counted["shop", "who=all"] == 4
+
+
+def test_a_service_counts_by_expressions(lab: SettingsLab, services: EnvoyServices) -> None:
+    assert [lab.send("/quota-user/x?y=1", x_user="ann").status for _ in range(3)] == [200, 200, 429]
+    assert lab.send("/quota-user/x", x_user="bob").status == 200
+    assert services.counted["users", "user=ann", "path=/quota-user/x"] == 3
+
+
+def test_one_service_counts_for_all_policies(lab: SettingsLab) -> None:
+    assert [lab.send("/quota-other").status, lab.send("/quota-tokens").status] == [500, 500]
+    closed = [str(problem.message) for problem in lab.diagnostics if problem.code == "TW663"]
+    assert any("one rate limit service for all policies" in message for message in closed)
+
+
+def test_headers_are_expressions(lab: SettingsLab) -> None:
+    answer = lab.send("/transform/a?b=c", x_name="ann", x_list="a")
+    assert answer.seen["x-user"] == "ann@GET"
+    assert answer.seen["x-constant"] == "50%"
+    assert answer.seen["x-path"] == "/transform/a"
+    assert answer.seen["x-list"] == "b"
+    assert "x-name" not in answer.seen
+    assert (answer.headers["x-code"], answer.headers["x-was"]) == ("200", "backend")
+
+
+def test_expressions_see_the_request_as_it_came(lab: SettingsLab) -> None:
+    answer = lab.send("/transform-swap", x_a="1", x_b="2")
+    assert (answer.seen["x-a"], answer.seen["x-b"]) == ("2", "1!")
+    assert [name for name in answer.seen if name.startswith("~")] == []
+
+
+def test_an_expression_that_fails_sets_nothing(lab: SettingsLab) -> None:
+    answer = lab.send("/transform-fails", x_user="own")
+    assert answer.status == 200
+    # What the client sent does not count.
+    assert "x-user" not in answer.seen
+
+
+def test_what_envoy_does_not_change_is_said(lab: SettingsLab) -> None:
+    assert lab.send("/transform-host").seen["host"] != "evil"
+    assert lab.send("/transform-body", "POST", b"abc").seen["x-a"] == "1"
+    said = {str(problem.message) for problem in lab.diagnostics if problem.code == "TW662"}
+    assert any("`:authority`" in message for message in said)
+    assert any("`traffic.transformation.request.body`" in message for message in said)
+
+
+@pytest.mark.parametrize(
+    ("value", "first", "answered"),
+    [
+        ({}, b"PROXY TCP4 203.0.113.9 127.0.0.1 5 80\r\n", False),
+        ({}, b"", False),
+        ({"version": "V1"}, b"PROXY TCP4 203.0.113.9 127.0.0.1 5 80\r\n", True),
+        ({"version": "All", "mode": "Optional"}, b"", True),
+        (
+            {"version": "V2"},
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes((203, 0, 113, 9, 127, 0, 0, 1, 0, 5, 0, 80)),
+            True,
+        ),
+    ],
+)
+def test_connections_begin_with_a_proxy_header(value: Object, first: bytes, answered: bool) -> None:
+    objects = [gateway(), service("one"), route("web", [{"backendRefs": to("one")}])]
+    objects.append(policy("p", "Gateway/edge", frontend={"proxyProtocol": value}))
+    with settings_lab(objects) as lab, socket.create_connection(lab.address, timeout=20) as client:
+        client.sendall(first + b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        received = b""
+        try:
+            while part := client.recv(4096):
+                received += part
+        except ConnectionError:
+            pass
+        assert received.startswith(b"HTTP/1.1 200") is answered
+        assert (b"203.0.113.9" in received) is (answered and bool(first))

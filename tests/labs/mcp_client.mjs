@@ -1,0 +1,94 @@
+// Clients of the official TypeScript SDKs: `node mcp_client.mjs SUITE SDK MODE URL`.
+//
+// SUITE is the folder that `make mcp-suite` fills, SDK is 1 (the old protocol) or 2 (both), MODE is `legacy` or `auto`.
+// The client does what a scenario of the conformance suite asks for, and prints what it saw. With GATEWAY, a port, it
+// asks there, and writes the port of URL to the file SWITCH, so that the gateway's backend is the server at URL.
+
+import { writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+const [suite, sdk, mode, address] = process.argv.slice(2);
+const require = createRequire(join(suite, "node_modules", "client.cjs"));
+const scenario = process.env.MCP_CONFORMANCE_SCENARIO ?? "";
+const context = JSON.parse(process.env.MCP_CONFORMANCE_CONTEXT ?? "{}");
+const url = new URL(address);
+if (process.env.GATEWAY) {
+  writeFileSync(process.env.SWITCH, url.port);
+  url.port = process.env.GATEWAY;
+}
+
+const capabilities = { elicitation: { form: { applyDefaults: true } }, sampling: {}, roots: {} };
+const information = { name: "tierwall-client", version: "1" };
+const elicited = async (request) =>
+  scenario ? { action: "accept", content: {} } : { action: "accept", content: { response: "yes", name: "Ada" } };
+const sampled = async () => ({ role: "assistant", model: "m", content: { type: "text", text: "Paris" } });
+let client, transport;
+if (sdk === "1") {
+  const { Client } = require("@modelcontextprotocol/sdk/client/index.js");
+  const { StreamableHTTPClientTransport } = require("@modelcontextprotocol/sdk/client/streamableHttp.js");
+  const { ElicitRequestSchema, CreateMessageRequestSchema } = require("@modelcontextprotocol/sdk/types.js");
+  client = new Client(information, { capabilities });
+  client.setRequestHandler(ElicitRequestSchema, elicited);
+  client.setRequestHandler(CreateMessageRequestSchema, sampled);
+  transport = new StreamableHTTPClientTransport(url);
+} else {
+  const { Client, StreamableHTTPClientTransport } = require("@modelcontextprotocol/client");
+  client = new Client(information, { capabilities, versionNegotiation: { mode } });
+  client.setRequestHandler("elicitation/create", elicited);
+  client.setRequestHandler("sampling/createMessage", sampled);
+  transport = new StreamableHTTPClientTransport(url);
+}
+
+// Return arguments that a schema takes.
+function argumentsFor(tool, tools) {
+  const properties = tool.inputSchema?.properties ?? {};
+  const simple = { number: 5, integer: 5, boolean: true, string: "x", array: [], object: {} };
+  const values = Object.entries(properties).map(([name, { type }]) => [name, simple[type] ?? null]);
+  if ("schema" in properties) {
+    return { schema: tools.find((other) => other !== tool).inputSchema };
+  }
+  return Object.fromEntries(values);
+}
+
+async function play() {
+  const { tools } = await client.listTools();
+  for (const name of ["Resources", "Prompts"]) {
+    try {
+      const [first] = Object.values(await client[`list${name}`]())[0];
+      if (name === "Resources" && first) await client.readResource({ uri: first.uri });
+      if (name === "Prompts" && first) await client.getPrompt({ name: first.name, arguments: {} });
+    } catch {
+      // The server of this scenario has none of these.
+    }
+  }
+  const calls = context.toolCalls ?? tools.map((tool) => ({ name: tool.name, arguments: argumentsFor(tool, tools) }));
+  for (const call of calls) {
+    await client.callTool(call).catch((error) => console.error(call.name, String(error)));
+  }
+}
+
+async function ask() {
+  const isNew = sdk === "2" && mode === "auto";
+  const asking = isNew ? ["test_input_required_result_elicitation", {}] : ["test_elicitation", { message: "?" }];
+  const sampling = isNew ? ["test_input_required_result_sampling", {}] : ["test_sampling", { prompt: "?" }];
+  const call = ([name, values]) => client.callTool({ name, arguments: values });
+  const said = {
+    tools: (await client.listTools()).tools.length,
+    resources: (await client.listResources()).resources.length,
+    text: (await call(["test_simple_text", {}])).content[0].text,
+    elicited: (await call(asking)).content[0].text,
+    sampled: (await call(sampling)).content[0].text,
+    read: (await client.readResource({ uri: "test://static-text" })).contents[0].text,
+    prompt: (await client.getPrompt({ name: "test_simple_prompt" })).messages.length,
+    version: client.getNegotiatedProtocolVersion?.() ?? transport.protocolVersion,
+  };
+  console.log(JSON.stringify(said));
+}
+
+await client.connect(transport);
+try {
+  await (scenario ? play() : ask());
+} finally {
+  await client.close();
+}

@@ -60,13 +60,7 @@ def world(*more: Object, without: tuple[str, ...] = ()) -> tierwall.World:
             {"source": sa("shopper", namespace="agents"), "authorization": mcp(calls("refund"))},
         ),
     ]
-    replaced = {(each["kind"], each["metadata"]["namespace"], each["metadata"]["name"]) for each in more}
-    kept = [
-        each
-        for each in objects
-        if (each["kind"], each["metadata"]["namespace"], each["metadata"]["name"]) not in replaced
-    ]
-    return tierwall.load(objects=[*kept, *more]).without(*without)
+    return tierwall.load(objects=objects).overlay(objects=more).without(*without)
 
 
 def ask(asked: tierwall.World, **changed: Any) -> tierwall.Answer:

@@ -11,7 +11,7 @@ import tierwall
 from tests.network.test_network_ends import worlds as network_worlds
 from tests.randomness import examples
 from tests.reference.path import LABEL, walk
-from tests.worlds.network_clusters import PORTS
+from tests.worlds.network_clusters import KEYS, PORTS
 from tests.worlds.network_snapshots import snapshot
 from tests.worlds.tool_objects import backend, calls, mcp, on_backend, on_gateway, sa, v1
 
@@ -27,6 +27,8 @@ def worlds(draw: st.DrawFn) -> list[Object]:
     namespace = draw(st.sampled_from(sorted({pod["metadata"]["namespace"] for pod in pods})))
     for pod in pods:
         if draw(st.booleans()):
+            pod["status"]["phase"] = "Running"
+        if draw(st.booleans()):
             pod["metadata"].setdefault("labels", {})[LABEL] = draw(st.sampled_from(("gw", "gw", "gw", "other")))
         if draw(st.integers(0, 4)):
             pod["spec"]["serviceAccountName"] = draw(st.sampled_from(ACCOUNTS))
@@ -39,6 +41,11 @@ def worlds(draw: st.DrawFn) -> list[Object]:
     }
     place = draw(st.sampled_from(("front", "front", "front", "absent", "")))
     service = next(each for each in objects if each["kind"] == "Service" and each["metadata"]["namespace"] == namespace)
+    if draw(st.integers(0, 3)):
+        near = [pod for pod in pods if pod["metadata"]["namespace"] == namespace]
+        labels = draw(st.sampled_from(near))["metadata"]["labels"]
+        service["spec"]["selector"] = {key: labels[key] for key in KEYS if key in labels} or {"app": "x"}
+        service["spec"]["ports"][0]["protocol"] = "TCP"
     port = service["spec"]["ports"][0]["port"] if draw(st.integers(0, 3)) else draw(st.sampled_from(PORTS))
     behind = backend("tools", namespace=namespace, port=port, serviceName=place)
     if not place:
@@ -46,7 +53,9 @@ def worlds(draw: st.DrawFn) -> list[Object]:
     policies = []
     for number, target in enumerate((on_gateway("gw"), on_backend("tools"))):
         if draw(st.booleans()):
-            source = sa(draw(st.sampled_from(ACCOUNTS)), namespace=draw(st.sampled_from(("alpha", "beta", "gamma"))))
+            caller = draw(st.sampled_from(pods))
+            name = caller["spec"].get("serviceAccountName", "default")
+            source = sa(name, namespace=caller["metadata"]["namespace"])
             rule = {"source": source, "authorization": mcp(calls("add"))}
             policy = v1(f"p{number}", target, rule)
             policy["metadata"]["namespace"] = namespace

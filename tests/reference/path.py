@@ -15,15 +15,10 @@ LABEL = "gateway.networking.k8s.io/gateway-name"
 def walk(objects: list[Object], question: Object) -> Object:
     """Return the verdict of the path and of each hop."""
     cluster = Cluster(objects)
-    namespace, name = question["gateway"].split("/")
     gateway = next(each for each in cluster.kind("Gateway") if key(each) == question["gateway"])
-    pods = [
-        pod
-        for pod in cluster.kind("Pod")
-        if pod["metadata"]["namespace"] == namespace and pod["metadata"]["labels"].get(LABEL) == name and not ended(pod)
-    ]
+    pods = serving(cluster, gateway)
     source = next(pod for pod in cluster.kind("Pod") if key(pod) == question["from"])
-    account = f"{source['metadata']['namespace']}/{source['spec'].get('serviceAccountName', 'default')}"
+    account = account_of(source)
     call = {name: value for name, value in question.items() if name != "from"}
     call |= {"caller": {"serviceAccount": account}, "method": question.get("method", "tools/call")}
     (listener,) = gateway["spec"]["listeners"]
@@ -77,3 +72,80 @@ def backend(cluster: Cluster, name: str) -> list[tuple[Any, int]]:
     if not any(key(each) == service for each in cluster.kind("Service")):
         return []
     return members(cluster, f"Service/{service}", "TCP", mcp["port"])
+
+
+def around(objects: list[Object]) -> set[tuple[str, tuple[str, ...]]]:
+    """Return the guarded backends that others than the Gateway's pods reach, with these pods' owners."""
+    cluster = Cluster(objects)
+    (gateway,), (tools,) = cluster.kind("Gateway"), cluster.kind("XBackend")
+    if not cluster.kind("XAccessPolicy"):
+        return set()
+    to = [] if "hostname" in tools["spec"]["mcp"] else backend(cluster, key(tools))
+    proxies = {key(pod) for pod in serving(cluster, gateway)}
+    behind = {there for there, _ in to}
+    owners = {
+        owner(pod)
+        for pod in cluster.kind("Pod")
+        if not ended(pod) and not pod["spec"].get("hostNetwork") and key(pod) not in proxies | behind
+        for there, port in to
+        if network.decide(cluster, key(pod), there, "TCP", port)["verdict"] == "Allow"
+    }
+    # A single owner may be the Gateway itself, if its pods are not known.
+    if not owners or (not proxies and len(owners) == 1):
+        return set()
+    return {(f"XBackend/{key(tools)}", tuple(sorted(owners)))}
+
+
+def stopped(objects: list[Object]) -> set[tuple[str, str]]:
+    """Return the policies with the callers, and the backends with the Gateway, whose calls no connection carries."""
+    cluster = Cluster(objects)
+    (gateway,), (tools,) = cluster.kind("Gateway"), cluster.kind("XBackend")
+    (listener,) = gateway["spec"]["listeners"]
+    proxies = serving(cluster, gateway)
+    listening = [(key(pod), port) for pod in proxies for port in ports(cluster, pod, listener)]
+    placed = [each for each in objects if "namespace" in each["metadata"]]
+    policies = sorted(cluster.kind("XAccessPolicy"), key=lambda policy: str(policy["metadata"]["name"]))
+    accounts: dict[str, list[str]] = {}
+    for policy in policies:
+        source = policy["spec"]["rules"][0]["source"]["serviceAccount"]
+        accounts.setdefault(f"{source['namespace']}/{source['name']}", []).append(policy["metadata"]["name"])
+    call = {"gateway": key(gateway), "backend": key(tools), "method": "tools/call", "tool": "add"}
+    granted = [
+        account
+        for account in accounts
+        if tool.decide(placed, {**call, "caller": {"serviceAccount": account}})["verdict"] == "Allow"
+    ]
+    calls: set[tuple[str, str]] = set()
+    for account in granted:
+        pods = [key(pod) for pod in cluster.kind("Pod") if not ended(pod) and account_of(pod) == account]
+        if denied(cluster, pods, listening):
+            first = f"XAccessPolicy/{tools['metadata']['namespace']}/{min(accounts[account])}"
+            calls.add((first, f"ServiceAccount/{account}"))
+    to = [] if "hostname" in tools["spec"]["mcp"] else backend(cluster, key(tools))
+    if (granted or not policies) and denied(cluster, map(key, proxies), to):
+        calls.add((f"XBackend/{key(tools)}", f"Gateway/{key(gateway)}"))
+    return calls
+
+
+def denied(cluster: Cluster, sources: Iterable[str], to: list[tuple[Any, int]]) -> bool:
+    """Whether there are connections, and all of them are denied."""
+    ends = {there for there, _ in to}  # a pod needs no connection to itself
+    pairs = [(here, there, port) for here in sources if here not in ends for there, port in to]
+    verdicts = {network.decide(cluster, here, there, "TCP", port)["verdict"] for here, there, port in pairs}
+    return verdicts == {"Deny"}
+
+
+def serving(cluster: Cluster, gateway: Object) -> list[Object]:
+    """Return the pods of a Gateway."""
+    name, namespace = gateway["metadata"]["name"], gateway["metadata"]["namespace"]
+    labelled = [pod for pod in cluster.kind("Pod") if pod["metadata"]["labels"].get(LABEL) == name]
+    return [pod for pod in labelled if pod["metadata"]["namespace"] == namespace and not ended(pod)]
+
+
+def account_of(pod: Object) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['spec'].get('serviceAccountName', 'default')}"
+
+
+def owner(pod: Object) -> str:
+    owned = pod["metadata"].get("ownerReferences")
+    return f"Deployment/{pod['metadata']['namespace']}/{owned[0]['name']}" if owned else f"Pod/{key(pod)}"

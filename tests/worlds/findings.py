@@ -50,6 +50,32 @@ WIDGETS = cluster(
     "apiextensions.k8s.io/v1",
 )
 
+# paths
+
+LABELLED: Object = {"matchLabels": {"gateway.networking.k8s.io/gateway-name": "prod-gateway"}}
+# A call of the pod `agent` passes the Gateway's pod on its way to the backend's, which admits nobody else in its own
+# namespace.
+PATH: list[Object] = [
+    tool.gateway(protocol="HTTPS"),
+    tool.backend(),
+    tool.route("r", "prod-gateway", "payment-service"),
+    tool.v1(
+        "p",
+        tool.on_gateway(),
+        {"source": tool.sa("default"), "authorization": tool.mcp(tool.calls("pay"), **tool.BASE)},
+    ),
+    tool.manifest("v1", "Service", "s", {"selector": {"app": "s"}, "ports": [{"port": 80, "targetPort": 9000}]}),
+    pod("prod", "s", app="s"),
+    pod("prod", "proxy", **LABELLED["matchLabels"]),
+    pod("prod", "agent", app="agent"),
+    network_policy(
+        "s",
+        {"from": [{"podSelector": {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}}]},
+        namespace="prod",
+        podSelector={"matchLabels": {"app": "s"}},
+    ),
+]
+
 # gateway
 
 
@@ -261,6 +287,8 @@ GRID: dict[str, Row] = {
             tool.v1("p", tool.on_gateway(), {"source": tool.sa()}),
         ],
     ),
+    "TW413": Row("TW413", [*PATH, network_policy("closed", namespace="prod", podSelector=LABELLED)]),
+    "TW414": Row("TW414", [*PATH, pod("prod", "web")]),
     "TW501": Row("TW107 TW501", [chain({"type": "RBAC", "name": "r"}, {"type": "Node", "name": "r"})]),
     "TW502": Row("TW502", [allow("p", 'request.verb == "create" && request.verb == "delete"')]),
     "TW503": Row(

@@ -62,6 +62,7 @@ CHECKS = (
     Check("tool", "tool:policy_findings", _ACCESS),
     Check("tool", "tool:level_findings", _ACCESS),
     Check("tool", "tool:name_findings", _ACCESS),
+    Check("tool", "path:path_findings", _ACCESS),
     Check("api", "api:api_findings", _AUTHORIZATION),
 )
 

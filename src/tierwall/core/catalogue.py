@@ -120,6 +120,8 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW410": CodeInfo(_N, "expression is not portable"),
     "TW411": CodeInfo(_W, "rule can never match"),
     "TW412": CodeInfo(_N, "callers have no identity without TLS"),
+    "TW413": CodeInfo(_W, "network stops a granted call"),
+    "TW414": CodeInfo(_W, "backend can be reached around its Gateway"),
     # 5xx: api
     "TW501": CodeInfo(_E, "authorizer chain cannot be used"),
     "TW502": CodeInfo(_W, "policy can never allow"),

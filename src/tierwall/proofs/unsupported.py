@@ -1,4 +1,4 @@
-"""What a proof cannot say: the construct and its place. It makes the proof Unknown, never true or false."""
+"""Constructs that a proof cannot express, and their places. One makes the proof Unknown, never true or false."""
 
 from __future__ import annotations
 

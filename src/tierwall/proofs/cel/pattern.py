@@ -262,7 +262,7 @@ class Reader:
 
 def branches(tree: Tree) -> list[Branch]:
     """Return the ways to match a tree, with anchors at their ends turned into facts about the branch."""
-    found: list[Branch] = []
+    ways: list[Branch] = []
     waiting = [(False, _parts(tree), False)]
     while waiting:
         begins, parts, ends = waiting.pop()
@@ -270,7 +270,7 @@ def branches(tree: Tree) -> list[Branch]:
             begins, parts = True, parts[1:]
         while parts and parts[-1] == Anchor(True):
             ends, parts = True, parts[:-1]
-        if len(waiting) + len(found) > _MAX_BRANCHES:
+        if len(waiting) + len(ways) > _MAX_BRANCHES:
             raise Unsupported("so many anchors in a regular expression")
         if parts and isinstance(parts[0], Choice) and _has_anchor(parts[0]):
             waiting += [(begins, (*_parts(branch), *parts[1:]), ends) for branch in parts[0].branches]
@@ -279,8 +279,8 @@ def branches(tree: Tree) -> list[Branch]:
         elif any(map(_has_anchor, parts)):
             raise Unsupported("an anchor inside a regular expression")
         else:
-            found.append(Branch(begins, parts, ends))
-    return found
+            ways.append(Branch(begins, parts, ends))
+    return ways
 
 
 def _parts(tree: Tree) -> tuple[Tree, ...]:

@@ -14,7 +14,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from tierwall.proofs.pattern import EVERYTHING, Chars, Choice, Ranges, Reader, Repeat, Sequence, Tree, branches, union
+from tierwall.proofs.cel.pattern import (
+    EVERYTHING,
+    Chars,
+    Choice,
+    Ranges,
+    Reader,
+    Repeat,
+    Sequence,
+    Tree,
+    branches,
+    union,
+)
 from tierwall.proofs.unsupported import Unsupported
 
 MAX_STATES = 2_000
@@ -145,9 +156,9 @@ class Languages:
         waiting: deque[tuple[str, tuple[int, ...]]] = deque([("", tuple(tests))])
         while waiting:
             text, state = waiting.popleft()
-            found = members.setdefault(tuple(self._nullable[language] for language in state), [])
-            if len(found) < count:
-                found.append(text)
+            shortest = members.setdefault(tuple(self._nullable[language] for language in state), [])
+            if len(shortest) < count:
+                shortest.append(text)
             for chars in classes:
                 after = tuple([self._derive(language, ord(chars[0])) for language in state])
                 for char in chars:
@@ -158,7 +169,7 @@ class Languages:
                     waiting.append((text + char, after))
             if len(visits) > limit:
                 raise Unsupported("so many tests on one string")
-        return [Region(passes, tuple(found), len(found) < count) for passes, found in members.items()]
+        return [Region(passes, tuple(shortest), len(shortest) < count) for passes, shortest in members.items()]
 
     def _classes(self, tests: list[int], count: int) -> list[str]:
         """Return some characters of each class that no test tells apart, the most readable first."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tierwall.cel.library.regex import matches
-from tierwall.proofs.language import Languages, Region
+from tierwall.proofs.cel.language import Languages, Region
 from tierwall.proofs.unsupported import Unsupported
 
 ALPHABET = "abAB0-/. \né"

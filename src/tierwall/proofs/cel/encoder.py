@@ -1,0 +1,320 @@
+"""CEL as a circuit: when an expression is true, when it is false, and, where it is neither, when it is an error.
+
+Exactly what the evaluator does (`cel.evaluate`), for every value of the variables at once: `&&`, `||`, `all` and
+`exists` absorb errors, `?:` evaluates one branch, a missing field is an error unless `has` or `?.` asks for it.
+What has no translation is `Unsupported`, with its place. Cost limits are not part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from tierwall.cel.environment import Environment
+from tierwall.cel.evaluate.dispatch import has_field, optional_field
+from tierwall.cel.library.optionals import LAZY
+from tierwall.cel.syntax import ast
+from tierwall.cel.values import OptionalValue, map_keys
+from tierwall.proofs.cel.functions import Functions
+from tierwall.proofs.cel.terms import (
+    NOTHING,
+    Comparing,
+    Constant,
+    Items,
+    Leaf,
+    Some,
+    Term,
+    boolean,
+    decided,
+    defined,
+    merged,
+    optional,
+    rails,
+    under,
+)
+from tierwall.proofs.cel.unknown import Demands, Kind, Unknown, World
+from tierwall.proofs.circuit import FALSE, TRUE
+from tierwall.proofs.unsupported import Unsupported
+
+MAX_ROUNDS = 40
+Result = TypeVar("Result")
+
+
+class Rails(msgspec.Struct, frozen=True):
+    """The literals that say that an expression is true, and that it is false; it is an error if neither is."""
+
+    true: int
+    false: int
+
+
+def settle(build: Callable[[World], Result], spare: int = 0) -> tuple[World, Result]:
+    """Write a question down in worlds with more and more elements, until one has all that the question asks for."""
+    demands = Demands({}, {})
+    for _ in range(MAX_ROUNDS):
+        world = World(demands, spare)
+        try:
+            result = build(world)
+        except RecursionError:
+            raise Unsupported("so deep an expression") from None
+        if demands.covers(world.found):
+            return world, result
+        demands = demands.joined(world.found)
+    raise Unsupported("lists that depend on each other")
+
+
+class Encoder:
+    """Translates expressions over the variables of one world."""
+
+    def __init__(self, world: World, environment: Environment, variables: Mapping[str, Leaf]) -> None:
+        self._world = world
+        self._circuit = world.circuit
+        self._environment = environment
+        self._variables = variables
+        self._comparing = Comparing(world)
+        self._functions = Functions(self._comparing, environment)
+
+    def rails(self, node: ast.Expr) -> Rails:
+        """Return when an expression is true, and when it is false."""
+        return Rails(*rails(self._circuit, self._term(node, {})))
+
+    def _term(self, node: ast.Expr, scope: Mapping[str, Term]) -> Term:
+        self._world.check_size()
+        try:
+            return self._translated(node, scope)
+        except Unsupported as error:
+            if error.at < 0 and getattr(node, "at", -1) >= 0:
+                raise Unsupported(error.construct, node.at) from None
+            raise
+
+    def _translated(self, node: ast.Expr, scope: Mapping[str, Term]) -> Term:
+        match node:
+            case ast.Literal():
+                return [(TRUE, Constant(node.value))]
+            case ast.Ident():
+                return self._name(node.name, scope)
+            case ast.Select():
+                name = ast.dotted_name(node)
+                if name is not None and name in self._variables and name.partition(".")[0] not in scope:
+                    return self._name(name, scope)
+                step = self._optional_field if node.optional else self._field
+                return self._each(self._term(node.operand, scope), lambda leaf: step(leaf, node.field))
+            case ast.Has():
+                return self._each(self._term(node.operand, scope), lambda leaf: self._has(leaf, node.field))
+            case ast.Call():
+                return self._call(node, scope)
+            case ast.ListExpr():
+                return self._list(node, scope)
+            case ast.MapExpr():
+                return self._map(node, scope)
+            case ast.Comprehension():
+                return self._comprehension(node, scope)
+            case ast.Bind():
+                return self._bind(node, scope)
+            case ast.MessageExpr():
+                return []
+
+    def _each(self, term: Term, step: Callable[[Leaf], Term]) -> Term:
+        """Apply a step to every leaf."""
+        return merged(
+            self._circuit, [under(self._circuit, guard, step(leaf)) for guard, leaf in term if guard != FALSE]
+        )
+
+    def _name(self, name: str, scope: Mapping[str, Term]) -> Term:
+        if name in scope:
+            return scope[name]
+        name = name.removeprefix(".")
+        if name in self._variables:
+            return [(TRUE, self._variables[name])]
+        raise Unsupported(f"`{name}`")
+
+    def _field(self, leaf: Leaf, name: str) -> Term:
+        match leaf:
+            case Unknown():
+                field = leaf.field(name)
+                return [(field.present, field.value)] if field is not None else []
+            case Constant(value=dict() as entries):
+                return [(TRUE, Constant(entries[name]))] if name in entries else []
+            case Some() | Constant(value=OptionalValue()):
+                return self._optional_field(leaf, name)
+        return []
+
+    def _optional_field(self, leaf: Leaf, name: str) -> Term:
+        if isinstance(leaf, Constant):
+            if isinstance(leaf.value, list) or (
+                isinstance(leaf.value, OptionalValue) and isinstance(leaf.value.value, list)
+            ):
+                return []
+            return [(TRUE, Constant(optional_field(leaf.value, name)))]
+        inner = leaf.value if isinstance(leaf, Some) else leaf
+        if isinstance(inner, Constant):
+            return (
+                self._optional_field(inner, name) if not isinstance(inner.value, OptionalValue) else [(TRUE, NOTHING)]
+            )
+        if isinstance(inner, Items):
+            return []
+        if not isinstance(inner, Unknown):
+            return [(TRUE, NOTHING)]
+        field = inner.field(name)
+        present = field.present if field is not None else FALSE
+        term: Term = [(self._circuit.all_of((-inner.is_kind(Kind.LIST), -present)), NOTHING)]
+        return term if field is None else [(present, Some(field.value)), *term]
+
+    def _has(self, leaf: Leaf, name: str) -> Term:
+        inner = leaf.value if isinstance(leaf, Some) else leaf
+        match inner:
+            case Unknown():
+                field = inner.field(name)
+                present = field.present if field is not None else FALSE
+                return decided(self._circuit, -inner.is_kind(Kind.LIST), present)
+            case Items():
+                return []
+            case Constant(value=value):
+                if isinstance(value, OptionalValue) and leaf is inner:
+                    value = value.value
+                return [] if isinstance(value, list) else [(TRUE, Constant(has_field(value, name)))]
+        return boolean(FALSE, TRUE)
+
+    def _call(self, node: ast.Call, scope: Mapping[str, Term]) -> Term:
+        function, args = self._environment.resolve_call(node)
+        circuit = self._circuit
+        if function in ast.LOGICAL:
+            sides = [rails(circuit, self._term(arg, scope)) for arg in args]
+            trues, falses = [true for true, _ in sides], [false for _, false in sides]
+            if function == "_&&_":
+                return boolean(circuit.all_of(trues), circuit.any_of(falses))
+            return boolean(circuit.any_of(trues), circuit.all_of(falses))
+        if function == ast.CONDITIONAL:
+            true, false = rails(circuit, self._term(args[0], scope))
+            branches = [
+                under(circuit, guard, self._term(arg, scope))
+                for guard, arg in zip((true, false), args[1:], strict=True)
+                if guard != FALSE
+            ]
+            return merged(circuit, branches)
+        terms = [self._term(arg, scope) for arg in args]
+        if function in LAZY and len(terms) == 2:
+            return self._each(terms[0], lambda leaf: self._or(leaf, terms[1], unwraps=function == "orValue"))
+        return self._functions.call(function, terms)
+
+    def _or(self, leaf: Leaf, default: Term, unwraps: bool) -> Term:
+        match leaf:
+            case Some():
+                return [(TRUE, leaf.value if unwraps else leaf)]
+            case Constant(value=OptionalValue(present=True, value=value)):
+                return [(TRUE, Constant(value) if unwraps else leaf)]
+            case Constant(value=OptionalValue()):
+                return default
+        return []
+
+    def _list(self, node: ast.ListExpr, scope: Mapping[str, Term]) -> Term:
+        terms = [self._term(element, scope) for element in node.elements]
+        if node.optional and any(place in node.optional for place in range(len(terms))):
+            raise Unsupported("`?` in a list", node.at)
+        constants = [term[0][1] for term in terms if len(term) == 1 and term[0][0] == TRUE]
+        known = [leaf.value for leaf in constants if isinstance(leaf, Constant)]
+        if len(known) == len(terms):
+            return [(TRUE, Constant(known))]
+        everything = self._circuit.all_of(defined(self._circuit, term) for term in terms)
+        entries = tuple((TRUE, term) for term in terms)
+        return [(everything, Items(entries, lambda count: None))] if everything != FALSE else []
+
+    def _map(self, node: ast.MapExpr, scope: Mapping[str, Term]) -> Term:
+        from tierwall.cel.errors import Failure
+        from tierwall.cel.evaluate.evaluator import Evaluator
+
+        if not ast.is_constant(node):
+            raise Unsupported("a map with values that are not known", node.at)
+        try:
+            return [(TRUE, Constant(Evaluator(node, self._environment).evaluate({})))]
+        except Failure:
+            return []
+
+    def _bind(self, node: ast.Bind, scope: Mapping[str, Term]) -> Term:
+        value = self._term(node.value, scope)
+        if node.macro == "bind":
+            body = self._term(node.body, {**scope, node.variable: value})
+            return under(self._circuit, defined(self._circuit, value), body)
+
+        def present(leaf: Leaf) -> Term:
+            if isinstance(leaf, Constant) and isinstance(leaf.value, OptionalValue):
+                if not leaf.value.present:
+                    return [(TRUE, NOTHING)]
+                inner: Leaf = Constant(leaf.value.value)
+            elif isinstance(leaf, Some):
+                inner = leaf.value
+            else:
+                return []
+            body = self._term(node.body, {**scope, node.variable: [(TRUE, inner)]})
+            return body if node.macro == "optFlatMap" else [(guard, optional(result)) for guard, result in body]
+
+        return self._each(value, present)
+
+    def _comprehension(self, node: ast.Comprehension, scope: Mapping[str, Term]) -> Term:
+        if len(node.variables) != 1 or node.macro == "sortBy":
+            raise Unsupported(f"`{node.macro}` with {len(node.variables)} variables", node.at)
+        return self._each(
+            self._term(node.target, scope),
+            lambda leaf: merged(
+                self._circuit,
+                [under(self._circuit, guard, self._loop(node, items, scope)) for guard, items in self._items(leaf)],
+            ),
+        )
+
+    def _items(self, leaf: Leaf) -> list[tuple[int, Items]]:
+        match leaf:
+            case Items():
+                return [(TRUE, leaf)]
+            case Constant(value=list() as items) | Constant(value=dict() as items):
+                elements = items if isinstance(items, list) else map_keys(items)
+                entries = tuple((TRUE, [(TRUE, Constant(item))]) for item in elements)
+                return [(TRUE, Items(entries, lambda count: None))]  # type: ignore[arg-type]
+            case Unknown():
+                kinds = [kind for kind in (Kind.LIST, Kind.MAP) if leaf.is_kind(kind) != FALSE]
+                return [(leaf.is_kind(kind), self._comparing.items(leaf, kind)) for kind in kinds]
+        return []
+
+    def _loop(self, node: ast.Comprehension, items: Items, scope: Mapping[str, Term]) -> Term:
+        circuit = self._circuit
+        items.ask_for(2 if node.macro == "exists_one" else 1)
+        presents = [present for present, _ in items.entries]
+
+        def each(body: ast.Expr) -> list[Term]:
+            return [self._term(body, {**scope, node.variables[0]: element}) for _, element in items.entries]
+
+        tests = (
+            [rails(circuit, term) for term in each(node.args[0])] if node.macro != "map" or len(node.args) > 1 else []
+        )
+        passes = [circuit.all_of((present, true)) for present, (true, _) in zip(presents, tests, strict=False)]
+        fails = [circuit.all_of((present, false)) for present, (_, false) in zip(presents, tests, strict=False)]
+        sound = circuit.all_of(
+            circuit.any_of((-present, true, false)) for present, (true, false) in zip(presents, tests, strict=False)
+        )
+        match node.macro:
+            case "all":
+                every = circuit.all_of(
+                    circuit.any_of((-present, true)) for present, (true, _) in zip(presents, tests, strict=True)
+                )
+                return boolean(every, circuit.any_of(fails))
+            case "exists":
+                none = circuit.all_of(
+                    circuit.any_of((-present, false)) for present, (_, false) in zip(presents, tests, strict=True)
+                )
+                return boolean(circuit.any_of(passes), none)
+            case "exists_one":
+                at_least = self._world.at_least
+                return decided(circuit, sound, circuit.all_of((at_least(passes, 1), -at_least(passes, 2))))
+            case "filter":
+                kept = tuple((test, element) for test, (_, element) in zip(passes, items.entries, strict=True))
+                return [(sound, Items(kept, items.ask_for, is_dense=False))]
+            case "map":
+                results = each(node.args[-1])
+                shown = passes if tests else presents
+                whole = [
+                    circuit.any_of((-show, defined(circuit, result)))
+                    for show, result in zip(shown, results, strict=True)
+                ]
+                entries = tuple(zip(shown, results, strict=True))
+                return [(circuit.all_of((sound, *whole)), Items(entries, items.ask_for, items.is_dense and not tests))]
+        raise Unsupported(f"`{node.macro}`", node.at)

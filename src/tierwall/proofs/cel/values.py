@@ -1,0 +1,305 @@
+"""The values of unknowns: which there are, as clauses, and which ones a model stands for.
+
+The tests on a string cut all strings into regions, comparisons cut numbers at their constants. An unknown is in just
+one region. Unknowns that are compared with one another form a group: they share their regions, each region shows as
+many members as the group has unknowns, and a region with fewer is taken apart into its members, which are equal to
+themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, pairwise
+from math import inf, nextafter
+from typing import Any
+
+import msgspec
+
+from tierwall.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint
+from tierwall.proofs.cel.language import Languages
+from tierwall.proofs.cel.unknown import Kind, Number, Shape, Unknown, World
+from tierwall.proofs.circuit import TRUE
+from tierwall.proofs.solver import CircuitSolver
+from tierwall.proofs.unsupported import Unsupported
+
+MAX_GROUP = 12
+_CONTAINERS = (Kind.LIST, Kind.MAP)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A region of strings or numbers: the tests that it passes, members, and whether it has no others."""
+
+    passes: Mapping[Any, bool]
+    members: tuple[Any, ...]
+    is_single: bool
+
+
+class Values:
+    """The regions of every unknown of a world. Making it adds the clauses; nothing may be asked of the world later."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        # By kind and unknown: its regions and their literals, and the group that it belongs to.
+        self._places: dict[tuple[Kind, int], list[tuple[int, Place]]] = {}
+        self._groups: dict[Kind, dict[int, list[Unknown]]] = {}
+        for kind in (Kind.STRING, Kind.NUMBER):
+            for group in self._grouped(kind):
+                self._regions(kind, group)
+        for kind in _CONTAINERS:
+            for group in self._grouped(kind):
+                if len(group) > 1 and any(unknown.is_looked_into or not unknown.shape.is_open for unknown in group):
+                    raise Unsupported("== between lists or maps that are looked into")
+                self._transitive(kind, group)
+
+    def preferences(self) -> list[int]:
+        """Return literals whose truth makes a counterexample small, the most important first."""
+        wanted: list[int] = []
+        for unknown in sorted(self._world.unknowns, key=lambda unknown: (len(unknown.path), unknown.number)):
+            contents = (*unknown.fields.values(), *unknown.elements, *unknown.extras)
+            wanted += [-element.present for element in contents]
+        for unknown in self._world.unknowns:
+            wanted += [unknown.is_kind(kind) for kind in unknown.shape.kinds]
+            wanted.append(-unknown.truth)
+            for kind in (Kind.STRING, Kind.NUMBER):
+                wanted += [literal for literal, _ in self._places.get((kind, unknown.number), ())]
+        wanted += [-literal for known in self._world.equalities.values() for _, literal in sorted(known.items())]
+        return wanted
+
+    def value(self, unknown: Unknown, model: CircuitSolver) -> Any:
+        """Return the value that a model gives to an unknown."""
+        kind = next(kind for kind in unknown.shape.kinds if model.is_true(unknown.is_kind(kind)))
+        match kind:
+            case Kind.NULL:
+                return None
+            case Kind.BOOL:
+                return model.is_true(unknown.truth)
+            case Kind.STRING | Kind.NUMBER:
+                return self._member(kind, unknown, model)
+        if (rank := self._rank(kind, unknown, model)) is not None:
+            return [rank] if kind is Kind.LIST else {"key": rank}
+        if kind is Kind.LIST:
+            return [self.value(item.value, model) for item in unknown.elements if model.is_true(item.present)]
+        entries = {name: field for name, field in unknown.fields.items() if model.is_true(field.present)}
+        for extra in unknown.extras:
+            if model.is_true(extra.present):
+                assert isinstance(extra.key, Unknown)
+                entries[self._member(Kind.STRING, extra.key, model)] = extra
+        missing = unknown.shape.required - unknown.fields.keys()
+        simplest = {name: simplest_value(unknown.shape.fields[name]) for name in sorted(missing)}
+        return {name: self.value(entry.value, model) for name, entry in entries.items()} | simplest
+
+    def literals(self, unknown: Unknown, kind: Kind, value: Any) -> list[int]:
+        """Return the literals of the region that a string or number is in. Tests put values into worlds by it."""
+        places = self._places.get((kind, unknown.number), ())
+        passed: dict[Any, bool]
+        if kind is Kind.STRING:
+            languages = self._world.languages
+            passed = {test: languages.has(test, value) for test in unknown.languages}
+        else:
+            passed = {
+                (sign, constant): value < constant if sign == "<" else value == constant
+                for sign, constant in unknown.comparisons
+            }
+        literals = [literal if passed[test] else -literal for test, literal in _tests(unknown, kind).items()]
+        for literal, place in places:
+            is_here = (
+                value in place.members
+                if place.is_single
+                else all(place.passes.get(test, truth) is truth for test, truth in passed.items())
+            )
+            if not is_here:
+                literals.append(-literal)
+        return literals
+
+    def _grouped(self, kind: Kind) -> Iterable[list[Unknown]]:
+        """Yield the unknowns that are tied by equality, and each other one alone."""
+        unknowns = self._world.unknowns
+        leader = {unknown.number: unknown.number for unknown in unknowns}
+
+        def find(number: int) -> int:
+            while leader[number] != number:
+                number = leader[number]
+            return number
+
+        for first, second in self._world.equalities.get(kind, {}):
+            leader[find(second)] = find(first)
+        groups: dict[int, list[Unknown]] = {}
+        for unknown in unknowns:
+            if kind in unknown.shape.kinds:
+                groups.setdefault(find(unknown.number), []).append(unknown)
+        for group in groups.values():
+            if len(group) > MAX_GROUP:
+                raise Unsupported("so many values compared with one another")
+            self._groups.setdefault(kind, {}).update((unknown.number, group) for unknown in group)
+            yield group
+
+    def _regions(self, kind: Kind, group: list[Unknown]) -> None:
+        circuit = self._world.circuit
+        places = self._strings(group) if kind is Kind.STRING else _numbers(group)
+        for unknown in group:
+            allowed = [place for place in places if self._fits(kind, unknown, place)]
+            literals = circuit.variables(len(allowed)) if len(allowed) > 1 else [TRUE] * len(allowed)
+            circuit.require_one(literals)
+            self._places[kind, unknown.number] = list(zip(literals, allowed, strict=True))
+            for test, literal in _tests(unknown, kind).items():
+                for region, place in self._places[kind, unknown.number]:
+                    circuit.require(-region, literal if place.passes[test] else -literal)
+        self._transitive(kind, group)
+        if len(group) == 1:
+            return
+        for first, second in combinations(group, 2):
+            equal = self._world.equality(kind, first, second)
+            regions = [
+                {id(place): literal for literal, place in self._places[kind, unknown.number]}
+                for unknown in (first, second)
+            ]
+            for place in places:
+                left, right = (known.get(id(place), -TRUE) for known in regions)
+                circuit.require(-equal, -left, right)
+                circuit.require(-equal, left, -right)
+                if place.is_single:
+                    circuit.require(equal, -left, -right)
+
+    def _fits(self, kind: Kind, unknown: Unknown, place: Place) -> bool:
+        if kind is Kind.NUMBER:
+            return any(_is_number(unknown, member) for member in place.members)
+        pattern = unknown.shape.pattern
+        return pattern is None or place.passes[self._world.languages.matching(pattern, whole=True)]
+
+    def _transitive(self, kind: Kind, group: list[Unknown]) -> None:
+        if len(group) < 3:
+            return
+        if kind is Kind.NUMBER and any(unknown.shape.number == "number" for unknown in group):
+            raise Unsupported("== between three numbers that may be doubles")
+        equality, require = self._world.equality, self._world.circuit.require
+        for a, b, c in combinations(group, 3):
+            ab, bc, ac = equality(kind, a, b), equality(kind, b, c), equality(kind, a, c)
+            require(-ab, -bc, ac)
+            require(-ab, -ac, bc)
+            require(-ac, -bc, ab)
+
+    def _strings(self, group: list[Unknown]) -> list[Place]:
+        languages = self._world.languages
+        tests = {test: None for unknown in group for test in unknown.languages}
+        patterns = (unknown.shape.pattern for unknown in group)
+        tests |= {languages.matching(pattern, whole=True): None for pattern in patterns if pattern is not None}
+        names, places = list(tests), []
+        for region in languages.regions(names, len(group)):
+            passes = dict(zip(names, region.passes, strict=True))
+            if region.is_complete and len(group) > 1:
+                places += [Place(passes, (member,), True) for member in region.members]
+            else:
+                places.append(Place(passes, region.members, False))
+        return places
+
+    def _member(self, kind: Kind, unknown: Unknown, model: CircuitSolver) -> Any:
+        """Return the string or number: of those in one region, equal ones get the same member, others the next."""
+        place = self._place(kind, unknown, model)
+        members = [member for member in place.members if kind is Kind.STRING or _is_number(unknown, member)]
+        taken = 0
+        for other in self._groups[kind][unknown.number]:
+            if other is unknown:
+                break
+            if not model.is_true(other.is_kind(kind)) or self._place(kind, other, model) is not place:
+                continue
+            if model.is_true(self._world.equality(kind, unknown, other)):
+                return self._member(kind, other, model)
+            taken += 1
+        member = members[min(taken, len(members) - 1)]
+        return Uint(member) if kind is Kind.NUMBER and unknown.shape.number == "uint" else member
+
+    def _place(self, kind: Kind, unknown: Unknown, model: CircuitSolver) -> Place:
+        return next(place for literal, place in self._places[kind, unknown.number] if model.is_true(literal))
+
+    def _rank(self, kind: Kind, unknown: Unknown, model: CircuitSolver) -> int | None:
+        """Return a number that only equal lists or maps share; None where none is compared with another."""
+        group = self._groups[kind][unknown.number]
+        if len(group) == 1:
+            return None
+        for rank, other in enumerate(group):
+            equal = self._world.equality(kind, unknown, other)
+            if other is unknown or (model.is_true(other.is_kind(kind)) and model.is_true(equal)):
+                return rank
+        return None
+
+
+def simplest_value(shape: Shape) -> Any:
+    """Return a value of a shape that nothing asks about."""
+    match shape.kinds[0]:
+        case Kind.STRING:
+            languages = Languages()
+            language = languages.anything if shape.pattern is None else languages.matching(shape.pattern, whole=True)
+            return next(region.members[0] for region in languages.regions([language]) if region.passes[0])
+        case Kind.MAP:
+            return {name: simplest_value(shape.fields[name]) for name in sorted(shape.required)}
+    return {Kind.NUMBER: 0, Kind.BOOL: False, Kind.LIST: [], Kind.NULL: None}[shape.kinds[0]]
+
+
+def _tests(unknown: Unknown, kind: Kind) -> Mapping[Any, int]:
+    return unknown.languages if kind is Kind.STRING else unknown.comparisons
+
+
+def _is_number(unknown: Unknown, member: Number) -> bool:
+    match unknown.shape.number:
+        case "int":
+            return isinstance(member, int) and INT_MIN <= member <= INT_MAX
+        case "uint":
+            return isinstance(member, int) and 0 <= member <= UINT_MAX
+    return not isinstance(member, int) or INT_MIN <= member <= INT_MAX
+
+
+def _numbers(group: Sequence[Unknown]) -> list[Place]:
+    """Cut numbers at the constants that the group is compared with; one near zero comes first."""
+    tests = {test for unknown in group for test in unknown.comparisons}
+    cuts: set[Number] = {constant for _, constant in tests}
+    if any(unknown.shape.number == "uint" for unknown in group):
+        cuts.add(0)
+    count = len(group)
+    for low, high in _gaps(cuts):
+        # Between two constants there may be fewer integers than unknowns: then each is a region of its own.
+        inside = _integers(low, high, count)
+        if len(inside) < count:
+            cuts.update(inside)
+    points = [(cut, cut) for cut in sorted(cuts)]
+    places: list[Place] = []
+    for low, high in (*_gaps(cuts), *points):
+        members: tuple[Number, ...] = (low,) if low == high else tuple(_integers(low, high, count))
+        if not members:
+            members = tuple(_doubles(low, high, count))
+        if not members:
+            continue
+        example = members[0]
+        passes = {
+            (sign, constant): example < constant if sign == "<" else example == constant for sign, constant in tests
+        }
+        places.append(Place(passes, members, low == high))
+    return sorted(places, key=lambda place: (abs(place.members[0]), place.members[0] < 0))
+
+
+def _gaps(cuts: Iterable[Number]) -> list[tuple[Number, Number]]:
+    ordered = [-inf, *sorted(cuts), inf]
+    return list(pairwise(ordered))
+
+
+def _integers(low: Number, high: Number, count: int) -> list[int]:
+    """Return up to `count` integers between, those nearest to zero first."""
+    first = INT_MIN if low == -inf else int(low // 1) + 1
+    last = INT_MAX if high == inf else -int(-high // 1) - 1
+    if first > last:
+        return []
+    start = min(max(0, first), last)
+    if start == last:
+        return list(range(last, max(first, last - count + 1) - 1, -1))
+    if start == first:
+        return list(range(first, min(last, first + count - 1) + 1))
+    return [number for number in (*range(count), *range(-1, -count - 1, -1)) if first <= number <= last][:count]
+
+
+def _doubles(low: Number, high: Number, count: int) -> list[float]:
+    """Return up to `count` doubles between two numbers without an integer between them."""
+    members: list[float] = []
+    middle = (low + high) / 2
+    while low < middle < high and len(members) < count:
+        members.append(middle)
+        middle = nextafter(middle, inf)
+    return members

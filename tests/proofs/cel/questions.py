@@ -260,45 +260,50 @@ class Written:
 
     def literals(self, variables: dict[str, Any]) -> list[int] | None:
         """The literals that say that the variables have these values; None if the world has too few elements."""
-        placed: dict[int, Any] = {}
-        literals: list[int] = []
-        waiting = [(unknown, variables[name]) for name, unknown in self.variables.items()]
-        while waiting:
-            unknown, value = waiting.pop()
-            placed[unknown.number] = value
-            kind = kind_of(value)
-            literals += [unknown.is_kind(other) * (1 if other is kind else -1) for other in unknown.shape.kinds]
-            if kind is Kind.BOOL:
-                literals.append(unknown.truth if value else -unknown.truth)
-            elif kind in (Kind.STRING, Kind.NUMBER):
-                literals += self.values.literals(unknown, kind, value)
-            elif kind is Kind.LIST:
-                if unknown.elements and len(value) > len(unknown.elements):
-                    return None
-                literals += [-element.present for element in unknown.elements[len(value) :]]
-                for element, item in zip(unknown.elements, value, strict=False):
-                    literals.append(element.present)
-                    waiting.append((element.value, item))
-            elif kind is Kind.MAP:
-                for name, field in unknown.fields.items():
-                    literals.append(field.present if name in value else -field.present)
-                    if name in value:
-                        waiting.append((field.value, value[name]))
-                rest = [name for name in value if name not in unknown.fields]
-                if unknown.extras and len(rest) > len(unknown.extras):
-                    return None
-                literals += [-extra.present for extra in unknown.extras[len(rest) :]]
-                for extra, name in zip(unknown.extras, rest, strict=False):
-                    assert isinstance(extra.key, Unknown)
-                    literals.append(extra.present)
-                    waiting += [(extra.key, name), (extra.value, value[name])]
-        for kind, known in self.world.equalities.items():
-            for (first, second), literal in known.items():
-                if first in placed and second in placed:
-                    left, right = placed[first], placed[second]
-                    if kind_of(left) is kind_of(right) is kind:
-                        literals.append(literal if equal(left, right) else -literal)
-        return literals
+        return placed(self.values, [(unknown, variables[name]) for name, unknown in self.variables.items()])
+
+
+def placed(values: Values, pairs: list[tuple[Unknown, Any]]) -> list[int] | None:
+    """The literals that say that unknowns have these values; None if the world has too few elements."""
+    known: dict[int, Any] = {}
+    literals: list[int] = []
+    waiting = list(pairs)
+    while waiting:
+        unknown, value = waiting.pop()
+        known[unknown.number] = value
+        kind = kind_of(value)
+        literals += [unknown.is_kind(other) * (1 if other is kind else -1) for other in unknown.shape.kinds]
+        if kind is Kind.BOOL:
+            literals.append(unknown.truth if value else -unknown.truth)
+        elif kind in (Kind.STRING, Kind.NUMBER):
+            literals += values.literals(unknown, kind, value)
+        elif kind is Kind.LIST:
+            if unknown.elements and len(value) > len(unknown.elements):
+                return None
+            literals += [-element.present for element in unknown.elements[len(value) :]]
+            for element, item in zip(unknown.elements, value, strict=False):
+                literals.append(element.present)
+                waiting.append((element.value, item))
+        elif kind is Kind.MAP:
+            for name, field in unknown.fields.items():
+                literals.append(field.present if name in value else -field.present)
+                if name in value:
+                    waiting.append((field.value, value[name]))
+            rest = [name for name in value if name not in unknown.fields]
+            if unknown.extras and len(rest) > len(unknown.extras):
+                return None
+            literals += [-extra.present for extra in unknown.extras[len(rest) :]]
+            for extra, name in zip(unknown.extras, rest, strict=False):
+                assert isinstance(extra.key, Unknown)
+                literals.append(extra.present)
+                waiting += [(extra.key, name), (extra.value, value[name])]
+    for kind, equalities in pairs[0][0].world.equalities.items():
+        for (first, second), literal in equalities.items():
+            if first in known and second in known:
+                left, right = known[first], known[second]
+                if kind_of(left) is kind_of(right) is kind:
+                    literals.append(literal if equal(left, right) else -literal)
+    return literals
 
 
 def kind_of(value: Any) -> Kind:

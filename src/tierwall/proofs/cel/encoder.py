@@ -19,17 +19,21 @@ from tierwall.cel.syntax import ast
 from tierwall.cel.values import OptionalValue, map_keys
 from tierwall.proofs.cel.functions import Functions
 from tierwall.proofs.cel.terms import (
+    MISSING,
     NOTHING,
     Comparing,
     Constant,
     Items,
     Leaf,
+    Missing,
     Some,
     Term,
     boolean,
     decided,
     defined,
     merged,
+    missing,
+    open_if,
     optional,
     rails,
     under,
@@ -38,7 +42,7 @@ from tierwall.proofs.cel.unknown import Demands, Kind, Unknown, World
 from tierwall.proofs.circuit import FALSE, TRUE
 from tierwall.proofs.unsupported import Unsupported
 
-MAX_ROUNDS = 40
+MAX_ROUNDS = 12
 Result = TypeVar("Result")
 
 
@@ -47,6 +51,8 @@ class Rails(msgspec.Struct, frozen=True):
 
     true: int
     false: int
+    # It depends on data that the request does not carry: then it is neither true nor false, and no error.
+    missing: int = FALSE
 
 
 def settle(build: Callable[[World], Result], spare: int = 0) -> tuple[World, Result]:
@@ -77,7 +83,8 @@ class Encoder:
 
     def rails(self, node: ast.Expr) -> Rails:
         """Return when an expression is true, and when it is false."""
-        return Rails(*rails(self._circuit, self._term(node, {})))
+        term = self._term(node, {})
+        return Rails(*rails(self._circuit, term), missing(self._circuit, term))
 
     def _term(self, node: ast.Expr, scope: Mapping[str, Term]) -> Term:
         self._world.check_size()
@@ -117,9 +124,12 @@ class Encoder:
 
     def _each(self, term: Term, step: Callable[[Leaf], Term]) -> Term:
         """Apply a step to every leaf."""
-        return merged(
-            self._circuit, [under(self._circuit, guard, step(leaf)) for guard, leaf in term if guard != FALSE]
-        )
+        results = []
+        for guard, leaf in term:
+            if guard != FALSE:
+                result: Term = [(TRUE, leaf)] if isinstance(leaf, Missing) else step(leaf)
+                results.append(under(self._circuit, guard, result))
+        return merged(self._circuit, results)
 
     def _name(self, name: str, scope: Mapping[str, Term]) -> Term:
         if name in scope:
@@ -180,18 +190,22 @@ class Encoder:
         function, args = self._environment.resolve_call(node)
         circuit = self._circuit
         if function in ast.LOGICAL:
-            sides = [rails(circuit, self._term(arg, scope)) for arg in args]
+            operands = [self._term(arg, scope) for arg in args]
+            sides = [rails(circuit, operand) for operand in operands]
             trues, falses = [true for true, _ in sides], [false for _, false in sides]
             if function == "_&&_":
-                return boolean(circuit.all_of(trues), circuit.any_of(falses))
-            return boolean(circuit.any_of(trues), circuit.all_of(falses))
+                result = boolean(circuit.all_of(trues), circuit.any_of(falses))
+            else:
+                result = boolean(circuit.any_of(trues), circuit.all_of(falses))
+            return open_if(circuit, circuit.any_of(missing(circuit, operand) for operand in operands), result)
         if function == ast.CONDITIONAL:
-            true, false = rails(circuit, self._term(args[0], scope))
+            test = self._term(args[0], scope)
             branches = [
                 under(circuit, guard, self._term(arg, scope))
-                for guard, arg in zip((true, false), args[1:], strict=True)
+                for guard, arg in zip(rails(circuit, test), args[1:], strict=True)
                 if guard != FALSE
             ]
+            branches.append([(guard, leaf) for guard, leaf in test if isinstance(leaf, Missing)])
             return merged(circuit, branches)
         terms = [self._term(arg, scope) for arg in args]
         if function in LAZY and len(terms) == 2:
@@ -216,9 +230,11 @@ class Encoder:
         known = [leaf.value for leaf in constants if isinstance(leaf, Constant)]
         if len(known) == len(terms):
             return [(TRUE, Constant(known))]
-        everything = self._circuit.all_of(defined(self._circuit, term) for term in terms)
-        entries = tuple((TRUE, term) for term in terms)
-        return [(everything, Items(entries, lambda count: None))] if everything != FALSE else []
+        circuit = self._circuit
+        absent = circuit.any_of(missing(circuit, term) for term in terms)
+        everything = circuit.all_of((-absent, *(defined(circuit, term) for term in terms)))
+        entries = tuple((TRUE, _known(term)) for term in terms)
+        return [(everything, Items(entries, lambda count: None)), (absent, MISSING)]
 
     def _map(self, node: ast.MapExpr, scope: Mapping[str, Term]) -> Term:
         from tierwall.cel.errors import Failure
@@ -283,9 +299,11 @@ class Encoder:
         def each(body: ast.Expr) -> list[Term]:
             return [self._term(body, {**scope, node.variables[0]: element}) for _, element in items.entries]
 
-        tests = (
-            [rails(circuit, term) for term in each(node.args[0])] if node.macro != "map" or len(node.args) > 1 else []
-        )
+        judged = each(node.args[0]) if node.macro != "map" or len(node.args) > 1 else []
+        tests = [rails(circuit, term) for term in judged]
+        absent = [
+            circuit.all_of((present, missing(circuit, term))) for present, term in zip(presents, judged, strict=False)
+        ]
         passes = [circuit.all_of((present, true)) for present, (true, _) in zip(presents, tests, strict=False)]
         fails = [circuit.all_of((present, false)) for present, (_, false) in zip(presents, tests, strict=False)]
         sound = circuit.all_of(
@@ -296,18 +314,19 @@ class Encoder:
                 every = circuit.all_of(
                     circuit.any_of((-present, true)) for present, (true, _) in zip(presents, tests, strict=True)
                 )
-                return boolean(every, circuit.any_of(fails))
+                return open_if(circuit, circuit.any_of(absent), boolean(every, circuit.any_of(fails)))
             case "exists":
                 none = circuit.all_of(
                     circuit.any_of((-present, false)) for present, (_, false) in zip(presents, tests, strict=True)
                 )
-                return boolean(circuit.any_of(passes), none)
+                return open_if(circuit, circuit.any_of(absent), boolean(circuit.any_of(passes), none))
             case "exists_one":
                 at_least = self._world.at_least
-                return decided(circuit, sound, circuit.all_of((at_least(passes, 1), -at_least(passes, 2))))
+                result = decided(circuit, sound, circuit.all_of((at_least(passes, 1), -at_least(passes, 2))))
+                return open_if(circuit, circuit.any_of(absent), result)
             case "filter":
                 kept = tuple((test, element) for test, (_, element) in zip(passes, items.entries, strict=True))
-                return [(sound, Items(kept, items.ask_for, is_dense=False))]
+                return [(sound, Items(kept, items.ask_for, is_dense=False)), (circuit.any_of(absent), MISSING)]
             case "map":
                 results = each(node.args[-1])
                 shown = passes if tests else presents
@@ -315,6 +334,17 @@ class Encoder:
                     circuit.any_of((-show, defined(circuit, result)))
                     for show, result in zip(shown, results, strict=True)
                 ]
-                entries = tuple(zip(shown, results, strict=True))
-                return [(circuit.all_of((sound, *whole)), Items(entries, items.ask_for, items.is_dense and not tests))]
+                absent += [
+                    circuit.all_of((show, missing(circuit, result)))
+                    for show, result in zip(shown, results, strict=True)
+                ]
+                lacking = circuit.any_of(absent)
+                entries = tuple(zip(shown, map(_known, results), strict=True))
+                made = Items(entries, items.ask_for, items.is_dense and not tests)
+                return [(circuit.all_of((sound, -lacking, *whole)), made), (lacking, MISSING)]
         raise Unsupported(f"`{node.macro}`", node.at)
+
+
+def _known(term: Term) -> Term:
+    """Return the leaves that do not depend on missing data."""
+    return [(guard, leaf) for guard, leaf in term if not isinstance(leaf, Missing)]

@@ -17,12 +17,14 @@ from tierwall.cel.library.cost import CALL_LIMIT
 from tierwall.cel.library.regex import compile_pattern
 from tierwall.cel.values import NUMERIC, OptionalValue, map_keys
 from tierwall.proofs.cel.terms import (
+    MISSING,
     NOTHING,
     Cased,
     Comparing,
     Constant,
     Items,
     Leaf,
+    Missing,
     Size,
     Some,
     Term,
@@ -82,6 +84,9 @@ class Functions:
             guard = self._circuit.all_of(guard for guard, _ in chosen)
             if guard != FALSE:
                 leaves = [leaf for _, leaf in chosen]
+                if any(isinstance(leaf, Missing) for leaf in leaves):
+                    results.append([(guard, MISSING)])
+                    continue
                 results.append(under(self._circuit, guard, self._apply(function, leaves)))
         return merged(self._circuit, results)
 
@@ -207,8 +212,7 @@ class Functions:
             case Unknown():
                 results: list[Term] = []
                 if container.is_kind(Kind.LIST) != FALSE:
-                    items_of = self._comparing.items(container, Kind.LIST)
-                    test = self._comparing.contains(items_of, item)
+                    test = self._comparing.is_element(container, item)
                     results.append(decided(self._circuit, container.is_kind(Kind.LIST), test))
                 if container.is_kind(Kind.MAP) != FALSE:
                     test = any_of(entry.present for entry in self._comparing.entry(container, item))

@@ -51,9 +51,14 @@ class Items(msgspec.Struct, frozen=True, eq=False):
     is_dense: bool = True
 
 
-Leaf: TypeAlias = Constant | Some | Cased | Size | Items | Unknown
+class Missing(msgspec.Struct, frozen=True):
+    """Data that a request does not carry: what depends on it stays open. It absorbs nothing and is absorbed."""
+
+
+Leaf: TypeAlias = Constant | Some | Cased | Size | Items | Unknown | Missing
 Term: TypeAlias = list[tuple[int, Leaf]]
 
+MISSING = Missing()
 TRUTH, FALSEHOOD = Constant(True), Constant(False)
 NOTHING = Constant(NONE)
 
@@ -93,6 +98,19 @@ def rails(circuit: Circuit, term: Term) -> tuple[int, int]:
             true.append(circuit.all_of((guard, leaf.truth)))
             false.append(circuit.all_of((guard, -leaf.truth)))
     return circuit.any_of(true), circuit.any_of(false)
+
+
+def missing(circuit: Circuit, term: Term) -> int:
+    """Return the literal that says that a term depends on missing data."""
+    return circuit.any_of(guard for guard, leaf in term if isinstance(leaf, Missing))
+
+
+def open_if(circuit: Circuit, condition: int, term: Term) -> Term:
+    """Return a bool that depends on missing data where the condition holds and nothing settles it."""
+    if condition == FALSE:
+        return term
+    true, false = rails(circuit, term)
+    return [*term, (circuit.all_of((condition, -true, -false)), MISSING)]
 
 
 def decided(circuit: Circuit, guard: int, test: int) -> Term:
@@ -189,6 +207,16 @@ class Comparing:
             for present, term in container.entries
             for guard, leaf in term
         )
+
+    def is_element(self, container: Unknown, item: Leaf) -> int:
+        """`item in list`: a constant is looked for once, however often a question asks."""
+        if not isinstance(item, Constant) or not isinstance(item.value, str):
+            return self.contains(self.items(container, Kind.LIST), item)
+        known = self.world.members
+        key = container.number, item.value
+        if key not in known:
+            known[key] = self.contains(self.items(container, Kind.LIST), item)
+        return known[key]
 
     def entry(self, mapping: Unknown, key: Leaf) -> list[Element]:
         """Return the entries of a map that may have this key, with guards that say that they do."""

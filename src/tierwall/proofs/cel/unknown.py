@@ -21,7 +21,8 @@ from tierwall.proofs.cel.language import Languages
 from tierwall.proofs.circuit import FALSE, TRUE, Circuit
 from tierwall.proofs.unsupported import Unsupported
 
-MAX_ELEMENTS = 16
+# Lists of strings, such as groups, are cheap: each constant that is looked for needs an element.
+MAX_ELEMENTS, MAX_STRINGS = 16, 64
 MAX_SIZE = 400_000
 # Comparisons of numbers beyond this would depend on how doubles are rounded.
 MAX_NUMBER = 1 << 53
@@ -180,7 +181,7 @@ class Unknown:
         path = (*self.path, kind)
         elements = self.world.found.elements
         elements[path] = max(elements.get(path, 0), self.asked[kind])
-        if self.asked[kind] > MAX_ELEMENTS:
+        if self.asked[kind] > (MAX_STRINGS if self.shape.inner is STRING else MAX_ELEMENTS):
             raise Unsupported(f"so many elements of `{'.'.join(self.path)}`")
 
     @property
@@ -218,6 +219,8 @@ class World:
         self.spare = spare
         self.found = Demands({}, {})
         self.unknowns: list[Unknown] = []
+        # Constants that lists were asked for.
+        self.members: dict[tuple[int, str], int] = {}
         self.equalities: dict[Kind, dict[tuple[int, int], int]] = {}
 
     def unknown(self, name: str, shape: Shape = ANY) -> Unknown:

@@ -1,0 +1,303 @@
+"""Every request that may come to the api plane: its attributes and its data, as unknowns (docs/prove.md#what-may-come).
+
+A request is about a resource or about a path. `object` is null for delete and given otherwise; `oldObject` is null for
+create and connect. `request.name` of a create without a name is that of the object. A request that carries no objects
+(get, list, watch, paths) has no data at all: what a policy says about `object` there stays open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tierwall.api.algebra.request import CONNECT_RESOURCES, CONNECT_VERBS, OPERATIONS
+from tierwall.api.authorizers.expression import ENVIRONMENT
+from tierwall.api.question import ApiQuestion
+from tierwall.cel.syntax import ast
+from tierwall.proofs.api.region import ApiRegion
+from tierwall.proofs.cel.encoder import Encoder, Rails
+from tierwall.proofs.cel.region import in_set
+from tierwall.proofs.cel.terms import MISSING, Comparing, Constant, Leaf
+from tierwall.proofs.cel.unknown import STRING, STRINGS, Element, Kind, Shape, Unknown, World
+from tierwall.proofs.cel.values import Values
+from tierwall.proofs.circuit import FALSE
+from tierwall.proofs.solver import CircuitSolver
+from tierwall.resources.snapshot import Snapshot
+
+_REQUIREMENT = Shape(
+    (Kind.MAP,),
+    fields={"key": STRING, "operator": STRING, "values": STRINGS},
+    is_closed=True,
+    required=frozenset(("key", "operator", "values")),
+)
+_SELECTOR = Shape((Kind.LIST,), inner=_REQUIREMENT)
+_USER = Shape(
+    (Kind.MAP,),
+    fields={
+        "username": STRING,
+        "groups": STRINGS,
+        "uid": STRING,
+        "extra": Shape((Kind.MAP,), inner=STRINGS),
+    },
+    is_closed=True,
+    required=frozenset(("username", "groups", "uid", "extra")),
+)
+_NAMES = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "namespace", "name", "path")
+_REQUEST = Shape(
+    (Kind.MAP,),
+    fields={
+        **dict.fromkeys(_NAMES, STRING),
+        "userInfo": _USER,
+        "labelSelector": _SELECTOR,
+        "fieldSelector": _SELECTOR,
+    },
+    is_closed=True,
+    required=frozenset((*_NAMES, "userInfo")),
+)
+_STRING_MAP = Shape((Kind.MAP,), inner=STRING)
+_METADATA = Shape(
+    (Kind.MAP,), fields={"name": STRING, "namespace": STRING, "labels": _STRING_MAP, "annotations": _STRING_MAP}
+)
+_OBJECT = Shape((Kind.NULL, Kind.MAP), fields={"metadata": _METADATA, "apiVersion": STRING, "kind": STRING})
+_SHAPES = {
+    "object": _OBJECT,
+    "oldObject": _OBJECT,
+    "options": Shape((Kind.NULL, Kind.MAP)),
+    "operation": Shape((Kind.NULL, Kind.STRING)),
+    "namespaceObject": _OBJECT,
+}
+# The attributes of questions, and where expressions find them.
+_ATTRIBUTES = {"verb": "verb", "group": "apiGroup", "version": "apiVersion"}
+_QUESTION = {"oldObject": "old_object", "namespaceObject": "namespace_object"}
+
+
+class UnknownRequest:
+    """A request in a world, and what holds for every request."""
+
+    def __init__(self, world: World, snapshots: tuple[Snapshot, ...]) -> None:
+        self.world = world
+        self.circuit = world.circuit
+        self.comparing = Comparing(world)
+        self.request = world.unknown("request", _REQUEST)
+        # The name in the URL: `request.name` is another one where only the object has a name.
+        self.name = world.unknown("name", STRING)
+        self.data = {name: world.unknown(name, shape) for name, shape in _SHAPES.items()}
+        self._snapshots = snapshots
+        self._mentioned: set[str] = set()
+        with_data: dict[str, Leaf] = {"request": self.request, **self.data}
+        without: dict[str, Leaf] = {"request": self.request, **dict.fromkeys(self.data, MISSING)}
+        without |= {"impersonatedRequest": MISSING}
+        self._with_data = Encoder(world, ENVIRONMENT, with_data)
+        self._without_data = Encoder(world, ENVIRONMENT, without)
+        self.is_connect = self._connect()
+        self.is_about_path = -self.equals("path", "")
+        writes = self.one_of("verb", OPERATIONS)
+        self.carries_data = self.circuit.all_of((-self.is_about_path, self.circuit.any_of((writes, self.is_connect))))
+        self._require_what_holds()
+
+    def field(self, name: str) -> Unknown:
+        """Return an attribute as expressions name it; `name` is that of the URL."""
+        if name == "name":
+            return self.name
+        parent = self.request
+        if name in ("username", "groups", "uid", "extra"):
+            parent = _present(self.request, "userInfo").value
+        return _present(parent, name).value
+
+    def equals(self, field: str, value: str) -> int:
+        """Return whether an attribute is this string."""
+        return self.comparing.equal(self.field(field), Constant(value))
+
+    def one_of(self, field: str, values: Iterable[str]) -> int:
+        """Return whether an attribute is one of these strings."""
+        return self.field(field).in_language(self.world.languages.one_of(sorted(values)))
+
+    def in_group(self, group: str) -> int:
+        """Return whether the user is in a group."""
+        return self.comparing.is_element(self.field("groups"), Constant(group))
+
+    def rails(self, expression: ast.Expr) -> tuple[Rails, int]:
+        """Return when an expression is true and false, and when it depends on data that the request does not carry.
+
+        The second literal says that it may be true whatever the data is: it is true without any.
+        """
+        names = set(_names(expression))
+        self._mentioned |= names
+        carried = self._with_data.rails(expression)
+        if names.isdisjoint(_SHAPES):
+            return carried, FALSE
+        bare = self._without_data.rails(expression)
+        choose, has_data = self.circuit.choose, self.carries_data
+        rails = Rails(
+            choose(has_data, carried.true, bare.true),
+            choose(has_data, carried.false, bare.false),
+            self.circuit.all_of((-has_data, bare.missing)),
+        )
+        return rails, self.circuit.all_of((-has_data, carried.true))
+
+    def where(self, expression: ast.Expr) -> int:
+        """Return whether an expression of a region is true; data that a request does not carry is null in it."""
+        self._mentioned |= set(_names(expression))
+        return self._with_data.rails(expression).true
+
+    def assume(self, expression: ast.Expr) -> None:
+        """Let an expression be true of every object that may come."""
+        for name in ("object", "oldObject"):
+            variables: dict[str, Leaf] = {"request": self.request, **self.data, "object": self.data[name]}
+            holds = Encoder(self.world, ENVIRONMENT, variables).rails(expression).true
+            self.circuit.require(self.data[name].is_kind(Kind.NULL), holds)
+
+    def within(self, region: ApiRegion) -> list[int]:
+        """Return the literals that say that the request is in a region."""
+        literals = [
+            in_set(self.field({"user": "username"}.get(key, _ATTRIBUTES.get(key, key))), values)
+            for key, values in region.fields.items()
+        ]
+        literals += [self.in_group(group) for group in region.has_groups]
+        literals += [-self.in_group(group) for group in region.lacks_groups]
+        return literals if region.where is None else [*literals, self.where(region.where)]
+
+    def finish(self) -> None:
+        """Require what holds for namespaces, if an expression reads them."""
+        if "namespaceObject" not in self._mentioned:
+            return
+        namespace = self.data["namespaceObject"]
+        metadata = _present(namespace, "metadata").value
+        name = _present(metadata, "name")
+        is_map = namespace.is_kind(Kind.MAP)
+        self.circuit.require(-is_map, name.present)
+        self.circuit.require(-is_map, self.comparing.equal(name.value, self.field("namespace")))
+        declared = {
+            resource.name: resource.labels
+            for snapshot in self._snapshots
+            for resource in snapshot.of_kind("", "Namespace")
+        }
+        labels = _present(metadata, "labels")
+        for known, its_labels in sorted(declared.items()):
+            label_map = {**its_labels, "kubernetes.io/metadata.name": known}
+            same = self.circuit.all_of((labels.present, self.comparing.equal(labels.value, Constant(label_map))))
+            self.circuit.require(-is_map, -self.equals("namespace", known), same)
+
+    def question(self, values: Values, model: CircuitSolver) -> ApiQuestion:
+        """Return the question that a model stands for."""
+        request = values.value(self.request, model)
+        user = request["userInfo"]
+        selectors = {
+            field: request[key]
+            for field, key in (("label_selector", "labelSelector"), ("field_selector", "fieldSelector"))
+            if key in request
+        }
+        data: dict[str, Any] = {}
+        if model.is_true(self.carries_data):
+            data = {_QUESTION.get(name, name): values.value(unknown, model) for name, unknown in self.data.items()}
+        return ApiQuestion(
+            user=user["username"],
+            groups=user["groups"],
+            uid=user["uid"],
+            extra=user["extra"] or None,
+            verb=request["verb"],
+            group=request["apiGroup"],
+            version=request["apiVersion"],
+            resource=request["resource"],
+            subresource=request["subresource"],
+            namespace=request["namespace"],
+            name=values.value(self.name, model),
+            path=request["path"],
+            **selectors,
+            **data,
+        )
+
+    def _connect(self) -> int:
+        resources = []
+        for combined in sorted(CONNECT_RESOURCES):
+            resource, _, subresource = combined.partition("/")
+            pair = self.equals("resource", resource), self.equals("subresource", subresource)
+            resources.append(self.circuit.all_of(pair))
+        return self.circuit.all_of(
+            (self.equals("apiGroup", ""), self.one_of("verb", CONNECT_VERBS), self.circuit.any_of(resources))
+        )
+
+    def _require_what_holds(self) -> None:
+        require, all_of = self.circuit.require, self.circuit.all_of
+        about_path = self.is_about_path
+        for field in ("apiGroup", "apiVersion", "resource", "subresource", "namespace", "name"):
+            require(-about_path, self.equals(field, ""))
+        require(about_path, -self.equals("resource", ""))
+        require(-self.equals("verb", ""))
+        # A request is about one kind; only access reviews may name them all.
+        star = self.world.languages.containing("*")
+        for field in ("apiGroup", "apiVersion", "resource"):
+            require(-self.field(field).in_language(star))
+        require(-self.equals("username", ""))
+        # Conditions of an impersonation travel in the user's extra, and are not part of proofs.
+        conditions = self.field("extra").field("k8s.io/impersonation-conditions")
+        if conditions is not None:
+            require(-conditions.present)
+        for selector in ("labelSelector", "fieldSelector"):
+            element = _present(self.request, selector)
+            require(-element.present, self.one_of("verb", ("list", "watch", "deletecollection")))
+        self._require_name()
+        self._require_data(all_of((self.carries_data, -self.is_connect)))
+
+    def _require_name(self) -> None:
+        """`request.name` is the name in the URL; that of the object for a create without one."""
+        require, equal = self.circuit.require, self.comparing.equal
+        name = _present(self.request, "name").value
+        from_object = self.circuit.all_of((self.equals("verb", "create"), equal(self.name, Constant(""))))
+        require(from_object, equal(name, self.name))
+        metadata = _present(self.data["object"], "metadata")
+        object_name = _present(metadata.value, "name")
+        is_named = self.circuit.all_of((self.carries_data, metadata.present, object_name.present))
+        require(-from_object, -is_named, equal(name, object_name.value))
+        require(-from_object, is_named, equal(name, Constant("")))
+
+    def _require_data(self, is_plain_write: int) -> None:
+        require = self.circuit.require
+        deletes = self.circuit.all_of((is_plain_write, self.one_of("verb", ("delete", "deletecollection"))))
+        creates = self.circuit.all_of((is_plain_write, self.equals("verb", "create")))
+        given, old = self.data["object"].is_kind(Kind.MAP), self.data["oldObject"].is_kind(Kind.MAP)
+        require(-given, self.carries_data)
+        require(-old, self.carries_data)
+        require(-self.carries_data, deletes, given)
+        require(-deletes, -given)
+        for literal in (creates, self.is_connect):
+            require(-literal, -old)
+        require(-is_plain_write, creates, old)
+        # Every object has metadata, except for the options of a connect request.
+        for name in ("object", "oldObject", "namespaceObject"):
+            present = _present(self.data[name], "metadata").present
+            require(-self.data[name].is_kind(Kind.MAP), present, self.is_connect if name == "object" else FALSE)
+        operation = self.data["operation"]
+        is_given = operation.is_kind(Kind.STRING)
+        require(-is_given, self.carries_data)
+        require(-self.carries_data, is_given)
+        for verb, word in OPERATIONS.items():
+            require(-is_plain_write, -self.equals("verb", verb), self.comparing.equal(operation, Constant(word)))
+        require(
+            -self.circuit.all_of((self.carries_data, self.is_connect)),
+            self.comparing.equal(operation, Constant("CONNECT")),
+        )
+        options = self.data["options"].is_kind(Kind.MAP)
+        require(-options, self.carries_data)
+        in_namespace = self.circuit.all_of((self.carries_data, -self.equals("namespace", "")))
+        namespace = self.data["namespaceObject"].is_kind(Kind.MAP)
+        require(-namespace, in_namespace)
+        require(namespace, -in_namespace)
+
+
+def _present(parent: Unknown, name: str) -> Element:
+    element = parent.field(name)
+    assert element is not None, f"there may be a field {name}"
+    return element
+
+
+def _names(expression: ast.Expr) -> list[str]:
+    """Return every name in an expression, bound ones included."""
+    names: list[str] = []
+    waiting = [expression]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Ident):
+            names.append(node.name.removeprefix("."))
+        waiting += ast.children(node)
+    return names

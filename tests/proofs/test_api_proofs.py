@@ -1,0 +1,318 @@
+"""Proofs about the api plane, held to its decision: for random policies and requests the circuit says the same."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+import tierwall
+from tests.proofs.cel.questions import placed
+from tests.randomness import seeds
+from tierwall import InputError, Proof, ProofResult
+from tierwall.api.algebra.request import OPERATIONS, ConditionData
+from tierwall.api.decide import decide
+from tierwall.api.model import chain_of
+from tierwall.api.question import ApiQuestion, attributes_of
+from tierwall.core.verdict import Verdict
+from tierwall.proofs.api.chain import ChainCircuit, ChainVerdict
+from tierwall.proofs.api.request import UnknownRequest
+from tierwall.proofs.cel.encoder import settle
+from tierwall.proofs.cel.unknown import World
+from tierwall.proofs.cel.values import Values
+from tierwall.proofs.solver import CircuitSolver
+
+EXPRESSIONS = (
+    "request.verb == 'create' && object.metadata.labels.owner == request.userInfo.username",
+    "request.verb in ['update', 'delete'] && oldObject.metadata.labels.env == 'prod'",
+    "'admins' in request.userInfo.groups",
+    "request.userInfo.groups.exists(g, g.startsWith('team-') && g != 'team-x')",
+    "request.resource == 'pods' && request.namespace == 'prod'",
+    "request.name == 'special'",
+    "operation == 'DELETE'",
+    "has(object.metadata.labels) && object.metadata.labels.all(k, k != 'secret')",
+    "object == null || object.spec.replicas <= 3",
+    "request.path.startsWith('/healthz')",
+    "object.spec.containers.all(c, c.image.startsWith('ok/'))",
+    "request.subresource == '' && request.userInfo.username != 'eve'",
+    "request.verb == 'list'",
+    "options.dryRun == ['All']",
+    "'not a bool'",
+    "request.nothing == 1",
+    "namespaceObject.metadata.labels.env == 'prod'",
+)
+
+
+def manifest(kind: str, name: str, **parts: Any) -> dict[str, Any]:
+    version = "rbac.authorization.k8s.io/v1" if "Role" in kind else "tierwall.io/v1alpha1"
+    namespace = parts.pop("namespace", None)
+    return {
+        "apiVersion": "v1" if kind == "Namespace" else version,
+        "kind": kind,
+        "metadata": {"name": name} | ({"namespace": namespace} if namespace else {}) | parts.pop("metadata", {}),
+        **parts,
+    }
+
+
+def random_objects(choose: Callable[[Any], Any]) -> list[dict[str, Any]]:
+    objects = [manifest("Namespace", "prod", metadata={"labels": {"env": "prod"}}), manifest("Namespace", "dev")]
+    for number in range(choose(range(1, 5))):
+        spec = {"effect": choose(("Allow", "Allow", "Deny", "NoOpinion")), "expression": choose(EXPRESSIONS)}
+        if choose((True, False)):
+            spec["expression"] += f" {choose(('&&', '||'))} {choose(EXPRESSIONS)}"
+        if choose(range(6)) == 0:
+            objects.append(manifest("AuthorizationPolicy", f"p{number}", namespace="prod", spec=spec))
+        else:
+            spec["effect"] = choose(("Allow", "Deny", "NoOpinion", "Alow")) if choose(range(8)) == 0 else spec["effect"]
+            objects.append(manifest("ClusterAuthorizationPolicy", f"p{number}", spec=spec))
+    rule = {"verbs": choose((["*"], ["create", "get"])), "apiGroups": ["", "apps"]}
+    rule["resources"] = choose((["pods"], ["*"], ["*/log", "pods/exec"]))
+    if choose((True, False)):
+        rule["resourceNames"] = ["special"]
+    urls = {"verbs": ["get"], "nonResourceURLs": choose((["/healthz"], ["/healthz/*"], ["*"]))}
+    objects.append(manifest("ClusterRole", "r", rules=[rule, urls]))
+    subject = {"kind": choose(("User", "Group")), "apiGroup": "rbac.authorization.k8s.io"}
+    subject["name"] = "alice" if subject["kind"] == "User" else "admins"
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"}
+    bound = {"roleRef": reference, "subjects": [subject]}
+    kind = choose(("ClusterRoleBinding", "RoleBinding"))
+    return [*objects, manifest(kind, "b", namespace="prod" if kind == "RoleBinding" else None, **bound)]
+
+
+def random_object(choose: Callable[[Any], Any], name: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name} if choose((True, True, False)) else {}
+    if choose((True, False)):
+        metadata["labels"] = {
+            key: choose(("alice", "prod", "x")) for key in ("owner", "env", "secret") if choose((0, 1))
+        }
+    containers = [{"image": choose(("ok/a", "bad"))} for _ in range(choose(range(3)))]
+    return {"metadata": metadata, "spec": {"replicas": choose((1, 5)), "containers": containers}}
+
+
+def random_question(choose: Callable[[Any], Any]) -> ApiQuestion:
+    common = {
+        "user": choose(("alice", "eve", "bob")),
+        "groups": [group for group in ("admins", "team-a", "team-x") if choose((True, False))],
+    }
+    if choose(range(6)) == 0:
+        return ApiQuestion(**common, verb="get", path=choose(("/healthz", "/healthz/x", "/metrics")))
+    verb = choose(("create", "update", "patch", "delete", "get", "list"))
+    subresource = choose(("", "", "", "log", "exec"))
+    name = choose(("", "special", "a")) if verb in ("create", "list") else choose(("special", "a"))
+    question = ApiQuestion(
+        **common,
+        verb=verb,
+        group=choose(("", "apps")),
+        version="v1",
+        resource=choose(("pods", "deployments")),
+        subresource=subresource,
+        namespace=choose(("prod", "dev", "")),
+        name=name,
+    )
+    attributes = attributes_of(question, [])
+    if not attributes.supports_conditions:
+        return question
+    namespace: dict[str, Any] = {
+        "metadata": {"name": question.namespace, "labels": {"kubernetes.io/metadata.name": question.namespace}}
+    }
+    if question.namespace == "prod":
+        namespace["metadata"]["labels"]["env"] = "prod"
+    deletes, creates = verb == "delete", verb == "create" or attributes.is_connect
+    return tierwall.ApiQuestion(
+        **{field: getattr(question, field) for field in (*common, "verb", "group", "version", "resource")},
+        subresource=subresource,
+        namespace=question.namespace,
+        name=name,
+        operation="CONNECT" if attributes.is_connect else OPERATIONS[verb],
+        object=None if deletes and not attributes.is_connect else random_object(choose, "special"),
+        old_object=None if creates else random_object(choose, "special"),
+        options=choose((None, {}, {"dryRun": ["All"]})),
+        namespace_object=namespace if question.namespace else None,
+    )
+
+
+@pytest.mark.hypothesis
+def test_the_circuit_of_a_chain_says_what_the_decision_says() -> None:
+    verdicts: Counter[object] = Counter()
+    for seed in seeds(25):
+        choose = random.Random(seed).choice
+        objects = random_objects(choose)
+        snapshot = tierwall.loads(yaml.safe_dump_all(objects), strict=False).snapshot
+
+        def build(world: World, snapshot: Any = snapshot) -> tuple[UnknownRequest, ChainVerdict]:
+            request = UnknownRequest(world, (snapshot,))
+            verdict = ChainCircuit(snapshot, request).verdict()
+            request.finish()
+            return request, verdict
+
+        world, (request, chain) = settle(build)
+        values, solver = Values(world), CircuitSolver(world.circuit)
+        for _ in range(25):
+            question = random_question(choose)
+            attributes = attributes_of(question, [])
+            data = None
+            if attributes.supports_conditions:
+                data = ConditionData(**{name: getattr(question, name) for name in _DATA})
+            final = decide(chain_of(snapshot), attributes, data).final
+            literals = placed(values, pairs(request, question, data))
+            if literals is None or final is None:
+                verdicts["left out"] += 1
+                continue
+            assert solver.possible(literals), (seed, question)
+            if any(solver.possible([*literals, literal]) for literal, _ in chain.open_because):
+                verdicts["open"] += 1
+                if not any(solver.possible([*literals, literal]) for literal, _ in chain.perhaps_allowed):
+                    verdicts["open, and not allowed"] += 1
+                    assert not solver.possible([*literals, chain.allows]), (seed, question, objects)
+                    assert final.verdict is not Verdict.ALLOW, (seed, question, objects)
+                continue
+            verdicts[final.verdict] += 1
+            says = [
+                verdict
+                for verdict in (Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION)
+                if solver.possible([*literals, *chain.is_verdict(verdict)])
+            ]
+            assert says == [final.verdict], (seed, question, objects)
+    assert verdicts["open, and not allowed"] > 10, verdicts
+    assert min(verdicts[verdict] for verdict in (Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION)) > 30, verdicts
+
+
+_DATA = ("operation", "object", "old_object", "options", "namespace_object")
+
+
+def pairs(request: UnknownRequest, question: ApiQuestion, data: ConditionData | None) -> list[Any]:
+    attributes = attributes_of(question, [])
+    value = attributes.request()
+    if attributes.is_name_unknown:
+        value["name"] = data.name if data is not None else ""
+    keys = {"old_object": "oldObject", "namespace_object": "namespaceObject"}
+    given = [(request.data[keys.get(name, name)], getattr(data, name) if data else None) for name in _DATA]
+    return [(request.request, value), (request.name, attributes.name), *given]
+
+
+OWN = """
+apiVersion: tierwall.io/v1alpha1
+kind: ClusterAuthorizationPolicy
+metadata: {name: own}
+spec:
+  effect: Allow
+  expression: >-
+    request.verb in ["create", "update"] && request.resource == "pods" &&
+    object.metadata.labels.owner == request.userInfo.username
+---
+apiVersion: tierwall.io/v1alpha1
+kind: ClusterAuthorizationPolicy
+metadata: {name: prod}
+spec:
+  effect: Deny
+  expression: request.namespace == "prod" && !("admins" in request.userInfo.groups)
+"""
+
+
+def prove(text: str = OWN, **proof: Any) -> ProofResult:
+    return tierwall.prove(tierwall.loads(text), Proof.from_dict(proof))
+
+
+@pytest.mark.parametrize(
+    ("region", "claim"),
+    [
+        ({"namespace": "prod", "groups": {"lacks": ["admins"]}}, {"always": "Deny"}),
+        ({"resource": {"not": ["pods"]}}, {"never": "Allow"}),
+        ({"verb": "create", "where": "!has(object.metadata.labels)"}, {"never": "Allow"}),
+        ({"user": "alice", "verb": "create", "where": "object.metadata.labels.owner != 'alice'"}, {"never": "Allow"}),
+        (
+            {"user": "a", "verb": "create", "resource": "pods", "namespace": "dev"}
+            | {"where": "object.metadata.labels.owner == 'a'"},
+            {"always": "Allow"},
+        ),
+        ({"path": {"prefix": "/"}}, {"always": "NoOpinion"}),
+        # Deletes have no new object.
+        ({"verb": "delete", "where": "object != null"}, {"never": "NoOpinion"}),
+    ],
+)
+def test_claims_that_hold_are_proved(region: dict[str, Any], claim: dict[str, str]) -> None:
+    result = prove(api=region, **claim)
+    assert result.proof == "Proved", result.sentence
+
+
+def test_a_refutation_is_a_small_question_with_its_answer() -> None:
+    result = prove(api={"verb": "create", "user": {"prefix": "eve"}}, never="Allow")
+    assert result.proof == "Refuted"
+    assert result.counterexample is not None
+    question = result.counterexample.question.to_dict()
+    assert {key: question[key] for key in ("user", "verb", "resource", "object")} == {
+        "user": "eve",
+        "verb": "create",
+        "resource": "pods",
+        "object": {"metadata": {"labels": {"owner": "eve"}}},
+    }
+    assert result.counterexample.answer.detail.final is Verdict.ALLOW
+
+
+def test_an_assumption_about_objects_narrows_what_may_come() -> None:
+    region = {"verb": "create", "resource": "pods", "user": "a", "namespace": "dev"}
+    claim: dict[str, Any] = {"api": region, "always": "Allow"}
+    assert prove(**claim).proof == "Refuted"
+    assert prove(**claim, assume={"objects": "object.metadata.labels.owner == 'a'"}).proof == "Proved"
+    with pytest.raises(InputError, match="not a CEL expression"):
+        prove(**claim, assume={"objects": "object."})
+
+
+def test_an_unknown_construct_and_an_open_request_are_named() -> None:
+    quantity = OWN.replace('request.namespace == "prod"', "quantity(object.x).sign() > 0")
+    result = prove(quantity, api={"verb": "create"}, never="Allow")
+    assert result.why == "quantity() in ClusterAuthorizationPolicy/prod spec.expression (1:1 of the expression)"
+    listing = OWN.replace('["create", "update"]', '["list"]')
+    assert prove(listing, api={"verb": "list"}, never="Allow").proof == "Proved"
+    result = prove(listing, api={"verb": "list", "namespace": "dev"}, never="Deny")
+    assert result.why == "ClusterAuthorizationPolicy/own asks about data that some requests of the region do not carry"
+    webhook = """
+apiVersion: apiserver.config.k8s.io/v1
+kind: AuthorizationConfiguration
+authorizers:
+- {type: CEL, name: policies}
+- type: Webhook
+  name: w
+  webhook:
+    timeout: 3s
+    subjectAccessReviewVersion: v1
+    matchConditionSubjectAccessReviewVersion: v1
+    failurePolicy: Deny
+    connectionInfo: {type: InClusterConfig}
+---
+"""
+    result = prove(webhook + OWN, api={"namespace": "dev"}, never="Deny")
+    assert result.why == "webhook `w` may answer anything"
+    assert (
+        prove(webhook + OWN, api={"namespace": "prod", "groups": {"lacks": ["admins"]}}, never="Allow").proof
+        == "Proved"
+    )
+
+
+def test_a_change_that_opens_something_is_refuted() -> None:
+    wider = OWN.replace('request.resource == "pods" &&', "")
+    opens, closes = (Proof.from_dict({word: {"against": "old", "planes": ["api"]}}) for word in ("noNew", "noLoss"))
+    old, new = tierwall.loads(OWN), tierwall.loads(wider)
+    result = tierwall.prove(new, opens, against=old)
+    assert result.proof == "Refuted"
+    assert result.counterexample is not None
+    assert result.counterexample.question.to_dict()["resource"] != "pods"
+    assert tierwall.prove(new, closes, against=old).proof == "Proved"
+    assert tierwall.prove(old, opens, against=new).proof == "Proved"
+
+
+def test_everything_wrong_with_a_region_is_said() -> None:
+    with pytest.raises(InputError) as raised:
+        prove(api={"usr": "a", "groups": {"has": 3}, "where": "object.", "verb": {"prefx": "a"}}, never="Alow")
+    messages = [diagnostic.message for diagnostic in raised.value.diagnostics]
+    assert [message.partition(",")[0].partition(":")[0] for message in messages] == [
+        "`where` is not a CEL expression",
+        "expected a list of groups as `has`",
+        "expected a value",
+        "expected one of Allow",
+        "unknown key `usr` in `api`",
+    ]

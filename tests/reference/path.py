@@ -75,7 +75,7 @@ def backend(cluster: Cluster, name: str) -> list[tuple[Any, int]]:
 
 
 def around(objects: list[Object]) -> set[tuple[str, tuple[str, ...]]]:
-    """Return the guarded backends that others than the Gateway's pods reach, with these pods' owners."""
+    """Return the guarded backends that others than the Gateway's pods reach, with those that rules let in."""
     cluster = Cluster(objects)
     (gateway,), (tools,) = cluster.kind("Gateway"), cluster.kind("XBackend")
     if not cluster.kind("XAccessPolicy"):
@@ -83,17 +83,20 @@ def around(objects: list[Object]) -> set[tuple[str, tuple[str, ...]]]:
     to = [] if "hostname" in tools["spec"]["mcp"] else backend(cluster, key(tools))
     proxies = {key(pod) for pod in serving(cluster, gateway)}
     behind = {there for there, _ in to}
-    owners = {
-        owner(pod)
+    others = [
+        pod
         for pod in cluster.kind("Pod")
         if not ended(pod) and not pod["spec"].get("hostNetwork") and key(pod) not in proxies | behind
-        for there, port in to
-        if network.decide(cluster, key(pod), there, "TCP", port)["verdict"] == "Allow"
-    }
+    ]
+    decisions = [(pod, network.decide(cluster, key(pod), there, "TCP", port)) for pod in others for there, port in to]
+    allowed = [(pod, decision) for pod, decision in decisions if decision["verdict"] == "Allow"]
+    owners = {owner(pod) for pod, _ in allowed}
     # A single owner may be the Gateway itself, if its pods are not known.
     if not owners or (not proxies and len(owners) == 1):
         return set()
-    return {(f"XBackend/{key(tools)}", tuple(sorted(owners)))}
+    # If a port is not closed to somebody, who gets in now says nothing about who will.
+    is_open = any("Default" in decision["ingress"][1] for _, decision in allowed)
+    return {(f"XBackend/{key(tools)}", () if is_open else tuple(sorted(owners)))}
 
 
 def stopped(objects: list[Object]) -> set[tuple[str, str]]:

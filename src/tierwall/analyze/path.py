@@ -7,13 +7,12 @@ all of them. And a grant is worth nothing if no connection carries the call.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct
 
 from tierwall.analyze.closing_policy import closing_policy
 from tierwall.analyze.path_matrix import PathMatrix, PortOfPod
-from tierwall.core.answer import DEFAULT
+from tierwall.core.answer import DEFAULT, Decider
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import rule_place
 from tierwall.core.verdict import Verdict
@@ -39,8 +38,6 @@ from tierwall.tool.rules import TRUST_DOMAIN, AccessPolicy, AccessRule, CallerId
 from tierwall.tool.ways import BackendWay, routed_ways, unrouted_ways
 
 IMPOSSIBLE, AROUND = "TW413", "TW414"
-# The hint is about the deciders of at most this many pairs of pods.
-MAX_PAIRS = 20
 _POSSIBLE = (Verdict.ALLOW, Verdict.CONDITIONAL)
 
 
@@ -92,7 +89,6 @@ class _PathCheck:
             if way.listener.port
         }
         self._caller_pods = self._pods_of_callers(ways)
-        self._callers = frozenset(pod for pods in self._caller_pods.values() for pod in pods)
         behind = (target for backend in self._backends for target in backend.targets)
         listening = (target for targets in self._listening.values() for target in targets)
         sets = [
@@ -101,6 +97,7 @@ class _PathCheck:
             *self._caller_pods.values(),
         ]
         self._reach = PathMatrix(snapshot, (*behind, *listening), sets)
+        self._callers = self._reach.mask(pod for pods in self._caller_pods.values() for pod in pods)
 
     def findings(self) -> Iterator[Diagnostic]:
         """Yield one finding per backend that pods reach around, and per backend or policy whose calls are stopped."""
@@ -140,38 +137,40 @@ class _PathCheck:
         others = reach.under_policy & ~behind & ~reach.mask(known)
         reached = {target: reach.sources(target, (Verdict.ALLOW,)) & others for target in backend.targets}
         everyone = union(reached.values())
-        pods = reach.members(everyone)
-        names = sorted({str(pod.workload or f"Pod/{pod}") for pod in pods})
+        owners = reach.owners(everyone)
         # If the pods of a Gateway are not known, a single workload that reaches the backend may well be the Gateway.
         unknown = [gateway for gateway in backend.gateways if not self._gateway_pods[gateway]]
-        if len(names) <= (1 if unknown else 0):
+        if len(owners) <= (1 if unknown else 0):
             return
-        policies = [str(policy.reference) for policy in backend.guards]
+        deciders = dict.fromkeys(
+            decider for target, sources in reached.items() for decider in reach.deciders(target, sources)
+        )
         # A caller that the policies name shows best what they do not see.
-        witness = next((pod for pod in pods if pod in self._callers), pods[0])
+        witness = next(reach.examples(everyone & self._callers or everyone))
         target = next(target for target in reached if reached[target] & reach.mask((witness,)))
         decision = decide(self._network, witness, target.pod, TCP, target.port)
+        number = reach.count(everyone)
         message = (
-            f"{count_noun(len(pods), 'pod')} can call {backend.resource.reference} without passing "
-            f"{join_names([str(gateway.reference) for gateway in backend.gateways])}, so {join_names(policies)} "
-            f"cannot stop {'them: those' if len(pods) > 1 else 'it: one'} of {join_names(names)}; "
+            f"{count_noun(number, 'pod')} can call {backend.resource.reference} without passing "
+            f"{join_names([str(gateway.reference) for gateway in backend.gateways])}, so "
+            f"{join_names([str(policy.reference) for policy in backend.guards])} "
+            f"cannot stop {'them: those' if number > 1 else 'it: one'} of {join_names(owners)}; "
             f"{witness} reaches {target.pod} on TCP port {target.port}, because {_why(decision)}"
         )
         yield backend.resource.diagnostic(
-            AROUND, message, hint=self._closing(backend, reached, unknown), related_objects=tuple(names)
+            AROUND,
+            message,
+            hint=self._closing(backend, list(deciders), unknown),
+            # Where no policy closes the port, pods that come later get in as well, which is not news.
+            related_objects=() if DEFAULT in deciders else tuple(owners),
         )
 
-    def _closing(self, backend: BackendWays, reached: Mapping[PortOfPod, int], unknown: Sequence[Resource]) -> str:
+    def _closing(self, backend: BackendWays, deciders: Sequence[Decider], unknown: Sequence[Resource]) -> str:
         """Return what closes the way around: a NetworkPolicy, or the rules to narrow."""
         if not any(target.pod.under_policy for target in backend.targets):
             return "its pods are on the network of their nodes, where no policy applies: take them off it"
-        deciders: dict[Any, None] = {}
-        for target, sources in reached.items():
-            for witness in self._reach.members(sources)[: max(1, MAX_PAIRS // len(reached))]:
-                ingress = decide(self._network, witness, target.pod, TCP, target.port).ingress
-                deciders |= dict.fromkeys(ingress.decided_by)
-        rules = [decider for decider in deciders if decider != DEFAULT]
-        narrow = f"narrow {join_names([rule.short for rule in rules])}" if rules else ""
+        rules = [decider.short for decider in deciders if decider != DEFAULT]
+        narrow = f"narrow {join_names(rules)}" if rules else ""
         service = self._snapshot.find(backend.end.service) if backend.end.service is not None else None
         labels = nested_map(service.spec, "selector") if service is not None else backend.pods[0].labels
         if DEFAULT not in deciders or not labels:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import tierwall
 from tests import ROOT
+from tests.labs.served_cluster import serving
 from tests.worlds.network_objects import network_policy
 from tests.worlds.tool_objects import calls, manifest, mcp, on_gateway, sa, v1
 from tierwall import InputError, PathQuestion, Verdict
@@ -417,3 +418,29 @@ def test_hops_that_are_not_as_expected(expected: list[Any], said: str) -> None:
     assert differences({"hops": [{"egress": "Allow"}, "Allow", "NotApplicable"]}, unjudged) == [
         "hops[0]: expected egress, got NotApplicable"
     ]
+
+
+def test_a_path_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = [dict(resource.value) for resource in world().objects()]
+    front = service("gw", selector={LABEL: "gw"}, ports=[{"port": 8443, "targetPort": 10443}])
+    closed = network_policy(
+        "proxy", {"ports": [{"port": 10443}]}, namespace="prod", podSelector={"matchLabels": {LABEL: "gw"}}
+    )
+    with serving([*objects, front, closed]) as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+        asked = ("--from", "agents/shopper-0", "--gateway", "prod/gw", "--backend", "prod/payments", "--tool", "refund")
+        result = explain(*asked, "--cluster", "-o", "json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [hop["verdict"] for hop in document["hops"]] == ["Allow"] * 3
+    assert document["hops"][0]["connection"]["targetPorts"] == [10443]
+    assert document["notConsidered"] == []
+
+
+def test_pods_of_a_workload_that_carries_the_label_serve_the_gateway() -> None:
+    template = {"metadata": {"labels": {"app": "envoy"}}, "spec": {"containers": []}}
+    envoy = manifest("apps/v1", "Deployment", "envoy", {"template": template}, labels={LABEL: "gw"})
+    answer = ask(world(envoy, without=("Pod/prod/proxy",)))
+    assert (hops(answer), answer.detail.gateway_pods) == (["Allow"] * 3, ("prod/envoy-0",))
+    both = ask(world(envoy))
+    assert both.detail.gateway_pods == ("prod/envoy-0", "prod/proxy")

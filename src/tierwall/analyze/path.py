@@ -22,6 +22,7 @@ from tierwall.network.detail import ConnectionDecision, single_detail
 from tierwall.network.ends import EndFinder
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import network_model
+from tierwall.network.model.ways import GATEWAY_LABEL
 from tierwall.network.reach.spaces import union
 from tierwall.network.sentence import sentence
 from tierwall.path.backend_endpoint import TCP, BackendEndpoint, backend_endpoint
@@ -160,12 +161,12 @@ class _PathCheck:
         yield backend.resource.diagnostic(
             AROUND,
             message,
-            hint=self._closing(backend, list(deciders), unknown),
+            hint=self._closing(backend, list(deciders)),
             # Where no policy closes the port, pods that come later get in as well, which is not news.
             related_objects=() if DEFAULT in deciders else tuple(owners),
         )
 
-    def _closing(self, backend: BackendWays, deciders: Sequence[Decider], unknown: Sequence[Resource]) -> str:
+    def _closing(self, backend: BackendWays, deciders: Sequence[Decider]) -> str:
         """Return what closes the way around: a NetworkPolicy, or the rules to narrow."""
         if not any(target.pod.under_policy for target in backend.targets):
             return "its pods are on the network of their nodes, where no policy applies: take them off it"
@@ -177,8 +178,13 @@ class _PathCheck:
             return narrow
         ports = (target.port for target in backend.targets)
         name, namespace = f"{backend.resource.name}-from-gateway", backend.pods[0].namespace
-        unlabelled = join_names([str(gateway.reference) for gateway in unknown])
-        label = f"label the pods of {unlabelled} as its own, and " if unknown else ""
+        # The NetworkPolicy selects pods, which may lack the label although their workload has it.
+        unlabelled = [
+            str(gateway.reference)
+            for gateway in backend.gateways
+            if not (pods := self._gateway_pods[gateway]) or any(GATEWAY_LABEL not in pod.labels for pod in pods)
+        ]
+        label = f"label the pods of {join_names(unlabelled)} as its own, and " if unlabelled else ""
         policy = f"{label}let in the Gateway alone: {closing_policy(name, namespace, labels, backend.gateways, ports)}"
         return f"{narrow}, and {policy}" if narrow else policy
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from envoy.config.listener.v3 import listener_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.labs.envoy_lab import NETWORKING, Object, loaded, policy
 from tests.randomness import examples
-from tierwall.engines.envoy.config.checkpoints import filter_names
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.control.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE
 from tierwall.engines.envoy.control.proxies import SILENT_SECONDS
@@ -39,6 +40,18 @@ GATEWAY: Object = {
 }
 
 
+def discovered_filters(listener: bytes) -> set[str]:
+    """Return the names of the HTTP filters of a listener that come by ECDS."""
+    chains = listener_pb2.Listener.FromString(listener)
+    names = set()
+    for chain in [*chains.filter_chains, chains.default_filter_chain]:
+        for network_filter in chain.filters:
+            connections = hcm_pb2.HttpConnectionManager()
+            if network_filter.typed_config.Unpack(connections):
+                names |= {item.name for item in connections.http_filters if item.HasField("config_discovery")}
+    return names
+
+
 class FakeEnvoy:
     """A proxy that answers everything at once; `has` is what it has accepted, by kind and name."""
 
@@ -48,6 +61,7 @@ class FakeEnvoy:
         self.has: dict[str, dict[str, bytes]] = {type_url: {} for type_url in ORDER}
         self._seen: dict[str, bytes] = {}
         self._routes: set[str] = set()
+        self._filters: set[str] = set()
         self._ask(CLUSTER)
         self._ask(LISTENER)
 
@@ -80,9 +94,10 @@ class FakeEnvoy:
         for name in response.removed_resources:
             accepted.pop(name, None)
         self.stream.receive(request)
-        if response.type_url == LISTENER and accepted and EXTENSION not in self.stream.subscriptions:
-            self._ask(EXTENSION, *(name for _, name in filter_names()))
         if response.type_url == LISTENER:
+            wanted = {name for content in accepted.values() for name in discovered_filters(content)}
+            self._ask(EXTENSION, *sorted(wanted - self._filters), drop=tuple(sorted(self._filters - wanted)))
+            self._filters = wanted
             # Listeners and their routes have the same first part of their names.
             wanted = {f"{name}/5x2+8s2" for name in accepted}
             self._ask(ROUTE, *sorted(wanted - self._routes), drop=tuple(sorted(self._routes - wanted)))

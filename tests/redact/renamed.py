@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from tierwall.resources.snapshot import Snapshot
 NAMED = frozenset(
     (
         *("from", "to", "node", "ip", "gateway", "listenerSet", "listener", "route", "rule", "backend"),
+        "parents",
         *("backendSection", "caller", "serviceAccount", "host", "user", "groups", "namespace", "name", "uid", "extra"),
     )
 )
@@ -108,6 +110,8 @@ def rename_outcome(redacted: RedactedObjects, value: Any, field: str = "") -> An
         return {key: rename_outcome(redacted, item, key) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [rename_outcome(redacted, item, field) for item in value]
+    if field == "tier" and (tier := re.fullmatch(r"(Parent route(?: rule)?) (\S+)", value)):
+        return f"{tier[1]} {rename(redacted, f'HTTPRoute/{tier[2]}').removeprefix('HTTPRoute/')}"
     if not isinstance(value, str) or field in _WORDS:
         return value
     return ", ".join(

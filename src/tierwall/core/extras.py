@@ -31,6 +31,7 @@ EXTRAS = {
         "watchfiles",
         "xds",
     ),
+    "prove": ("pysat",),
     "ui": ("starlette", "uvicorn", "watchfiles"),
 }
 

@@ -1,13 +1,15 @@
 """From a policy change to every kernel of a cluster: `python -m bench nodes`. Needs root and `make node-tools`.
 
 Two real nodes with a hundred real pods and the chart. A client creates, changes and deletes a NetworkPolicy that
-selects pods on both nodes, and then an AdminNetworkPolicy. The kernel of each node tells when it has taken
-the change. The time counts from before the request until the last of the kernels has it.
+selects pods on both nodes, and an AdminNetworkPolicy in turns, so that both meet the same moments of a busy machine.
+The kernel of each node tells when it has taken the change. The time counts from before the request until the last of
+the kernels has it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -151,20 +153,19 @@ def send(connection: HTTPConnection, method: str, path: str, body: object = None
     assert answer.status < 300, text
 
 
-def measured(connection: HTTPConnection, watches: list[KernelWatch], kind: str) -> Iterator[float]:
-    """Yield the seconds from each change to the last kernel that has it."""
+def measured(connection: HTTPConnection, watches: list[KernelWatch], kind: str, number: int) -> float:
+    """Return the seconds from a change to the last kernel that has it."""
     path = _PATHS[kind]
-    requests = [("POST", path), ("PATCH", f"{path}/measured"), ("DELETE", f"{path}/measured")]
-    for number in range(CHANGES):
-        method, where = requests[number % 3]
-        for watch in watches:
-            watch.begin()
-        start = time.monotonic()
-        send(connection, method, where, None if method == "DELETE" else policy(kind, number))
-        eventually(lambda: all(watch.changed for watch in watches), f"{method} {kind}")
-        yield max(watch.changed for watch in watches) - start
-        # Changes in quick succession are brought together; here each one stands alone.
-        time.sleep(PAUSE_S)
+    method, where = (("POST", path), ("PATCH", f"{path}/measured"), ("DELETE", f"{path}/measured"))[number % 3]
+    for watch in watches:
+        watch.begin()
+    start = time.monotonic()
+    send(connection, method, where, None if method == "DELETE" else policy(kind, number))
+    eventually(lambda: all(watch.changed for watch in watches), f"{method} {kind}")
+    seconds = max(watch.changed for watch in watches) - start
+    # Changes in quick succession are brought together; here each one stands alone.
+    time.sleep(PAUSE_S)
+    return seconds
 
 
 def run() -> None:
@@ -181,9 +182,10 @@ def run() -> None:
                 wait = ("wait", "--for=condition=Ready", "pod", "--all", "--timeout=170s")
                 nodes.kubectl("--namespace", f"space-{number}", *wait)
             watches = [KernelWatch(nodes, name) for name in nodes.names]
+            print(f"load average {os.getloadavg()[0]:.1f}", flush=True)
             with proxied(nodes) as connection:
-                for kind in _PATHS:
-                    seconds = list(measured(connection, watches, kind))
+                times = [[measured(connection, watches, kind, number) for kind in _PATHS] for number in range(CHANGES)]
+                for kind, seconds in zip(_PATHS, zip(*times, strict=True), strict=True):
                     cut = quantiles(seconds, n=100)
                     print(
                         f"{kind}: {len(seconds)} changes, {PODS} pods, {len(watches)} nodes: "

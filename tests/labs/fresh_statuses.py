@@ -18,7 +18,7 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.controller.desired import DesiredStatus, Programmed, WantedCondition, WantedRef
 from tierwall.serve.controller.fleet_state import ProgrammedReason, ProgrammedState
-from tierwall.serve.controller.gateway_api_release import GatewayApiRelease, GatewayApiReleaseReader
+from tierwall.serve.controller.gateway_api_version import GatewayApiReader, GatewayApiVersion
 from tierwall.serve.controller.gateway_statuses import GatewayStatusPlanner
 from tierwall.serve.controller.infrastructure import service_addresses
 from tierwall.serve.controller.kinds import controller_kinds
@@ -29,14 +29,14 @@ PROGRAMMED = ProgrammedState(ProgrammedReason.PROGRAMMED)
 _NAMED = {("", "Secret"): DataObject, ("", "ConfigMap"): DataObject}
 
 
-def read_objects(access: ClusterAccess) -> tuple[Snapshot, GatewayApiRelease | None]:
+def read_objects(access: ClusterAccess) -> tuple[Snapshot, GatewayApiVersion | None]:
     """Return all objects that a controller follows, and the release of the Gateway API."""
 
-    async def read() -> tuple[Snapshot, GatewayApiRelease | None]:
+    async def read() -> tuple[Snapshot, GatewayApiVersion | None]:
         connection = Connection(access, PATIENCE_S)
         try:
             objects = (await read_cluster(connection, controller_kinds() | _NAMED)).resources
-            return Snapshot.of(objects), await GatewayApiReleaseReader(connection).current(0.0)
+            return Snapshot.of(objects), await GatewayApiReader(connection).current(0.0)
         finally:
             await connection.close()
 

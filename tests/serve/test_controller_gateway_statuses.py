@@ -23,7 +23,7 @@ from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.controller.desired import CONTROLLER_NAME, DesiredStatus, WantedCondition
 from tierwall.serve.controller.fleet_state import ProgrammedReason, ProgrammedState
-from tierwall.serve.controller.gateway_api_release import GatewayApiRelease
+from tierwall.serve.controller.gateway_api_version import GatewayApiVersion
 from tierwall.serve.controller.gateway_class import full_name, our_gateways
 from tierwall.serve.controller.gateway_statuses import GatewayStatusPlanner
 from tierwall.serve.controller.status_document import status_with
@@ -481,7 +481,7 @@ def test_the_warning_of_insecure_clients_goes_with_its_cause() -> None:
 def test_a_class_is_accepted_and_says_whether_the_definitions_are_known(
     version: str | None, wanted: tuple[str, str]
 ) -> None:
-    statuses = planned(GatewayStatusPlanner(), world(), release=GatewayApiRelease(version))
+    statuses = planned(GatewayStatusPlanner(), world(), release=GatewayApiVersion(version))
     assert [identity[3] for identity in statuses] == ["tierwall"]
     class_status = status(statuses, "GatewayClass", "tierwall")
     assert conditions(class_status) == {"Accepted": ("True", "Accepted"), "SupportedVersion": wanted}

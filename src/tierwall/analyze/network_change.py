@@ -16,7 +16,7 @@ from math import inf
 from msgspec.structs import replace
 
 from tierwall.analyze.network import MAX_STAND_INS, RuleWalk
-from tierwall.analyze.network_crowd import CROWD, PartOfCrowd, PolicyCrowd
+from tierwall.analyze.network_crowd import CROWD, CrowdIndex, CrowdPart
 from tierwall.analyze.network_opened import opened_to_outside
 from tierwall.analyze.network_selection import SelectionCheck
 from tierwall.analyze.network_shadowed import MAX_EARLIER_RULES
@@ -275,7 +275,7 @@ class NetworkChangeCheck:
         policies: Sequence[TieredPolicy],
         namespaces: Collection[str],
         is_new: bool,
-        part: PartOfCrowd | None = None,
+        part: CrowdPart | None = None,
     ) -> Iterator[Diagnostic]:
         """Yield what a close look at some policies finds, on existing and on hypothetical pods."""
         small = self._index.small(policies, namespaces)
@@ -293,7 +293,7 @@ class NetworkChangeCheck:
         yield from walk.overridden_policies()
 
     def _walk(
-        self, small: HypotheticalSnapshot, is_wanted: Callable[[Endpoint], bool], part: PartOfCrowd | None = None
+        self, small: HypotheticalSnapshot, is_wanted: Callable[[Endpoint], bool], part: CrowdPart | None = None
     ) -> RuleWalk:
         ports = None if part is None else part.ports
         walk = RuleWalk(small, self._reference, is_wanted, self._end_of_look(), ports)
@@ -303,10 +303,10 @@ class NetworkChangeCheck:
             walk.opened.clear()
         return walk
 
-    def _crowd(self, others: Sequence[TieredPolicy]) -> PolicyCrowd:
-        return PolicyCrowd(self._policy, in_order(others), self.tied, self._index.pods.numbers_of)
+    def _crowd(self, others: Sequence[TieredPolicy]) -> CrowdIndex:
+        return CrowdIndex(self._policy, in_order(others), self.tied, self._index.pods.numbers_of)
 
-    def _count_parts(self, parts: Iterator[PartOfCrowd], namespaces: Collection[str]) -> None:
+    def _count_parts(self, parts: Iterator[CrowdPart], namespaces: Collection[str]) -> None:
         """Count the NetworkPolicies of a crowd that the policy overrides, as long as there is time."""
         while time.monotonic() <= self._until and (part := next(parts, None)) is not None:
             small = HypotheticalSnapshot(self._index.small(part.policies, namespaces), {})

@@ -35,7 +35,7 @@ MAX_PORTS = 64
 FIRST, PART, MAX_PERMITTING = 32, 128, 256
 
 
-class PartOfCrowd(Struct, frozen=True):
+class CrowdPart(Struct, frozen=True):
     """Policies, without the rules that match none of these ports, to be compared at these ports.
 
     `is_whole`: nothing was left out that the policy in question may meet. `has_permitting`: it has all NetworkPolicies
@@ -48,7 +48,7 @@ class PartOfCrowd(Struct, frozen=True):
     has_permitting: bool
 
 
-class PolicyCrowd:
+class CrowdIndex:
     """All policies of some subjects, around the one in question."""
 
     def __init__(
@@ -92,7 +92,7 @@ class PolicyCrowd:
                 yield port
                 return
 
-    def parts(self) -> Iterator[PartOfCrowd]:
+    def parts(self) -> Iterator[CrowdPart]:
         """Yield what to look at, one part after the other; the first one shows the most."""
         match self._policy.tier:
             case TierName.NAMESPACE:
@@ -113,7 +113,7 @@ class PolicyCrowd:
         chosen: Iterable[TieredPolicy],
         permitting: Sequence[TieredPolicy],
         most: int = MAX_PORTS,
-    ) -> PartOfCrowd:
+    ) -> CrowdPart:
         """Return a look at the ports where the policy meets others: at all admin policies, and at chosen local ones."""
         first, ports_met = dict.fromkeys(self._own_ports()), dict.fromkeys(self._ports_met(met))
         unused = () if self._unused is None else (self._unused,)
@@ -123,7 +123,7 @@ class PolicyCrowd:
         is_whole = len(first) <= MAX_PORTS and len(ports_met) <= most and len(admin) <= CROWD
         if len(admin) > CROWD and self._policy.tier is not TierName.NAMESPACE:
             # Somebody who comes before the policy would be missing.
-            return PartOfCrowd((), (self._policy,), False, False)
+            return CrowdPart((), (self._policy,), False, False)
         opens = any(
             rule.action is RuleAction.ALLOW
             for policy in (self._policy, *admin)
@@ -136,7 +136,7 @@ class PolicyCrowd:
         # Admin policies are in order: whatever the first ones settle is settled, whoever comes later.
         kept = (*admin[:CROWD], *local)
         policies = (self._policy, *(_at(policy, ports) for policy in kept))
-        return PartOfCrowd(ports, policies, is_whole and has_permitting, opens and has_permitting)
+        return CrowdPart(ports, policies, is_whole and has_permitting, opens and has_permitting)
 
     def _own_ports(self) -> Iterator[PortRange]:
         for rule in self._policy.all_rules:

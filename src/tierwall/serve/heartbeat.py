@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from tierwall.cluster.connection import Connection
 from tierwall.cluster.failures import ApiServerError
-from tierwall.serve.leases import LeaseRecord, LeaseSpec, LeaseStore, wall_time
+from tierwall.serve.leases import LeaseClient, LeaseRecord, LeaseSpec, wall_time
 
 HEARTBEAT_PREFIX = "tierwall-node-"
 
@@ -28,7 +28,7 @@ class HeartbeatSender:
         self.identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.urandom(4).hex()}"
         # The agent that reports for this node instead of this one.
         self.replaced_by = ""
-        self._leases, self._name = LeaseStore(namespace, "tierwall-node-agent"), f"{HEARTBEAT_PREFIX}{node}"
+        self._leases, self._name = LeaseClient(namespace, "tierwall-node-agent"), f"{HEARTBEAT_PREFIX}{node}"
         self._abandoned, self._clock = abandoned, clock
         # The Lease as it was last read or written, and since when it is as it is.
         self._lease: LeaseRecord | None = None

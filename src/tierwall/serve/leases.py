@@ -47,7 +47,7 @@ class _Lease(Struct):
 _DECODER = msgspec.json.Decoder(_Lease)
 
 
-class LeaseStore:
+class LeaseClient:
     """The Leases of a namespace; `manager` is who writes them."""
 
     def __init__(self, namespace: str, manager: str) -> None:

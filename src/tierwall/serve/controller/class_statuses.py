@@ -11,7 +11,7 @@ import re
 from tierwall.attach.status import bounded_message
 from tierwall.resources.resource import Resource
 from tierwall.serve.controller.desired import WantedCondition
-from tierwall.serve.controller.gateway_api_release import DEFINITION_NAME, GatewayApiRelease
+from tierwall.serve.controller.gateway_api_version import DEFINITION_NAME, GatewayApiVersion
 
 # The releases of the Gateway API whose definitions are known, as major and minor number.
 RELEASES = tuple((1, minor) for minor in range(7))
@@ -47,7 +47,7 @@ SUPPORTED_FEATURES = (
 _VERSION = re.compile(r"v(\d{1,4})\.(\d{1,4})\.\d{1,9}(-[0-9A-Za-z.-]+)?", re.ASCII)
 
 
-def class_conditions(gateway_class: Resource, release: GatewayApiRelease) -> tuple[WantedCondition, ...]:
+def class_conditions(gateway_class: Resource, release: GatewayApiVersion) -> tuple[WantedCondition, ...]:
     """Return the conditions of a GatewayClass; `release` is that of the Gateway API in the cluster."""
     if gateway_class.spec.get("parametersRef") is not None:
         message = "parametersRef is not supported; Gateways of this class are served without parameters"
@@ -56,7 +56,7 @@ def class_conditions(gateway_class: Resource, release: GatewayApiRelease) -> tup
     return accepted, _supported_version(release)
 
 
-def _supported_version(release: GatewayApiRelease) -> WantedCondition:
+def _supported_version(release: GatewayApiVersion) -> WantedCondition:
     if release.version is None:
         words = "The definitions of the Gateway API cannot be seen, so their version is not known"
         return WantedCondition("SupportedVersion", "Unknown", "Pending", words)

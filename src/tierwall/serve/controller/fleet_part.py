@@ -24,7 +24,7 @@ from tierwall.serve.controller.envoy_certificates import EnvoyCertificates
 from tierwall.serve.controller.envoy_report import generation_of
 from tierwall.serve.controller.fleet import FleetCompilation, FleetController
 from tierwall.serve.controller.fleet_state import FleetState, FleetView, GatewayDemand
-from tierwall.serve.controller.gateway_api_release import GatewayApiReleaseReader
+from tierwall.serve.controller.gateway_api_version import GatewayApiReader
 from tierwall.serve.controller.gateway_class import full_name, gateway_pods, served_gateways
 from tierwall.serve.controller.infrastructure import InfrastructureTemplate
 from tierwall.serve.controller.pod_tokens import PodTokens
@@ -70,7 +70,7 @@ class FleetPart(ControllerPart):
         self.signing = EnvoyCertificates(
             PodTokens(self._connection), lambda: self.certificates.issued, self._snapshot, settings.namespaces
         )
-        self.gateway_api = GatewayApiReleaseReader(self._connection)
+        self.gateway_api = GatewayApiReader(self._connection)
         self._view = FleetView()
         self._latest: ControllerState | None = None
         # The state that was last published, and what was wrong with it.

@@ -24,13 +24,13 @@ _PATH = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{DEFINITION_NA
 _ACCEPT = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
 
 
-class GatewayApiRelease(NamedTuple):
+class GatewayApiVersion(NamedTuple):
     """The bundle version of the definition: empty if it has none, None if it cannot be seen."""
 
     version: str | None = None
 
 
-UNSEEN = GatewayApiRelease()
+UNSEEN = GatewayApiVersion()
 
 
 class _Metadata(Struct):
@@ -44,15 +44,15 @@ class _Definition(Struct):
 _DECODER = msgspec.json.Decoder(_Definition)
 
 
-class GatewayApiReleaseReader:
+class GatewayApiReader:
     """Reads the release now and then."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._release: GatewayApiRelease | None = None
+        self._release: GatewayApiVersion | None = None
         self._due = 0.0
 
-    async def current(self, now: float) -> GatewayApiRelease | None:
+    async def current(self, now: float) -> GatewayApiVersion | None:
         """Return the release as it was last read; None if that was not possible yet. `now` is in monotonic seconds."""
         if now >= self._due:
             self._due = now + INTERVAL_S
@@ -64,11 +64,11 @@ class GatewayApiReleaseReader:
                 self._due = now if self._release is None else self._due
         return self._release
 
-    async def _read(self) -> GatewayApiRelease:
+    async def _read(self) -> GatewayApiVersion:
         try:
             definition = (await self._connection.get(_PATH, accept=_ACCEPT)).decode(_DECODER)
         except ApiServerError as error:
             if error.code not in (403, 404):
                 raise
             return UNSEEN
-        return GatewayApiRelease((definition.metadata.annotations or {}).get(BUNDLE_VERSION, ""))
+        return GatewayApiVersion((definition.metadata.annotations or {}).get(BUNDLE_VERSION, ""))

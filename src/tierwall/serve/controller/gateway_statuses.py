@@ -32,7 +32,7 @@ from tierwall.serve.controller.desired import (
     WantedListener,
 )
 from tierwall.serve.controller.fleet_state import ProgrammedState
-from tierwall.serve.controller.gateway_api_release import UNSEEN, GatewayApiRelease
+from tierwall.serve.controller.gateway_api_version import UNSEEN, GatewayApiVersion
 from tierwall.serve.controller.gateway_class import full_name, our_classes, our_gateways
 from tierwall.serve.controller.gateway_conditions import Addresses, gateway_conditions, listener_set_conditions
 from tierwall.serve.controller.listener_statuses import JudgedListener, judge_listeners
@@ -85,7 +85,7 @@ class GatewayStatusPlanner:
         affected: Mapping[Identity, WantedCondition],
         listener_sets: ListenerSetStates = lambda _: None,
         refusals: EnvoyRefusals = lambda _: _NO_REFUSALS,
-        release: GatewayApiRelease | None = UNSEEN,
+        release: GatewayApiVersion | None = UNSEEN,
     ) -> Mapping[Identity, DesiredStatus]:
         """Return the status of every object of ours. `live` has the objects with their statuses; `judged` counts.
 

@@ -21,7 +21,7 @@ from tierwall.cluster.reply import ServerReply
 from tierwall.core.protocols import EngineReport
 from tierwall.errors import TierwallError
 from tierwall.serve.controller.lease import LeaseState, LeaseTiming
-from tierwall.serve.leases import LeaseRecord, LeaseStore, wall_time
+from tierwall.serve.leases import LeaseClient, LeaseRecord, wall_time
 
 LEASE_NAME = "tierwall-controller"
 # How long giving the lease back may wait for the answers to the last writes, in seconds.
@@ -52,7 +52,7 @@ class Leadership:
         send_report: Callable[[EngineReport], None],
     ) -> None:
         """`namespace` is that of the Lease."""
-        self._leases = LeaseStore(namespace, "tierwall")
+        self._leases = LeaseClient(namespace, "tierwall")
         self._identity, self._timing = identity, timing
         self._send_report = send_report
         # Status writes must not delay renewals, so renewals have a connection of their own.

@@ -35,7 +35,7 @@ from tierwall.serve.controller.envoy_report import (
     report_metadata,
 )
 from tierwall.serve.controller.kinds import LEASE
-from tierwall.serve.leases import LeaseRecord, LeaseSpec, LeaseStore, wall_time
+from tierwall.serve.leases import LeaseClient, LeaseRecord, LeaseSpec, wall_time
 
 
 class ReplicaTiming(Struct, frozen=True):
@@ -67,7 +67,7 @@ class ReplicaReports:
         """`namespace` is that of the release; `identity` the name of this replica."""
         self._connection, self._namespace, self._identity = connection, namespace, identity
         self._send_report, self._timing = send_report, timing or ReplicaTiming()
-        self._leases = LeaseStore(namespace, "tierwall")
+        self._leases = LeaseClient(namespace, "tierwall")
         # The reports of this replica as they should be, and as they were written, by Gateway.
         self._wanted: dict[str, EnvoyReport] = {}
         self._written: dict[str, str] = {}

@@ -26,7 +26,7 @@ from tierwall.serve.controller.desired import DesiredStatus, WantedCondition, Wa
 from tierwall.serve.controller.envoy_report import generation_of
 from tierwall.serve.controller.events import EventWriter
 from tierwall.serve.controller.fleet_state import FleetState, ProgrammedReason, ProgrammedState
-from tierwall.serve.controller.gateway_api_release import UNSEEN, GatewayApiRelease
+from tierwall.serve.controller.gateway_api_version import UNSEEN, GatewayApiVersion
 from tierwall.serve.controller.gateway_conditions import Addresses
 from tierwall.serve.controller.gateway_statuses import GatewayStatusPlanner
 from tierwall.serve.controller.kinds import LEASE, NODE_REPORT
@@ -105,7 +105,7 @@ class StatusPart(ControllerPart):
         fleet: FleetSource | None = None,
         addresses: Callable[[Snapshot, Resource], Addresses | None] = lambda snapshot, gateway: None,
         clock: Callable[[], float] = time.monotonic,
-        release: Callable[[float], Awaitable[GatewayApiRelease | None]] | None = None,
+        release: Callable[[float], Awaitable[GatewayApiVersion | None]] | None = None,
     ) -> None:
         """With `node_timeout` there are node agents: one that is silent for so many seconds counts as away.
 
@@ -188,7 +188,7 @@ class StatusPart(ControllerPart):
     # In a thread
 
     def _plan(
-        self, state: ControllerState, term: int, fleet: FleetState | None, release: GatewayApiRelease | None, now: float
+        self, state: ControllerState, term: int, fleet: FleetState | None, release: GatewayApiVersion | None, now: float
     ) -> _Plan | None:
         """Plan all statuses; None if nothing has changed since the last time."""
         live, judged = state.snapshot, state.judged
@@ -211,7 +211,7 @@ class StatusPart(ControllerPart):
         judged: Snapshot,
         planned: PlannedStatuses,
         fleet: FleetState | None,
-        release: GatewayApiRelease | None,
+        release: GatewayApiVersion | None,
     ) -> Mapping[Identity, DesiredStatus]:
         in_force = fleet or FleetState({}, {})
         return self._gateways.plan(

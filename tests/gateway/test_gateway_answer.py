@@ -229,7 +229,8 @@ def conditional_notes(field: str, entries: list[Any], **question: Any) -> list[s
 def test_a_conditional_list_without_facts_depends_on_the_request() -> None:
     response: Any = ({"status": 200}, {"condition": NEEDS_PATH})
     fallback: Any = ({"status": 404}, {})
-    needs = "depends on the request: the conditions of its list need facts that are not given"
+    lacks = "the question does not give `request.path`"
+    needs = f"depends on the request: no entry is certain; {lacks}"
     assert conditional_notes("traffic.directResponse", [response]) == [needs]
     other = {"request": {"request.method": "GET"}}
     assert conditional_notes("traffic.directResponse", [response], **other) == [needs]
@@ -238,14 +239,37 @@ def test_a_conditional_list_without_facts_depends_on_the_request() -> None:
     assert conditional_notes("traffic.directResponse", [response], **elsewhere) == unselected
     assert conditional_notes("traffic.directResponse", [({"status": 200}, {"condition": "((("})]) == unselected
     assert conditional_notes("traffic.directResponse", [response, fallback]) == [
-        "depends on the request: entry 1 of its conditional list counts unless a condition before it holds"
+        f"depends on the request: entry 1 of its conditional list counts unless a condition before it holds; {lacks}"
     ]
     assert conditional_notes("traffic.directResponse", [response, fallback], **elsewhere) == [
         "entry 1 of its conditional list is selected"
     ]
     assert conditional_notes("traffic.directResponse", [response], profile="agentgateway") == [
-        "depends on the request: its conditional list wins, and may select no entry"
+        f"depends on the request: its conditional list wins, and may select no entry; {lacks}"
     ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "given", "missing"),
+    [
+        ("request.path == '/x' && jwt.sub == 'a'", {"request.path": "/x"}, "`jwt.sub`"),
+        ("request.headers['x-a'] == 'b'", {"request.path": "/x"}, '`request.headers["x-a"]`'),
+        ("has(jwt.sub) && request.method.startsWith('G')", {}, "`jwt.sub` and `request.method`"),
+        ("jwt.groups.exists(g, g == request.path)", {}, "`jwt.groups` and `request.path`"),
+        ("math.greatest(jwt.a, jwt.b) > 1", {}, "`jwt.a` and `jwt.b`"),
+    ],
+)
+def test_the_facts_that_are_missing_are_named(condition: str, given: dict[str, str], missing: str) -> None:
+    entries: list[Any] = [({"status": 200}, {"condition": condition})]
+    (note,) = conditional_notes("traffic.directResponse", entries, request=given)
+    assert note is not None
+    assert note.endswith(f"the question does not give {missing}")
+
+
+def test_a_condition_that_fails_with_all_facts_is_not_selected() -> None:
+    entries: list[Any] = [({"status": 200}, {"condition": "int(request.path) == 1"})]
+    notes = conditional_notes("traffic.directResponse", entries, request={"request.path": "x"})
+    assert notes == ["no entry of its conditional list is selected"]
 
 
 def test_a_selected_entry_that_lacks_a_part_is_named() -> None:
@@ -258,7 +282,7 @@ def test_a_selected_entry_that_lacks_a_part_is_named() -> None:
     (note,) = conditional_notes(field, entries, **here)
     assert note == "entry 0 of its conditional list, which is selected, has no `local`"
     (note,) = conditional_notes(field, [(local, {"condition": NEEDS_PATH}), (lacking, {})])
-    why = "has no `local`, and counts unless a condition before it holds"
+    why = "has no `local`, and counts unless a condition before it holds; the question does not give `request.path`"
     assert note == f"depends on the request: entry 1 of its conditional list {why}"
     # The data plane has a list of its own for each part: the first entry does not count there.
     (note,) = conditional_notes(field, entries, profile="agentgateway")

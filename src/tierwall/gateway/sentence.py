@@ -25,7 +25,7 @@ from tierwall.core.reference import Reference
 from tierwall.core.words import join_names
 from tierwall.gateway.decide import Candidate, LosingCandidate
 from tierwall.gateway.detail import GatewayDetail
-from tierwall.gateway.model.conditional import RequestFacts, depends_on_request, entry_without_part
+from tierwall.gateway.model.conditional import RequestFacts, entry_without_part, missing_facts
 from tierwall.gateway.model.fields import Profile, WrittenField, unread_fields
 from tierwall.gateway.model.places import RequestPlace
 from tierwall.resources.once import per_snapshot
@@ -88,13 +88,14 @@ def _in_force(detail: GatewayDetail) -> str:
 
 def winning_note(candidate: Candidate, facts: RequestFacts, profile: Profile, *, locks: bool) -> str | None:
     """Describe how an object in force was selected and whether it locks the field; None if there is nothing to say."""
-    depends = depends_on_request(candidate.written, facts, profile, candidate.entry)
+    missing = missing_facts(candidate.written, facts, profile, candidate.entry)
     if not candidate.has_value:
-        return f"{DEPENDS}: its conditional list wins, and may select no entry" if depends else WINS_AND_SELECTS_NOTHING
+        wins = "its conditional list wins, and may select no entry"
+        return _depending(wins, missing) if missing else WINS_AND_SELECTS_NOTHING
     words = []
     if candidate.entry is not None:
         entry = f"entry {candidate.entry} of its conditional list"
-        words.append(f"{DEPENDS}: {entry} {UNLESS}" if depends else f"{entry} is selected")
+        words.append(_depending(f"{entry} {UNLESS}", missing) if missing else f"{entry} is selected")
     if locks:
         words.append("has Override, so nothing more specific counts")
     return "; ".join(words) or None
@@ -106,12 +107,18 @@ def unselected_note(written: WrittenField, facts: RequestFacts, profile: Profile
     if part and profile == "agentgateway":
         return f"no entry of its conditional list has `{part}`"
     number = entry_without_part(written, facts)
-    depends = depends_on_request(written, facts, profile, number)
+    missing = missing_facts(written, facts, profile, number)
     if number is not None:
         entry = f"entry {number} of its conditional list"
         lacks = f"has no `{part}`"
-        return f"{DEPENDS}: {entry} {lacks}, and {UNLESS}" if depends else f"{entry}, which is selected, {lacks}"
-    return f"{DEPENDS}: the conditions of its list need facts that are not given" if depends else SELECTS_NOTHING
+        selected = f"{entry}, which is selected, {lacks}"
+        return _depending(f"{entry} {lacks}, and {UNLESS}", missing) if missing else selected
+    return _depending("no entry is certain", missing) if missing else SELECTS_NOTHING
+
+
+def _depending(words: str, missing: tuple[str, ...]) -> str:
+    """Say that a list depends on the request, and which facts the question does not give."""
+    return f"{DEPENDS}: {words}; the question does not give {join_names([f'`{fact}`' for fact in missing])}"
 
 
 def losing_note(loser: LosingCandidate, profile: Profile) -> str:

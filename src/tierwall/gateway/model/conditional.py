@@ -6,7 +6,7 @@ whole lists first: a winning list that selects no entry leaves the field unset, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, assert_never
@@ -15,9 +15,12 @@ from msgspec import Struct
 
 from tierwall.cel import Environment, Failure, ParseError, Program
 from tierwall.cel.evaluate.program import compile
+from tierwall.cel.syntax import ast
 from tierwall.gateway.model.fields import Profile, WrittenField
 
 _ENVIRONMENT = Environment(extensions=True)
+# The first parts of names of functions, which look like variables: `math.greatest`.
+_NAMESPACES = frozenset(("base64", "json", "lists", "math", "optional", "sets", "strings"))
 # In agentgateway an empty map does not clear an inherited one.
 _EMPTY_IS_UNSET = frozenset(("backend.ai.modelAliases", "backend.ai.routes"))
 
@@ -81,6 +84,20 @@ class RequestFacts:
             return True
         return False
 
+    def missing_from(self, condition: str) -> tuple[str, ...]:
+        """Return the facts that a condition names and that are not given: `request.method`, `request.headers["x"]`."""
+        program = _program(condition)
+        paths = _paths(program.tree, frozenset()) if program is not None else ()
+        return tuple(dict.fromkeys(_written(path) for path in paths if not self._has(path)))
+
+    def _has(self, path: tuple[str, ...]) -> bool:
+        value: Any = self._variables
+        for name in path:
+            if not isinstance(value, dict) or name not in value:
+                return False
+            value = value[name]
+        return True
+
     def _is_true(self, program: Program) -> bool:
         try:
             return program.evaluate(self._variables) is True
@@ -94,6 +111,28 @@ class AnyRequest(RequestFacts):
     def condition_holds(self, condition: str) -> bool | None:
         """Return None: the condition may be true or false."""
         return None
+
+
+def _paths(tree: ast.Expr, bound: frozenset[str]) -> Iterator[tuple[str, ...]]:
+    """Yield what an expression reads of its variables; `bound` are variables of macros around it."""
+    if isinstance(tree, ast.Has):
+        tree = ast.Select(tree.operand, tree.field)
+    path = ast.path_of(tree)
+    if path is not None:
+        if path[0] not in bound and path[0] not in _NAMESPACES:
+            yield path
+        return
+    for operand in ast.operands(tree):
+        yield from _paths(operand, bound)
+    variables, bodies = ast.bound_bodies(tree)
+    for body in bodies:
+        yield from _paths(body, bound | set(variables))
+
+
+def _written(path: tuple[str, ...]) -> str:
+    """Return a path as an expression writes it."""
+    variable, *names = path
+    return variable + "".join(f".{name}" if name.isidentifier() else f'["{name}"]' for name in names)
 
 
 @lru_cache(maxsize=4096)
@@ -178,12 +217,15 @@ def _select_from_part(
     return SelectedValue(_entry_value(policy, written), number)
 
 
-def depends_on_request(written: WrittenField, facts: RequestFacts, profile: Profile, entry: int | None) -> bool:
-    """Whether another entry than the selected one (None: no entry) may count, for lack of facts about the request."""
+def missing_facts(written: WrittenField, facts: RequestFacts, profile: Profile, entry: int | None) -> tuple[str, ...]:
+    """Return the facts whose lack lets another entry than the selected one (None: no entry) count."""
     before: Iterable[Mapping[str, Any]] = (written.entries or ())[:entry]
     if profile == "agentgateway":
         before = (item for item in before if _has_part(item, written))
-    return any(isinstance(condition := item.get("condition"), str) and facts.leaves_open(condition) for item in before)
+    conditions = (item.get("condition") for item in before)
+    left_open = (text for text in conditions if isinstance(text, str) and facts.leaves_open(text))
+    # A condition that fails with all its facts at hand is false, whatever the request.
+    return tuple(dict.fromkeys(fact for text in left_open for fact in facts.missing_from(text)))
 
 
 def _has_part(entry: Mapping[str, Any], written: WrittenField) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.labs.envoy_services import EnvoyServices
 from tests.labs.settings_lab import SettingsLab, settings_lab
-from tests.worlds.gateway_settings import Object, gateway, policy, route, service, to
+from tests.worlds.gateway_settings import Object, gateway, policy, route, secret, service, to
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 SERVICE = {"backendRef": {"name": "ask", "port": 80}}
@@ -169,6 +169,60 @@ def test_what_envoy_does_not_change_is_said(lab: SettingsLab) -> None:
     said = {str(problem.message) for problem in lab.diagnostics if problem.code == "TW662"}
     assert any("`:authority`" in message for message in said)
     assert any("`traffic.transformation.request.body`" in message for message in said)
+
+
+# Settings of the Service of this name.
+BACKENDS: dict[str, dict[str, Any]] = {
+    "inline": {"auth": {"key": "100%"}},
+    "stored": {"auth": {"secretRef": {"name": "keys"}}},
+    "named": {
+        "auth": {
+            "key": "k",
+            "location": {"header": {"name": "x-api-key"}},
+            "credentials": [
+                {
+                    "secretRef": {"name": "keys", "key": "other"},
+                    "location": {"header": {"name": "x-more", "prefix": "p "}},
+                }
+            ],
+        },
+        "http": {"version": "HTTP1"},
+        "transformation": {
+            "request": transformed(("x-path", "'at ' + request.path")),
+            "response": transformed(("x-code", "string(response.code)")),
+        },
+    },
+    "absent": {"auth": {"secretRef": {"name": "nowhere"}}},
+}
+
+
+@pytest.fixture(scope="module")
+def backends() -> Iterator[SettingsLab]:
+    rules = [{"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to(name)} for name in (*BACKENDS, "one")]
+    policies = [policy(f"p-{name}", f"Service/{name}", backend=value) for name, value in BACKENDS.items()]
+    keys = secret("keys", Authorization="Bearer stored-key", other="o")
+    names = (*BACKENDS, "one")
+    with settings_lab([gateway(), *map(service, names), route("r", rules), keys, *policies], names) as running:
+        yield running
+
+
+def test_a_backend_gets_its_credentials_and_no_other_does(backends: SettingsLab) -> None:
+    assert backends.send("/inline", authorization="own").seen["authorization"] == "Bearer 100%"
+    assert backends.send("/stored").seen["authorization"] == "Bearer stored-key"
+    seen = backends.send("/named", authorization="own").seen
+    assert (seen["authorization"], seen["x-api-key"], seen["x-more"]) == ("own", "k", "p o")
+    assert "authorization" not in backends.send("/one").seen
+
+
+def test_headers_of_requests_to_a_backend_are_expressions(backends: SettingsLab) -> None:
+    answer = backends.send("/named/a?b=c", x_path="own")
+    assert (answer.seen["x-path"], answer.headers["x-code"]) == ("at /named/a", "200")
+
+
+def test_a_backend_without_its_credentials_is_said(backends: SettingsLab) -> None:
+    assert "authorization" not in backends.send("/absent").seen
+    said = [str(problem.message) for problem in backends.diagnostics]
+    assert any("`backend.auth` of AgentgatewayPolicy/shop/p-absent" in message for message in said)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,9 @@ def _not(words: str, *, restricts: bool = False) -> FieldRule:
     return FieldRule(EnforcementState.NOT_ENFORCED, words, restricts)
 
 
-_LATER = "Tierwall does not compile it for Envoy yet"
+_NO_MCP = "it is about AgentgatewayBackends, which Tierwall does not serve: XBackends have AccessPolicies"
+_NO_CLOUD = "Tierwall has no credentials of a cloud"
+_NO_EXCHANGE = "Envoy does not exchange tokens here"
 _NO_AI = "Envoy does not read the messages of language models"
 _ENFORCED = FieldRule(EnforcementState.ENFORCED)
 _NO_EXPRESSION = "Envoy does not evaluate expressions here"
@@ -48,7 +50,7 @@ _NO_EXPRESSION = "Envoy does not evaluate expressions here"
 # By field, by a part of a field (`traffic.retry.condition`), or by a value of a part (`….mode=Optional`).
 ENFORCEMENT: Mapping[str, FieldRule] = {
     "frontend.tcp": _ENFORCED,
-    "frontend.networkAuthorization": _not(_LATER, restricts=True),
+    "frontend.networkAuthorization": _not("Envoy's expressions have no address without its port", restricts=True),
     "frontend.tls": _limited("among the cipher suites of TLS 1.3, Envoy chooses by itself", restricts=True),
     "frontend.http": _limited(
         "the number and size of headers and the idle time are limited for HTTP/1 and HTTP/2 alike", restricts=True
@@ -61,8 +63,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "frontend.connect.mode=Route": _not("Envoy refuses CONNECT here"),
     "frontend.connect.mode=Tunnel": _not("Envoy refuses CONNECT here"),
     "frontend.accessLog": _not("the decision log takes its place"),
-    "frontend.tracing": _not(_LATER),
-    "frontend.metrics": _not(_LATER),
+    "frontend.tracing": _not("Tierwall sends no traces"),
+    "frontend.metrics": _not("the metrics are those of Tierwall and Envoy"),
     "traffic.transformation": _limited(
         "headers, except those that frame a message, name its host or choose its route; expressions may use what those"
         " of `traffic.authorization` may, join texts, and for responses use `response.code` and `response.headers`; a"
@@ -141,8 +143,15 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "backend.tls.certificateSource=SPIFFE": _not("Envoy has no SPIFFE certificate here", restricts=True),
     "backend.http": _ENFORCED,
     "backend.http.requestTimeout": _not("use `traffic.timeouts`"),
-    "backend.tunnel": _not(_LATER, restricts=True),
-    "backend.auth": _not(_LATER),
+    "backend.tunnel": _not("Envoy reaches backends without a tunnel", restricts=True),
+    "backend.auth": _limited("keys and Secrets, in headers; the client's own header of that name is replaced"),
+    "backend.auth.passthrough": _not("a token that Envoy checks does not go on to the backend"),
+    "backend.auth.aws": _not(_NO_CLOUD),
+    "backend.auth.azure": _not(_NO_CLOUD),
+    "backend.auth.gcp": _not(_NO_CLOUD),
+    "backend.auth.oauthTokenExchange": _not(_NO_EXCHANGE),
+    "backend.auth.crossAppAccess": _not(_NO_EXCHANGE),
+    "backend.auth.jwtSign": _not("Envoy does not sign tokens"),
     "backend.ai.prompt": _not(_NO_AI),
     "backend.ai.promptGuard": _not(_NO_AI, restricts=True),
     "backend.ai.defaults": _not(_NO_AI),
@@ -152,12 +161,16 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "backend.ai.modelAliases": _not(_NO_AI),
     "backend.ai.promptCaching": _not(_NO_AI),
     "backend.ai.routes": _not(_NO_AI),
-    "backend.mcp.authentication": _not(_LATER, restricts=True),
-    "backend.mcp.authorization": _not(_LATER, restricts=True),
+    "backend.mcp.authentication": _not(_NO_MCP, restricts=True),
+    "backend.mcp.authorization": _not(_NO_MCP, restricts=True),
     "backend.mcp.guardrails": _not("Envoy does not ask guardrails", restricts=True),
-    "backend.transformation": _not(_LATER),
-    "backend.health": _not(_LATER),
-    "backend.extAuth": _not(_LATER, restricts=True),
+    "backend.transformation": _limited("as `traffic.transformation`; `response.code` only by itself"),
+    "backend.transformation.request.body": _not("Envoy does not change bodies"),
+    "backend.transformation.request.metadata": _not("nothing after it reads metadata"),
+    "backend.transformation.response.body": _not("Envoy does not change bodies"),
+    "backend.transformation.response.metadata": _not("nothing after it reads metadata"),
+    "backend.health": _not("Envoy sends requests to a backend whatever it answered before"),
+    "backend.extAuth": _not("use `traffic.extAuth` on the routes", restricts=True),
 }
 # A list whose entries depend on the request.
 CONDITIONAL = "Envoy does not choose among the entries of a conditional list"

@@ -28,6 +28,7 @@ from tierwall.engines.envoy.config.settings import (
     upstream,
 )
 from tierwall.engines.envoy.config.settings.authorization import authorization
+from tierwall.engines.envoy.config.settings.credentials import credentials
 from tierwall.engines.envoy.config.settings.filters import (
     LIMITS,
     QUOTA,
@@ -44,7 +45,7 @@ from tierwall.engines.envoy.config.settings.places import (
 )
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
 from tierwall.engines.envoy.config.settings.traffic import RouteChange
-from tierwall.engines.envoy.config.settings.transformation import transformation
+from tierwall.engines.envoy.config.settings.transformation import backend_transformation, transformation
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.gateway.model.enforcement import UnenforcedSetting, restricts
 from tierwall.gateway.model.fields import PHASES, Phase
@@ -248,6 +249,9 @@ class SettingsCompiler:
     def _backend_tls(self, field: EffectiveField, phase: Phase) -> upstream.ClusterChange:
         return upstream.tls(self._snapshot, field.source.resource, field.value)
 
+    def _credentials(self, field: EffectiveField, phase: Phase) -> upstream.ClusterChange:
+        return credentials(self._snapshot, field.source.resource, field.value)
+
     def _cors(self, field: EffectiveField, phase: Phase) -> RouteChange:
         return traffic.cors(field.value, self._options)
 
@@ -281,6 +285,8 @@ FIELDS: Mapping[str, CompileField] = {
     "backend.tcp": _plain(upstream.tcp),
     "backend.tls": SettingsCompiler._backend_tls,
     "backend.http": _plain(upstream.http),
+    "backend.auth": SettingsCompiler._credentials,
+    "backend.transformation": _plain(backend_transformation),
     "traffic.extAuth": SettingsCompiler._ext_auth,
     "traffic.extProc": SettingsCompiler._ext_proc,
     "traffic.transformation": SettingsCompiler._transformation,

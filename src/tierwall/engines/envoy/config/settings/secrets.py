@@ -12,6 +12,7 @@ from tierwall.attach.attachment import attachment
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.engines.envoy.config import backend_tls, tls
 from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.config.settings.credentials import secrets_of_credentials
 from tierwall.engines.envoy.config.settings.upstream import objects_named_by
 from tierwall.resources.resource import Identity, Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
@@ -23,7 +24,7 @@ def objects_to_read(snapshot: Snapshot, options: EnvoyOptions) -> frozenset[Iden
     """Return the Secrets and ConfigMaps that the served Gateways and their settings need."""
     needed = {*tls.objects_to_read(snapshot, options), *backend_tls.config_maps(snapshot)}
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
-        named = {*secrets_named_by(policy), *objects_named_by(policy)}
+        named = {*secrets_named_by(policy), *secrets_of_credentials(policy), *objects_named_by(policy)}
         if named and _reaches(snapshot, policy, options):
             needed |= named
     return frozenset(needed)

@@ -21,6 +21,7 @@ from tierwall.engines.envoy.config.settings.expressions import parsed, translate
 from tierwall.engines.envoy.config.settings.filters import transformation_filter
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.engines.envoy.config.settings.upstream import ClusterChange, add_filter
 from tierwall.gateway.model.fields import Phase
 from tierwall.resources.resource import list_of_maps, nested_map
 
@@ -37,6 +38,14 @@ def transformation(value: Mapping[str, Any], phase: Phase) -> RouteChange:
     _set_steps(out.mutations.request_mutations, nested_map(value, "request"), "request", "REQ")
     _set_steps(out.mutations.response_mutations, nested_map(value, "response"), "response", "RESP")
     return turned_on(transformation_filter(phase), out)
+
+
+def backend_transformation(value: Mapping[str, Any]) -> ClusterChange:
+    """Set, add and remove headers of requests to a backend, and of its responses."""
+    out = header_mutation_pb2.HeaderMutation()
+    _set_steps(out.mutations.request_mutations, nested_map(value, "request"), "request", "REQ")
+    _set_steps(out.mutations.response_mutations, nested_map(value, "response"), "response", "RESP")
+    return lambda cluster: add_filter(cluster, "tierwall.transformation", out)
 
 
 def _set_steps(steps: Any, change: Mapping[str, Any], side: str, command: str) -> None:
@@ -107,6 +116,9 @@ def _part(tree: ast.Expr, of_response: bool, *path: str | int) -> str:
         case ast.Call(function="string", target=None, args=(operand,)):
             # The formatter makes a text of it anyway.
             tree = operand
+    if of_response and ast.dotted_name(tree) == "response.code":
+        # In the filters of a backend, expressions do not know it yet.
+        return "%RESP(:status)%"
     text = to_text(translated_setting(to_text(tree), *path, of_response=of_response))
     if _COMMAND.search(text):
         raise Unenforceable("Envoy does not read an expression with this `%` or `:`", *path)

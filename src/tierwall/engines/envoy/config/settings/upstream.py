@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from cryptography import x509
+from envoy.extensions.filters.http.upstream_codec.v3 import upstream_codec_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
@@ -26,6 +28,7 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import read_ip
 
 ClusterChange = Callable[[Any], None]
+_CODEC = "envoy.filters.http.upstream_codec"
 
 
 def tcp(value: Mapping[str, Any]) -> ClusterChange:
@@ -49,12 +52,31 @@ def http(value: Mapping[str, Any]) -> ClusterChange:
 
     def apply(cluster: Any) -> None:
         if version is not None:
-            options = http_protocol_options_pb2.HttpProtocolOptions()
+            options = _http_options(cluster)
             chosen = options.explicit_http_config
             (chosen.http2_protocol_options if version == "HTTP2" else chosen.http_protocol_options).SetInParent()
             cluster.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(packed(options))
 
     return apply
+
+
+def add_filter(cluster: Any, name: str, message: Any) -> None:
+    """Add a filter for the requests to a backend, the last before they are sent."""
+    options = _http_options(cluster)
+    if options.WhichOneof("upstream_protocol_options") is None:
+        options.explicit_http_config.http_protocol_options.SetInParent()
+    before = [each for each in options.http_filters if each.name != _CODEC]
+    del options.http_filters[:]
+    options.http_filters.extend((*before, hcm_pb2.HttpFilter(name=name, typed_config=packed(message))))
+    options.http_filters.add(name=_CODEC, typed_config=packed(upstream_codec_pb2.UpstreamCodec()))
+    cluster.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(packed(options))
+
+
+def _http_options(cluster: Any) -> Any:
+    options = http_protocol_options_pb2.HttpProtocolOptions()
+    if HTTP_OPTIONS in cluster.typed_extension_protocol_options:
+        cluster.typed_extension_protocol_options[HTTP_OPTIONS].Unpack(options)
+    return options
 
 
 def tls(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any]) -> ClusterChange:

@@ -142,6 +142,15 @@ def test_what_a_rule_sets_by_itself_is_not_asked() -> None:
     assert (got.ok, got.skipped) == (None, "not testable here: traffic.timeouts: the rule has its own `timeouts`")
 
 
+def test_a_route_for_grpc_is_not_asked() -> None:
+    rpc = route("rpc", [{"backendRefs": to("one")}])
+    objects = [*PLAIN, {**rpc, "kind": "GRPCRoute"}]
+    objects.append(policy("p", "Gateway/edge", traffic={"timeouts": {"request": "9s"}}))
+    place = {"gateway": "shop/edge", "listener": "http", "route": "GRPCRoute/shop/rpc", "rule": 0}
+    (got,) = results(objects, [(place, {"effective": {"traffic.timeouts": {}}})])
+    assert (got.ok, got.skipped) == (None, "not testable here: traffic.timeouts: a test sends plain HTTP, not gRPC")
+
+
 def test_a_place_that_envoy_closes_is_not_asked() -> None:
     objects = [*PLAIN, policy("p", "Gateway/edge", traffic={"basicAuthentication": {"users": ["a:$2y$05$abc"]}})]
     (got,) = results(objects, [(PLACE, {"effective": {"traffic.basicAuthentication": {}}})])

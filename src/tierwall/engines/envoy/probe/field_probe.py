@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from envoy.config.route.v3 import route_components_pb2
 
+from tierwall.attach.place import GRPC_ROUTE
 from tierwall.attach.route import RouteOnListener
 from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES
@@ -157,6 +158,8 @@ class FieldProbe:
         rule, planned = self._rules[case], self._planned.get(case)
         if planned is None:
             raise Unobservable("Envoy has no route for the place")
+        if (planned.route.group, planned.route.kind) == GRPC_ROUTE:
+            raise Unobservable("a test sends plain HTTP, not gRPC")
         if planned.unsupported:
             raise Unobservable(f"Envoy answers with 500 there: {planned.unsupported}")
         native = native_settings(rules(planned.route)[planned.rule])

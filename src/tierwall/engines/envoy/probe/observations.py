@@ -65,9 +65,16 @@ class ProbeClient(Protocol):
         """Send a request; the backend answers with this status and these headers, or is silent."""
 
 
+def _arrived(seen: ObservedAnswer) -> RecordedRequest:
+    """Return the request as it reached the backend."""
+    if not seen.passed:
+        raise Unobservable(f"a request does not reach the backend, Envoy answers {seen.status}")
+    return seen.arrived[0]
+
+
 def timeouts(client: ProbeClient, values: Sequence[Any]) -> Explains:
     """Read the timeout that Envoy tells the backend, and wait for it if it is short."""
-    told = client.send().arrived[0].headers.get(_TIMEOUT)
+    told = _arrived(client.send()).headers.get(_TIMEOUT)
     # Envoy may tell the stream's own limit where the route has none.
     ends = told is None or int(told) > _AWAITED_MS or client.send(silent=True).status == 504
 
@@ -97,7 +104,7 @@ def retry(client: ProbeClient, values: Sequence[Any]) -> Explains:
 def request_headers(client: ProbeClient, values: Sequence[Any]) -> Explains:
     """Look at the headers that arrive."""
     sent = dict.fromkeys(_header_names(values), "sent")
-    arrived = client.send(headers=sent).arrived[0].headers
+    arrived = _arrived(client.send(headers=sent)).headers
     return lambda value: _modified(sent, value) == {name: arrived[name] for name in sent if name in arrived}
 
 

@@ -21,7 +21,7 @@ from tierwall.resources.snapshot import Snapshot
 
 # The planes that a region can be about, and the modules of those that can be proved.
 REGIONS = ("network", "tool", "api")
-PROVING = {"api": "tierwall.proofs.api.plane"}
+PROVING = {"network": "tierwall.proofs.network.plane", "api": "tierwall.proofs.api.plane"}
 
 
 class ProvingPlane(Protocol):

@@ -15,12 +15,12 @@ from tierwall.planes import plane
 from tierwall.proofs.planes import ProvingPlane, proving_plane
 from tierwall.proofs.proof import DEFAULT_EFFORT, Change, Claim, Proof
 from tierwall.proofs.result import (
-    Candidate,
     Counterexample,
     NoCounterexample,
     PlaneFinding,
     ProofResult,
     ProofStatus,
+    RefutationCandidate,
     Unsolved,
 )
 from tierwall.resources.foreign import omissions
@@ -96,7 +96,7 @@ def _result(
             return ProofResult(proof=ProofStatus.PROVED, sentence=sentence, assume=assume, not_considered=left_out)
         case Unsolved(why):
             return _unknown(proof, why, left_out)
-        case Candidate():
+        case RefutationCandidate():
             pass
     counterexample, problem = _confirmed(proof.claim, proving, finding, old, snapshot, namespace)
     if counterexample is None:
@@ -127,7 +127,7 @@ def _refuted(claim: Claim | Change, counterexample: Counterexample, note: str) -
 def _confirmed(
     claim: Claim | Change,
     proving: ProvingPlane,
-    candidate: Candidate,
+    candidate: RefutationCandidate,
     old: Snapshot | None,
     snapshot: Snapshot,
     namespace: str,
@@ -176,7 +176,7 @@ def engine_result(proof: Proof, result: ProofResult, answer: Answer) -> ProofRes
     return _unknown(proof, why, result.not_considered, is_defect=True)
 
 
-def _ask(snapshot: Snapshot, candidate: Candidate) -> Answer:
+def _ask(snapshot: Snapshot, candidate: RefutationCandidate) -> Answer:
     return plane(candidate.question.plane).ask(snapshot, candidate.question)
 
 

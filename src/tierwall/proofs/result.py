@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -60,7 +60,7 @@ class NoCounterexample(Struct, frozen=True):
     """A plane found that nothing that may come refutes the claim."""
 
 
-class Candidate(Struct, frozen=True):
+class RefutationCandidate(Struct, frozen=True):
     """A plane found objects and a question that refute the claim. They count once the decision confirms them.
 
     `objects` are put over the (new) objects; `old_objects` over the old ones of a change. `note` is a sentence about
@@ -73,10 +73,14 @@ class Candidate(Struct, frozen=True):
     note: str = ""
 
 
+# The short name that planes use.
+Candidate: TypeAlias = RefutationCandidate
+
+
 class Unsolved(Struct, frozen=True):
     """A plane cannot tell: the construct that it does not know and where it stands, or the limit."""
 
     why: str
 
 
-PlaneFinding = NoCounterexample | Candidate | Unsolved
+PlaneFinding: TypeAlias = NoCounterexample | RefutationCandidate | Unsolved

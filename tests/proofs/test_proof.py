@@ -119,6 +119,103 @@ def test_a_change_needs_the_world_to_compare_with() -> None:
         tierwall.prove(tierwall.loads(""), Proof.from_dict({"noNew": {"against": "old"}}))
 
 
+POLICY = """\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: locked, namespace: shop}
+spec: {podSelector: {}, policyTypes: [Ingress]%s}
+"""
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> tuple[str, str]:
+    """Two folders: a locked namespace, and one that takes connections on a port."""
+    for name, more in (("closed", ""), ("open", ", ingress: [{ports: [{port: 443}]}]")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "policy.yaml").write_text(POLICY % more)
+    return str(tmp_path / "closed"), str(tmp_path / "open")
+
+
+def proved_diff(*arguments: str) -> tuple[int, str]:
+    """Run `diff --prove`; return its exit code and first line."""
+    result = CliRunner().invoke(root, ["diff", "--prove", *arguments])
+    return result.exit_code, result.output.splitlines()[0]
+
+
+def test_diff_proves_that_a_change_opens_nothing(sides: tuple[str, str]) -> None:
+    closed, opened = sides
+    code, line = proved_diff(opened, closed, "--plane", "network")
+    assert (code, line.partition(":")[0]) == (0, "Proved")
+    code, line = proved_diff(closed, opened, "--plane", "network")
+    assert (code, "on TCP port 443" in line) == (4, True)
+    assert proved_diff(closed, opened, "--plane", "network", "-o", "md") == (4, "**Refuted**")
+    assert CliRunner().invoke(root, ["diff", "--prove", closed, opened, "-o", "svg"]).exit_code == 2
+    assert CliRunner().invoke(root, ["diff", "--prove", closed, opened, "--plane", "gateway"]).exit_code == 2
+
+
+def test_a_counterexample_can_be_pasted_and_asked_again(sides: tuple[str, str], tmp_path: Path) -> None:
+    closed, opened = sides
+    result = CliRunner().invoke(root, ["diff", "--prove", closed, opened, "--plane", "network"])
+    manifest, _, rest = result.output.partition("\n\n")
+    pasted = tmp_path / "pasted.yaml"
+    pasted.write_text(manifest.partition("\n")[2])
+    question = yaml.safe_load("\n".join(line[2:] for line in manifest.splitlines() if line.startswith("# ")))
+    answers = [
+        tierwall.load(side, pasted).ask(tierwall.NetworkQuestion.from_dict(question["network"])) for side in sides
+    ]
+    assert [str(answer.verdict) for answer in answers] == ["Deny", "Allow"]
+    assert answers[1].sentence in rest
+
+
+def test_a_refutation_that_is_not_confirmed_is_unknown_and_a_failure_of_the_tool(
+    sides: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tierwall.network.question import NetworkQuestion
+    from tierwall.proofs.network import plane
+    from tierwall.proofs.result import Candidate
+
+    wrong = NetworkQuestion(source={"ip": "203.0.113.1"}, to={"ip": "203.0.113.2"}, port=80)
+    monkeypatch.setattr(plane, "prove", lambda *terms: Candidate((), wrong))
+    path = tmp_path / "t.yaml"
+    path.write_text(policy_test({"name": "a", "prove": {"network": {}, "never": "Deny"}}, resources=[sides[0]]))
+    result = CliRunner().invoke(root, ["test", str(path)])
+    assert result.exit_code == 1
+    assert "Unknown: a counterexample was found that the decision does not confirm" in result.output
+    assert "please report it" in result.output
+
+
+def test_what_is_expected_of_a_proof_is_compared(sides: tuple[str, str], tmp_path: Path) -> None:
+    shop = {"to": {"namespaces": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}}}
+    claim, refuted = {"network": shop, "always": "Allow"}, {"proof": "Refuted"}
+    path = tmp_path / "t.yaml"
+    path.write_text(
+        policy_test(
+            {"name": "proved", "prove": {"network": shop, "never": "Allow"}},
+            {
+                "name": "refuted",
+                "prove": claim,
+                "expect": {"proof": "Refuted", "decidedBy": "NetworkPolicy/shop/locked"},
+            },
+            {"name": "other", "prove": claim, "expect": refuted | {"decidedBy": "NetworkPolicy/shop/x"}},
+            {"name": "unknown", "prove": {"tool": {}, "never": "Allow"}, "expect": {"proof": "Unknown"}},
+            {"name": "opens nothing", "prove": {"noNew": {"against": sides[0], "planes": ["network"]}}},
+            {"name": "opens", "prove": {"noNew": {"against": sides[1], "planes": ["network"]}}},
+            {"name": "closes", "prove": {"noLoss": {"against": sides[1], "planes": ["network"]}}},
+            {"name": "nobody", "prove": {"network": {"from": {"pod": "shop/x"}}, "never": "Allow"}},
+            resources=[sides[0]],
+        )
+    )
+    report = tierwall.run_tests(path)
+    assert [case.ok for case in report.cases] == [True, True, False, True, True, True, False, False]
+    assert report.cases[2].mismatches == (
+        "decidedBy: expected NetworkPolicy/shop/x, got NetworkPolicy/shop/locked spec",
+    )
+    assert "there is no pod" in report.cases[7].error
+    junit = CliRunner().invoke(root, ["test", str(path), "-o", "junit"])
+    assert junit.exit_code == 4
+    assert "proof: expected Proved, got Refuted" in junit.stdout
+
+
 def policy_test(*cases: Any, **spec: Any) -> str:
     """Return the text of a policy test."""
     return yaml.safe_dump(

@@ -74,6 +74,7 @@ class Runner:
         for name, step in SCRIPTS.items():
             wanted = {
                 "diff": pull_request,
+                "prove": bool(given["prove"]) and bool(facts.get("steps.diff.outputs.code")),
                 "comment on the pull request": given["comment"] == "true"
                 and bool(facts.get("steps.diff.outputs.code")),
             }.get(name, True)
@@ -107,7 +108,7 @@ class Runner:
             for line in output.read_text().splitlines():
                 key, _, value = line.partition("=")
                 facts[f"steps.{name}.outputs.{key}"] = value
-            for key in ("check", "test", "diff"):
+            for key in ("check", "test", "diff", "prove"):
                 facts.setdefault(f"steps.{key}.outputs.code", "")
             assert name == "result" or completed.returncode == 0, completed.stderr
         done["summary"] = summary.read_text() if summary.exists() else ""
@@ -139,6 +140,17 @@ def test_what_a_pull_request_opens_is_in_the_summary_and_in_one_comment(runner: 
     assert Path(f"{runner.notes}.body").read_text() == done["summary"]
     written = runner.notes.read_text().splitlines()[-1]
     assert written.startswith("api --silent --method PATCH repos/shop/policies/issues/comments/12 ")
+
+
+def test_a_pull_request_may_have_to_open_nothing(runner: Runner) -> None:
+    wanted = {"prove": "network"}
+    done = runner.run(inputs=wanted)
+    assert done["result"].returncode == 0
+    assert "Proved: the change opens nothing" in done["summary"]
+    runner.write("manifests/policy.yaml", POLICY.replace("}}}", "}}, ingress: [{}]}"))
+    done = runner.run(inputs=wanted)
+    assert done["result"].returncode == 4
+    assert "Refuted: the change opens something" in Path(f"{runner.notes}.body").read_text()
 
 
 def test_a_fork_may_not_comment_and_gets_the_summary(runner: Runner) -> None:

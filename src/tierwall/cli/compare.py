@@ -12,6 +12,7 @@ from tierwall.cli.command import (
     HAS_FINDINGS,
     argument,
     command,
+    flag,
     left_out,
     output,
     print_diagnostics,
@@ -22,6 +23,7 @@ from tierwall.cli.command import (
 )
 from tierwall.cli.network import draw
 from tierwall.cli.objects import SourceParams, backend_ref_grants, files, print_repeated, strict
+from tierwall.render.formats import FORMATS
 
 if TYPE_CHECKING:
     from tierwall.world import World
@@ -41,6 +43,9 @@ class DiffParams(SourceParams):
     files: tuple[str, ...] = files(
         "With a cluster: compare it as it is with this file or folder over it; `-` is standard input. Repeatable."
     )
+    prove: bool = flag(
+        "Prove that NEW allows nothing that OLD does not, for everything that may ever come; or show the first thing."
+    )
     backend_ref_grants: Any = backend_ref_grants()
     strict: bool = strict()
     output: str = output("diff")
@@ -53,7 +58,16 @@ class DiffParams(SourceParams):
     @property
     def asked_planes(self) -> tuple[str, ...]:
         """The planes to compare."""
-        return self.compared_planes()
+        return self.proved_planes() if self.prove else self.compared_planes()
+
+    def proved_planes(self) -> tuple[str, ...]:
+        """The planes to prove something about; settings of gateways allow nothing by themselves."""
+        if self.output not in FORMATS["diff --prove"]:
+            formats = ", ".join(FORMATS["diff --prove"])
+            raise click.UsageError(f"--prove writes {formats}: leave out -o {self.output}")
+        if "gateway" in self.planes:
+            raise click.UsageError("--prove is about what is allowed: leave out --plane gateway")
+        return self.planes or tuple(plane for plane in PLANES if plane != "gateway")
 
     def compared_planes(self) -> tuple[str, ...]:
         """The planes to compare; some formats show connections alone."""
@@ -119,7 +133,11 @@ def diff(params: DiffParams) -> int:
     The first line counts what changes. `+` marks what may pass now, `-` what no longer may, `~` what passes under other
     conditions and settings with another value. Below each are the rules that decide it now and before. Exit code 0 if
     nothing changes, 4 if anything does.
+
+    With --prove, exit code 0 if it is proved that the change opens nothing, 4 if it opens something or nobody knows.
     """
+    if params.prove:
+        return _prove(params)
     from tierwall.analyze.diff import compare
     from tierwall.analyze.future_pods import lacks_pods
     from tierwall.core.diagnostics import Diagnostic, sorted_diagnostics
@@ -142,3 +160,19 @@ def diff(params: DiffParams) -> int:
     else:
         print_output("diff", params.output, compared)
     return HAS_FINDINGS if compared else 0
+
+
+def _prove(params: DiffParams) -> int:
+    """Prove that a change opens nothing, and print the first thing that it opens."""
+    from tierwall.proofs.proof import Change, Proof
+    from tierwall.proofs.result import ProofStatus
+    from tierwall.world import prove
+
+    planes = params.proved_planes()
+    before, after = params.compared_worlds()
+    result = prove(after, Proof(claim=Change("noNew", (), False, planes)), against=before)
+    left_out().update(dict.fromkeys((*before.omissions(*planes), *after.omissions(*planes))))
+    print_output("diff --prove", params.output, result)
+    if result.is_defect:
+        return FAILED
+    return 0 if result.proof is ProofStatus.PROVED else HAS_FINDINGS

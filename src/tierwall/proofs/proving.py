@@ -70,11 +70,11 @@ def _prove_change(
         if result.proof is ProofStatus.UNKNOWN:
             unknown.append(result.why)
         else:
-            proved.append(f"{name}, for {proving.scope(proof.assume)}")
+            proved.append(f"{name} plane, for {proving.scope(proof.assume)}")
     if unknown:
-        known = f" (proved: {'; '.join(proved)})" if proved else ""
+        known = f"; proved: {'; '.join(proved)}" if proved else ""
         return _unknown(proof, "; ".join(unknown) + known, tuple(left_out))
-    sentence = f"Proved: the change {change} ({'; '.join(proved)})"
+    sentence = f"Proved: the change {change}: {'; '.join(proved)}"
     return ProofResult(
         proof=ProofStatus.PROVED, sentence=sentence, assume=proof.assume.given, not_considered=tuple(left_out)
     )
@@ -118,9 +118,8 @@ def _result(
 def _refuted(claim: Claim | Change, counterexample: Counterexample, note: str) -> str:
     ending = f" ({note})" if note else ""
     if isinstance(claim, Change):
-        what = "allows now what it did not allow before" if claim.word == "noNew" else "no longer allows what it did"
-        before = f"; before: {counterexample.before.sentence}" if counterexample.before is not None else ""
-        return f"Refuted: the change {what}: {counterexample.answer.sentence}{before}{ending}"
+        verb = "opens" if claim.word == "noNew" else "closes"
+        return f"Refuted: the change {verb} something: {counterexample.answer.sentence}{ending}"
     return f"Refuted: {claim} does not hold: {counterexample.answer.sentence}{ending}"
 
 

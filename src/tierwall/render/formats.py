@@ -82,6 +82,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "svg": "svg:drawing_of_changes",
         "html": "tierwall.explore.one_file:difference_page",
     },
+    "diff --prove": {"text": "proofs:text", "json": "proofs:document", "md": "proofs:markdown"},
     "audit": {"text": "engines:events", "json": "engines:events_json"},
     "audit --hits": {"text": "engines:hits", "json": "engines:hits_json", "prometheus": "engines:metrics"},
     "compile envoy": {"yaml": "envoy:text", "json": "envoy:document"},

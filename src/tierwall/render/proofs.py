@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tierwall.core.unprintable import escape_unprintable
 from tierwall.proofs.result import ProofResult
 from tierwall.render.formats import View
 from tierwall.render.json import answer_document, json_line, non_empty, omission_documents
@@ -53,3 +54,26 @@ def counterexample(result: ProofResult, view: View) -> Iterator[str]:
         yield ""
         yield "before the change:"
         yield from explanation(example.before, view)
+
+
+def text(result: ProofResult, view: View) -> Iterator[str]:
+    """Write the result of `diff --prove`: a sentence, then the counterexample."""
+    yield from summary(result)
+    yield from counterexample(result, view)
+
+
+def document(result: ProofResult, view: View) -> dict[str, Any]:
+    """Return the document of `diff --prove -o json`."""
+    return result_document(result)
+
+
+def markdown(result: ProofResult, view: View) -> Iterator[str]:
+    """Write the result for a comment on a pull request."""
+    lines = [escape_unprintable(line) for line in (*summary(result), *counterexample(result, view))]
+    # A fence that no line can close: names of objects come from people.
+    fence = "`" * max(3, 1 + max(len(line) - len(line.lstrip("`")) for line in lines))
+    yield f"**{result.proof}**"
+    yield ""
+    yield fence
+    yield from lines
+    yield fence

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tierwall.proofs.result import ProofResult
     from tierwall.resources.snapshot_document import SnapshotDocument
     from tierwall.tool.grants import Grants, ToolRow
+    from tierwall.tool.usage import CallLog, Usage
 
 Path: TypeAlias = str | os.PathLike[str]
 # What answers have omissions of; `ways` are the ways in from outside.
@@ -221,6 +222,20 @@ class World:
         `tools` adds names to those that policies and backends name.
         """
         return list(self.grants(caller, gateway, backend, tools).rows)
+
+    def tool_usage(
+        self,
+        log: CallLog,
+        caller: str | Mapping[str, str] | None = None,
+        gateway: str | None = None,
+        backend: str | None = None,
+    ) -> Usage:
+        """Compare the calls of a decision log with what callers may call, for callers inside Tierwall."""
+        from tierwall.tool.question import full_caller
+        from tierwall.tool.usage import usage
+
+        names = full_name(gateway, self._namespace), full_name(backend, self._namespace)
+        return usage(self._snapshot, log, full_caller(caller, self._namespace), *names)
 
     def grants(
         self,

@@ -103,6 +103,11 @@ COMMANDS = (
     GoldenCommand("can-i --list", "alice", f"can-i --list --as alice {API}"),
     GoldenCommand("tools", "shopper", "tools --caller agents/shopper -f examples/tool/manifests"),
     GoldenCommand("tools", "all", "tools --all --caller agents/shopper -f examples/tool/manifests"),
+    GoldenCommand(
+        "tools --from-log",
+        "everybody",
+        "tools --from-log examples/tool/decisions.jsonl -f examples/tool/manifests",
+    ),
     GoldenCommand("status", "all", "status -f examples/gateway/manifests"),
     GoldenCommand("status", "network", "status -f examples/shop/manifests"),
     GoldenCommand("list", "shop", "list examples/shop/manifests"),

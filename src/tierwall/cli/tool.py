@@ -148,6 +148,20 @@ def note_missing_route(request: RequestDetail, world: World) -> None:
         print_line(f"note: no route among the objects leads from {request.gateway} to {request.backend}", err=True)
 
 
+def _compare_with_log(params: ToolsParams, file: str) -> None:
+    """Print who called what, against what they may call."""
+    from tierwall.tool.usage import MAX_LINE, CallLog
+
+    if params.tools or params.everything:
+        raise click.UsageError("`--from-log` shows the tools of the log and of policies: leave out --tool and --all")
+    log = CallLog()
+    with click.open_file(file, "rb") as stream:
+        # A line that is too long is read in parts, none of which is a decision.
+        log.read(iter(lambda: stream.readline(MAX_LINE + 1), b""))
+    usage = params.world().tool_usage(log, params.caller_value, params.gateway, params.backend)
+    print_output("tools --from-log", params.output, usage)
+
+
 class ToolsParams(CallerParams, AnswerParams):
     """The options of `tools`."""
 
@@ -159,6 +173,12 @@ class ToolsParams(CallerParams, AnswerParams):
         "--tool", metavar="NAME", help="Also list this tool, even if no policy names it. Repeatable."
     )
     everything: bool = flag("List denied tools too, with the policy that denies them.", "--all")
+    from_log: str | None = option(
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+        help="Compare with the calls in a decision log of `tierwall run` (- is standard input): who called what, who "
+        "may call more, and what nobody called. Without --caller, for all callers.",
+    )
     output: str = output("tools")
 
 
@@ -175,6 +195,9 @@ def tools(params: ToolsParams) -> None:
     from tierwall.tool.grants import nearest_caller
     from tierwall.tool.sentence import describe_caller
 
+    if params.from_log is not None:
+        _compare_with_log(params, params.from_log)
+        return
     world = params.world()
     granted = world.grants(params.caller_value, params.gateway, params.backend, params.tools)
     if not granted.routed:

@@ -70,6 +70,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     "can-i": {"text": "api:yes_or_no", "json": "json:answer_document"},
     "can-i --list": {"text": "api:permission_table", "json": "api:permissions_document"},
     "tools": {"text": "tool:tools", "json": "tool:tools_document"},
+    "tools --from-log": {"text": "tool_usage:text", "json": "tool_usage:document"},
     "status": {"text": "status:text", "json": "status:document"},
     "list": {**{name: path.replace("connections:", "listing:") for name, path in LISTS.items()}, **PICTURES},
     "list --exposure": LISTS,

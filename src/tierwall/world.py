@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tierwall.proofs.result import ProofResult
     from tierwall.resources.snapshot_document import SnapshotDocument
     from tierwall.tool.grants import Grants, ToolRow
-    from tierwall.tool.usage import CallLog, Usage
+    from tierwall.tool.usage import CallLog, CallReport
 
 Path: TypeAlias = str | os.PathLike[str]
 # What answers have omissions of; `ways` are the ways in from outside.
@@ -229,7 +229,7 @@ class World:
         caller: str | Mapping[str, str] | None = None,
         gateway: str | None = None,
         backend: str | None = None,
-    ) -> Usage:
+    ) -> CallReport:
         """Compare the calls of a decision log with what callers may call, for callers inside Tierwall."""
         from tierwall.tool.question import full_caller
         from tierwall.tool.usage import usage

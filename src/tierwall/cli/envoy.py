@@ -145,6 +145,9 @@ class RunParams(StateParams, RequiredPathParams):
         metavar="HOST:PORT",
         help="Address that serves health, metrics and status.",
     )
+    otlp: str | None = option(
+        metavar="HOST:PORT", help="Send a trace of every request to this OpenTelemetry collector (OTLP over gRPC)."
+    )
     decision_log: str = option(
         default="-", show_default="standard output", metavar="FILE", help="Log of decisions, as JSON lines."
     )
@@ -166,7 +169,7 @@ def run(params: RunParams) -> None:
     # gRPC's handlers around `fork` would only warn: no forked process uses gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions
+    from tierwall.engines.envoy.config.options import Denial, DenialDetail, EnvoyOptions, SocketAddress
     from tierwall.engines.envoy.config.settings.secrets import objects_to_read
     from tierwall.serve.certificate_files import CertificateFiles
     from tierwall.serve.run import RunSettings
@@ -188,6 +191,7 @@ def run(params: RunParams) -> None:
         denial=Denial(params.denial),
         reveal=DenialDetail(params.reveal),
         tool_profile=ToolProfile(params.tool_profile),
+        collector=SocketAddress(*address(params.otlp, "--otlp")) if params.otlp is not None else None,
     )
     settings = RunSettings(
         xds=xds,

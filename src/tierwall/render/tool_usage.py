@@ -9,10 +9,10 @@ from typing import Any
 from tierwall.core.words import count_noun
 from tierwall.render.formats import View
 from tierwall.render.json import decider_documents, non_empty, omission_documents
-from tierwall.tool.usage import ToolUse, Usage, WayUse
+from tierwall.tool.usage import CalledTool, CalledWay, CallReport
 
 
-def text(usage: Usage, view: View) -> Iterator[str]:
+def text(usage: CallReport, view: View) -> Iterator[str]:
     """Yield a line about the log, then a block for each way, by caller."""
     span = f" from {usage.first} to {usage.last}" if usage.calls else ""
     skipped = f"; {count_noun(usage.skipped, 'other line')}" if usage.skipped else ""
@@ -24,7 +24,7 @@ def text(usage: Usage, view: View) -> Iterator[str]:
             yield from _block(way)
 
 
-def _block(way: WayUse) -> Iterator[str]:
+def _block(way: CalledWay) -> Iterator[str]:
     width = max((len(use.tool) for use in way.uses), default=0)
     for caller, uses in groupby(way.uses, lambda use: use.caller):
         yield f"  {caller or 'callers without an identity'}"
@@ -34,20 +34,20 @@ def _block(way: WayUse) -> Iterator[str]:
         yield f"  nobody called: {', '.join(way.uncalled)}"
 
 
-def _count(use: ToolUse) -> str:
+def _count(use: CalledTool) -> str:
     if not use.calls:
         return "never called"
     calls = count_noun(use.calls, "call")
     return f"{calls}, {use.denied} denied" if use.denied else calls
 
 
-def _verdict(use: ToolUse) -> str:
+def _verdict(use: CalledTool) -> str:
     if use.permit is None:
         return "no route leads there now"
     return f"{use.permit.verdict:11}  {', '.join(decider.short for decider in use.permit.decided_by)}"
 
 
-def document(usage: Usage, view: View) -> dict[str, Any]:
+def document(usage: CallReport, view: View) -> dict[str, Any]:
     """Return the document of `tools --from-log FILE -o json`."""
     return {
         **non_empty(calls=usage.calls, otherLines=usage.skipped, first=usage.first or None, last=usage.last or None),
@@ -65,7 +65,7 @@ def document(usage: Usage, view: View) -> dict[str, Any]:
     }
 
 
-def _use(use: ToolUse) -> dict[str, Any]:
+def _use(use: CalledTool) -> dict[str, Any]:
     return non_empty(
         caller=use.caller,
         tool=use.tool,

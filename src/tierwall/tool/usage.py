@@ -47,7 +47,7 @@ class _Line(Struct, frozen=True):
     caller: str | None = None
 
 
-class ToolUse(Struct, frozen=True, kw_only=True):
+class CalledTool(Struct, frozen=True, kw_only=True):
     """How often a caller called a tool on a way, and whether it may do so now; `permit` is None if there is no way."""
 
     caller: str | None
@@ -63,18 +63,18 @@ class ToolUse(Struct, frozen=True, kw_only=True):
         return self.allowed + self.denied
 
 
-class WayUse(Struct, frozen=True, kw_only=True):
+class CalledWay(Struct, frozen=True, kw_only=True):
     """The use of a way: tools that callers called or may call, and those of them that nobody called."""
 
     way: LoggedWay
-    uses: tuple[ToolUse, ...]
+    uses: tuple[CalledTool, ...]
     uncalled: tuple[str, ...]
 
 
-class Usage(Struct, frozen=True, kw_only=True):
+class CallReport(Struct, frozen=True, kw_only=True):
     """The use of all ways, and what was read: how many calls, from when until when, and how many other lines."""
 
-    ways: tuple[WayUse, ...]
+    ways: tuple[CalledWay, ...]
     calls: int = 0
     skipped: int = 0
     first: str = ""
@@ -110,7 +110,7 @@ class CallLog:
 
 def usage(
     snapshot: Snapshot, log: CallLog, caller: Any = None, gateway: str | None = None, backend: str | None = None
-) -> Usage:
+) -> CallReport:
     """Compare the calls of a log with what callers may call now: one caller, or those of the log and of rules."""
     calls = log.allowed + log.denied
     called: dict[str | None, set[str]] = {}
@@ -130,7 +130,7 @@ def usage(
     is_any_way = gateway is None and backend is None
     gone = {way for way, who, _ in calls if is_any_way and who in callers}
     ways = tuple(_way(way, rows.get(way, {}), log, callers) for way in sorted({*rows, *gone}))
-    return Usage(ways=ways, calls=sum(calls.values()), skipped=log.skipped, first=log.first, last=log.last)
+    return CallReport(ways=ways, calls=sum(calls.values()), skipped=log.skipped, first=log.first, last=log.last)
 
 
 def _named_callers(snapshot: Snapshot) -> Iterator[str]:
@@ -138,11 +138,13 @@ def _named_callers(snapshot: Snapshot) -> Iterator[str]:
     return (who for resource in policies.resources for who in policies.policy(resource).allows.callers())
 
 
-def _way(way: LoggedWay, rows: dict[tuple[str | None, str], ToolRow], log: CallLog, callers: set[str | None]) -> WayUse:
+def _way(
+    way: LoggedWay, rows: dict[tuple[str | None, str], ToolRow], log: CallLog, callers: set[str | None]
+) -> CalledWay:
     keys = {(who, tool) for place, who, tool in log.last_times if place == way and who in callers}
     may = {key for key, row in rows.items() if row.tool != OTHER and row.verdict is not Verdict.DENY}
     uses = tuple(
-        ToolUse(
+        CalledTool(
             caller=who,
             tool=tool,
             allowed=log.allowed[way, who, tool],
@@ -153,4 +155,4 @@ def _way(way: LoggedWay, rows: dict[tuple[str | None, str], ToolRow], log: CallL
         for who, tool in sorted(keys | may, key=lambda key: (key[0] is None, key[0] or "", key[1]))
     )
     called = {tool for place, _, tool in log.last_times if place == way}
-    return WayUse(way=way, uses=uses, uncalled=tuple(sorted({tool for _, tool in may} - called)))
+    return CalledWay(way=way, uses=uses, uncalled=tuple(sorted({tool for _, tool in may} - called)))

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tierwall.attach.target import ACCESS_POLICIES
 from tierwall.core.diagnostics import Diagnostic, sorted_diagnostics
-from tierwall.engines.envoy.config import clusters
+from tierwall.engines.envoy.config import clusters, telemetry
 from tierwall.engines.envoy.config.checkpoints import Change, PolicyFilters, PolicyTags
 from tierwall.engines.envoy.config.external_auth import AuthorizationService
 from tierwall.engines.envoy.config.fence import ObjectFence
@@ -241,6 +241,8 @@ def _other_clusters(options: EnvoyOptions, compiler: PolicyCompiler, fence: Obje
         if made is not None:
             out[name] = made
     out[NOWHERE] = clusters.empty_cluster(NOWHERE)
+    if options.collector is not None:
+        out[telemetry.COLLECTOR] = telemetry.collector_cluster(options.collector)
     return out | {cluster.name: cluster for cluster in options.clusters}
 
 

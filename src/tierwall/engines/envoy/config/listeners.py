@@ -26,7 +26,7 @@ from tierwall.attach.place import GATEWAY, ROUTES
 from tierwall.attach.route import RouteOnListener, attach_route
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Path
-from tierwall.engines.envoy.config import external_auth, mcp
+from tierwall.engines.envoy.config import external_auth, mcp, telemetry
 from tierwall.engines.envoy.config.connections import limit_connections, limit_silence, limit_streams
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.listener_problem import (
@@ -122,6 +122,8 @@ def connection_manager(
     out.http_filters.extend(filters)
     out.local_reply_config.CopyFrom(local_replies(options))
     out.access_log.extend(options.access_logs)
+    if options.collector is not None:
+        out.tracing.CopyFrom(telemetry.tracing())
     # Policies must see paths as backends do.
     out.normalize_path.value = True
     out.merge_slashes = True

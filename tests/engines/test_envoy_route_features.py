@@ -18,11 +18,13 @@ from typing import Any
 import grpc
 import pytest
 
+from examples.agents import certificates
 from tests.labs.envoy_attacks import GATEWAY_API, NETWORKING, Object, behind, call, calls, policy
 from tests.labs.envoy_routes import Routed, route, to
 from tests.labs.waiting import PATIENCE_S, eventually
 from tests.worlds.tool_objects import manifest
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy.config import clusters
 from tierwall.engines.envoy.config.options import SocketAddress
 from tierwall.engines.envoy.probe.client import CertificateAuthority
 
@@ -59,11 +61,13 @@ class Unsteady:
     def __init__(self) -> None:
         self.codes: list[int] = []
         self.asked = 0
+        self.hosts: list[str | None] = []
         unsteady = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 unsteady.asked += 1
+                unsteady.hosts.append(self.headers["host"])
                 self.send_response(unsteady.codes.pop(0) if unsteady.codes else 200)
                 self.send_header("content-length", "0")
                 self.end_headers()
@@ -423,14 +427,13 @@ EXPECTED: dict[str, tuple[Object, int]] = {
 class Secure(Unsteady):
     """A server over TLS; `names` are the server names that clients asked for."""
 
-    def __init__(self, authority: CertificateAuthority) -> None:
+    def __init__(self, certificate: bytes) -> None:
         super().__init__()
         self.names: list[str | None] = []
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        certificate = authority.server()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "server.pem"
-            path.write_bytes(certificate.key + certificate.chain)
+            path.write_bytes(certificate)
             context.load_cert_chain(path)
         context.sni_callback = lambda socket, name, context: self.names.append(name)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
@@ -447,7 +450,8 @@ def tls_policy(name: str, expected: Object, service: str, created: int = 1, **ta
 
 def test_backends_over_tls() -> None:
     authority = CertificateAuthority()
-    server = Secure(authority)
+    certificate = authority.server()
+    server = Secure(certificate.key + certificate.chain)
     services = [manifest("v1", "Service", name, {"ports": [{"port": 80, "name": "web"}]}) for name in EXPECTED]
     bundles = [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "prod"}, "data": data}
@@ -479,3 +483,58 @@ def test_backends_over_tls() -> None:
     finally:
         running.close()
         server.close()
+
+
+def test_backends_outside_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are found by name, and must show a certificate for that name from an authority of the system."""
+    authority = certificates.Authority()
+    good = authority.server("localhost")
+    servers = {
+        "good": Secure(good.certificate + good.key),
+        "other-name": Secure((pair := authority.server("other.test")).certificate + pair.key),
+        "other-authority": Secure((pair := certificates.Authority().server("localhost")).certificate + pair.key),
+    }
+    bundle = tmp_path / "system.pem"
+    bundle.write_bytes(authority.pem)
+    monkeypatch.setattr(clusters, "SYSTEM_AUTHORITIES", str(bundle))
+    outside = []
+    for name, server in servers.items():
+        backend = behind(name)[0]
+        backend["spec"]["mcp"] = {"hostname": "localhost", "port": server.address.port}
+        outside.append(backend)
+    rules = [at(f"/{name}", backendRefs=[xbackend(name)]) for name in servers]
+    running = Routed([*outside, route("outside", "outside.test", rules)], by_name=servers)
+    try:
+        eventually(lambda: running.send("outside.test", "/good")[0] == 200, "an answer from outside")
+        for name in ("other-name", "other-authority"):
+            assert running.send("outside.test", f"/{name}")[0] == 503
+            assert servers[name].asked == 0
+        assert set(servers["good"].names) == {"localhost"}
+        assert set(servers["good"].hosts) == {"localhost"}
+    finally:
+        running.close()
+        for server in servers.values():
+            server.close()
+
+
+def test_metadata_of_protected_resources_passes_by_a_rule_of_its_own() -> None:
+    """Clients ask for it before they have a token (RFC 9728), at a path beside that of the server."""
+    well_known = "/.well-known/oauth-protected-resource"
+    paths = [{"type": "Exact", "value": f"{well_known}/guarded"}]
+    public = {"authorization": {"type": "Inline", "paths": paths, "methods": ["GET"]}}
+    rules = [at(path, backendRefs=[xbackend("guarded")]) for path in ("/guarded", well_known)]
+    objects = [
+        behind("guarded")[0],
+        route("guarded", "oauth.test", rules),
+        policy("p", "guarded", [calls("add"), public]),
+    ]
+    running = Routed(objects)
+    try:
+        got = running.get("oauth.test", f"{well_known}/guarded")
+        assert (got.status, got.path) == (200, f"{well_known}/guarded")
+        assert running.get("oauth.test", f"{well_known}/other").status == 403
+        assert running.get("oauth.test", f"{well_known}/guarded", method="DELETE").status == 403
+        body = json.dumps(call("drop")).encode()
+        assert running.get("oauth.test", "/guarded", MCP_HEADERS, "POST", body=body).backend is None
+    finally:
+        running.close()

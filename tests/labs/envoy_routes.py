@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tests.labs.envoy_attacks import GATEWAY_API, Object
@@ -59,8 +59,12 @@ class Routed:
         endpoints: Mapping[str, SocketAddress] | None = None,
         hosts: Mapping[str, str] | None = None,
         ports: Mapping[str, Object] | None = None,
+        by_name: Collection[str] = (),
     ) -> None:
-        """`hosts` are more listeners, by name and host name; `ports` more fields of the Services' ports."""
+        """`hosts` are more listeners, by name and host name; `ports` more fields of the Services' ports.
+
+        The XBackends in `by_name` are found by their own host names.
+        """
         self.recorders = {name: RecordingBackend() for name in SERVICES}
         self._authority = CertificateAuthority()
         listeners = [{"name": name, "port": port, "protocol": protocol} for name, (port, protocol) in LISTENERS.items()]
@@ -78,7 +82,8 @@ class Routed:
         addresses = {f"Service/prod/{name}": recorder.address for name, recorder in self.recorders.items()}
         # Every XBackend uses the first recorder, too.
         first = self.recorders[SERVICES[0]].address
-        addresses |= {str(resource.reference): first for resource in self.snapshot if resource.kind == "XBackend"}
+        backends = [each for each in self.snapshot if each.kind == "XBackend" and each.name not in by_name]
+        addresses |= {str(resource.reference): first for resource in backends}
         options = EnvoyOptions(
             static=True,
             bind={f"prod/gate:{port}": SocketAddress("127.0.0.1", 0) for port, _ in LISTENERS.values()},

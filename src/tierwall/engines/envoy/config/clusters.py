@@ -90,6 +90,9 @@ def cluster(
     is_ip = read_ip(address.host) is not None
     by_name = cluster_pb2.Cluster.LOGICAL_DNS if tls else cluster_pb2.Cluster.STRICT_DNS
     out.type = cluster_pb2.Cluster.STATIC if is_ip else by_name
+    if out.type == cluster_pb2.Cluster.LOGICAL_DNS:
+        # Hosts outside may have addresses of both families, and not every cluster reaches both.
+        out.dns_lookup_family = cluster_pb2.Cluster.ALL
     if tls:
         context = tls_pb2.UpstreamTlsContext(sni=address.host)
         authorities = context.common_tls_context.validation_context

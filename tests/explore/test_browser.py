@@ -142,6 +142,8 @@ async def test_choose_look_and_follow_the_reasons(context: BrowserContext, lab: 
     await page.get_by_role("link", name="Findings", exact=True).click()
     await page.get_by_role("link", name="by policy").click()
     await expect(page.locator(".findings li").first).to_be_visible()
+    await page.locator(".witness a").first.click()
+    await expect(page.locator(".headline .verdict")).to_be_visible()
     assert watch.complaints == []
 
 
@@ -165,6 +167,14 @@ async def test_a_change_is_compared_as_one_types(context: BrowserContext, lab: E
     async with page.expect_download() as download:
         await page.get_by_role("button", name="Download patch").click()
     assert "app: web" in Path(await (await download.value).path()).read_text()
+    await context.grant_permissions(["clipboard-read", "clipboard-write"], origin=lab.server.origin)
+    for name, told, copied in (
+        ("Copy kubectl command", "The command is copied", "kubectl apply"),
+        ("Copy link", "The link is copied", page.url),
+    ):
+        await page.get_by_role("button", name=name).click()
+        await expect(page.locator("#told")).to_contain_text(told)
+        assert copied in await page.evaluate("navigator.clipboard.readText()")
     await field.fill("a: [")
     await expect(page.locator("#result .problems")).to_contain_text("change.yaml:1")
     other = await context.new_page()

@@ -48,6 +48,11 @@ def test_documents_are_those_of_the_command_line(examples: ExploredWorld) -> Non
     assert document(examples, "/findings.json") == command("check")
 
 
+def test_the_first_page_says_when_the_objects_were_read(lab: ExplorerLab) -> None:
+    as_of = lab.client.get("/index.json").json()["asOf"]
+    assert f'datetime="{as_of}"' in lab.client.get("/").text
+
+
 def test_the_change_is_that_of_diff(lab: ExplorerLab, tmp_path: Path) -> None:
     policy = (EXAMPLES[0] / "policies.yaml").read_text().replace("app: api", "app: web")
     sent = lab.client.post("/change", headers={"Content-Type": "application/yaml"}, content=policy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -17,6 +18,7 @@ from tierwall.render.formats import View
 MAX_FINDINGS = 300
 GROUPINGS = ("severity", "code", "namespace", "policy")
 _SHAPES = {"error": ("▬", "deny"), "warning": ("◆", "conditional"), "note": ("○", "quiet")}
+_CONNECTION = re.compile(r"(?P<source>\S+) (?:to|->|=>) (?P<destination>\S+)(?: on (?P<ports>.+))?")
 
 
 def findings(explored: ExploredWorld, query: Query) -> Page:
@@ -96,6 +98,19 @@ def _sections(groups: dict[str, list[Diagnostic]], by: str) -> Iterable[Markup]:
         yield tag("section", heading, tag("ul", [finding_item(finding) for finding in shown], class_="findings"), more)
 
 
+def _drawn(example: str) -> Markup:
+    """Draw a connection: its two ends, and the ports on the arrow between them. Read aloud, it is the example."""
+    parts = _CONNECTION.fullmatch(example)
+    if parts is None:
+        return tag("span", example)
+    return joined(
+        tag("span", parts["source"], class_="end"),
+        tag("span", " to ", class_="unseen"),
+        tag("span", f" {parts['ports'] or ''} ", class_="edge-line"),
+        tag("span", parts["destination"], class_="end"),
+    )
+
+
 def finding_item(finding: Diagnostic) -> Markup:
     """Show one finding: what, where, the hint, and the connection or object that shows it."""
     severity = str(finding.severity)
@@ -108,7 +123,7 @@ def finding_item(finding: Diagnostic) -> Markup:
     witness = None
     if finding.example:
         href = address("/ask", q=finding.example.replace("=>", "->"))
-        witness = tag("p", "Witness: ", link(finding.example, href), class_="witness")
+        witness = tag("p", "Witness: ", link(_drawn(finding.example), href), class_="witness")
     return tag(
         "li",
         tag(

@@ -24,6 +24,8 @@ from tierwall.tool.ways import routed_ways, unrouted_ways
 QUESTIONS = 3
 # The most pods that are looked at for a question worth asking.
 _MAX_LOOKED = 2000
+# RFC 3339 as people read it.
+_SPOKEN = str.maketrans({"T": " ", "Z": " UTC"})
 
 
 def home(explored: ExploredWorld, query: Query) -> Page:
@@ -34,6 +36,7 @@ def home(explored: ExploredWorld, query: Query) -> Page:
     problems = dict(result.severities)
     document: dict[str, Any] = {
         "source": explored.source,
+        **({"asOf": explored.as_of} if explored.as_of else {}),
         "objects": dict(sorted(kinds.items())),
         "problems": problems,
         "questions": [{"words": choice.words, "href": choice.href} for choice in worth],
@@ -55,7 +58,11 @@ def home(explored: ExploredWorld, query: Query) -> Page:
             tag("h2", "What is loaded"),
             tag(
                 "p",
-                f"{count_noun(len(world.snapshot), 'object')} from {explored.source}. ",
+                f"{count_noun(len(world.snapshot), 'object')} from {explored.source}",
+                joined(", as of ", tag("time", explored.as_of.translate(_SPOKEN), datetime=explored.as_of))
+                if explored.as_of
+                else None,
+                ". ",
                 link(words or "No problems", "/findings"),
                 ".",
             ),

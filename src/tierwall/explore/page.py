@@ -39,8 +39,9 @@ class ExploredWorld(Struct, frozen=True):
     loaded: LoadResult
     # `-f manifests/ --context prod`, quoted for a shell.
     options: str = ""
-    # Where the objects come from, in words.
+    # Where the objects come from, in words, and when they were read, as in RFC 3339; empty if nobody asks.
     source: str = ""
+    as_of: str = ""
 
     def command(self, *words: str) -> str:
         """Return the command that prints what a page shows."""

@@ -14,12 +14,14 @@ export function prepare(root) {
       cancelAnimationFrame(frame);
       frame = requestAnimationFrame(() => svg.setAttribute("viewBox", `${box.x} ${box.y} ${box.width} ${box.height}`));
     };
-    show();
     const zoom = (factor, x = 0.5, y = 0.5) => {
       const width = Math.min(Math.max(box.width * factor, 80), whole.width * 2), scale = width / box.width;
       box = { x: box.x + box.width * x * (1 - scale), y: box.y + box.height * y * (1 - scale), width, height: box.height * scale };
       show();
     };
+    // On a narrow screen, letters that can be read come first: the rest is a move away.
+    if (room < 640 && whole.width > room / 0.7) zoom(room / 0.7 / whole.width, 0, 0.5);
+    else show();
     const move = (x, y) => { box.x += x * box.width; box.y += y * box.height; show(); };
     const actions = {
       in: () => zoom(0.75), out: () => zoom(1 / 0.75), fit: () => { box = { ...whole }; show(); },

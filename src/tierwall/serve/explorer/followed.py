@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import UTC, datetime
 
 from tierwall.core.diagnostics import InputError
 from tierwall.explore.home import home
@@ -33,7 +34,8 @@ class ExplorerFollower(Follower[Snapshot]):
     def enforce(self, load: Load[Snapshot]) -> bool:
         """Show what was read from now on."""
         assert load.loaded is not None
-        explored = ExploredWorld(World.of(load.loaded), load.loaded, self._options, self._source)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        explored = ExploredWorld(World.of(load.loaded), load.loaded, self._options, self._source, now)
         is_new = self.explored is None or explored.world.snapshot is not self.explored.world.snapshot
         self.explored = explored
         if is_new:
